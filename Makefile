@@ -1,0 +1,62 @@
+# Everything a developer does, each with one command; `make` alone lists them.
+
+PYTHON ?= python3
+JOBS   ?= 2
+VENV   := .venv
+BIN    := $(VENV)/bin
+NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help setup test format demo conformance fuzz bench sanitize clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## make .venv, build the C runtime, install tilewright and the test tools
+
+test: setup ## lint, check the format, run all tests: what CI runs
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+format: setup ## format the Python code and mend what the linter can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+demo: setup ## run examples/demo.py
+	$(BIN)/python examples/demo.py
+
+conformance: setup ## run the ONNX backend test suite and print what passes
+	$(BIN)/python tools/conformance.py
+
+fuzz: setup ## random models and programs against the interpreter
+	$(BIN)/python tools/fuzz.py
+
+bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
+	$(BIN)/python benchmarks/run.py
+
+sanitize: ## stress the C runtime under the thread, address and undefined-behaviour sanitizers
+	@mkdir -p build
+	@for kinds in thread address,undefined; do \
+	  echo "sanitize: $$kinds"; \
+	  $(CC) -g -O1 -std=c11 -pthread -fsanitize=$$kinds -Isrc/tilewright/runtime/native \
+	    tests/runtime/stress.c src/tilewright/runtime/native/pool.c \
+	    src/tilewright/runtime/native/arena.c -o build/stress && build/stress || exit 1; \
+	done
+
+clean: ## remove what setup and the build made
+	rm -rf $(VENV) build dist src/*.egg-info src/tilewright/runtime/_native*.so
+
+# The stamps are touched last, so that a set-up that was cut short runs again.
+$(VENV)/.ready: pyproject.toml setup.py $(NATIVE)
+	@echo "setup: a virtual environment in $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setup: building the C runtime, installing tilewright and the test tools (a minute or two)"
+	@$(PIP) --editable '.[test]'
+	@touch $@
+	@echo "setup: done"
+
+$(VENV)/.ready-bench: $(VENV)/.ready
+	@echo "setup: installing what the benchmarks compare with"
+	@$(PIP) --editable '.[test,bench]'
+	@touch $@

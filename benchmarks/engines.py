@@ -1,0 +1,121 @@
+"""The engines that are compared, behind one small interface: import, load, run.
+
+Each is told to compute in float32 with exactly `threads` threads and otherwise left at its
+defaults for low latency. Libraries are imported when an engine is used, so that one which is not
+installed does not stop the others.
+"""
+
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+Arrays = dict[str, np.ndarray]
+
+
+class Engine(ABC):
+    """One way to run an ONNX file. `load` is what is timed as compilation."""
+
+    name: str
+    package: str
+    modules: tuple[str, ...]
+    """Everything `load` needs, imported before it so that importing is not timed as compilation."""
+
+    def __init__(self) -> None:
+        self.library, *_ = (importlib.import_module(module) for module in self.modules)
+
+    @abstractmethod
+    def load(self, path: Path, threads: int) -> None:
+        """From a file to something that runs."""
+
+    @abstractmethod
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """One inference: inputs by name -> outputs in the model's order."""
+
+    @classmethod
+    def installed_version(cls) -> str | None:
+        """The installed version, or None."""
+        if importlib.util.find_spec(cls.modules[0]) is None:
+            return None
+        try:
+            return metadata.version(cls.package)
+        except metadata.PackageNotFoundError:
+            return "unknown"
+
+
+class Tilewright(Engine):
+    """This project's compiler."""
+
+    name = package = "tilewright"
+    modules = ("tilewright", "tilewright.targets.cpu")
+
+    def load(self, path: Path, threads: int) -> None:
+        """Reading the file is part of it, as it is for the others."""
+        model = onnx.load(path)
+        self._outputs = [value.name for value in model.graph.output]
+        target = self.library.targets.cpu.host(threads=threads)
+        self._module = self.library.compile(model, target=target)
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """A module returns its outputs by name, in a tuple, or one array alone."""
+        results: Any = self._module(**inputs)
+        if isinstance(results, Mapping):
+            results = [results[name] for name in self._outputs]
+        elif not isinstance(results, tuple | list):
+            results = [results]
+        return [np.asarray(result) for result in results]
+
+
+class OnnxRuntime(Engine):
+    """onnxruntime's CPU provider, all graph optimizations (its default)."""
+
+    name = package = "onnxruntime"
+    modules = ("onnxruntime",)
+
+    def load(self, path: Path, threads: int) -> None:
+        """A session with one operator at a time on `threads` threads, the caller's included."""
+        options = self.library.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3  # errors only
+        providers = ["CPUExecutionProvider"]
+        self._session = self.library.InferenceSession(str(path), options, providers=providers)
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """Fresh arrays each time."""
+        return self._session.run(None, inputs)
+
+
+class OpenVino(Engine):
+    """OpenVINO's CPU plug-in; float32 must be asked for where the machine has bfloat16."""
+
+    name = package = "openvino"
+    modules = ("openvino",)
+
+    def load(self, path: Path, threads: int) -> None:
+        """One stream for latency, and one request that is used again and again."""
+        properties = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        compiled = self.library.Core().compile_model(str(path), "CPU", properties)
+        self._request = compiled.create_infer_request()
+        self._count = len(compiled.outputs)
+
+    def run(self, inputs: Arrays) -> list[np.ndarray]:
+        """Inputs and outputs are shared, not copied; the next run overwrites the outputs."""
+        results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        return [results[index] for index in range(self._count)]
+
+
+ENGINES: dict[str, type[Engine]] = {
+    engine.name: engine for engine in (Tilewright, OnnxRuntime, OpenVino)
+}

@@ -1,0 +1,17 @@
+"""How the C runtime is built; everything else about the package stands in pyproject.toml."""
+
+from setuptools import Extension, setup
+
+NATIVE = "src/tilewright/runtime/native"
+
+setup(
+    ext_modules=[
+        Extension(
+            "tilewright.runtime._native",
+            sources=[f"{NATIVE}/{name}.c" for name in ("_native", "arena", "pool")],
+            depends=[f"{NATIVE}/tilewright_runtime.h"],
+            extra_compile_args=["-O3", "-std=c11", "-pthread", "-Wall", "-Wextra"],
+            extra_link_args=["-pthread"],
+        )
+    ]
+)

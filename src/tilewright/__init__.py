@@ -1,0 +1,1 @@
+"""tilewright: a deep-learning compiler that a chip team can retarget with one Python file."""

@@ -1,0 +1,127 @@
+"""Index expressions as linear forms: a constant plus integer multiples of atoms.
+
+An atom is a variable, a symbol, or what is not linear (a floor division, a remainder, a product,
+a read). Linear forms are how expressions are compared, bounded, divided and turned into addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol, Var, as_expr, const
+
+Linear = dict[Expr | None, int]  # coefficient of each atom; None is the constant term
+
+
+def constant(value: int) -> Linear:
+    return {None: value} if value else {}
+
+
+def add(a: Linear, b: Linear, scale: int = 1) -> Linear:
+    """a + scale * b."""
+    out = dict(a)
+    for atom, coefficient in b.items():
+        total = out.get(atom, 0) + scale * coefficient
+        if total:
+            out[atom] = total
+        else:
+            out.pop(atom, None)
+    return out
+
+
+def scaled(a: Linear, scale: int) -> Linear:
+    return {atom: c * scale for atom, c in a.items()} if scale else {}
+
+
+def is_constant(a: Linear) -> bool:
+    return not a or (len(a) == 1 and None in a)
+
+
+def linear(e: Expr) -> Linear:
+    """The linear form of an index expression, as it stands (no knowledge of ranges)."""
+    if isinstance(e, Const):
+        return constant(int(e.value))
+    if isinstance(e, Binary):
+        if e.op is BinaryOp.ADD:
+            return add(linear(e.a), linear(e.b))
+        if e.op is BinaryOp.SUB:
+            return add(linear(e.a), linear(e.b), -1)
+        if e.op is BinaryOp.MUL:
+            a, b = linear(e.a), linear(e.b)
+            if is_constant(b):
+                return scaled(a, b.get(None, 0))
+            if is_constant(a):
+                return scaled(b, a.get(None, 0))
+            return multiply(a, b)
+    return {e: 1}
+
+
+def multiply(a: Linear, b: Linear) -> Linear:
+    """The product, distributed; products of atoms are atoms with their factors in text order."""
+    out: Linear = {}
+    for x, p in a.items():
+        for y, q in b.items():
+            if x is None or y is None:
+                out = add(out, {y if x is None else x: p * q})
+            else:
+                out = add(out, {_product(x, y): p * q})
+    return out
+
+
+def _factors(atom: Expr) -> list[Expr]:
+    if isinstance(atom, Binary) and atom.op is BinaryOp.MUL:
+        return _factors(atom.a) + _factors(atom.b)
+    return [atom]
+
+
+def _product(x: Expr, y: Expr) -> Expr:
+    factors = sorted(_factors(x) + _factors(y), key=str)
+    result = factors[0]
+    for factor in factors[1:]:
+        result = Binary(BinaryOp.MUL, result, factor)
+    return result
+
+
+def to_expr(a: Linear) -> Expr:
+    """The expression a linear form stands for, in one order of terms."""
+    positive = [(c, atom) for atom, c in a.items() if atom is not None and c > 0]
+    negative = [(c, atom) for atom, c in a.items() if atom is not None and c < 0]
+    offset = a.get(None, 0)
+    total: Expr | None = None
+    for c, atom in sorted(positive, key=_order):
+        total = atom * c if total is None else total + atom * c
+    if total is None or (not negative and offset >= 0):
+        total = const(offset) if total is None else total + offset
+        offset = 0
+    for c, atom in sorted(negative, key=_order):
+        total = total - atom * -c
+    return total + offset if offset >= 0 else total - -offset
+
+
+def _order(term: tuple[int, Expr]) -> tuple[int, str]:
+    return (-abs(term[0]), str(term[1]))
+
+
+def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    """`e` with variables (or any expressions) replaced."""
+    if not values:
+        return e
+    memo: dict[Expr, Expr] = {}
+
+    def visit(x: Expr) -> Expr:
+        if not isinstance(x, Expr):  # a buffer: shapes are not rewritten
+            return x
+        if x in values:
+            return values[x]
+        if isinstance(x, (Var, Const, Symbol)):
+            return x
+        if x not in memo:
+            memo[x] = x.map(visit)
+        return memo[x]
+
+    return visit(e)
+
+
+def variables(e: Dim) -> set[Var]:
+    """The variables in an expression, those inside reads included."""
+    return {x for x in as_expr(e).walk() if isinstance(x, Var)}

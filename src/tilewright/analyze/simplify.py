@@ -1,0 +1,410 @@
+"""Simplifying index expressions and conditions, given the extents of the loops around them.
+
+Every index expression gets one canonical form, so two equal subscripts compare equal. What is
+used: linear arithmetic, the ranges of variables, and these facts (c, d > 0):
+
+    (c*q + r) // c -> q            when 0 <= r < c
+    (c*q + r) % c  -> r            when 0 <= r < c
+    (x // c) // d  -> x // (c*d)
+    c*(x // c) + x % c -> x
+    c*((x // c) % d) + x % c -> x % (c*d)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tilewright.analyze.linear import (
+    Linear,
+    add,
+    constant,
+    is_constant,
+    linear,
+    multiply,
+    scaled,
+    to_expr,
+)
+from tilewright.base.dtype import bool_, index
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Compare,
+    CompareOp,
+    Const,
+    Dim,
+    Expr,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+    as_dim,
+    binary,
+    compare,
+    const,
+    select,
+    unary,
+)
+
+Bound = int | None  # None: unbounded
+_FLIP = {
+    CompareOp.GT: CompareOp.LT,
+    CompareOp.GE: CompareOp.LE,
+}
+
+
+class Simplifier:
+    """Simplifies under fixed loop extents; remembers what it has done."""
+
+    def __init__(self, extents: Mapping[Var, Dim] | None = None) -> None:
+        self.extents: dict[Var, Dim] = dict(extents or {})
+        self._memo: dict[Expr, Expr] = {}
+        self._linear: dict[Expr, Linear] = {}
+
+    def with_loop(self, var: Var, extent: Dim) -> Simplifier:
+        """The simplifier inside one more loop."""
+        return Simplifier({**self.extents, var: extent})
+
+    # ---------------------------------------------------------- expressions
+
+    def __call__(self, e: Expr) -> Expr:
+        """The canonical form of `e`: equal values for all indices in range."""
+        found = self._memo.get(e)
+        if found is None:
+            found = self._memo[e] = self._simplify(e)
+        return found
+
+    def dim(self, dim: Dim) -> Dim:
+        return as_dim(self(dim)) if isinstance(dim, Expr) else dim
+
+    def _simplify(self, e: Expr) -> Expr:
+        if isinstance(e, (Var, Const, Symbol)):
+            extent = self.extents.get(e) if isinstance(e, Var) else None
+            return const(0) if extent == 1 else e
+        if e.dtype == index and isinstance(e, Binary) and e.op in _LINEAR_OPS:
+            return to_expr(self.linear(e))
+        return _BY_TYPE.get(type(e), _simplify_children)(self, e)
+
+    # ---------------------------------------------------------- linear forms
+
+    def linear(self, e: Expr) -> Linear:
+        """The canonical linear form of an index expression."""
+        found = self._linear.get(e)
+        if found is None:
+            found = self._linear[e] = self._recombine(self._linear_of(e))
+        return found
+
+    def _linear_of(self, e: Expr) -> Linear:
+        if isinstance(e, Const):
+            return constant(int(e.value))
+        if isinstance(e, Var) and self.extents.get(e) == 1:
+            return {}
+        if not isinstance(e, Binary) or e.op not in _LINEAR_OPS:
+            return {e: 1} if isinstance(e, (Var, Symbol)) else linear(self._opaque(e))
+        if e.op is BinaryOp.ADD:
+            return add(self.linear(e.a), self.linear(e.b))
+        if e.op is BinaryOp.SUB:
+            return add(self.linear(e.a), self.linear(e.b), -1)
+        if e.op is BinaryOp.MUL:
+            return multiply(self.linear(e.a), self.linear(e.b))
+        divisor = self.linear(e.b)
+        if is_constant(divisor) and divisor.get(None, 0) > 0:
+            divide = self._floordiv if e.op is BinaryOp.FLOORDIV else self._mod
+            return divide(self.linear(e.a), divisor[None])
+        return self._symbolic_quotient(e.op, self.linear(e.a), divisor)
+
+    def _opaque(self, e: Expr) -> Expr:
+        """An index expression that is no linear arithmetic (min, max, select, a read …)."""
+        return _BY_TYPE.get(type(e), _simplify_children)(self, e)
+
+    def _floordiv(self, a: Linear, c: int) -> Linear:
+        whole, rest = _divide(a, c)
+        low, high = self.range(rest)
+        if low is not None and high is not None and low // c == high // c:
+            return add(whole, constant(low // c))
+        return add(whole, self._floordiv_atom(rest, c))
+
+    def _floordiv_atom(self, rest: Linear, c: int) -> Linear:
+        g = math.gcd(c, *(k for atom, k in rest.items() if atom is not None))
+        if g > 1:  # (g*x + r) // (g*d) = (x + r//g) // d
+            rest = {atom: k // g for atom, k in rest.items()}
+            return self._floordiv(rest, c // g)
+        (atom, k), *more = rest.items()
+        if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.FLOORDIV):
+            inner = int(atom.b.value)
+            return self._floordiv(self.linear(atom.a), inner * c)
+        return {Binary(BinaryOp.FLOORDIV, to_expr(rest), const(c)): 1}
+
+    def _mod(self, a: Linear, c: int) -> Linear:
+        _, rest = _divide(a, c)
+        low, high = self.range(rest)
+        if low is not None and high is not None and low // c == high // c:
+            return add(rest, constant(-(low // c) * c))
+        g = math.gcd(c, *(k for atom, k in rest.items() if atom is not None))
+        if g > 1:  # (g*x + r) % (g*d) = g*(x % d) + r  for 0 <= r < g
+            offset = rest.get(None, 0)
+            inner = add({atom: k // g for atom, k in rest.items() if atom is not None}, constant(offset // g))
+            return add(scaled(self._mod(inner, c // g), g), constant(offset % g))
+        (atom, k), *more = rest.items()
+        if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.MOD) and atom.b.value % c == 0:
+            return self._mod(self.linear(atom.a), c)
+        return {Binary(BinaryOp.MOD, to_expr(rest), const(c)): 1}
+
+    def _symbolic_quotient(self, op: BinaryOp, a: Linear, b: Linear) -> Linear:
+        """Division by a symbolic extent: exact terms come out, the rest is below it or an atom."""
+        divisor = to_expr(b)
+        whole, rest = {}, {}
+        if len(b) == 1 and None not in b and next(iter(b.values())) == 1:
+            (factor,) = b
+            for atom, k in a.items():
+                quotient = _without_factor(atom, factor)
+                if quotient is not None:
+                    whole = add(whole, {quotient if quotient != const(1) else None: k})
+                else:
+                    rest = add(rest, {atom: k})
+        else:
+            rest = a
+        if self._is_within(rest, divisor):
+            return whole if op is BinaryOp.FLOORDIV else rest
+        if op is BinaryOp.FLOORDIV:
+            return add(whole, {Binary(op, to_expr(rest), divisor): 1})
+        return {Binary(op, to_expr(rest), divisor): 1}
+
+    def _is_within(self, rest: Linear, divisor: Expr) -> bool:
+        """Whether 0 <= rest < divisor for certain."""
+        low = self.range(rest)[0]
+        gap = self.range(add(self.linear(divisor), rest, -1))[0]
+        return low is not None and low >= 0 and gap is not None and gap >= 1
+
+    def _recombine(self, a: Linear) -> Linear:
+        """c*(x//c) + x%c -> x, and c*((x//c)%d) + x%c -> x%(c*d)."""
+        for atom, k in a.items():
+            if atom is None or not _is_by(atom, BinaryOp.MOD):
+                continue
+            c = int(atom.b.value)
+            for other, m in a.items():
+                if other is None or m != k * c:
+                    continue
+                rest = {x: v for x, v in a.items() if x is not atom and x is not other}
+                if other == _quotient(self, atom.a, c):
+                    return self._recombine(add(rest, self.linear(atom.a), k))
+                if _is_by(other, BinaryOp.MOD) and other.a == _quotient(self, atom.a, c):
+                    return self._recombine(add(rest, self._mod(self.linear(atom.a), c * int(other.b.value)), k))
+        return a
+
+    # ---------------------------------------------------------- ranges
+
+    def bounds(self, e: Expr) -> tuple[Bound, Bound]:
+        """The least and greatest value of an index expression, where known."""
+        return self.range(self.linear(e))
+
+    def range(self, a: Linear) -> tuple[Bound, Bound]:
+        """The least and greatest value of a linear form."""
+        low = self._extreme(a, -1)
+        high = self._extreme(a, 1)
+        return low, high
+
+    def _extreme(self, a: Linear, side: int, depth: int = 8) -> Bound:
+        """The greatest (side 1) or least (-1) value; symbolic loop extents are substituted."""
+        for atom, k in a.items():
+            extent = self.extents.get(atom) if isinstance(atom, Var) else None
+            if isinstance(extent, Expr) and k * side > 0 and depth:
+                limit = add(linear(extent), constant(-1))
+                rest = {x: v for x, v in a.items() if x is not atom}
+                return self._extreme(add(rest, limit, k), side, depth - 1)
+        total = a.get(None, 0)
+        for atom, k in a.items():
+            if atom is None:
+                continue
+            low, high = self._atom_range(atom)
+            bound = high if k * side > 0 else low
+            if bound is None:
+                return None
+            total += k * bound
+        return total
+
+    def _atom_range(self, atom: Expr) -> tuple[Bound, Bound]:
+        if isinstance(atom, Var):
+            extent = self.extents.get(atom)
+            return (0, extent - 1 if isinstance(extent, int) else None) if extent is not None else (None, None)
+        if isinstance(atom, Symbol):
+            return atom.lower, atom.upper
+        if isinstance(atom, Binary) and atom.op in _RANGES:
+            return _RANGES[atom.op](self, atom)
+        if isinstance(atom, Select):
+            (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
+            return _least(al, bl), _greatest(ah, bh)
+        return None, None
+
+    # ---------------------------------------------------------- conditions
+
+    def proves(self, condition: Expr) -> bool:
+        """Whether a condition holds for all indices in range."""
+        result = self(condition)
+        return isinstance(result, Const) and bool(result.value)
+
+
+_LINEAR_OPS = frozenset(
+    {BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.MOD}
+)
+
+
+def _is(e: Expr, op: BinaryOp) -> bool:
+    return isinstance(e, Binary) and e.op is op
+
+
+def _is_by(e: Expr, op: BinaryOp) -> bool:
+    """Whether e is a division or remainder by a positive constant."""
+    return _is(e, op) and isinstance(e.b, Const) and e.b.value > 0
+
+
+def _quotient(s: Simplifier, x: Expr, c: int) -> Expr:
+    """x // c in canonical form."""
+    return to_expr(s._floordiv(s.linear(x), c))
+
+
+def _divide(a: Linear, c: int) -> tuple[Linear, Linear]:
+    """a = c * whole + rest; a coefficient in rest is in (-c, c), and negative only where a's is."""
+    whole, rest = {}, {}
+    for atom, k in a.items():
+        q = k // c if atom is None or k > 0 else -(-k // c)
+        if q:
+            whole[atom] = q
+        if k - q * c:
+            rest[atom] = k - q * c
+    return whole, rest
+
+
+def _without_factor(atom: Expr | None, factor: Expr | None) -> Expr | None:
+    """atom / factor if `factor` is one of its factors."""
+    if atom is None:
+        return None
+    if atom == factor:
+        return const(1)
+    if _is(atom, BinaryOp.MUL):
+        left = _without_factor(atom.a, factor)
+        if left is not None:
+            return left * atom.b
+        right = _without_factor(atom.b, factor)
+        return None if right is None else atom.a * right
+    return None
+
+
+def _least(a: Bound, b: Bound) -> Bound:
+    return None if a is None or b is None else min(a, b)
+
+
+def _greatest(a: Bound, b: Bound) -> Bound:
+    return None if a is None or b is None else max(a, b)
+
+
+def _range_floordiv(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
+    low, high = s.bounds(e.a)
+    if not isinstance(e.b, Const) or e.b.value <= 0:
+        return (0 if low is not None and low >= 0 else None), None
+    c = int(e.b.value)
+    return None if low is None else low // c, None if high is None else high // c
+
+
+def _range_mod(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
+    high = s.bounds(e.b)[1]
+    return 0, None if high is None else high - 1
+
+
+def _range_product(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
+    (al, ah), (bl, bh) = s.bounds(e.a), s.bounds(e.b)
+    if al is None or bl is None or al < 0 or bl < 0:
+        return None, None
+    return al * bl, None if ah is None or bh is None else ah * bh
+
+
+def _range_min(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
+    (al, ah), (bl, bh) = s.bounds(e.a), s.bounds(e.b)
+    highs = [h for h in (ah, bh) if h is not None]
+    return _least(al, bl), min(highs) if highs else None
+
+
+def _range_max(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
+    (al, ah), (bl, bh) = s.bounds(e.a), s.bounds(e.b)
+    lows = [x for x in (al, bl) if x is not None]
+    return max(lows) if lows else None, _greatest(ah, bh)
+
+
+_RANGES = {
+    BinaryOp.FLOORDIV: _range_floordiv,
+    BinaryOp.MOD: _range_mod,
+    BinaryOp.MUL: _range_product,
+    BinaryOp.MIN: _range_min,
+    BinaryOp.MAX: _range_max,
+}
+
+
+def _simplify_children(s: Simplifier, e: Expr) -> Expr:
+    return e.map(lambda child: child if isinstance(child, Buffer) else s(child))
+
+
+def _simplify_binary(s: Simplifier, e: Binary) -> Expr:
+    a, b = s(e.a), s(e.b)
+    if e.dtype == index and e.op in (BinaryOp.MIN, BinaryOp.MAX):
+        low, high = s.range(add(s.linear(a), s.linear(b), -1))
+        smaller, greater = (a, b) if e.op is BinaryOp.MIN else (b, a)
+        if high is not None and high <= 0:
+            return smaller
+        if low is not None and low >= 0:
+            return greater
+    return e if a is e.a and b is e.b else binary(e.op, a, b)
+
+
+def _simplify_compare(s: Simplifier, e: Compare) -> Expr:
+    if e.a.dtype != index:
+        return _simplify_children(s, e)
+    if e.op in _FLIP:
+        return s(Compare(_FLIP[e.op], e.b, e.a))
+    low, high = s.range(add(s.linear(e.a), s.linear(e.b), -1))
+    for known, value in _DECIDE[e.op](low, high):
+        if known:
+            return const(value, bool_)
+    return compare(e.op, s(e.a), s(e.b))
+
+
+
+_DECIDE = {
+    CompareOp.LT: lambda lo, hi: (
+        (hi is not None and hi < 0, True),
+        (lo is not None and lo >= 0, False),
+    ),
+    CompareOp.LE: lambda lo, hi: (
+        (hi is not None and hi <= 0, True),
+        (lo is not None and lo > 0, False),
+    ),
+    CompareOp.EQ: lambda lo, hi: (
+        (lo == 0 and hi == 0, True),
+        ((lo is not None and lo > 0) or (hi is not None and hi < 0), False),
+    ),
+    CompareOp.NE: lambda lo, hi: (
+        (lo == 0 and hi == 0, False),
+        ((lo is not None and lo > 0) or (hi is not None and hi < 0), True),
+    ),
+}
+
+
+def _simplify_select(s: Simplifier, e: Select) -> Expr:
+    cond = s(e.cond)
+    if isinstance(cond, Const):
+        return s(e.a if cond.value else e.b)
+    a, b = s(e.a), s(e.b)
+    return e if cond is e.cond and a is e.a and b is e.b else select(cond, a, b)
+
+
+def _simplify_unary(s: Simplifier, e: Unary) -> Expr:
+    a = s(e.a)
+    return e if a is e.a else unary(e.op, a)
+
+
+_BY_TYPE = {
+    Binary: _simplify_binary,
+    Compare: _simplify_compare,
+    Select: _simplify_select,
+    Unary: _simplify_unary,
+}

@@ -1,0 +1,74 @@
+"""What can go wrong, as a user sees it.
+
+TilewrightError
+├── ModelError      the model file or graph is not one we can read or compile
+├── CompileError    a program broke a rule of the compiler's (also: our own invariants)
+│   └── ScheduleError   a schedule primitive was refused
+├── TargetError     a description of a chip, or a target's limit
+├── InputError      a call's arguments: names, shapes, dtypes
+└── ArtifactError   a compiled file that cannot be loaded here
+
+Every error says what, where, in which program, and what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import textwrap
+
+
+class TilewrightError(Exception):
+    """`what` happened; `context` lines say while doing what; `program` shows where; `hint` says
+    what to do."""
+
+    def __init__(self, what: str, *, program: object = None, hint: str | None = None) -> None:
+        super().__init__(what)
+        self.what = what
+        self.program = program
+        self.hint = hint
+        self.context: list[str] = []
+
+    def add_context(self, line: str) -> None:
+        """Records what was being done, innermost first."""
+        self.context.append(line)
+
+    def __str__(self) -> str:
+        lines = [self.what, *(f"  while {line}" for line in self.context)]
+        if self.program is not None:
+            lines.append("  in: " + textwrap.indent(str(self.program), "      ").lstrip())
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class ModelError(TilewrightError):
+    """The model cannot be read, is not well formed, or asks for something we do not have."""
+
+
+class CompileError(TilewrightError):
+    """A program broke one of the compiler's rules."""
+
+
+class ScheduleError(CompileError):
+    """A schedule primitive was refused."""
+
+
+class TargetError(TilewrightError):
+    """A chip's description is wrong, or what was asked is beyond the chip's limits."""
+
+
+class InputError(TilewrightError):
+    """A call's arguments do not fit the model."""
+
+
+class ArtifactError(TilewrightError):
+    """A compiled file cannot be loaded here."""
+
+
+def did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
+    """The sentence to close an unknown-name error with: near misses, else what there is."""
+    near = difflib.get_close_matches(word, known, n=3)
+    if near:
+        return "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
+    return f"known: {shown}" if known else "there are none"

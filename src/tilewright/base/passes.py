@@ -1,0 +1,83 @@
+"""Running passes: in order, timed, recorded; an error names its pass and the last change."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.base.errors import TilewrightError
+
+Pass = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass that ran on one program. `program` is what it left behind; `text` prints it."""
+
+    stage: str
+    subject: str
+    name: str
+    micros: float
+    changed: bool
+    program: Any
+
+    @property
+    def text(self) -> str:
+        return str(self.program)
+
+
+@dataclass
+class Recorder:
+    """Collects the steps of a compilation. `listener` is told of each (progress bars)."""
+
+    steps: list[Step] = field(default_factory=list)
+    listener: Callable[[Step], None] | None = None
+
+    def add(self, step: Step) -> None:
+        self.steps.append(step)
+        if self.listener is not None:
+            self.listener(step)
+
+    def of(self, stage: str, subject: str | None = None) -> list[Step]:
+        """The steps of a stage, in order; of one subject (kernel) where given."""
+        return [s for s in self.steps if s.stage == stage and subject in (None, s.subject)]
+
+
+def pass_name(function: Pass) -> str:
+    """The name of a pass, partial or not."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function.__name__
+
+
+def run_passes(
+    program: Any,
+    passes: Sequence[Pass],
+    *,
+    stage: str,
+    subject: str = "",
+    recorder: Recorder | None = None,
+    check: Callable[[Any], None] | None = None,
+) -> Any:
+    """Applies `passes` in order; `check` (a verifier) runs after each that changed something."""
+    last = "none"
+    for function in passes:
+        name = pass_name(function)
+        start = time.perf_counter()
+        try:
+            new = function(program)
+            if check is not None and new is not program:
+                check(new)
+        except TilewrightError as error:
+            error.add_context(f"running '{name}' (last pass that changed the program: '{last}')")
+            raise
+        changed = new is not program
+        if recorder is not None:
+            micros = (time.perf_counter() - start) * 1e6
+            recorder.add(Step(stage, subject, name, micros, changed, new))
+        if changed:
+            program, last = new, name
+    return program

@@ -1,0 +1,269 @@
+"""The definition of tensor expressions and graphs: numpy, whole arrays at a time.
+
+A stage is evaluated for all its axes at once, with its reduction axes stepped through in chunks
+so that no intermediate grows beyond `CHUNK` elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import CompileError
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Bitcast,
+    Buffer,
+    Cast,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    Load,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+    as_expr,
+)
+from tilewright.ir.graph import Graph, GraphNode
+from tilewright.ir.op import Op
+from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
+from tilewright.ir.tensor import Axis, Builder, Item, Scan, Stage, TensorProgram, stages
+
+CHUNK = 1 << 22  # elements of an intermediate
+
+Env = dict[Expr, Any]  # variables and symbols to integers or index arrays
+Memory = dict[Buffer, np.ndarray]
+
+
+def evaluate_dim(dim: Dim, symbols: Mapping[str, int]) -> int:
+    """The value of a dimension when its symbols have these values."""
+    if not isinstance(dim, Expr):
+        return dim
+    env: Env = {s: symbols[s.name] for s in dim.walk() if isinstance(s, Symbol)}
+    return int(evaluate_expr(dim, env, {}))
+
+
+def evaluate_expr(e: Expr, env: Env, memory: Memory) -> Any:
+    """The expression's value, broadcast over the index arrays in `env`."""
+    return _EVALUATE[type(e)](e, env, memory)
+
+
+def _lookup(e: Var | Symbol, env: Env, memory: Memory) -> Any:
+    return np.asarray(env[e], e.dtype.numpy)
+
+
+def _select(e: Select, env: Env, memory: Memory) -> Any:
+    cond = evaluate_expr(e.cond, env, memory)
+    if np.ndim(cond) == 0:
+        return evaluate_expr(e.a if cond else e.b, env, memory)
+    return np.where(cond, evaluate_expr(e.a, env, memory), evaluate_expr(e.b, env, memory))
+
+
+def _load(e: Load, env: Env, memory: Memory) -> Any:
+    """Reads with clipped subscripts: out of range only on a side that a select throws away."""
+    array = memory[e.buffer]
+    if array.size == 0:
+        return np.zeros((), array.dtype)
+    places = [
+        np.clip(evaluate_expr(i, env, memory), 0, n - 1)
+        for i, n in zip(e.indices, array.shape, strict=True)
+    ]
+    return array[tuple(places)] if places else array[()]
+
+
+_EVALUATE: dict[type, Any] = {
+    Const: lambda e, env, memory: np.asarray(e.value, e.dtype.numpy),
+    Var: _lookup,
+    Symbol: _lookup,
+    Unary: lambda e, env, memory: apply_unary(e.op, evaluate_expr(e.a, env, memory)),
+    Binary: lambda e, env, memory: apply_binary(
+        e.op, evaluate_expr(e.a, env, memory), evaluate_expr(e.b, env, memory)
+    ),
+    Compare: lambda e, env, memory: apply_compare(
+        e.op, evaluate_expr(e.a, env, memory), evaluate_expr(e.b, env, memory)
+    ),
+    Select: _select,
+    Cast: lambda e, env, memory: apply_cast(evaluate_expr(e.a, env, memory), e.dtype),
+    Bitcast: lambda e, env, memory: apply_bitcast(evaluate_expr(e.a, env, memory), e.dtype),
+    Load: _load,
+}
+
+
+# ---------------------------------------------------------------- tensor programs
+
+
+def evaluate_program(
+    program: TensorProgram, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """The outputs of a tensor program for these inputs."""
+    memory: Memory = dict(zip(program.inputs, inputs, strict=True))
+    env: Env = _symbol_env(program, symbols or {})
+    _evaluate_items(program.items, env, memory)
+    return [memory[b] for b in program.outputs]
+
+
+def _symbol_env(root: Any, symbols: Mapping[str, int]) -> Env:
+    return {s: symbols[s.name] for s in root.walk() if isinstance(s, Symbol)}
+
+
+def _evaluate_items(items: Sequence[Item], env: Env, memory: Memory) -> None:
+    for item in items:
+        if isinstance(item, Stage):
+            _evaluate_stage(item, env, memory)
+            continue
+        for stage in stages(item.items):
+            _allocate(stage.buffer, env, memory)
+        for step in range(_extent(item.step, env)):
+            _evaluate_items(item.items, {**env, item.step.var: step}, memory)
+
+
+def _extent(axis: Axis, env: Env) -> int:
+    return int(evaluate_expr(as_expr(axis.extent), env, {}))
+
+
+def _allocate(buffer: Buffer, env: Env, memory: Memory) -> np.ndarray:
+    if buffer not in memory:
+        shape = tuple(int(evaluate_expr(as_expr(d), env, {})) for d in buffer.shape)
+        memory[buffer] = np.zeros(shape, buffer.dtype.numpy)
+    return memory[buffer]
+
+
+def _evaluate_stage(stage: Stage, env: Env, memory: Memory) -> None:
+    target = _allocate(stage.buffer, env, memory)
+    shape = tuple(_extent(a, env) for a in stage.axes)
+    if 0 in shape:
+        return
+    rank = len(shape)
+    grids = {
+        a.var: np.arange(n).reshape([-1 if d == i else 1 for d in range(rank)])
+        for i, (a, n) in enumerate(zip(stage.axes, shape, strict=True))
+    }
+    inner = {**env, **grids}
+    if stage.op is None:
+        value = np.broadcast_to(evaluate_expr(stage.value, inner, memory), shape)
+    else:
+        value = _reduce(stage, shape, inner, memory)
+    if (
+        all(i == a.var for i, a in zip(stage.indices, stage.axes, strict=False))
+        and target.shape == shape
+    ):
+        target[...] = value
+    else:
+        places = tuple(
+            np.broadcast_to(evaluate_expr(i, inner, memory), shape) for i in stage.indices
+        )
+        target[places] = value
+
+
+def _reduce(stage: Stage, shape: tuple[int, ...], env: Env, memory: Memory) -> np.ndarray:
+    assert stage.op is not None and stage.init is not None
+    extents = [_extent(a, env) for a in stage.reduce]
+    total = np.broadcast_to(evaluate_expr(stage.init, env, memory), shape)
+    size = max(1, int(np.prod(shape)))
+    # The trailing reduction axes that fit beside the result are done as array axes.
+    whole = len(extents)
+    while whole > 0 and size * int(np.prod(extents[whole - 1 :])) <= CHUNK:
+        whole -= 1
+    stepped, arrayed = stage.reduce[:whole], stage.reduce[whole:]
+    for values in itertools.product(*(range(n) for n in extents[:whole])):
+        step_env = {**env, **{a.var: v for a, v in zip(stepped, values, strict=True)}}
+        total = apply_binary(stage.op, total, _combine(stage, shape, step_env, arrayed, memory))
+    return np.asarray(total)
+
+
+def _combine(
+    stage: Stage, shape: tuple[int, ...], env: Env, over: Sequence[Axis], memory: Memory
+) -> np.ndarray:
+    """The value combined over the axes in `over`, as arrays."""
+    extents = tuple(_extent(a, env) for a in over)
+    inner: Env = {}
+    for var, value in env.items():  # spatial index arrays get trailing axes for `over`
+        inner[var] = (
+            value.reshape(value.shape + (1,) * len(over))
+            if isinstance(value, np.ndarray)
+            else value
+        )
+    for i, (axis, n) in enumerate(zip(over, extents, strict=True)):
+        inner[axis.var] = np.arange(n).reshape(
+            [1] * len(shape) + [-1 if d == i else 1 for d in range(len(over))]
+        )
+    if 0 in extents:
+        return np.broadcast_to(np.asarray(evaluate_expr(stage.init, env, memory)), shape)
+    value = np.broadcast_to(evaluate_expr(stage.value, inner, memory), shape + extents)
+    flat = value.reshape((*shape, -1)) if over else value[..., None]
+    result = flat[..., 0]
+    ufunc = _UFUNC.get((stage.op, flat.dtype.kind))
+    if ufunc is not None:
+        return ufunc.reduce(flat, axis=-1, dtype=flat.dtype)
+    for i in range(1, flat.shape[-1]):
+        result = apply_binary(stage.op, result, flat[..., i])
+    return result
+
+
+_UFUNC = {
+    (BinaryOp.ADD, "f"): np.add,
+    (BinaryOp.MUL, "f"): np.multiply,
+    (BinaryOp.MAX, "f"): np.maximum,
+    (BinaryOp.MIN, "f"): np.minimum,
+    **{
+        (op, kind): f
+        for kind in "iu"
+        for op, f in ((BinaryOp.ADD, np.add), (BinaryOp.MUL, np.multiply))
+    },
+    **{
+        (op, kind): f
+        for kind in "iu"
+        for op, f in ((BinaryOp.MAX, np.maximum), (BinaryOp.MIN, np.minimum))
+    },
+}
+
+
+# ---------------------------------------------------------------- graphs
+
+
+def op_program(op: Op, attrs: Any, inputs: Sequence[Buffer]) -> TensorProgram:
+    """One operator's tensor expression on these buffers."""
+    if op.compute is None:
+        raise CompileError(f"{op.name} has no tensor expression: it is a call to the host")
+    builder = Builder({b.name for b in inputs})
+    outputs = op.compute(builder, attrs, inputs)
+    unique = tuple(dict.fromkeys(inputs))
+    return TensorProgram(op.name, unique, builder.items, tuple(outputs))
+
+
+def evaluate_node(
+    n: GraphNode, inputs: Sequence[np.ndarray], symbols: Mapping[str, int]
+) -> list[np.ndarray]:
+    """The outputs of one graph node, in logical (row-major) arrangement."""
+    if n.op.evaluate is not None:
+        return [np.asarray(a) for a in n.op.evaluate(n.attrs, inputs)]
+    buffers = [Buffer(f"x{i}", v.dtype, v.shape) for i, v in enumerate(n.inputs)]
+    return evaluate_program(op_program(n.op, n.attrs, buffers), inputs, symbols)
+
+
+def evaluate_graph(
+    graph: Graph, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """The outputs of a graph: the definition that every pass and every compilation must keep."""
+    values = dict(zip(graph.inputs, inputs, strict=True)) | dict(graph.constants)
+    for _, results in evaluate_steps(graph, values, symbols or {}):
+        values |= results
+    return [values[v] for v in graph.outputs]
+
+
+def evaluate_steps(
+    graph: Graph, values: dict[Any, np.ndarray], symbols: Mapping[str, int]
+) -> Iterator[tuple[GraphNode, dict[Any, np.ndarray]]]:
+    """Runs node after node on `values` (which the caller may change in between)."""
+    known = dict(values)
+    for n in graph.nodes:
+        outputs = evaluate_node(n, [known[v] for v in n.inputs], symbols)
+        results = dict(zip(n.outputs, outputs, strict=True))
+        known |= results
+        yield n, results

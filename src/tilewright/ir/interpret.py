@@ -1,0 +1,138 @@
+"""The definition of loop programs: one iteration and one scalar at a time.
+
+Slow and obvious on purpose. Allocations start as NaN (floats) or a rare bit pattern, so that a
+read before a write shows; subscripts out of range are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import CompileError
+from tilewright.ir.evaluate import evaluate_dim
+from tilewright.ir.expr import (
+    Binary,
+    Bitcast,
+    Buffer,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+    as_expr,
+)
+from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, For, If, Kernel, Stmt, Store
+from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
+
+Env = dict[Expr, Any]
+Memory = dict[Buffer, np.ndarray]
+
+
+def interpret(
+    kernel: Kernel, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] | None = None
+) -> list[np.ndarray]:
+    """The kernel's outputs for these inputs (arrays of the buffers' shapes)."""
+    symbols = symbols or {}
+    memory: Memory = dict(zip(kernel.inputs, inputs, strict=True))
+    for buffer in kernel.outputs + kernel.scratch:
+        memory[buffer] = poisoned(buffer, symbols)
+    env: Env = {s: np.int64(symbols[s.name]) for s in kernel.walk() if isinstance(s, Symbol)}
+    env[WORKER] = np.int64(0)
+    _run(kernel.body, env, memory, symbols)
+    return [memory[b] for b in kernel.outputs]
+
+
+def poisoned(buffer: Buffer, symbols: Mapping[str, int]) -> np.ndarray:
+    """A fresh array that no program should read before writing."""
+    shape = tuple(evaluate_dim(d, symbols) for d in buffer.shape)
+    with np.errstate(all="ignore"):
+        fill = np.nan if buffer.dtype.is_float else buffer.dtype.max // 3 * 2
+        return np.full(shape, np.asarray(fill).astype(buffer.dtype.numpy))
+
+
+def _run(block: Block, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    for stmt in block:
+        _RUN[type(stmt)](stmt, env, memory, symbols)
+
+
+def _run_for(s: For, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    extent = int(scalar(as_expr(s.extent), env, memory))
+    for i in range(extent):
+        env[s.var] = np.int64(i)
+        _run(s.body, env, memory, symbols)
+    env.pop(s.var, None)
+
+
+def _run_if(s: If, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    _run(s.body if scalar(s.cond, env, memory) else s.orelse, env, memory, symbols)
+
+
+def _run_alloc(s: Alloc, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    memory[s.buffer] = poisoned(s.buffer, symbols)
+
+
+def _run_store(s: Store, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    memory[s.buffer][_place(s, s.buffer, s.indices, env, memory)] = scalar(s.value, env, memory)
+
+
+def _run_accumulate(s: Accumulate, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    array = memory[s.buffer]
+    place = _place(s, s.buffer, s.indices, env, memory)
+    array[place] = apply_binary(s.op, array[place], scalar(s.value, env, memory))
+
+
+_RUN: dict[type, Any] = {
+    For: _run_for,
+    If: _run_if,
+    Alloc: _run_alloc,
+    Store: _run_store,
+    Accumulate: _run_accumulate,
+}
+
+
+def scalar(e: Expr, env: Env, memory: Memory) -> Any:
+    """The value of an expression, a numpy scalar of its type."""
+    return _SCALAR[type(e)](e, env, memory)
+
+
+def _place(
+    at: Stmt | Expr, buffer: Buffer, indices: Sequence[Expr], env: Env, memory: Memory
+) -> tuple[int, ...]:
+    place = tuple(int(scalar(i, env, memory)) for i in indices)
+    for axis, (i, n) in enumerate(zip(place, memory[buffer].shape, strict=True)):
+        if not 0 <= i < n:
+            here = ", ".join(f"{v}={env[v]}" for v in env if isinstance(v, Var))
+            raise CompileError(
+                f"subscript {axis} of {buffer.name} is {i}, outside 0 … {n - 1}",
+                program=f"{at}\nwith {here}",
+            )
+    return place
+
+
+def _load(e: Load, env: Env, memory: Memory) -> Any:
+    return memory[e.buffer][_place(e, e.buffer, e.indices, env, memory)]
+
+
+_SCALAR: dict[type, Any] = {
+    Const: lambda e, env, memory: e.dtype.numpy.type(e.value),
+    Var: lambda e, env, memory: env[e],
+    Symbol: lambda e, env, memory: env[e],
+    Unary: lambda e, env, memory: apply_unary(e.op, np.asarray(scalar(e.a, env, memory)))[()],
+    Binary: lambda e, env, memory: apply_binary(
+        e.op, scalar(e.a, env, memory), scalar(e.b, env, memory)
+    ),
+    Compare: lambda e, env, memory: apply_compare(
+        e.op, scalar(e.a, env, memory), scalar(e.b, env, memory)
+    ),
+    Select: lambda e, env, memory: scalar(e.a if scalar(e.cond, env, memory) else e.b, env, memory),
+    Cast: lambda e, env, memory: apply_cast(scalar(e.a, env, memory), e.dtype)[()],
+    Bitcast: lambda e, env, memory: apply_bitcast(scalar(e.a, env, memory), e.dtype)[()],
+    Load: _load,
+}

@@ -1,0 +1,288 @@
+"""Loop programs: what every kernel is, from the first loops to the last step before code.
+
+    stmt = For(var, extent, body, kind) | If(cond, body, orelse) | Alloc(buffer)
+         | Store(buffer, indices, value) | Accumulate(buffer, indices, op, value)
+
+Loops count from 0 to extent - 1. A block is a tuple of statements; an allocation lives from its
+`Alloc` to the end of its block, and starts undefined. `Accumulate` combines with an associative,
+commutative operator: the order of a reduction may be changed, and nothing else may. The text form
+is Python syntax (text.py parses it back).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from typing import Union
+
+from tilewright.base.node import Node, node
+from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Symbol, Var, format_type
+from tilewright.ir.text_names import identifier, quote
+
+
+# The number of the worker that runs an iteration of a parallel loop; 0 elsewhere. Bound everywhere.
+WORKER = Var("worker")
+
+
+class LoopKind(enum.Enum):
+    """How a loop's iterations run."""
+
+    SERIAL = "range"
+    PARALLEL = "parallel"  # by workers, in any order, at the same time
+    VECTORIZE = "vectorize"  # as the lanes of vector instructions
+    UNROLL = "unroll"  # as copies of the body
+
+
+class Stmt(Node):
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(format_stmt(self))
+
+    __repr__ = __str__
+
+
+Block = tuple[Stmt, ...]
+
+
+@node
+class For(Stmt):
+    var: Var
+    extent: Dim
+    body: Block
+    kind: LoopKind = LoopKind.SERIAL
+
+
+@node
+class If(Stmt):
+    cond: Expr
+    body: Block
+    orelse: Block = ()
+
+
+@node
+class Alloc(Stmt):
+    buffer: Buffer
+
+
+@node
+class Store(Stmt):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@node
+class Accumulate(Stmt):
+    """buffer[indices] = op(buffer[indices], value)."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    op: BinaryOp
+    value: Expr
+
+
+Write = Union[Store, Accumulate]
+
+
+@node
+class Kernel(Node):
+    """One function: reads `inputs`, writes all of `outputs`; neither overlaps any other buffer.
+
+    Symbols that occur in shapes and extents are further parameters (`symbols(kernel)`).
+    """
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Block
+    scratch: tuple[Buffer, ...] = ()  # working memory that the caller provides (lowered kernels)
+
+    @property
+    def params(self) -> tuple[Buffer, ...]:
+        return self.inputs + self.outputs + self.scratch
+
+    def __str__(self) -> str:
+        return format_kernel(self)
+
+    __repr__ = __str__
+
+
+# ---------------------------------------------------------------- reading programs
+
+
+def walk_statements(block: Block) -> Iterator[Stmt]:
+    """Every statement in program order, parents first."""
+    for stmt in block:
+        yield stmt
+        for inner in sub_blocks(stmt):
+            yield from walk_statements(inner)
+
+
+def sub_blocks(stmt: Stmt) -> tuple[Block, ...]:
+    """The blocks directly inside a statement."""
+    if isinstance(stmt, For):
+        return (stmt.body,)
+    if isinstance(stmt, If):
+        return (stmt.body, stmt.orelse) if stmt.orelse else (stmt.body,)
+    return ()
+
+
+def map_block(block: Block, function: Callable[[Stmt], Stmt | Block | None]) -> Block:
+    """Rebuilds a block: `function` gives one statement, several, or none (None or empty)."""
+    out: list[Stmt] = []
+    for stmt in block:
+        new = function(stmt)
+        if isinstance(new, tuple):
+            out.extend(new)
+        elif new is not None:
+            out.append(new)
+    same = len(out) == len(block) and all(a is b for a, b in zip(block, out, strict=True))
+    return block if same else tuple(out)
+
+
+def map_inner_blocks(stmt: Stmt, function: Callable[[Block], Block]) -> Stmt:
+    """The statement with its inner blocks replaced by function(block)."""
+    if isinstance(stmt, For):
+        body = function(stmt.body)
+        return stmt if body is stmt.body else stmt.with_(body=body)
+    if isinstance(stmt, If):
+        body, orelse = function(stmt.body), function(stmt.orelse)
+        same = body is stmt.body and orelse is stmt.orelse
+        return stmt if same else stmt.with_(body=body, orelse=orelse)
+    return stmt
+
+
+def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
+    """The statement with `function` applied to each whole expression in it, inner blocks too."""
+    if isinstance(stmt, For):
+        extent = function(stmt.extent) if isinstance(stmt.extent, Expr) else stmt.extent
+        body = map_block(stmt.body, lambda s: map_exprs(s, function))
+        same = extent is stmt.extent and body is stmt.body
+        return stmt if same else stmt.with_(extent=extent, body=body)
+    if isinstance(stmt, If):
+        stmt = map_inner_blocks(stmt, lambda b: map_block(b, lambda s: map_exprs(s, function)))
+        cond = function(stmt.cond)
+        return stmt if cond is stmt.cond else stmt.with_(cond=cond)
+    if isinstance(stmt, (Store, Accumulate)):
+        indices = tuple(function(i) for i in stmt.indices)
+        value = function(stmt.value)
+        if value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices, strict=True)):
+            return stmt
+        return stmt.with_(indices=indices, value=value)
+    return stmt
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The whole expressions of a statement itself, inner blocks left out."""
+    if isinstance(stmt, For) and isinstance(stmt.extent, Expr):
+        yield stmt.extent
+    elif isinstance(stmt, If):
+        yield stmt.cond
+    elif isinstance(stmt, (Store, Accumulate)):
+        yield from stmt.indices
+        yield stmt.value
+
+
+def loads(root: Node) -> Iterator[Load]:
+    """Every read below an expression or statement, reads inside subscripts included."""
+    for item in root.walk():
+        if isinstance(item, Load):
+            yield item
+
+
+def symbols(root: Node) -> tuple[Symbol, ...]:
+    """The symbolic dimensions that occur below, by name."""
+    found = {item for item in root.walk() if isinstance(item, Symbol)}
+    return tuple(sorted(found, key=lambda s: s.name))
+
+
+def buffers_written(block: Block) -> set[Buffer]:
+    return {s.buffer for s in walk_statements(block) if isinstance(s, (Store, Accumulate))}
+
+
+def loop_vars(block: Block) -> Iterator[Var]:
+    for stmt in walk_statements(block):
+        if isinstance(stmt, For):
+            yield stmt.var
+
+
+# ---------------------------------------------------------------- printing
+
+INDENT = "    "
+
+
+def format_buffer_type(buffer: Buffer) -> str:
+    """f32[4, n], and in another memory than DRAM f32[4, n] @ "sram"."""
+    where = "" if buffer.memory == DRAM else f" @ {quote(buffer.memory)}"
+    return f"{format_type(buffer.dtype, buffer.shape)}{where}"
+
+
+def format_parameters(buffers: Sequence[Buffer]) -> list[str]:
+    return [f"{identifier(b.name)}: {format_buffer_type(b)}" for b in buffers]
+
+
+def format_stmt(stmt: Stmt) -> list[str]:
+    """The statement's lines, not indented."""
+    return _FORMAT[type(stmt)](stmt)
+
+
+def format_block(block: Block) -> list[str]:
+    lines = [INDENT + line for stmt in block for line in format_stmt(stmt)]
+    return lines or [INDENT + "pass"]
+
+
+def format_place(buffer: Buffer, indices: Sequence[Expr]) -> str:
+    """One element, as it stands on either side of an assignment."""
+    return f"{identifier(buffer.name)}[{', '.join(map(str, indices)) or '()'}]"
+
+
+def _place(stmt: Write) -> str:
+    return format_place(stmt.buffer, stmt.indices)
+
+
+def _format_for(s: For) -> list[str]:
+    head = f"for {identifier(s.var.name)} in {s.kind.value}({s.extent}):"
+    return [head, *format_block(s.body)]
+
+
+def _format_if(s: If) -> list[str]:
+    lines = [f"if {s.cond}:", *format_block(s.body)]
+    return [*lines, "else:", *format_block(s.orelse)] if s.orelse else lines
+
+
+def _format_alloc(s: Alloc) -> list[str]:
+    return [f"{identifier(s.buffer.name)} = alloc({format_buffer_type(s.buffer)})"]
+
+
+def _format_accumulate(s: Accumulate) -> list[str]:
+    if s.op is BinaryOp.ADD:
+        return [f"{_place(s)} += {s.value}"]
+    return [f"accumulate({s.op.value}, {_place(s)}, {s.value})"]
+
+
+_FORMAT: dict[type, Callable[..., list[str]]] = {
+    For: _format_for,
+    If: _format_if,
+    Alloc: _format_alloc,
+    Store: lambda s: [f"{_place(s)} = {s.value}"],
+    Accumulate: _format_accumulate,
+}
+
+
+def format_kernel(kernel: Kernel) -> str:
+    return "\n".join([format_signature(kernel), *format_block(kernel.body)])
+
+
+def format_signature(kernel: Kernel) -> str:
+    """The text's first lines: parameters and symbolic dimensions."""
+    outputs = [f"{identifier(b.name)}: out({format_buffer_type(b)})" for b in kernel.outputs]
+    params = ", ".join([*format_parameters(kernel.inputs), *outputs])
+    head = f"def {identifier(kernel.name)}({params}):"
+    return "\n".join([head, *format_symbols(symbols(kernel))])
+
+
+def format_symbols(found: Sequence[Symbol]) -> list[str]:
+    """One line for each symbolic dimension, with its bounds."""
+    bounds = [(s, f", {s.upper}" if s.upper is not None else "") for s in found]
+    return [f"{INDENT}{identifier(s.name)} = symbol({s.lower}{upper})" for s, upper in bounds]

@@ -1,0 +1,71 @@
+"""Operators that passes introduce: a group of nodes as one call, and changes of layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.expr import Buffer
+from tilewright.ir.graph import Attrs, Graph, Layout, TensorType, attr
+from tilewright.ir.op import Category, Op
+from tilewright.ir.tensor import Builder
+from tilewright.ops.common import require
+
+
+@dataclass(frozen=True, slots=True)
+class CallAttrs(Attrs):
+    body: Graph = attr(doc="the nodes that run as one kernel; its inputs are the call's operands")
+
+
+@dataclass(frozen=True, slots=True)
+class RelayoutAttrs(Attrs):
+    layout: Layout | None = attr(None, doc="arrangement of the result in memory; none: row-major")
+
+
+def _infer_call(attrs: CallAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    wanted = [v.type for v in attrs.body.inputs]
+    require(list(types) == wanted, f"call: operands {list(types)} for a body that takes {wanted}")
+    return [v.type for v in attrs.body.outputs]
+
+
+def _compute_call(b: Builder, attrs: CallAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    known = dict(zip(attrs.body.inputs, inputs, strict=True))
+    for n in attrs.body.nodes:
+        assert n.op.compute is not None, f"{n.op.name} cannot stand in a kernel"
+        outputs = n.op.compute(b, n.attrs, [known[v] for v in n.inputs])
+        known |= dict(zip(n.outputs, outputs, strict=True))
+    return [known[v] for v in attrs.body.outputs]
+
+
+def _infer_relayout(attrs: RelayoutAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    return [types[0].with_(layout=attrs.layout)]
+
+
+def _compute_relayout(b: Builder, attrs: RelayoutAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    (x,) = inputs
+    return [b.compute("relayout", x.shape, lambda *i: x[i])]
+
+
+CALL = Op(
+    "call",
+    CallAttrs,
+    _infer_call,
+    Category.REDUCTION,
+    "a group of nodes compiled to one kernel",
+    (0, 1 << 30),
+    "any",
+    _compute_call,
+)
+RELAYOUT = Op(
+    "relayout",
+    RelayoutAttrs,
+    _infer_relayout,
+    Category.INJECTIVE,
+    "the same elements in another arrangement in memory",
+    (1, 1),
+    "any",
+    _compute_relayout,
+    elementwise=True,
+)
+
+OPS: tuple[Op, ...] = (CALL, RELAYOUT)

@@ -1,0 +1,374 @@
+"""Operators that move elements without changing them: transpose, reshape, slice, concat, pad, …
+
+All are injective: each output element is read from one place, which is an affine function of the
+output's index wherever that is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.base.dtype import DType
+from tilewright.base.errors import ModelError
+from tilewright.ir.dims import canonical, limits, tensor_type
+from tilewright.ir.expr import (
+    Buffer,
+    Dim,
+    Expr,
+    all_of,
+    as_expr,
+    binary,
+    BinaryOp,
+    const,
+    maximum,
+    minimum,
+    product,
+    select,
+)
+from tilewright.ir.graph import Attrs, TensorType, attr
+from tilewright.ir.op import Category, Op
+from tilewright.ir.tensor import Builder
+from tilewright.ops.common import (
+    axis_names,
+    broadcast,
+    normalize_axis,
+    read_broadcast,
+    require,
+    require_same_dtype,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeAttrs(Attrs):
+    perm: tuple[int, ...] = attr(doc="for each output axis the input axis it comes from", low=0)
+
+
+@dataclass(frozen=True, slots=True)
+class ReshapeAttrs(Attrs):
+    shape: tuple[Dim, ...] = attr(doc="the new shape, with as many elements")
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAttrs(Attrs):
+    starts: tuple[Dim, ...] = attr(doc="for each axis the first element taken")
+    sizes: tuple[Dim, ...] = attr(doc="for each axis how many are taken")
+    steps: tuple[int, ...] = attr(doc="for each axis the distance between them; may be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class AxisAttrs(Attrs):
+    axis: int = attr(doc="the axis meant; negative ones count from the end")
+
+
+@dataclass(frozen=True, slots=True)
+class PadAttrs(Attrs):
+    before: tuple[Dim, ...] = attr(doc="for each axis the elements added in front")
+    after: tuple[Dim, ...] = attr(doc="for each axis the elements added behind")
+    mode: str = attr(
+        "constant",
+        doc="what is added: `value`, the tensor mirrored, its outermost element, or its other end",
+        choices=("constant", "reflect", "edge", "wrap"),
+    )
+    value: float | int | bool = attr(0, doc="the element added in mode constant, without operand")
+
+
+@dataclass(frozen=True, slots=True)
+class ExpandAttrs(Attrs):
+    shape: tuple[Dim, ...] = attr(doc="the shape broadcast to")
+
+
+@dataclass(frozen=True, slots=True)
+class TileAttrs(Attrs):
+    repeats: tuple[Dim, ...] = attr(doc="for each axis how often the tensor is repeated")
+
+
+# ---------------------------------------------------------------- transpose and reshape
+
+
+def _infer_transpose(attrs: TransposeAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (x,) = types
+    require(
+        sorted(attrs.perm) == list(range(x.rank)),
+        f"transpose: {attrs.perm} is no permutation of the {x.rank} axes",
+    )
+    return [tensor_type(x.dtype, [x.shape[a] for a in attrs.perm])]
+
+
+def _compute_transpose(
+    b: Builder, attrs: TransposeAttrs, inputs: Sequence[Buffer]
+) -> list[Buffer]:
+    (x,) = inputs
+    place = [attrs.perm.index(a) for a in range(len(attrs.perm))]
+    shape = [x.shape[a] for a in attrs.perm]
+    value = lambda *i: x[tuple(i[p] for p in place)]  # noqa: E731
+    return [b.compute("transpose", shape, value, names=axis_names(len(shape)))]
+
+
+def _infer_reshape(attrs: ReshapeAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (x,) = types
+    shape = tuple(canonical(d) for d in attrs.shape)
+    for dim in shape:
+        low = limits(dim)[1]
+        require(low is None or low >= 0, f"reshape: a dimension of {dim}")
+    old, new = canonical(product(x.shape)), canonical(product(shape))
+    difference = canonical(as_expr(old) - new)
+    require(
+        not isinstance(difference, int) or difference == 0,
+        f"reshape: [{_show(x.shape)}] has {old} elements, [{_show(shape)}] has {new}",
+    )
+    return [tensor_type(x.dtype, shape)]
+
+
+def _show(shape: Sequence[Dim]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _compute_reshape(b: Builder, attrs: ReshapeAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    (x,) = inputs
+    shape = tuple(canonical(d) for d in attrs.shape)
+    groups = reshape_groups(x.shape, shape)
+
+    def value(*index: Expr) -> Expr:
+        place: list[Expr] = [const(0)] * len(x.shape)
+        for old, new in groups:
+            flat = flatten_index([index[a] for a in new], [shape[a] for a in new])
+            for axis, i in zip(old, split_index(flat, [x.shape[a] for a in old]), strict=True):
+                place[axis] = i
+        return x[tuple(place)]
+
+    return [b.compute("reshape", shape, value, names=axis_names(len(shape)))]
+
+
+def reshape_groups(
+    old: Sequence[Dim], new: Sequence[Dim]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """The finest groups of old and new axes that hold the same elements, without unit axes."""
+    a = [i for i, d in enumerate(old) if d != 1]
+    c = [i for i, d in enumerate(new) if d != 1]
+    ends: dict[Dim, int] = {}
+    total: Dim = 1
+    for position, axis in enumerate(a):
+        total = canonical(as_expr(total) * old[axis])
+        ends.setdefault(total, position + 1)
+    groups, total, from_old, from_new = [], 1, 0, 0
+    for position, axis in enumerate(c):
+        total = canonical(as_expr(total) * new[axis])
+        if total != 0 and ends.get(total, 0) > from_old:
+            groups.append((tuple(a[from_old : ends[total]]), tuple(c[from_new : position + 1])))
+            from_old, from_new = ends[total], position + 1
+    if from_old < len(a) or from_new < len(c):
+        groups.append((tuple(a[from_old:]), tuple(c[from_new:])))
+    return groups
+
+
+def flatten_index(index: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
+    """The row-major position of `index` in `shape`."""
+    flat: Expr = const(0)
+    for i, d in zip(index, shape, strict=True):
+        flat = flat * d + i
+    return flat
+
+
+def split_index(flat: Expr, shape: Sequence[Dim]) -> list[Expr]:
+    """The index in `shape` that stands at a row-major position."""
+    out: list[Expr] = []
+    for axis in range(len(shape)):
+        inner = canonical(product(tuple(shape[axis + 1 :])))
+        place = flat // inner
+        out.append(place if axis == 0 else place % shape[axis])
+    return out
+
+
+# ---------------------------------------------------------------- slice, concat
+
+
+def _infer_slice(attrs: SliceAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (x,) = types
+    for name in ("starts", "sizes", "steps"):
+        require(len(getattr(attrs, name)) == x.rank, f"slice: {name} must have {x.rank} elements")
+    for axis, (extent, start, size, step) in enumerate(
+        zip(x.shape, attrs.starts, attrs.sizes, attrs.steps, strict=True)
+    ):
+        if size == 0:
+            continue
+        last = as_expr(start) + (as_expr(size) - 1) * step
+        for end in (as_expr(start), last):
+            low, high = limits(canonical(end)), limits(canonical(as_expr(extent) - 1 - end))
+            require(
+                (low[1] is None or low[1] >= 0) and (high[1] is None or high[1] >= 0),
+                f"slice: axis {axis} of extent {extent} has no element {canonical(end)}",
+            )
+    return [tensor_type(x.dtype, attrs.sizes)]
+
+
+def _compute_slice(b: Builder, attrs: SliceAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    (x,) = inputs
+
+    def value(*index: Expr) -> Expr:
+        return x[
+            tuple(
+                const(0) if d == 1 else i * step + start
+                for i, d, start, step in zip(
+                    index, x.shape, attrs.starts, attrs.steps, strict=True
+                )
+            )
+        ]
+
+    return [b.compute("slice", attrs.sizes, value, names=axis_names(len(x.shape)))]
+
+
+def _infer_concat(attrs: AxisAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    dtype, rank = require_same_dtype("concat", types), types[0].rank
+    axis = normalize_axis("concat", attrs.axis, rank)
+    require(rank > 0, "concat: scalars have no axis")
+    for t in types[1:]:
+        same = t.rank == rank and all(
+            canonical(p) == canonical(q)
+            for a, (p, q) in enumerate(zip(t.shape, types[0].shape, strict=True))
+            if a != axis
+        )
+        require(
+            same,
+            f"concat: [{_show(types[0].shape)}] and [{_show(t.shape)}] differ beside axis {axis}",
+        )
+    total: Expr = as_expr(0)
+    for t in types:
+        total = total + t.shape[axis]
+    return [tensor_type(dtype, [*types[0].shape[:axis], total, *types[0].shape[axis + 1 :]])]
+
+
+def _compute_concat(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    axis = normalize_axis("concat", attrs.axis, len(inputs[0].shape))
+    parts = [x for x in inputs if x.shape[axis] != 0] or [inputs[0]]
+    starts: list[Dim] = [0]
+    for x in parts:
+        starts.append(canonical(as_expr(starts[-1]) + x.shape[axis]))
+    shape = [*inputs[0].shape[:axis], starts[-1], *inputs[0].shape[axis + 1 :]]
+
+    def value(*index: Expr) -> Expr:
+        def read(x: Buffer, start: Dim) -> Expr:
+            own = const(0) if x.shape[axis] == 1 else index[axis] - start
+            return x[(*index[:axis], own, *index[axis + 1 :])]
+
+        result = read(parts[-1], starts[-2])
+        for x, start, end in reversed(list(zip(parts[:-1], starts, starts[1:-1], strict=False))):
+            result = select(index[axis] < end, read(x, start), result)
+        return result
+
+    return [b.compute("concat", shape, value, names=axis_names(len(shape)))]
+
+
+# ---------------------------------------------------------------- pad, expand, tile
+
+
+def _padded_shape(attrs: PadAttrs, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    return tuple(
+        canonical(as_expr(d) + p + q)
+        for d, p, q in zip(shape, attrs.before, attrs.after, strict=True)
+    )
+
+
+def _infer_pad(attrs: PadAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    x = types[0]
+    for name in ("before", "after"):
+        require(len(getattr(attrs, name)) == x.rank, f"pad: {name} must have {x.rank} elements")
+    require(
+        all(limits(p)[0] is None or limits(p)[0] >= 0 for p in (*attrs.before, *attrs.after)),
+        "pad: a negative number of elements",
+    )
+    if len(types) > 1:
+        require_same_dtype("pad", types)
+        require(types[1].rank == 0, "pad: the element added must be a scalar")
+    if attrs.mode != "constant":
+        for axis, (d, p, q) in enumerate(zip(x.shape, attrs.before, attrs.after, strict=True)):
+            require(d != 0 or (p == 0 and q == 0), f"pad: axis {axis} has nothing to repeat")
+            require(
+                attrs.mode != "reflect" or d != 1 or (p == 0 and q == 0),
+                f"pad: axis {axis} has one element and cannot be mirrored",
+            )
+    return [tensor_type(x.dtype, _padded_shape(attrs, x.shape))]
+
+
+def _compute_pad(b: Builder, attrs: PadAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    x, shape = inputs[0], _padded_shape(attrs, inputs[0].shape)
+    edges = list(zip(x.shape, attrs.before, attrs.after, strict=True))
+
+    def guarded(*index: Expr) -> Expr:
+        fill = inputs[1][()] if len(inputs) > 1 else const(attrs.value, x.dtype)
+        inside = []
+        for i, (d, p, q) in zip(index, edges, strict=True):
+            inside += [i >= p] if p != 0 else []
+            inside += [i < as_expr(d) + p] if q != 0 else []
+        place = tuple(i - p for i, (_, p, _) in zip(index, edges, strict=True))
+        return select(all_of(*inside), x[place], fill)
+
+    def repeated(*index: Expr) -> Expr:
+        place = []
+        for i, (d, p, q) in zip(index, edges, strict=True):
+            place.append(i if p == 0 and q == 0 else _REPEAT[attrs.mode](i - p, d))
+        return x[tuple(place)]
+
+    value = guarded if attrs.mode == "constant" else repeated
+    return [b.compute("pad", shape, value, names=axis_names(len(shape)))]
+
+
+def _reflect(i: Expr, d: Dim) -> Expr:
+    """0 1 2 … d-1 d-2 … 0 1 …, as often as needed."""
+    period = (as_expr(d) - 1) * 2
+    folded = i % period
+    return minimum(folded, period - folded)
+
+
+_REPEAT = {
+    "reflect": _reflect,
+    "edge": lambda i, d: minimum(maximum(i, 0), as_expr(d) - 1),
+    "wrap": lambda i, d: i % d,
+}
+
+
+def _infer_expand(attrs: ExpandAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (x,) = types
+    shape = broadcast([x.shape, attrs.shape])
+    if shape != tuple(canonical(d) for d in attrs.shape):
+        raise ModelError(f"expand: [{_show(x.shape)}] does not broadcast to [{_show(attrs.shape)}]")
+    return [tensor_type(x.dtype, shape)]
+
+
+def _compute_expand(b: Builder, attrs: ExpandAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    (x,) = inputs
+    names = axis_names(len(attrs.shape))
+    return [b.compute("expand", attrs.shape, lambda *i: read_broadcast(x, i), names=names)]
+
+
+def _tiled_shape(attrs: TileAttrs, shape: Sequence[Dim]) -> list[Dim]:
+    return [canonical(as_expr(d) * r) for d, r in zip(shape, attrs.repeats, strict=True)]
+
+
+def _infer_tile(attrs: TileAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (x,) = types
+    require(len(attrs.repeats) == x.rank, f"tile: repeats must have {x.rank} elements")
+    require(
+        all(limits(r)[0] is None or limits(r)[0] >= 0 for r in attrs.repeats),
+        f"tile: repeats of {attrs.repeats}",
+    )
+    return [tensor_type(x.dtype, _tiled_shape(attrs, x.shape))]
+
+
+def _compute_tile(b: Builder, attrs: TileAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    (x,) = inputs
+
+    def value(*index: Expr) -> Expr:
+        return x[
+            tuple(
+                i if r == 1 else binary(BinaryOp.MOD, i, as_expr(d))
+                for i, d, r in zip(index, x.shape, attrs.repeats, strict=True)
+            )
+        ]
+
+    shape = _tiled_shape(attrs, x.shape)
+    return [b.compute("tile", shape, value, names=axis_names(len(shape)))]
+
+
+def _op(name: str, attrs: type[Attrs], infer, compute, doc: str, arity=(1, 1), **more) -> Op:
+    return Op(name, attrs, infer, Category.INJECTIVE, doc, arity, "any", compute, **more)

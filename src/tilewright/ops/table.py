@@ -1,0 +1,18 @@
+"""Every operator, by name. Registries are literals: importing changes nothing."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import ModelError, did_you_mean
+from tilewright.ir.op import Op
+from tilewright.ops import contract, elementwise, function
+
+OPS: dict[str, Op] = {op.name: op for op in (*elementwise.OPS, *contract.OPS, *function.OPS)}
+
+
+def op(name: str) -> Op:
+    """The operator called `name`."""
+    if name not in OPS:
+        raise ModelError(
+            f"there is no operator called {name!r}", hint=did_you_mean(name, sorted(OPS))
+        )
+    return OPS[name]

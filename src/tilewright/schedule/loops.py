@@ -1,0 +1,251 @@
+"""Primitives on loops: split, fuse, reorder, unroll, vectorize, parallel."""
+
+from __future__ import annotations
+
+import enum
+
+from tilewright.analyze.dependence import conflict
+from tilewright.analyze.linear import variables
+from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value
+from tilewright.ir.loop import Alloc, Block, For, If, LoopKind, walk_statements
+from tilewright.schedule.state import (
+    Loop,
+    State,
+    primitive,
+    refuse,
+    rewrite_accesses,
+    substitute_block,
+)
+
+
+class Tail(enum.Enum):
+    """What `split` does with the iterations that do not fill the last tile."""
+
+    GUARD = "guard"  # one loop nest, with a condition
+    CUT = "cut"  # full tiles first, then a loop over the rest
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@primitive
+def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tuple[Loop, Loop]:
+    """Cuts a loop into tiles of `factor` iterations.
+
+        for i in n: S(i)
+    ->  for i_o in ceil(n / factor): for i_i in factor: if i_o*factor + i_i < n: S(…)
+
+    The condition is left out where it always holds. With tail=cut the last, partial tile becomes
+    a loop of its own behind (`i_t`), and the tiles need no condition. Always legal.
+    """
+    target = state.for_(loop)
+    if factor < 1:
+        refuse(f"the factor must be at least 1, not {factor}", state)
+    outer, inner = Var(state.fresh(f"{loop}_o")), Var(state.fresh(f"{loop}_i"))
+    n = as_expr(target.extent)
+    whole = constant_value(as_dim(state.simplifier(n % factor))) == 0
+    if tail is Tail.CUT and not whole:
+        return _split_cut(state, target, factor, outer, inner)
+    value = as_expr(outer) * factor + inner
+    body = substitute_block(target.body, {loop.var: value})
+    if not whole:
+        body = (If(value < n, body),)
+    count = as_dim(state.simplifier((n + (factor - 1)) // factor))
+    tile = For(inner, factor, body)
+    state.replace(target, For(outer, count, (tile,), target.kind))
+    state.simplify_all()
+    return Loop(outer), Loop(inner)
+
+
+def _split_cut(
+    state: State, target: For, factor: int, outer: Var, inner: Var
+) -> tuple[Loop, Loop]:
+    n = as_expr(target.extent)
+    rest_var = Var(state.fresh(f"{target.var.name}_t"))
+    tiles = as_dim(state.simplifier(n // factor))
+    full = substitute_block(target.body, {target.var: as_expr(outer) * factor + inner})
+    rest = substitute_block(
+        copy_block(state, target.body), {target.var: as_expr(tiles) * factor + rest_var}
+    )
+    loops: Block = (For(rest_var, as_dim(state.simplifier(n % factor)), rest, target.kind),)
+    if tiles != 0:
+        loops = (For(outer, tiles, (For(inner, factor, full),), target.kind), *loops)
+    state.replace(target, loops)
+    state.simplify_all()
+    return Loop(outer), Loop(inner)
+
+
+def copy_block(state: State, block: Block) -> Block:
+    """The block with fresh names for its loops and allocations."""
+    taken = state.names()
+
+    def fresh(name: str) -> str:
+        unique, n = name, 1
+        while unique in taken:
+            unique, n = f"{name}_{n}", n + 1
+        taken.add(unique)
+        return unique
+
+    renamed: dict[Expr, Expr] = {}
+    for stmt in walk_statements(block):
+        if isinstance(stmt, For):
+            renamed[stmt.var] = Var(fresh(stmt.var.name))
+    for stmt in walk_statements(block):
+        if isinstance(stmt, Alloc):
+            new = stmt.buffer.with_(name=fresh(stmt.buffer.name))
+            block = rewrite_accesses(block, stmt.buffer, new, lambda indices: indices)
+    return _rename_loops(substitute_block(block, renamed), renamed)
+
+
+def _rename_loops(block: Block, renamed: dict[Expr, Expr]) -> Block:
+    out = []
+    for stmt in block:
+        if isinstance(stmt, For):
+            body = _rename_loops(stmt.body, renamed)
+            stmt = stmt.with_(var=renamed[stmt.var], body=body)
+        elif isinstance(stmt, If):
+            stmt = stmt.with_(
+                body=_rename_loops(stmt.body, renamed), orelse=_rename_loops(stmt.orelse, renamed)
+            )
+        out.append(stmt)
+    return tuple(out)
+
+
+@primitive
+def fuse(state: State, outer: Loop, inner: Loop) -> Loop:
+    """Makes one loop of two that are perfectly nested.
+
+        for i in n: for j in m: S(i, j)   ->   for i_j in n*m: S(i_j // m, i_j % m)
+
+    Always legal.
+    """
+    first, second = state.for_(outer), state.for_(inner)
+    if len(first.body) != 1 or first.body[0] is not second:
+        refuse(f"{inner} is not the only statement of {outer}", state, "fuse needs a perfect nest")
+    if outer.var in variables(second.extent):
+        refuse(f"the extent of {inner} depends on {outer}", state)
+    var = Var(state.fresh(f"{outer}_{inner}"))
+    m = as_expr(second.extent)
+    extent = as_dim(state.simplifier(as_expr(first.extent) * m))
+    kind = first.kind
+    if second.extent == 1:
+        values: dict[Expr, Expr] = {outer.var: var, inner.var: as_expr(0)}
+    elif first.extent == 1:
+        values = {outer.var: as_expr(0), inner.var: var}
+    else:
+        values = {outer.var: as_expr(var) // m, inner.var: as_expr(var) % m}
+    state.replace(first, For(var, extent, substitute_block(second.body, values), kind))
+    state.simplify_all()
+    return Loop(var)
+
+
+@primitive
+def reorder(state: State, *loops: Loop) -> None:
+    """Puts perfectly nested loops into the order given, outermost first.
+
+        for i: for j: S(i, j)   ->   for j: for i: S(i, j)
+
+    Legal when no two iterations of a moved loop touch the same element, one of them writing;
+    accumulations with one operator may be reordered.
+    """
+    wanted = [state.for_(loop) for loop in loops]
+    chain = _perfect_chain(state, wanted)
+    order = iter(wanted)
+    chosen = {s.var for s in wanted}
+    new_order = [next(order) if s.var in chosen else s for s in chain]
+    if [s.var for s in new_order] == [s.var for s in chain]:
+        return
+    for stmt in chain:
+        if variables(stmt.extent) & {s.var for s in chain}:
+            refuse(f"the extent of {stmt.var} depends on another of the loops", state)
+    for stmt in _moved(chain, new_order):
+        pair = conflict(stmt.body, stmt.var, state.simplifier)
+        if pair is not None:
+            refuse(f"iterations of {stmt.var} must stay in order: {pair[0]} and {pair[1]}", state)
+    body = chain[-1].body
+    for stmt in reversed(new_order):
+        body = (stmt.with_(body=body),)
+    state.replace(chain[0], body)
+
+
+def _perfect_chain(state: State, loops: list[For]) -> list[For]:
+    """The nest from the outermost to the innermost of `loops`, each the only statement of the
+    one before."""
+    if len({s.var for s in loops}) != len(loops):
+        refuse("a loop is named twice", state)
+    outermost = min(loops, key=lambda s: len(state.loops_around(s)))
+    missing = {s.var for s in loops}
+    chain: list[For] = []
+    at = outermost
+    while True:
+        chain.append(at)
+        missing.discard(at.var)
+        if not missing:
+            return chain
+        if len(at.body) != 1 or not isinstance(at.body[0], For):
+            names = ", ".join(sorted(v.name for v in missing))
+            refuse(f"{names} is not perfectly nested in {at.var}", state)
+        at = at.body[0]
+
+
+def _moved(old: list[For], new: list[For]) -> list[For]:
+    """A set of loops to check: every pair that changes order has a member in it."""
+    position = {s.var: i for i, s in enumerate(new)}
+    crossings = [
+        (a, b)
+        for i, a in enumerate(old)
+        for b in old[i + 1 :]
+        if position[a.var] > position[b.var]
+    ]
+    # Either loop of a crossing pair being free of conflicts is not enough when both carry: take
+    # the outer one of each, whose body holds the inner.
+    return list({a.var: a for a, _ in crossings}.values())
+
+
+@primitive
+def unroll(state: State, loop: Loop) -> None:
+    """Marks a loop of constant extent to become copies of its body. Always legal."""
+    target = state.for_(loop)
+    if not isinstance(target.extent, int):
+        refuse(f"{loop} runs {target.extent} times, which is not a constant", state)
+    state.replace(target, target.with_(kind=LoopKind.UNROLL))
+
+
+@primitive
+def vectorize(state: State, loop: Loop) -> None:
+    """Marks a loop of constant extent to run as lanes, in step.
+
+    Legal when its iterations are independent; an accumulation into one element for all lanes is
+    combined across them.
+    """
+    target = state.for_(loop)
+    if not isinstance(target.extent, int):
+        refuse(f"{loop} runs {target.extent} times, which is not a constant", state)
+    if any(isinstance(s, Alloc) for s in walk_statements(target.body)):
+        refuse(f"{loop} allocates in its body", state, "allocate outside of the loop")
+    inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
+    if any(s.kind in (LoopKind.VECTORIZE, LoopKind.PARALLEL) for s in inner):
+        refuse(f"{loop} contains a vector or parallel loop", state)
+    pair = conflict(target.body, target.var, state.simplifier)
+    if pair is not None:
+        refuse(f"the lanes of {loop} are not independent: {pair[0]} and {pair[1]}", state)
+    state.replace(target, target.with_(kind=LoopKind.VECTORIZE))
+
+
+@primitive
+def parallel(state: State, loop: Loop) -> None:
+    """Marks a loop to be shared among workers.
+
+    Legal when its iterations touch different elements (buffers allocated in its body are each
+    worker's own).
+    """
+    target = state.for_(loop)
+    around = state.loops_around(target)
+    inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
+    if any(s.kind is LoopKind.PARALLEL for s in (*around, *inner)):
+        refuse(f"{loop} is inside or around another parallel loop", state)
+    pair = conflict(target.body, target.var, state.simplifier, concurrent=True)
+    if pair is not None:
+        refuse(f"iterations of {loop} conflict: {pair[0]} and {pair[1]}", state)
+    state.replace(target, target.with_(kind=LoopKind.PARALLEL))
+

@@ -1,0 +1,399 @@
+"""Primitives on whole stages: inline, compute_at, cache_write, split_init."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.analyze.dependence import accesses
+from tilewright.analyze.linear import Linear, add, substitute, to_expr, variables
+from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    buffers_written,
+    map_block,
+    map_inner_blocks,
+    sub_blocks,
+    walk_statements,
+)
+from tilewright.schedule.state import (
+    Loop,
+    State,
+    primitive,
+    refuse,
+    replace_in,
+    rewrite_accesses,
+    substitute_block,
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """Where a buffer is computed: the block that holds it, and the one statement that writes it
+    (a loop nest, usually)."""
+
+    block: Block
+    nest: Stmt
+
+    @property
+    def position(self) -> int:
+        return next(i for i, s in enumerate(self.block) if s is self.nest)
+
+    @property
+    def after(self) -> Block:
+        return self.block[self.position + 1 :]
+
+
+def blocks(block: Block) -> list[Block]:
+    """This block and all inside it."""
+    found = [block]
+    for stmt in block:
+        for inner in sub_blocks(stmt):
+            found += blocks(inner)
+    return found
+
+
+def definition(state: State, buffer: Buffer) -> Definition:
+    """The statement that computes a buffer, in the block where it is allocated (the kernel's
+    body for a parameter)."""
+    home = next(
+        (
+            b
+            for b in blocks(state.kernel.body)
+            if any(isinstance(s, Alloc) and s.buffer == buffer for s in b)
+        ),
+        state.kernel.body,
+    )
+    writers = [s for s in home if buffer in buffers_written((s,))]
+    if len(writers) != 1:
+        refuse(f"{buffer.name} is written by {len(writers)} statements, not by one", state)
+    return Definition(home, writers[0])
+
+
+def _allocated(state: State, buffer: Buffer) -> None:
+    if buffer not in set(state.allocations()):
+        refuse(f"{buffer.name} is a parameter of the kernel", state, "use cache_write first")
+
+
+def nest_loops(nest: Stmt) -> tuple[list[For], Block]:
+    """The perfectly nested loops from `nest` inwards, and the innermost body."""
+    loops: list[For] = []
+    block: Block = (nest,)
+    while len(block) == 1 and isinstance(block[0], For):
+        loops.append(block[0])
+        block = block[0].body
+    return loops, block
+
+
+# ---------------------------------------------------------------- inline
+
+
+@primitive
+def inline(state: State, buffer: Buffer) -> None:
+    """Replaces every read of an intermediate by the expression that defines it.
+
+        for i: P[i] = f(i)
+        for j: Q[j] = g(P[h(j)])     ->   for j: Q[j] = g(f(h(j)))
+
+    Legal when one plain store defines every element (no accumulation), and nothing it reads is
+    written in between.
+    """
+    _allocated(state, buffer)
+    where = definition(state, buffer)
+    loops, body = nest_loops(where.nest)
+    store = body[0] if len(body) == 1 else None
+    if not isinstance(store, Store) or store.buffer != buffer:
+        refuse(f"{buffer.name} is not defined by a single store", state)
+    axes = _axis_vars(state, store, loops)
+    _check_unchanged(state, where)
+
+    def expand(e: Expr) -> Expr:
+        if not isinstance(e, Expr):
+            return e
+        e = e.map(expand)
+        if isinstance(e, Load) and e.buffer == buffer:
+            return substitute(store.value, dict(zip(axes, e.indices, strict=True)))
+        return e
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
+            return None
+        if isinstance(stmt, (For, If)):
+            stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
+            return stmt.with_(cond=expand(stmt.cond)) if isinstance(stmt, If) else stmt
+        if isinstance(stmt, (Store, Accumulate)):
+            indices = tuple(expand(i) for i in stmt.indices)
+            return stmt.with_(indices=indices, value=expand(stmt.value))
+        return stmt
+
+    state.set_body(map_block(state.kernel.body, visit))
+    state.simplify_all()
+
+
+def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tuple[Var, ...]:
+    """The loop variables that are the store's subscripts, one each, all different."""
+    simplifier = state.simplifier
+    extents = {s.var: s.extent for s in loops}
+    axes: list[Var] = []
+    for i, n in zip(store.indices, store.buffer.shape, strict=True):
+        e = simplifier(i)
+        if not isinstance(e, Var) and n == 1:
+            # an axis of one element may have no loop any more
+            e = Var(state.fresh("unit"))
+        elif not isinstance(e, Var) or e not in extents or e in axes or extents[e] != n:
+            refuse(f"{store.buffer.name} is not defined one loop for each axis: {store}", state)
+        axes.append(e)
+    return tuple(axes)
+
+
+def _check_unchanged(state: State, where: Definition) -> None:
+    """What the definition reads must keep its value up to the end of the block."""
+    read = {a.buffer for a in accesses((where.nest,)) if not a.writes}
+    changed = read & buffers_written(where.after)
+    if changed:
+        refuse(f"{next(iter(changed)).name} is written after it is read", state)
+
+
+# ---------------------------------------------------------------- compute_at
+
+
+@primitive
+def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
+    """Computes an intermediate piece by piece, right where a loop's body needs it.
+
+        for i: P[i] = …                      for j:
+        for j: Q[j] = … P[j] … P[j+1]   ->       P' = alloc([2]); for i in 2: P'[i] = …(j + i)
+                                                 Q[j] = … P'[0] … P'[1]
+
+    The new buffer holds the box of elements that one iteration reads. Elements may be computed
+    more than once. Legal when every read stands in the loop, behind the definition, and nothing
+    the definition reads is written in between.
+    """
+    _allocated(state, buffer)
+    target = state.for_(loop)
+    where = definition(state, buffer)
+    inside = {id(s) for s in walk_statements((target,))}
+    if not any(target is s for b in where.after for s in walk_statements((b,))):
+        refuse(f"{loop} does not stand behind the definition of {buffer.name}", state)
+    for access in accesses(state.kernel.body):
+        if access.buffer == buffer and not access.writes and id(access.stmt) not in inside:
+            refuse(f"{buffer.name} is also read outside of {loop}: {access.stmt}", state)
+    _check_unchanged(state, where)
+    lows, shape = _region(state, buffer, target)
+    local = buffer.with_(shape=shape)
+    nest = _shrunk(state, where, buffer, local, lows)
+    body = rewrite_accesses(
+        target.body, buffer, local, lambda at: tuple(i - low for i, low in zip(at, lows, strict=True))
+    )
+    new_loop = target.with_(body=(Alloc(local), *nest, *body))
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
+            return None
+        if stmt is target:
+            return new_loop
+        return map_inner_blocks(stmt, lambda b: map_block(b, visit))
+
+    state.set_body(map_block(state.kernel.body, visit))
+    state.simplify_all()
+    return local
+
+
+def _region(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tuple[Dim, ...]]:
+    """The box that one iteration of `target` reads: its lowest corner and its shape."""
+    inner = {s.var for s in walk_statements(target.body) if isinstance(s, For)}
+    reads = [
+        a.indices
+        for a in accesses(target.body)
+        if a.buffer == buffer and not a.writes
+    ]
+    lows: list[Expr] = []
+    shape: list[Dim] = []
+    for axis, n in enumerate(buffer.shape):
+        spans = [_span(state.simplifier, i[axis], inner) for i in dict.fromkeys(reads)]
+        low, extent = _hull(state.simplifier, spans, n)
+        lows.append(low)
+        shape.append(extent)
+    return lows, tuple(shape)
+
+
+Span = tuple[Expr, int] | None  # lowest value in terms of outer loops, number of values
+
+
+def _span(s: Simplifier, i: Expr, inner: set[Var]) -> Span:
+    outside: Linear = {}
+    varying: Linear = {}
+    for atom, k in s.linear(i).items():
+        if atom is not None and variables(atom) & inner:
+            if _has_read(atom):
+                return None
+            varying = add(varying, {atom: k})
+        else:
+            outside = add(outside, {atom: k})
+    low, high = s.range(varying)
+    if low is None or high is None:
+        return None
+    return to_expr(add(outside, {None: low} if low else {})), high - low + 1
+
+
+def _has_read(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in e.walk())
+
+
+def _hull(s: Simplifier, spans: list[Span], n: Dim) -> tuple[Expr, Dim]:
+    """The smallest box around all spans, or the whole axis."""
+    if not spans or any(span is None for span in spans):
+        return const(0), n
+    base = spans[0][0]
+    offsets = [(s.range(add(s.linear(low), s.linear(base), -1)), size) for low, size in spans]
+    if any(bounds[0] is None or bounds[0] != bounds[1] for bounds, _ in offsets):
+        return const(0), n
+    least = min(bounds[0] for bounds, _ in offsets)
+    most = max(bounds[0] + size for bounds, size in offsets)
+    extent = most - least
+    if isinstance(n, int) and extent >= n:
+        return const(0), n
+    return s(base + least), extent
+
+
+def _shrunk(
+    state: State, where: Definition, buffer: Buffer, local: Buffer, lows: list[Expr]
+) -> Block:
+    """The definition for the box alone: axis variable a becomes low + a, within the buffer."""
+    write = next(
+        s
+        for s in walk_statements((where.nest,))
+        if isinstance(s, (Store, Accumulate)) and s.buffer == buffer
+    )
+    loops = [s for s in walk_statements((where.nest,)) if isinstance(s, For)]
+    axes = _axis_vars(state, write, loops)
+    values = {a: low + a for a, low in zip(axes, lows, strict=True)}
+    extents = dict(zip(axes, local.shape, strict=True))
+    simplifier = Simplifier({**state.simplifier.extents, **extents})
+    guards = []
+    for a, low, n in zip(axes, lows, buffer.shape, strict=True):
+        at = values[a]
+        guards += [g for g in (at >= 0, at < as_expr(n)) if not simplifier.proves(g)]
+    guard = simplifier(all_of(*guards)) if guards else None
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            body = map_block(stmt.body, visit)
+            return stmt.with_(extent=extents.get(stmt.var, stmt.extent), body=body)
+        return stmt
+
+    shrunk = substitute_block(map_block((where.nest,), visit), dict(values))
+    shrunk = rewrite_accesses(
+        shrunk, buffer, local, lambda at: tuple(i - low for i, low in zip(at, lows, strict=True))
+    )
+    return _guarded(shrunk, set(axes), guard) if guard is not None else shrunk
+
+
+def _guarded(block: Block, axes: set[Var], guard: Expr) -> Block:
+    """The condition put right inside the last loop it depends on."""
+    missing = axes & variables(guard)
+
+    def visit(block: Block, missing: set[Var]) -> Block:
+        if not missing:
+            return (If(guard, block),)
+        return map_block(
+            block,
+            lambda s: s.with_(body=visit(s.body, missing - {s.var})) if isinstance(s, For) else s,
+        )
+
+    return visit(block, missing)
+
+
+# ---------------------------------------------------------------- cache_write
+
+
+@primitive
+def cache_write(state: State, buffer: Buffer, memory: str = "dram") -> Buffer:
+    """Computes a buffer into a new one in `memory`, and copies that out afterwards.
+
+        for i: Y[i] = f(i)   ->   for i: Y_local[i] = f(i)
+                                  for i: Y[i] = Y_local[i]
+
+    Always legal. compute_at and set_memory then say how much of it is kept where.
+    """
+    where = definition(state, buffer)
+    local = Buffer(state.fresh(f"{buffer.name}_local"), buffer.dtype, buffer.shape, memory)
+    copy = _copy_nest(state, where.nest, buffer, local)
+    computed = rewrite_accesses((where.nest,), buffer, local, lambda at: at)
+    state.replace(where.nest, (Alloc(local), *computed, copy))
+    return local
+
+
+def _copy_nest(state: State, nest: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
+    """A nest like the definition's that copies, with fresh loops named after the old ones."""
+    write = next(
+        s
+        for s in walk_statements((nest,))
+        if isinstance(s, (Store, Accumulate)) and s.buffer == buffer
+    )
+    names = [i.name if isinstance(i, Var) else "unit" for i in write.indices]
+    taken = state.names()
+    axes: list[Var] = []
+    for name in names:
+        unique, n = f"{name}_c", 1
+        while unique in taken:
+            unique, n = f"{name}_c_{n}", n + 1
+        taken.add(unique)
+        axes.append(Var(unique))
+    body: Block = (Store(buffer, tuple(axes), Load(local, tuple(axes))),)
+    for axis, n in zip(reversed(axes), reversed(buffer.shape), strict=True):
+        body = (For(axis, n, body),)
+    return body[0]
+
+
+# ---------------------------------------------------------------- split_init
+
+
+@primitive
+def split_init(state: State, buffer: Buffer) -> list[Loop]:
+    """Gives the initialisation of a reduction loops of its own.
+
+        for i: { C[i] = 0; for k: C[i] += … }   ->   for i: C[i] = 0
+                                                      for i: for k: C[i] += …
+
+    Legal when the nest touches the buffer only at the element that is initialised.
+    """
+    chain, store, rest = _initialisation(state, buffer)
+    for access in accesses((chain[0],) if chain else rest):
+        if access.buffer == buffer and access.indices != store.indices:
+            refuse(f"{buffer.name} is also touched elsewhere: {access}", state)
+    renamed: dict[Expr, Expr] = {}
+    taken = state.names()
+    init: Block = (store,)
+    for loop in reversed(chain):
+        name, n = f"{loop.var.name}_init", 1
+        while name in taken:
+            name, n = f"{loop.var.name}_init_{n}", n + 1
+        taken.add(name)
+        renamed[loop.var] = Var(name)
+        init = (For(Var(name), loop.extent, init),)
+    init = substitute_block(init, renamed)
+    if chain:
+        innermost = chain[-1]
+        updated = replace_in((chain[0],), innermost, innermost.with_(body=rest))
+        state.replace(chain[0], (*init, *updated))
+    return [Loop(v) for v in reversed(list(renamed.values()))]
+
+
+def _initialisation(state: State, buffer: Buffer) -> tuple[list[For], Store, Block]:
+    """The perfect nest that ends in (store of buffer, rest)."""
+    for block in blocks(state.kernel.body):
+        for stmt in block:
+            if not isinstance(stmt, For):
+                continue
+            loops, body = nest_loops(stmt)
+            if len(body) > 1 and isinstance(body[0], Store) and body[0].buffer == buffer:
+                return loops, body[0], body[1:]
+    return refuse(f"no loop nest begins its body with a store to {buffer.name}", state)
+
