@@ -15,7 +15,8 @@ from pathlib import Path
 
 from engines import ENGINES
 from interleave import Advance, Settings, measure_model
-from machine import describe, measure_peak
+from machine import describe
+from peak import measure_peak
 from report import OURS, Case, Report, make_table, problems
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn

@@ -1,22 +1,11 @@
-"""What this machine is, and how fast it multiplies."""
+"""What this machine is, and whether it is busy with something else."""
 
 import os
 import platform
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-PEAK_METHOD = "numpy's BLAS, 1024^3 float32 product on one thread: somewhat below the true peak"
-ONE_THREAD = {
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "VECLIB_MAXIMUM_THREADS": "1",
-}
 SIMD = ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "asimd", "sve")
 
 
@@ -71,29 +60,6 @@ def busy_cores(seconds: float = 0.5) -> float | None:
     return (after - before) / os.sysconf("SC_CLK_TCK") / seconds
 
 
-def measure_peak() -> float:
-    """GFLOP/s of one core, approximately: see `PEAK_METHOD`.
-
-    A process of its own, because a BLAS reads its number of threads when it is loaded.
-    """
-    command = [sys.executable, str(Path(__file__).resolve())]
-    done = subprocess.run(
-        command, env=os.environ | ONE_THREAD, capture_output=True, text=True, check=True
-    )
-    return float(done.stdout)
-
-
-def _best_product(size: int = 1024, seconds: float = 1.0) -> float:
-    """GFLOP/s of the fastest float32 product seen in some time."""
-    a, b = np.random.default_rng(0).standard_normal((2, size, size), np.float32)
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        started = time.perf_counter()
-        a @ b
-        best = min(best, time.perf_counter() - started)
-    return 2 * size**3 / best / 1e9
-
-
 def _cpu_facts() -> dict[str, str]:
     """The first processor's entry in Linux's list; empty elsewhere."""
     first = (_read("/proc/cpuinfo") or "").split("\n\n")[0]
@@ -115,7 +81,3 @@ def _read(path: str) -> str | None:
         return Path(path).read_text().strip()
     except OSError:
         return None
-
-
-if __name__ == "__main__":
-    print(_best_product())

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.linear import Linear, add, scaled, variables
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, as_expr
+from tilewright.ir.expr import BinaryOp, Buffer, Expr, Var, as_expr
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -156,5 +156,3 @@ def linear_in(e: Expr, var: Var, s: Simplifier) -> tuple[int, Linear] | None:
     if any(atom is not None and var in variables(atom) for atom in rest):
         return None
     return form.get(var, 0), rest
-
-

@@ -144,10 +144,19 @@ class Simplifier:
         g = math.gcd(c, *(k for atom, k in rest.items() if atom is not None))
         if g > 1:  # (g*x + r) % (g*d) = g*(x % d) + r  for 0 <= r < g
             offset = rest.get(None, 0)
-            inner = add({atom: k // g for atom, k in rest.items() if atom is not None}, constant(offset // g))
+            inner = add(
+                {atom: k // g for atom, k in rest.items() if atom is not None},
+                constant(offset // g),
+            )
             return add(scaled(self._mod(inner, c // g), g), constant(offset % g))
         (atom, k), *more = rest.items()
-        if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.MOD) and atom.b.value % c == 0:
+        if (
+            not more
+            and k == 1
+            and atom is not None
+            and _is_by(atom, BinaryOp.MOD)
+            and atom.b.value % c == 0
+        ):
             return self._mod(self.linear(atom.a), c)
         return {Binary(BinaryOp.MOD, to_expr(rest), const(c)): 1}
 
@@ -190,7 +199,9 @@ class Simplifier:
                 if other == _quotient(self, atom.a, c):
                     return self._recombine(add(rest, self.linear(atom.a), k))
                 if _is_by(other, BinaryOp.MOD) and other.a == _quotient(self, atom.a, c):
-                    return self._recombine(add(rest, self._mod(self.linear(atom.a), c * int(other.b.value)), k))
+                    return self._recombine(
+                        add(rest, self._mod(self.linear(atom.a), c * int(other.b.value)), k)
+                    )
         return a
 
     # ---------------------------------------------------------- ranges
@@ -227,7 +238,11 @@ class Simplifier:
     def _atom_range(self, atom: Expr) -> tuple[Bound, Bound]:
         if isinstance(atom, Var):
             extent = self.extents.get(atom)
-            return (0, extent - 1 if isinstance(extent, int) else None) if extent is not None else (None, None)
+            return (
+                (0, extent - 1 if isinstance(extent, int) else None)
+                if extent is not None
+                else (None, None)
+            )
         if isinstance(atom, Symbol):
             return atom.lower, atom.upper
         if isinstance(atom, Binary) and atom.op in _RANGES:
@@ -245,9 +260,7 @@ class Simplifier:
         return isinstance(result, Const) and bool(result.value)
 
 
-_LINEAR_OPS = frozenset(
-    {BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.MOD}
-)
+_LINEAR_OPS = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.MOD})
 
 
 def _is(e: Expr, op: BinaryOp) -> bool:
@@ -366,7 +379,6 @@ def _simplify_compare(s: Simplifier, e: Compare) -> Expr:
         if known:
             return const(value, bool_)
     return compare(e.op, s(e.a), s(e.b))
-
 
 
 _DECIDE = {

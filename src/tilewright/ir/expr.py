@@ -16,7 +16,7 @@ from typing import Union
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
 from tilewright.base.node import Node, node
-from tilewright.ir.text_names import identifier
+from tilewright.ir.text_names import format_number, identifier
 
 Dim = Union[int, "Expr"]
 DRAM = "dram"  # the memory that kernels' parameters live in, unless they say otherwise
@@ -528,13 +528,7 @@ def format_type(dtype: DType, shape: tuple[Dim, ...]) -> str:
 def _format_const(e: Const) -> tuple[str, int]:
     if e.dtype == index or e.dtype == bool_:
         return str(e.value), 9 if e.value >= 0 else 8
-    return f"{e.dtype}({_format_float(e.value, e.dtype) if e.dtype.is_float else e.value})", 9
-
-
-def _format_float(value: float, dtype: DType) -> str:
-    """The shortest text that rounds to the value."""
-    short = float(str(dtype.numpy.type(value)))
-    return repr(short if repr(dtype.round(short)) == repr(value) else value)
+    return f"{e.dtype}({format_number(e.value, e.dtype)})", 9
 
 
 def _format_unary(e: Unary) -> tuple[str, int]:

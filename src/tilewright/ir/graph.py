@@ -7,14 +7,16 @@ of exactly one node, and nodes stand in an order in which values are defined bef
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base.dtype import DType
+from tilewright.base.dtype import DType, from_numpy
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import Dim, Symbol, as_expr, ceil_div, product
+from tilewright.ir.expr import Dim, Symbol, as_expr, ceil_div, format_type, product
+from tilewright.ir.loop import INDENT, format_symbols
+from tilewright.ir.text_names import format_number, identifier, quote
 
 if TYPE_CHECKING:
     from tilewright.ir.op import Op
@@ -42,9 +44,8 @@ class Layout(Node):
         return int(product(tuple(f for a, f in self.blocks if a == axis)))
 
     def __str__(self) -> str:
-        outer = " ".join(map(str, self.order))
-        blocks = "".join(f" {axis}:{factor}" for axis, factor in self.blocks)
-        return f"<{outer} |{blocks}>" if blocks else f"<{outer}>"
+        blocks = [f"{axis}:{factor}" for axis, factor in self.blocks]
+        return f"layout[{', '.join([*map(str, self.order), *blocks]) or '()'}]"
 
     __repr__ = __str__
 
@@ -76,8 +77,8 @@ class TensorType(Node):
         return product((*self.physical_shape, self.dtype.bytes))
 
     def __str__(self) -> str:
-        layout = f", {self.layout}" if self.layout is not None else ""
-        return f"{self.dtype}[{', '.join(map(str, self.shape))}{layout}]"
+        layout = f" @ {self.layout}" if self.layout is not None else ""
+        return f"{format_type(self.dtype, self.shape)}{layout}"
 
     __repr__ = __str__
 
@@ -147,7 +148,7 @@ class GraphNode:
 @dataclass(frozen=True, eq=False)
 class Graph:
     """`constants` gives the values known while compiling; all other values are inputs or outputs
-    of nodes. `origin` says for a value which node of the model it came from."""
+    of nodes."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -187,37 +188,110 @@ class Graph:
 # ---------------------------------------------------------------- printing
 
 
-def format_attr(value: Any) -> str:
-    if isinstance(value, np.ndarray):
-        return f"array({value.tolist()!r}, {value.dtype})"
-    if isinstance(value, tuple):
-        inner = ", ".join(format_attr(v) for v in value)
-        return f"({inner},)" if len(value) == 1 else f"({inner})"
-    return repr(value) if isinstance(value, (str, float, bool, int)) else str(value)
+INLINE = 8  # elements of the largest constant that stands in the text
+
+
+def format_graph(graph: Graph) -> str:
+    """Python syntax; text.py parses it back. Constants of more than INLINE elements are named
+    only: `large_constants` has them."""
+    head, *body = _format_body(graph)
+    return "\n".join([head, *format_symbols(_symbols(graph)), *body])
+
+
+def _format_body(graph: Graph, name: str | None = None) -> list[str]:
+    """The graph's lines without those that declare symbols; graphs within come before the node
+    that has them."""
+    inputs = ", ".join(f"{identifier(v.name)}: {v.type}" for v in graph.inputs)
+    lines = [_format_constant(value, array) for value, array in graph.constants.items()]
+    for n in graph.nodes:
+        for text, inner in _inner_graphs(n).values():
+            lines += _format_body(inner, text)
+        lines.append(format_node(n))
+    lines.append(f"return {', '.join(identifier(v.name) for v in graph.outputs)}".rstrip())
+    head = f"def {name or identifier(graph.name)}({inputs}):"
+    return [head, *(INDENT + line for line in lines)]
+
+
+def _inner_graphs(n: GraphNode) -> dict[str, tuple[str, Graph]]:
+    """For each attribute that is a graph, the graph and what the text calls it."""
+    found: dict[str, tuple[str, Graph]] = {}
+    for key, value in n.attrs.items():
+        if isinstance(value, Graph):
+            text = identifier(value.name)
+            while any(text == other for other, _ in found.values()):
+                text += "_x_"  # the empty escape: another text for the same name
+            found[key] = (text, value)
+    return found
 
 
 def format_node(n: GraphNode) -> str:
     """One line: outputs with types, operator, operands, attributes that are not defaults."""
-    outputs = ", ".join(v.name for v in n.outputs)
-    args = [v.name for v in n.inputs]
-    args += [
-        f"{f.name}={format_attr(getattr(n.attrs, f.name))}"
-        for f in fields(n.attrs)
-        if getattr(n.attrs, f.name) is not f.default
-    ]
-    types = ", ".join(str(v.type) for v in n.outputs)
-    device = f" @{n.device}" if n.device else ""
-    return f"{outputs} = {n.op.name}({', '.join(args)})  # {types}{device}"
+    inner = _inner_graphs(n)
+    args = [identifier(v.name) for v in n.inputs]
+    for f in fields(n.attrs):
+        text = inner[f.name][0] if f.name in inner else format_attr(getattr(n.attrs, f.name))
+        if f.default is MISSING or text != format_attr(f.default):
+            args.append(f"{f.name}={text}")
+    if len(n.outputs) == 1:
+        target = f"{identifier(n.outputs[0].name)}: {n.outputs[0].type}"
+    else:
+        target = ", ".join(identifier(v.name) for v in n.outputs)
+        args.append(f"types=({', '.join(str(v.type) for v in n.outputs)})")
+    args += [f"{k}={quote(v)}" for k, v in (("name", n.name), ("device", n.device)) if v]
+    return f"{target} = {identifier(n.op.name)}({', '.join(args)})"
 
 
-def format_graph(graph: Graph) -> str:
-    inputs = ", ".join(f"{v.name}: {v.type}" for v in graph.inputs)
-    lines = [f"def {graph.name}({inputs}):"]
-    for value, array in graph.constants.items():
-        lines.append(f"    {value.name} = constant({value.type}{_preview(array)})")
-    lines += [f"    {format_node(n)}" for n in graph.nodes]
-    return "\n".join([*lines, f"    return {', '.join(v.name for v in graph.outputs)}"])
+def format_attr(value: Any) -> str:
+    """An attribute's value; text.py reads it back."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return quote(value)
+    if isinstance(value, tuple):
+        inner = ", ".join(map(format_attr, value))
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    if isinstance(value, np.ndarray):
+        shape = f", {format_attr(value.shape)}" if value.size == 0 else ""
+        dtype = from_numpy(value.dtype)
+        return f"array({_format_elements(value.tolist(), dtype)}, {dtype}{shape})"
+    return repr(value)
 
 
-def _preview(array: np.ndarray) -> str:
-    return f", {array.tolist()!r}" if array.size <= 8 else ""
+def _format_constant(value: Value, array: np.ndarray) -> str:
+    small = array.size <= INLINE
+    elements = _format_elements(array.tolist(), value.dtype) if small else ""
+    return f"{identifier(value.name)}: {value.type} = constant({elements})"
+
+
+def _format_elements(elements: Any, dtype: DType) -> str:
+    if isinstance(elements, list):
+        return f"[{', '.join(_format_elements(e, dtype) for e in elements)}]"
+    return format_number(elements, dtype)
+
+
+def large_constants(graph: Graph, prefix: str = "") -> dict[str, np.ndarray]:
+    """The constants that the graph's text only names, by name; those of a graph in attribute `a`
+    of the node that makes `y` are called `y.a.name`."""
+    found = {prefix + v.name: a for v, a in graph.constants.items() if a.size > INLINE}
+    for n in graph.nodes:
+        for key, (_, inner) in _inner_graphs(n).items():
+            found |= large_constants(inner, f"{prefix}{n.outputs[0].name}.{key}.")
+    return found
+
+
+def _symbols(graph: Graph) -> list[Symbol]:
+    """The symbolic dimensions in any type or attribute, by name."""
+    found: dict[Symbol, None] = {}
+    todo: list[Any] = [graph]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, Graph):
+            todo += [*(v.type for v in item.inputs), *(v.type for v in item.constants)]
+            todo += [part for n in item.nodes for part in (*(v.type for v in n.outputs), n.attrs)]
+        elif isinstance(item, Attrs):
+            todo += [value for _, value in item.items()]
+        elif isinstance(item, tuple):
+            todo += item
+        elif isinstance(item, Node):
+            found |= {s: None for s in item.walk() if isinstance(s, Symbol)}
+    return sorted(found, key=lambda s: s.name)

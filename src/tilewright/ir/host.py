@@ -1,8 +1,8 @@
 """The host program: what the host does to run one model. Straight-line, planned, printable.
 
-    memory = Memory(name, device, kind, size)        constants, one arena per device, inputs, outputs
-    slot   = Slot(name, memory, offset, type)        where a value, or a kernel's scratch, lives
-    step   = Call(kernel, device, arguments, dims)   | HostCall(function, inputs, outputs)
+    memory = Memory(name, device, kind, size)       constants, one arena per device, inputs, outputs
+    slot   = Slot(name, memory, offset, type)       where a value, or a kernel's scratch, lives
+    step   = Call(kernel, device, slots, symbols)   | HostCall(function, inputs, outputs)
            | Copy(source, target)
 
 Sizes and offsets are expressions over the model's symbolic dimensions. Steps run in order; the
@@ -12,11 +12,13 @@ kernels of one step may use all workers of the pool.
 from __future__ import annotations
 
 import enum
-from typing import Union
+from collections.abc import Callable, Sequence
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import Dim, Symbol
 from tilewright.ir.graph import TensorType
+from tilewright.ir.loop import INDENT, format_symbols
+from tilewright.ir.text_names import identifier, quote
 
 
 class MemoryKind(enum.Enum):
@@ -44,7 +46,7 @@ class Slot(Node):
 
 @node
 class Call(Node):
-    """kernel(*slots, *symbols): inputs, outputs, scratch of the kernel, in its parameters' order."""
+    """kernel(*slots, *symbols): its inputs, outputs and scratch, in its parameters' order."""
 
     kernel: str
     device: str
@@ -72,7 +74,7 @@ class Copy(Node):
     target: str
 
 
-HostStep = Union[Call, HostCall, Copy]
+HostStep = Call | HostCall | Copy
 
 
 @node
@@ -92,21 +94,48 @@ class HostProgram(Node):
 
 
 def format_host(program: HostProgram) -> str:
-    """Memories, slots, then one line a step."""
-    lines = [f"host {program.name}({', '.join(program.inputs)}) -> {', '.join(program.outputs)}"]
-    lines += [
-        f"  memory {m.name} on {m.device or 'host'}: {m.kind.value}, {m.size} bytes"
-        for m in program.memories
+    """Python syntax, which text.py parses back: memories, slots, then one line a step."""
+    lines = [
+        *format_symbols(program.symbols),
+        *(f"{INDENT}{_format_memory(m)}" for m in program.memories),
+        *(f"{INDENT}{_format_slot(s)}" for s in program.slots),
+        *(f"{INDENT}{_FORMAT[type(s)](s)}" for s in program.steps),
+        f"{INDENT}return {_names(program.outputs)}".rstrip(),
     ]
-    lines += [f"  slot {s.name} = {s.memory}[{s.offset}]  # {s.type}" for s in program.slots]
-    return "\n".join([*lines, *(f"  {_format_step(s)}" for s in program.steps)])
+    head = f"def {identifier(program.name)}({_names(program.inputs)}):"
+    return "\n".join([head, *lines])
 
 
-def _format_step(step: HostStep) -> str:
-    if isinstance(step, Copy):
-        return f"copy {step.source} -> {step.target}"
-    origin = f"  # {', '.join(step.nodes)}" if step.nodes else ""
-    if isinstance(step, HostCall):
-        return f"host_call {step.op}({', '.join(step.inputs)}) -> {', '.join(step.outputs)}{origin}"
-    arguments = ", ".join([*step.slots, *(s.name for s in step.symbols)])
-    return f"call {step.kernel}({arguments}) on {step.device}{origin}"
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(map(identifier, names))
+
+
+def _format_memory(m: Memory) -> str:
+    return f"{identifier(m.name)} = memory({quote(m.kind.value)}, {quote(m.device)}, {m.size})"
+
+
+def _format_slot(s: Slot) -> str:
+    return f"{identifier(s.name)}: {s.type} = {identifier(s.memory)}[{s.offset}]"
+
+
+def _format_call(c: Call) -> str:
+    arguments = [*map(identifier, c.slots), *(f"{identifier(s.name)}={s}" for s in c.symbols)]
+    call = f"{identifier(c.kernel)}({', '.join(arguments)})"
+    return f"call({call}, {quote(c.device)}{_format_nodes(c.nodes)})"
+
+
+def _format_host_call(c: HostCall) -> str:
+    call = f"{identifier(c.op)}({_names(c.inputs)})"
+    target = f"{_names(c.outputs)} = " if c.outputs else ""
+    return f"{target}host_call({call}, {c.function}{_format_nodes(c.nodes)})"
+
+
+def _format_nodes(nodes: Sequence[str]) -> str:
+    return f", nodes=[{', '.join(map(quote, nodes))}]" if nodes else ""
+
+
+_FORMAT: dict[type, Callable[..., str]] = {
+    Call: _format_call,
+    HostCall: _format_host_call,
+    Copy: lambda c: f"{identifier(c.target)} = copy({identifier(c.source)})",
+}

@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
-from typing import Union
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Symbol, Var, format_type
 from tilewright.ir.text_names import identifier, quote
-
 
 # The number of the worker that runs an iteration of a parallel loop; 0 elsewhere. Bound everywhere.
 WORKER = Var("worker")
@@ -82,7 +80,7 @@ class Accumulate(Stmt):
     value: Expr
 
 
-Write = Union[Store, Accumulate]
+Write = Store | Accumulate
 
 
 @node
@@ -258,7 +256,7 @@ def _format_alloc(s: Alloc) -> list[str]:
 def _format_accumulate(s: Accumulate) -> list[str]:
     if s.op is BinaryOp.ADD:
         return [f"{_place(s)} += {s.value}"]
-    return [f"accumulate({s.op.value}, {_place(s)}, {s.value})"]
+    return [f"accumulate({identifier(s.op.value)}, {_place(s)}, {s.value})"]
 
 
 _FORMAT: dict[type, Callable[..., list[str]]] = {
@@ -277,7 +275,8 @@ def format_kernel(kernel: Kernel) -> str:
 def format_signature(kernel: Kernel) -> str:
     """The text's first lines: parameters and symbolic dimensions."""
     outputs = [f"{identifier(b.name)}: out({format_buffer_type(b)})" for b in kernel.outputs]
-    params = ", ".join([*format_parameters(kernel.inputs), *outputs])
+    scratch = [f"{identifier(b.name)}: scratch({format_buffer_type(b)})" for b in kernel.scratch]
+    params = ", ".join([*format_parameters(kernel.inputs), *outputs, *scratch])
     head = f"def {identifier(kernel.name)}({params}):"
     return "\n".join([head, *format_symbols(symbols(kernel))])
 

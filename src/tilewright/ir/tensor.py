@@ -15,7 +15,6 @@ that depends on the step, and read what earlier steps wrote.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Union
 
 from tilewright.base.dtype import DType, index
 from tilewright.base.errors import CompileError
@@ -65,7 +64,7 @@ class Scan(Node):
     items: tuple[Item, ...]
 
 
-Item = Union[Stage, Scan]
+Item = Stage | Scan
 
 
 @node
@@ -242,7 +241,8 @@ def format_item(item: Item, declared: set[Buffer]) -> list[str]:
 def format_stage(stage: Stage) -> str:
     place, value = format_place(stage.buffer, stage.indices), str(stage.value)
     if stage.op is not None:
-        value = f"reduce({stage.op.value}, {stage.init}, {value}{_format_axes(stage.reduce)})"
+        over = _format_axes(stage.reduce)
+        value = f"reduce({identifier(stage.op.value)}, {stage.init}, {value}{over})"
     return f"define({place}, {value}{_format_axes(stage.axes)})"
 
 

@@ -1,9 +1,9 @@
-"""Names and strings in the text forms, which are Python syntax.
+"""Names, strings and numbers in the text forms, which are Python syntax.
 
 A record's name may be anything a model says ("and", "Conv/1:0"); in text it is an identifier. A
-plain name stands as it is. Of any other, each character that cannot stand is written `_x2f_` (its
-code point), and a name that Python or a type has taken is closed by the empty escape: `and_x_`.
-`name_of` undoes `identifier` exactly.
+plain name stands as it is. A name that Python or a scalar type has taken gets an underscore behind
+it (`and_`); a character that cannot stand in an identifier is written as its code point (`_x2f_`),
+and `_x_` is an escape for nothing. `name_of` undoes `identifier` exactly.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import functools
 import json
 import keyword
 import re
+from typing import Any
 
-from tilewright.base.dtype import DTYPES
+from tilewright.base.dtype import DTYPES, DType
 
-# What a bare name means in an expression; no variable, symbol or buffer is printed like that.
 RESERVED = frozenset({*keyword.kwlist, *DTYPES, "inf", "nan"})
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -26,8 +26,8 @@ _HARMLESS = re.compile(r"[A-Za-z0-9]|_(?!x)")  # an underscore before an x could
 @functools.lru_cache(maxsize=1 << 14)
 def identifier(name: str) -> str:
     """The identifier that stands for `name`."""
-    if name in RESERVED:
-        return f"{name}_x_"
+    if name.rstrip("_") in RESERVED:
+        return f"{name}_"
     if _PLAIN.match(name) and not _ESCAPE.search(name):
         return name
     escaped = "".join(
@@ -38,7 +38,8 @@ def identifier(name: str) -> str:
 
 def name_of(text: str) -> str:
     """The name that the identifier `text` stands for."""
-    return _ESCAPE.sub(_character, text) if "_x" in text else text
+    name = _ESCAPE.sub(_character, text) if "_x" in text else text
+    return name[:-1] if name.endswith("_") and name.rstrip("_") in RESERVED else name
 
 
 def _character(escape: re.Match[str]) -> str:
@@ -49,3 +50,11 @@ def _character(escape: re.Match[str]) -> str:
 def quote(text: str) -> str:
     """`text` as a Python string literal, in double quotes where that is readable."""
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
+
+
+def format_number(value: Any, dtype: DType) -> str:
+    """A number of type `dtype`: the shortest text that gives exactly this value."""
+    if not dtype.is_float:
+        return repr(value)
+    short = float(str(dtype.numpy.type(value)))
+    return repr(short if repr(dtype.round(short)) == repr(value) else value)

@@ -158,6 +158,7 @@ OPS: tuple[Op, ...] = (
     _unary(UnaryOp.FLOOR, "greatest integer not above x"),
     _unary(UnaryOp.CEIL, "least integer not below x"),
     _unary(UnaryOp.ROUND, "nearest integer, halves to even"),
+    _unary(UnaryOp.TRUNC, "x without its fraction"),
     _unary(UnaryOp.ISNAN, "whether x is NaN"),
     _unary(UnaryOp.ISINF, "whether x is +inf or -inf"),
     _binary(BinaryOp.ADD, "x + y"),
@@ -189,6 +190,7 @@ OPS: tuple[Op, ...] = (
         attrs=CastAttrs,
         result=lambda a, t: a.to,
     ),
+    elementwise("identity", lambda _, x: x, "x"),
     elementwise("relu", lambda _, x: maximum(x, const(0, x.dtype)), "max(x, 0)", takes=NUMBERS),
     elementwise("clip", _clip, "x limited to low … high", takes=NUMBERS, attrs=ClipAttrs),
     elementwise(

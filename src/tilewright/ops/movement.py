@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.base.dtype import DType
 from tilewright.base.errors import ModelError
 from tilewright.ir.dims import canonical, limits, tensor_type
 from tilewright.ir.expr import (
+    BinaryOp,
     Buffer,
     Dim,
     Expr,
     all_of,
     as_expr,
     binary,
-    BinaryOp,
     const,
     maximum,
     minimum,
@@ -27,7 +26,7 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Category, Compute, Infer, Op
 from tilewright.ir.tensor import Builder
 from tilewright.ops.common import (
     axis_names,
@@ -95,9 +94,7 @@ def _infer_transpose(attrs: TransposeAttrs, types: Sequence[TensorType]) -> list
     return [tensor_type(x.dtype, [x.shape[a] for a in attrs.perm])]
 
 
-def _compute_transpose(
-    b: Builder, attrs: TransposeAttrs, inputs: Sequence[Buffer]
-) -> list[Buffer]:
+def _compute_transpose(b: Builder, attrs: TransposeAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
     (x,) = inputs
     place = [attrs.perm.index(a) for a in range(len(attrs.perm))]
     shape = [x.shape[a] for a in attrs.perm]
@@ -209,9 +206,7 @@ def _compute_slice(b: Builder, attrs: SliceAttrs, inputs: Sequence[Buffer]) -> l
         return x[
             tuple(
                 const(0) if d == 1 else i * step + start
-                for i, d, start, step in zip(
-                    index, x.shape, attrs.starts, attrs.steps, strict=True
-                )
+                for i, d, start, step in zip(index, x.shape, attrs.starts, attrs.steps, strict=True)
             )
         ]
 
@@ -370,5 +365,70 @@ def _compute_tile(b: Builder, attrs: TileAttrs, inputs: Sequence[Buffer]) -> lis
     return [b.compute("tile", shape, value, names=axis_names(len(shape)))]
 
 
-def _op(name: str, attrs: type[Attrs], infer, compute, doc: str, arity=(1, 1), **more) -> Op:
-    return Op(name, attrs, infer, Category.INJECTIVE, doc, arity, "any", compute, **more)
+def _movement(
+    name: str,
+    attrs: type[Attrs],
+    infer: Infer,
+    compute: Compute,
+    doc: str,
+    *,
+    arity: tuple[int, int] = (1, 1),
+    elementwise: bool = False,
+) -> Op:
+    return Op(
+        name,
+        attrs,
+        infer,
+        Category.INJECTIVE,
+        doc,
+        arity,
+        "any",
+        compute,
+        elementwise=elementwise,
+    )
+
+
+OPS: tuple[Op, ...] = (
+    _movement(
+        "transpose", TransposeAttrs, _infer_transpose, _compute_transpose, "the axes in new order"
+    ),
+    _movement(
+        "reshape",
+        ReshapeAttrs,
+        _infer_reshape,
+        _compute_reshape,
+        "the same elements, in row-major order, under another shape",
+    ),
+    _movement(
+        "slice",
+        SliceAttrs,
+        _infer_slice,
+        _compute_slice,
+        "evenly spaced elements along each axis",
+    ),
+    _movement(
+        "concat",
+        AxisAttrs,
+        _infer_concat,
+        _compute_concat,
+        "tensors one behind the other along an axis",
+        arity=(1, 1 << 30),
+    ),
+    _movement(
+        "pad",
+        PadAttrs,
+        _infer_pad,
+        _compute_pad,
+        "elements added around a tensor: an operand's, or the attribute's",
+        arity=(1, 2),
+    ),
+    _movement(
+        "expand",
+        ExpandAttrs,
+        _infer_expand,
+        _compute_expand,
+        "broadcast to a shape (numpy's rule)",
+        elementwise=True,
+    ),
+    _movement("tile", TileAttrs, _infer_tile, _compute_tile, "copies along each axis"),
+)

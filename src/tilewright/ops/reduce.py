@@ -124,7 +124,9 @@ def _reduction(name: str, op: BinaryOp, doc: str, types: str = "floats and integ
         )
         return [converted(b, f"{name}_out", out, x.dtype)]
 
-    return Op(name, ReduceAttrs, _infer_reduce(name), Category.REDUCTION, doc, (1, 1), types, compute)
+    return Op(
+        name, ReduceAttrs, _infer_reduce(name), Category.REDUCTION, doc, (1, 1), types, compute
+    )
 
 
 def _compute_mean(b: Builder, attrs: ReduceAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
@@ -141,9 +143,7 @@ def _compute_mean(b: Builder, attrs: ReduceAttrs, inputs: Sequence[Buffer]) -> l
     )
     count = as_number(product(tuple(x.shape[a] for a in axes)), wide)
     names = axis_names(len(total.shape))
-    return [
-        b.compute("mean", total.shape, lambda *i: cast(x.dtype, total[i] / count), names=names)
-    ]
+    return [b.compute("mean", total.shape, lambda *i: cast(x.dtype, total[i] / count), names=names)]
 
 
 def _compute_logsumexp(b: Builder, attrs: ReduceAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
@@ -169,8 +169,10 @@ def _compute_logsumexp(b: Builder, attrs: ReduceAttrs, inputs: Sequence[Buffer])
 
     def value(*index: Expr) -> Expr:
         rest = iter(index)
-        full = index if attrs.keepdims else tuple(
-            const(0) if i in axes else next(rest) for i in range(len(x.shape))
+        full = (
+            index
+            if attrs.keepdims
+            else tuple(const(0) if i in axes else next(rest) for i in range(len(x.shape)))
         )
         return cast(x.dtype, unary(UnaryOp.LOG, total[full]) + shift[full])
 
@@ -204,11 +206,11 @@ def _arg(name: str, op: BinaryOp, doc: str) -> Op:
             return select(found, index[axis], nowhere)
 
         pick = BinaryOp.MAX if attrs.last else BinaryOp.MIN
-        return [
-            reduce_axes(b, name, x.shape, [axis], pick, position, keepdims=attrs.keepdims)
-        ]
+        return [reduce_axes(b, name, x.shape, [axis], pick, position, keepdims=attrs.keepdims)]
 
-    return Op(name, ArgAttrs, infer, Category.REDUCTION, doc, (1, 1), "floats and integers", compute)
+    return Op(
+        name, ArgAttrs, infer, Category.REDUCTION, doc, (1, 1), "floats and integers", compute
+    )
 
 
 # ---------------------------------------------------------------- running sums and products

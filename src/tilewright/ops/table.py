@@ -4,9 +4,32 @@ from __future__ import annotations
 
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.ir.op import Op
-from tilewright.ops import contract, elementwise, function
+from tilewright.ops import (
+    contract,
+    elementwise,
+    function,
+    index,
+    movement,
+    normalize,
+    pool,
+    recurrent,
+    reduce,
+)
 
-OPS: dict[str, Op] = {op.name: op for op in (*elementwise.OPS, *contract.OPS, *function.OPS)}
+OPS: dict[str, Op] = {
+    op.name: op
+    for op in (
+        *elementwise.OPS,
+        *reduce.OPS,
+        *movement.OPS,
+        *index.OPS,
+        *contract.OPS,
+        *normalize.OPS,
+        *pool.OPS,
+        *recurrent.OPS,
+        *function.OPS,
+    )
+}
 
 
 def op(name: str) -> Op:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -57,7 +56,6 @@ class ArenaPool:
         self._numbers = itertools.count(1)
         self._waiting = 0
         self._renew_locks()
-        _pools.add(self)
 
     def take(self) -> ArenaSet:
         """The set used last, whose memory is still in the caches; it is the caller's until put."""
@@ -92,15 +90,3 @@ class ArenaPool:
         self._renew_locks()
         self._made = len(self._free)
         self._waiting = 0
-
-
-_pools: weakref.WeakSet[ArenaPool] = weakref.WeakSet()
-
-
-def _renew_pools() -> None:
-    for pool in list(_pools):
-        pool.after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_pools)

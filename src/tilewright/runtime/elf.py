@@ -61,9 +61,7 @@ def _sections(
         yield section
 
 
-def _symbols(
-    data: bytes, order: str, sections: list[tuple[int, ...]]
-) -> tuple[set[str], set[str]]:
+def _symbols(data: bytes, order: str, sections: list[tuple[int, ...]]) -> tuple[set[str], set[str]]:
     defined: set[str] = set()
     undefined: set[str] = set()
     for section in sections:

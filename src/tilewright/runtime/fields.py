@@ -1,4 +1,4 @@
-"""Reading records from JSON: each field by name and type, with errors that say which one is wrong."""
+"""Reading records from JSON, field by field, with errors that say which one is wrong."""
 
 from __future__ import annotations
 

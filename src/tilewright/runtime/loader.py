@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Mapping, Sequence
 
 import llvmlite.binding as llvm
@@ -19,7 +20,9 @@ from tilewright.runtime.system import host_triple
 # What compiled code may call besides the C runtime, where Python itself does not have it loaded.
 _LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libSystem.dylib")
 
-_lock = threading.Lock()  # LLVM's lists of symbols and libraries are the process's
+# LLVM's lists of symbols and libraries are the process's. Code may be unloaded by the garbage
+# collector while this thread loads some: the lock must let it.
+_lock = threading.RLock()
 
 
 class LoadedCode:
@@ -27,14 +30,18 @@ class LoadedCode:
 
     def __init__(self, session: llvm.LLJIT, library: llvm.ResourceTracker, names: Sequence[str]):
         self.addresses = {name: library[name] for name in names}
-        self._library = library
-        self._session = session
+        self._unload = weakref.finalize(self, _unload, library, session)
+        self._unload.atexit = False  # other threads may still run it then
 
     def close(self) -> None:
         """Unload the code. Nothing may be running in it."""
-        with _lock:
-            self._library.close()
-            self._session.close()
+        self._unload()
+
+
+def _unload(library: llvm.ResourceTracker, session: llvm.LLJIT) -> None:
+    with _lock:
+        library.close()
+        session.close()
 
 
 def load_code(

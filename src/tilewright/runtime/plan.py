@@ -68,7 +68,7 @@ class Tensor:
 
     @property
     def type(self) -> str:
-        """"f32[n, 3]"."""
+        """ "f32[n, 3]"."""
         return f"{self.dtype}{format_shape(self.shape)}"
 
     def __str__(self) -> str:

@@ -32,9 +32,7 @@ def solve(plan: Plan, shapes: Sequence[Shape]) -> Signature:
     for tensor, shape in zip(plan.inputs, shapes, strict=True):
         _check_shape(tensor, shape, symbols)
     outputs = tuple((_output_shape(t, symbols), t.dtype.numpy) for t in plan.outputs)
-    arenas = tuple(
-        _memory_size(m.name, m.size, symbols) for m in plan.of_kind(MemoryKind.ARENA)
-    )
+    arenas = tuple(_memory_size(m.name, m.size, symbols) for m in plan.of_kind(MemoryKind.ARENA))
     total = sum(int(np.prod(shape, dtype=object)) * t.itemsize for shape, t in outputs)
     return Signature(symbols, tuple(symbols[s.name] for s in plan.symbols), arenas, outputs, total)
 

@@ -1,8 +1,10 @@
 """Sizes: integer arithmetic over a model's symbolic dimensions, as plain data.
 
-    size = 4 | "n" | (operator, size, size)        operators: add sub mul div floordiv mod rem min max
+    size = 4 | "n" | (operator, size, size)
+    operator = add | sub | mul | div | floordiv | mod | rem | min | max
 
-In JSON a triple is a list. Nothing here runs code from a file: evaluating walks the triples.
+What the operators mean is as in ir/expr.py. In JSON a triple is a list. Nothing here runs code
+from a file: evaluating walks the triples.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any, Union
 
 from tilewright.base.errors import ArtifactError, InputError
 
-Size = Union[int, str, tuple[str, "Size", "Size"]]
+Size = Union[int, str, tuple[str, "Size", "Size"]]  # noqa: UP007 - it names itself
 
 MAX_DEPTH = 64  # of a size read from a file: far beyond what a model's shapes need
 LIMIT = 1 << 62  # compiled code computes in 64 bits
@@ -55,7 +57,7 @@ def evaluate_size(size: Size, symbols: Mapping[str, int]) -> int:
 
 
 def given(size: Size, symbols: Mapping[str, int]) -> str:
-    """" for n = 3": the symbols that an error about `size` is about."""
+    """ " for n = 3": the symbols that an error about `size` is about."""
     used = [f"{name} = {symbols[name]}" for name in dict.fromkeys(symbols_of(size))]
     return f" for {', '.join(used)}" if used else ""
 

@@ -1,10 +1,10 @@
 """Tensor expressions to loop programs: one loop nest for each stage, in order.
 
-    for i in …:
-        for j in …:
-            C[i, j] = init
-            for k in …:
-                C[i, j] += value
+for i in …:
+    for j in …:
+        C[i, j] = init
+        for k in …:
+            C[i, j] += value
 """
 
 from __future__ import annotations

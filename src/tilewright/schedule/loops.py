@@ -6,16 +6,10 @@ import enum
 
 from tilewright.analyze.dependence import conflict
 from tilewright.analyze.linear import variables
+from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
 from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value
 from tilewright.ir.loop import Alloc, Block, For, If, LoopKind, walk_statements
-from tilewright.schedule.state import (
-    Loop,
-    State,
-    primitive,
-    refuse,
-    rewrite_accesses,
-    substitute_block,
-)
+from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
 class Tail(enum.Enum):
@@ -57,9 +51,7 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
     return Loop(outer), Loop(inner)
 
 
-def _split_cut(
-    state: State, target: For, factor: int, outer: Var, inner: Var
-) -> tuple[Loop, Loop]:
+def _split_cut(state: State, target: For, factor: int, outer: Var, inner: Var) -> tuple[Loop, Loop]:
     n = as_expr(target.extent)
     rest_var = Var(state.fresh(f"{target.var.name}_t"))
     tiles = as_dim(state.simplifier(n // factor))
@@ -192,10 +184,7 @@ def _moved(old: list[For], new: list[For]) -> list[For]:
     """A set of loops to check: every pair that changes order has a member in it."""
     position = {s.var: i for i, s in enumerate(new)}
     crossings = [
-        (a, b)
-        for i, a in enumerate(old)
-        for b in old[i + 1 :]
-        if position[a.var] > position[b.var]
+        (a, b) for i, a in enumerate(old) for b in old[i + 1 :] if position[a.var] > position[b.var]
     ]
     # Either loop of a crossing pair being free of conflicts is not enough when both carry: take
     # the outer one of each, whose body holds the inner.
@@ -248,4 +237,3 @@ def parallel(state: State, loop: Loop) -> None:
     if pair is not None:
         refuse(f"iterations of {loop} conflict: {pair[0]} and {pair[1]}", state)
     state.replace(target, target.with_(kind=LoopKind.PARALLEL))
-

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.ir.expr import Buffer, Expr
 from tilewright.ir.graph import Layout
-from tilewright.schedule.state import State, primitive, refuse, rewrite_accesses
+from tilewright.schedule.state import State, primitive, refuse
 
 
 @primitive

@@ -9,10 +9,10 @@ from tilewright.schedule.state import State
 class Schedule(State):
     """Rewrites a kernel step by step; `kernel` is always a complete program.
 
-        s = Schedule(kernel)
-        outer, inner = s.split(s.loop("i"), 14)
-        s.vectorize(inner)
-        print(s.kernel, *s.trace, sep="\\n")
+    s = Schedule(kernel)
+    outer, inner = s.split(s.loop("i"), 14)
+    s.vectorize(inner)
+    print(s.kernel, *s.trace, sep="\\n")
     """
 
     split = loops.split

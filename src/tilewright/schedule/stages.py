@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.dependence import accesses
 from tilewright.analyze.linear import Linear, add, substitute, to_expr, variables
+from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const
 from tilewright.ir.loop import (
@@ -22,15 +23,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
-from tilewright.schedule.state import (
-    Loop,
-    State,
-    primitive,
-    refuse,
-    replace_in,
-    rewrite_accesses,
-    substitute_block,
-)
+from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
 @dataclass(frozen=True)
@@ -189,7 +182,10 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     local = buffer.with_(shape=shape)
     nest = _shrunk(state, where, buffer, local, lows)
     body = rewrite_accesses(
-        target.body, buffer, local, lambda at: tuple(i - low for i, low in zip(at, lows, strict=True))
+        target.body,
+        buffer,
+        local,
+        lambda at: tuple(i - low for i, low in zip(at, lows, strict=True)),
     )
     new_loop = target.with_(body=(Alloc(local), *nest, *body))
 
@@ -208,11 +204,7 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
 def _region(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tuple[Dim, ...]]:
     """The box that one iteration of `target` reads: its lowest corner and its shape."""
     inner = {s.var for s in walk_statements(target.body) if isinstance(s, For)}
-    reads = [
-        a.indices
-        for a in accesses(target.body)
-        if a.buffer == buffer and not a.writes
-    ]
+    reads = [a.indices for a in accesses(target.body) if a.buffer == buffer and not a.writes]
     lows: list[Expr] = []
     shape: list[Dim] = []
     for axis, n in enumerate(buffer.shape):
@@ -396,4 +388,3 @@ def _initialisation(state: State, buffer: Buffer) -> tuple[list[For], Store, Blo
             if len(body) > 1 and isinstance(body[0], Store) and body[0].buffer == buffer:
                 return loops, body[0], body[1:]
     return refuse(f"no loop nest begins its body with a store to {buffer.name}", state)
-

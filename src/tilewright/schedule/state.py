@@ -13,26 +13,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
-from tilewright.analyze.linear import substitute
+from tilewright.analyze.rewrite import replace_in, simplify_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError, TilewrightError, did_you_mean
-from tilewright.base.node import Node
-from tilewright.ir.expr import Buffer, Expr, Load, Var, constant_value
-from tilewright.ir.loop import (
-    Accumulate,
-    Alloc,
-    Block,
-    For,
-    If,
-    Kernel,
-    Stmt,
-    Store,
-    map_block,
-    map_exprs,
-    map_inner_blocks,
-    sub_blocks,
-    walk_statements,
-)
+from tilewright.ir.expr import Buffer, Var
+from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, sub_blocks, walk_statements
 
 
 @dataclass(frozen=True)
@@ -138,17 +123,6 @@ class State:
         self.set_body(simplify_block(self.kernel.body, simplifier))
 
 
-def replace_in(block: Block, target: Stmt, new: Stmt | Block | None) -> Block:
-    """The block with one statement (found by identity) replaced."""
-
-    def visit(stmt: Stmt) -> Stmt | Block | None:
-        if stmt is target:
-            return new
-        return map_inner_blocks(stmt, lambda inner: map_block(inner, visit))
-
-    return map_block(block, visit)
-
-
 def _path(block: Block, target: Stmt) -> list[Stmt] | None:
     for stmt in block:
         if stmt is target:
@@ -158,65 +132,6 @@ def _path(block: Block, target: Stmt) -> list[Stmt] | None:
             if found is not None:
                 return [stmt, *found]
     return None
-
-
-def simplify_block(block: Block, simplifier: Simplifier) -> Block:
-    """Simplifies every expression; a conditional that is decided gives way to its branch."""
-
-    def visit(stmt: Stmt) -> Stmt | Block:
-        if isinstance(stmt, If):
-            cond = simplifier(stmt.cond)
-            taken = constant_value(cond)
-            if taken is not None:
-                return map_block(stmt.body if taken else stmt.orelse, visit)
-            stmt = stmt if cond is stmt.cond else stmt.with_(cond=cond)
-            return map_inner_blocks(stmt, lambda b: map_block(b, visit))
-        if isinstance(stmt, For):
-            extent = simplifier.dim(stmt.extent)
-            stmt = stmt if extent == stmt.extent else stmt.with_(extent=extent)
-            return map_inner_blocks(stmt, lambda b: map_block(b, visit))
-        return map_exprs(stmt, simplifier)
-
-    return map_block(block, visit)
-
-
-def substitute_block(block: Block, values: dict[Expr, Expr]) -> Block:
-    """The block with variables replaced everywhere."""
-    return map_block(block, lambda stmt: map_exprs(stmt, lambda e: substitute(e, values)))
-
-
-def rewrite_accesses(
-    block: Block, buffer: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
-) -> Block:
-    """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows."""
-
-    def read(e: Any) -> Any:
-        if not isinstance(e, Expr):
-            return e
-        e = e.map(read)
-        return Load(new, place(e.indices)) if isinstance(e, Load) and e.buffer == buffer else e
-
-    def visit(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Alloc):
-            return Alloc(new) if stmt.buffer == buffer else stmt
-        if isinstance(stmt, (For, If)):
-            stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
-            if isinstance(stmt, If):
-                cond = read(stmt.cond)
-                return stmt if cond is stmt.cond else stmt.with_(cond=cond)
-            return stmt
-        assert isinstance(stmt, (Store, Accumulate))
-        stmt = map_exprs(stmt, read)
-        if stmt.buffer == buffer:
-            return stmt.with_(buffer=new, indices=place(stmt.indices))
-        return stmt
-
-    return map_block(block, visit)
-
-
-def uses(node: Node, buffer: Buffer) -> bool:
-    """Whether a statement or expression mentions a buffer."""
-    return any(x == buffer for x in node.walk() if isinstance(x, Buffer))
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -247,4 +162,3 @@ def primitive(function: F) -> F:
 def refuse(what: str, state: State | None = None, hint: str | None = None) -> NoReturn:
     """Raises ScheduleError, showing the current program."""
     raise ScheduleError(what, program=state.kernel if state else None, hint=hint)
-

@@ -1,0 +1,93 @@
+"""Rewriting loop programs: substitution, replacement, and redirecting accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.analyze.linear import substitute
+from tilewright.analyze.simplify import Simplifier
+from tilewright.base.node import Node
+from tilewright.ir.expr import Buffer, Expr, Load, constant_value
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    map_block,
+    map_exprs,
+    map_inner_blocks,
+)
+
+
+def replace_in(block: Block, target: Stmt, new: Stmt | Block | None) -> Block:
+    """The block with one statement (found by identity) replaced."""
+
+    def visit(stmt: Stmt) -> Stmt | Block | None:
+        if stmt is target:
+            return new
+        return map_inner_blocks(stmt, lambda inner: map_block(inner, visit))
+
+    return map_block(block, visit)
+
+
+def simplify_block(block: Block, simplifier: Simplifier) -> Block:
+    """Simplifies every expression; a conditional that is decided gives way to its branch."""
+
+    def visit(stmt: Stmt) -> Stmt | Block:
+        if isinstance(stmt, If):
+            cond = simplifier(stmt.cond)
+            taken = constant_value(cond)
+            if taken is not None:
+                return map_block(stmt.body if taken else stmt.orelse, visit)
+            stmt = stmt if cond is stmt.cond else stmt.with_(cond=cond)
+            return map_inner_blocks(stmt, lambda b: map_block(b, visit))
+        if isinstance(stmt, For):
+            extent = simplifier.dim(stmt.extent)
+            stmt = stmt if extent == stmt.extent else stmt.with_(extent=extent)
+            return map_inner_blocks(stmt, lambda b: map_block(b, visit))
+        return map_exprs(stmt, simplifier)
+
+    return map_block(block, visit)
+
+
+def substitute_block(block: Block, values: dict[Expr, Expr]) -> Block:
+    """The block with variables replaced everywhere."""
+    return map_block(block, lambda stmt: map_exprs(stmt, lambda e: substitute(e, values)))
+
+
+def rewrite_accesses(
+    block: Block, buffer: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+) -> Block:
+    """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows."""
+
+    def read(e: Any) -> Any:
+        if not isinstance(e, Expr):
+            return e
+        e = e.map(read)
+        return Load(new, place(e.indices)) if isinstance(e, Load) and e.buffer == buffer else e
+
+    def visit(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, Alloc):
+            return Alloc(new) if stmt.buffer == buffer else stmt
+        if isinstance(stmt, (For, If)):
+            stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
+            if isinstance(stmt, If):
+                cond = read(stmt.cond)
+                return stmt if cond is stmt.cond else stmt.with_(cond=cond)
+            return stmt
+        assert isinstance(stmt, (Store, Accumulate))
+        stmt = map_exprs(stmt, read)
+        if stmt.buffer == buffer:
+            return stmt.with_(buffer=new, indices=place(stmt.indices))
+        return stmt
+
+    return map_block(block, visit)
+
+
+def uses(node: Node, buffer: Buffer) -> bool:
+    """Whether a statement or expression mentions a buffer."""
+    return any(x == buffer for x in node.walk() if isinstance(x, Buffer))

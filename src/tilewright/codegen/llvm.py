@@ -1,0 +1,378 @@
+"""Loop programs to LLVM IR: one module of text for each kernel.
+
+The function is `void name(ptr pool, ptr for each parameter …, i64 for each symbol …)`. A parallel
+loop becomes a function of its own that does a range of iterations; the runtime calls it from its
+workers (runtime/native/tilewright_runtime.h). What it needs from outside is handed over in a
+record; an inner function takes the pointers as `noalias` parameters, so that LLVM knows that
+buffers do not overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.analyze.simplify import Simplifier
+from tilewright.base.dtype import bool_, index
+from tilewright.base.errors import CompileError
+from tilewright.codegen.llvm_expr import ExprEmitter, Lanes
+from tilewright.codegen.llvm_math import (
+    broadcast,
+    constant,
+    emit_binary,
+    emit_lanes_reduction,
+    emit_unary,
+)
+from tilewright.codegen.llvm_text import Function, Value, memory_type
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, UnaryOp, Var, as_expr, constant_value
+from tilewright.ir.loop import (
+    WORKER,
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Stmt,
+    Store,
+    symbols,
+    walk_statements,
+)
+from tilewright.ir.tensor import neutral
+from tilewright.target.target import Target
+
+ALIGN = 64
+
+
+def emit_kernel(kernel: Kernel, target: Target) -> str:
+    """The LLVM module of one lowered kernel, as text."""
+    module = Module(kernel, target)
+    return module.text()
+
+
+class Module:
+    """The functions of one kernel: itself and its parallel loops' bodies."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        loops = (s for s in walk_statements(kernel.body) if isinstance(s, For))
+        self.simplifier = Simplifier({s.var: s.extent for s in loops})
+        self.functions: list[Function] = []
+        self.symbols = symbols(kernel)
+        self._emit_entry()
+
+    def _emit_entry(self) -> None:
+        params = ["ptr %pool"]
+        params += [f"ptr noalias %p{i}" for i in range(len(self.kernel.params))]
+        params += [f"i64 %d{i}" for i in range(len(self.symbols))]
+        function = Function(self.kernel.name, params)
+        emitter = StmtEmitter(self, function)
+        for i, buffer in enumerate(self.kernel.params):
+            emitter.e.pointers[buffer] = f"%p{i}"
+        for i, symbol in enumerate(self.symbols):
+            emitter.e.bind(symbol, Value(f"%d{i}", index))
+        emitter.e.bind(WORKER, constant(0, index))
+        emitter.block(self.kernel.body)
+        self.functions.append(function)
+
+    def text(self) -> str:
+        declared: dict[str, str] = {}
+        for function in self.functions:
+            declared |= function.declared
+        head = [
+            f"; {self.kernel.name}, for {self.target.name}",
+            f'target triple = "{self.target.native.triple}"',
+        ]
+        width = self.target.vector.bytes * 8
+        attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" }}'
+        bodies = [function.text() for function in self.functions]
+        return "\n\n".join(["\n".join(head), *bodies, "\n".join(declared.values()), attributes, ""])
+
+
+class StmtEmitter:
+    """Emits statements into one function."""
+
+    def __init__(self, module: Module, function: Function) -> None:
+        self.module = module
+        self.f = function
+        self.e = ExprEmitter(function, module.simplifier)
+        self.level = 0
+
+    def block(self, block: Block) -> None:
+        for stmt in block:
+            _EMIT[type(stmt)](self, stmt)
+
+    def scoped(self, block: Block) -> None:
+        self.e.push()
+        self.block(block)
+        self.e.pop()
+
+    def scalar(self, dim: Dim) -> Value:
+        value = self.e(as_expr(dim))
+        if value.lanes != 1:
+            raise CompileError(f"{dim} differs from lane to lane", program=self.module.kernel)
+        return value
+
+    # ---------------------------------------------------------- loops
+
+    def emit_for(self, s: For) -> None:
+        if s.kind is LoopKind.PARALLEL and self.module.target.cores > 1:
+            emit_parallel(self, s)
+        elif s.kind is LoopKind.VECTORIZE and isinstance(s.extent, int) and s.extent > 1:
+            before, self.e.lanes = self.e.lanes, Lanes(s.var, s.extent)
+            self.level += 1
+            self.e.depth[s.var] = self.level
+            self.scoped(s.body)
+            self.level -= 1
+            self.e.lanes = before
+        else:
+            self.emit_range(s, constant(0, index), self.scalar(s.extent))
+
+    def emit_range(self, s: For, begin: Value, end: Value) -> None:
+        """for (var = begin; var < end; var++) body"""
+        f = self.f
+        head, body, done = f.label("loop"), f.label("body"), f.label("done")
+        before = f.block
+        f.branch(head)
+        f.start(head)
+        i = f.fresh("i")
+        position = len(f.lines)
+        test = f.let(f"icmp slt i64 {i}, {end.ref}")
+        f.emit(f"br i1 {test}, label %{body}, label %{done}")
+        f.start(body)
+        self.level += 1
+        self.e.depth[s.var] = self.level
+        self.e.push()
+        self.e.bind(s.var, Value(i, index))
+        self.block(s.body)
+        self.e.pop()
+        self.level -= 1
+        step = f.let(f"add nuw nsw i64 {i}, 1")
+        f.lines.insert(
+            position, f"  {i} = phi i64 [ {begin.ref}, %{before} ], [ {step}, %{f.block} ]"
+        )
+        f.branch(head)
+        f.start(done)
+
+    # ---------------------------------------------------------- other statements
+
+    def emit_if(self, s: If) -> None:
+        cond = self.e(s.cond)
+        self.e.end_statement()
+        if cond.lanes > 1:
+            self._masked(cond, s.body)
+            if s.orelse:
+                self._masked(emit_unary(self.f, UnaryOp.NOT, cond), s.orelse)
+            return
+        f = self.f
+        yes, no, join = f.label("then"), f.label("else"), f.label("join")
+        f.emit(f"br {cond}, label %{yes}, label %{no if s.orelse else join}")
+        for label, block in ((yes, s.body), (no, s.orelse)):
+            if block:
+                f.start(label)
+                self.scoped(block)
+                f.branch(join)
+        f.start(join)
+
+    def _masked(self, cond: Value, block: Block) -> None:
+        before, self.e.mask = self.e.mask, self.e.and_mask(cond)
+        self.scoped(block)
+        self.e.mask = before
+
+    def emit_alloc(self, s: Alloc) -> None:
+        count = 1
+        for n in s.buffer.shape:
+            if not isinstance(n, int):
+                raise CompileError(f"{s.buffer} has no constant size", program=s)
+            count *= n
+        name = self.f.fresh("a")
+        kind = memory_type(s.buffer.dtype)
+        self.f.entry.append(f"  {name} = alloca [{max(count, 1)} x {kind}], align {ALIGN}")
+        self.e.pointers[s.buffer] = name
+
+    def emit_store(self, s: Store) -> None:
+        value = self.e(s.value)
+        self._write(s.buffer, s.indices, value)
+        self.e.end_statement()
+
+    def _write(self, buffer: Buffer, indices: tuple[Expr, ...], value: Value) -> None:
+        e = self.e
+        at = e.position(buffer, indices)
+        parts = None if e.reads_lanes(at) else e.split_lanes(at)
+        if e.lanes is None:
+            assert parts is not None
+            self._store(e.to_memory(value), e.address(buffer, parts[1]), buffer)
+        elif parts is not None and parts[0] == 1:
+            vector = e.to_memory(broadcast(self.f, value, e.lanes.count))
+            self._store_lanes(vector, e.address(buffer, parts[1]), buffer)
+        elif parts is not None and parts[0] == 0 and e.mask is None:
+            self._store(e.to_memory(self._last(value)), e.address(buffer, parts[1]), buffer)
+        else:
+            self._scatter(buffer, at, value)
+
+    def _last(self, value: Value) -> Value:
+        """The last lane's: iterations store in order, and the last one stays."""
+        if value.lanes == 1:
+            return value
+        ref = self.f.let(f"extractelement {value}, i64 {value.lanes - 1}")
+        return Value(ref, value.dtype)
+
+    def _store(self, typed: str, pointer: str, buffer: Buffer) -> None:
+        self.f.emit(f"store {typed}, ptr {pointer}, align {buffer.dtype.bytes}")
+
+    def _store_lanes(self, typed: str, pointer: str, buffer: Buffer) -> None:
+        if self.e.mask is None:
+            self._store(typed, pointer, buffer)
+            return
+        name = f"llvm.masked.store.{_vector_suffix(typed)}.p0"
+        align = f"i32 {buffer.dtype.bytes}"
+        self.f.call("void", name, typed, f"ptr {pointer}", align, self.e.mask)
+
+    def _scatter(self, buffer: Buffer, at: Expr, value: Value) -> None:
+        """Lanes store to places of their own; where two meet, the later lane's value stays."""
+        assert self.e.lanes is not None
+        count = self.e.lanes.count
+        typed = self.e.to_memory(broadcast(self.f, value, count))
+        pointers = self.e.lane_pointers(buffer, at)
+        mask = self.e.mask or Value("splat (i1 true)", bool_, count)
+        kind = _vector_suffix(typed)
+        name = f"llvm.masked.scatter.{kind}.v{count}p0"
+        align = f"i32 {buffer.dtype.bytes}"
+        self.f.call("void", name, typed, f"<{count} x ptr> {pointers}", align, mask)
+
+    def emit_accumulate(self, s: Accumulate) -> None:
+        e = self.e
+        value = e(s.value)
+        at = e.position(s.buffer, s.indices)
+        parts = None if e.reads_lanes(at) else e.split_lanes(at)
+        if e.lanes is not None and (parts is None or parts[0] == 0):
+            if parts is None:
+                self._accumulate_each(s, at, value)
+                return
+            value = self._combined(s, value)
+            before_lanes, before_mask = e.lanes, e.mask
+            e.lanes, e.mask = None, None
+            self._update(s, value)
+            e.lanes, e.mask = before_lanes, before_mask
+        else:
+            self._update(s, value)
+        e.end_statement()
+
+    def _update(self, s: Accumulate, value: Value) -> None:
+        e = self.e
+        old = e.emit_load_at(s.buffer, s.indices)
+        old, value = e.same_lanes(old, value)
+        self._write(s.buffer, s.indices, emit_binary(self.f, s.op, old, value))
+
+    def _combined(self, s: Accumulate, value: Value) -> Value:
+        """The lanes' contributions to one element, as one value."""
+        e = self.e
+        assert e.lanes is not None
+        value = broadcast(self.f, value, e.lanes.count)
+        if e.mask is not None:
+            nothing = neutral(s.op, value.dtype)
+            other = constant(nothing.value, value.dtype, value.lanes)
+            ref = self.f.let(f"select {e.mask}, {value}, {other}")
+            value = Value(ref, value.dtype, value.lanes)
+        return emit_lanes_reduction(self.f, s.op, value)
+
+    def _accumulate_each(self, s: Accumulate, at: Expr, value: Value) -> None:
+        """Lanes that may meet at one element: one after the other."""
+        raise CompileError(
+            f"the lanes of {self.e.lanes.var} accumulate at places that memory decides",
+            program=s,
+            hint="do not vectorize this loop",
+        )
+
+
+def _vector_suffix(typed: str) -> str:
+    """v16f32 for `<16 x float> …`."""
+    count, kind = typed[1 : typed.index(">")].split(" x ")
+    letters = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+    return f"v{count}{letters.get(kind, kind)}"
+
+
+# ---------------------------------------------------------------- parallel loops
+
+
+def emit_parallel(outer: StmtEmitter, s: For) -> None:
+    """Calls the runtime with a function that does iterations [begin, end) of the loop."""
+    module, f = outer.module, outer.f
+    name = f"{module.kernel.name}.{s.var.name}"
+    pointers = dict(outer.e.pointers)
+    scalars = {e: v for e, v in outer.e.bound().items() if e != WORKER and v.lanes == 1}
+    _emit_body(outer, s, name, pointers, scalars)
+    _emit_wrapper(module, name, len(pointers), len(scalars))
+    words = len(pointers) + len(scalars)
+    context = f.fresh("context")
+    f.entry.append(f"  {context} = alloca [{max(words, 1)} x i64], align {ALIGN}")
+    for i, pointer in enumerate(pointers.values()):
+        place = f.let(f"getelementptr i64, ptr {context}, i64 {i}")
+        f.emit(f"store ptr {pointer}, ptr {place}, align 8")
+    for i, value in enumerate(scalars.values(), len(pointers)):
+        place = f.let(f"getelementptr i64, ptr {context}, i64 {i}")
+        f.emit(f"store {value}, ptr {place}, align 8")
+    count = outer.scalar(s.extent)
+    grain = _grain(outer, s.extent, count)
+    f.call("void", "tw_parallel", "ptr %pool", f"ptr @{name}", f"ptr {context}", count, grain)
+    outer.e.end_statement()
+
+
+def _grain(outer: StmtEmitter, extent: Dim, count: Value) -> Value:
+    """Iterations handed out at a time: about eight pieces for each worker."""
+    pieces = 8 * outer.module.target.cores
+    known = constant_value(extent)
+    if known is not None:
+        return constant(max(1, int(known) // pieces), index)
+    f = outer.f
+    share = Value(f.let(f"udiv {count}, {pieces}"), index)
+    return Value(f.call("i64", "llvm.umax.i64", share, "i64 1"), index)
+
+
+def _emit_body(
+    outer: StmtEmitter,
+    s: For,
+    name: str,
+    pointers: Mapping[Buffer, str],
+    scalars: Mapping[Expr, Value],
+) -> None:
+    """The loop over [begin, end), with the record's fields as parameters."""
+    params = [f"ptr noalias %p{i}" for i in range(len(pointers))]
+    params += [f"i64 %s{i}" for i in range(len(scalars))]
+    params += ["i64 %begin", "i64 %end", "i64 %worker"]
+    function = Function(f"{name}.range", params, linkage="internal ")
+    inner = StmtEmitter(outer.module, function)
+    inner.e.pointers = {buffer: f"%p{i}" for i, buffer in enumerate(pointers)}
+    inner.e.depth = dict(outer.e.depth)
+    inner.level = outer.level
+    for i, e in enumerate(scalars):
+        assert isinstance(e, (Var, Symbol))
+        inner.e.bind(e, Value(f"%s{i}", index))
+    inner.e.bind(WORKER, Value("%worker", index))
+    inner.emit_range(s, Value("%begin", index), Value("%end", index))
+    outer.module.functions.append(function)
+
+
+def _emit_wrapper(module: Module, name: str, pointers: int, scalars: int) -> None:
+    """The runtime's side: takes the record apart."""
+    function = Function(
+        name, ["ptr %context", "i64 %begin", "i64 %end", "i64 %worker"], linkage="internal "
+    )
+    arguments = []
+    for i in range(pointers + scalars):
+        kind = "ptr" if i < pointers else "i64"
+        place = function.let(f"getelementptr i64, ptr %context, i64 {i}")
+        arguments.append(f"{kind} {function.let(f'load {kind}, ptr {place}, align 8')}")
+    arguments += ["i64 %begin", "i64 %end", "i64 %worker"]
+    function.emit(f"call void @{name}.range({', '.join(arguments)})")
+    module.functions.append(function)
+
+
+_EMIT: dict[type[Stmt], object] = {
+    For: StmtEmitter.emit_for,
+    If: StmtEmitter.emit_if,
+    Alloc: StmtEmitter.emit_alloc,
+    Store: StmtEmitter.emit_store,
+    Accumulate: StmtEmitter.emit_accumulate,
+}

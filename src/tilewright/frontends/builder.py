@@ -1,0 +1,239 @@
+"""Building a graph node by node, for every frontend: types, constants, known contents, names.
+
+A value's contents are known when it is a constant, or computed from constants and dimensions
+alone. They are worked out when someone asks (`contents`), through the operators' own meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtype import from_numpy
+from tilewright.base.errors import ModelError
+from tilewright.frontends.contents import Unknown, evaluate_symbolic
+from tilewright.frontends.names import Names, identifier
+from tilewright.ir.dims import tensor_type
+from tilewright.ir.evaluate import evaluate_node, op_program
+from tilewright.ir.expr import Buffer, Expr, Symbol
+from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, Value
+from tilewright.ops.table import op as find_op
+
+LARGEST = 1 << 40  # bytes of a tensor that anyone can mean
+FOLD_LIMIT = 1 << 24  # elements of a tensor that is computed while importing
+SHARED = 8  # constants of at most so many elements are kept once
+
+Contents = np.ndarray  # numbers; or objects: constants and symbolic dimensions
+
+
+class GraphBuilder:
+    """Collects nodes. Names are wishes until `finish`, where they become unique identifiers."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.names = Names()
+        self.inputs: list[Value] = []
+        self._nodes: list[GraphNode] = []
+        self._producers: dict[Value, int] = {}
+        self._constants: dict[Value, np.ndarray] = {}
+        self._shared: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
+        self._contents: dict[Value, Contents | None] = {}
+        self._wishes: dict[Value, str] = {}
+        self._bounds: dict[Symbol, int] = {}
+
+    # ------------------------------------------------------------ values
+
+    def input(self, name: str, of: TensorType) -> Value:
+        """A new input of the graph; `name` comes from `names`."""
+        _check_size(name, of)
+        value = Value(name, of)
+        self.inputs.append(value)
+        return value
+
+    def constant(self, array: np.ndarray, name: str = "") -> Value:
+        """A value known now. Small nameless ones are kept once."""
+        array = np.asarray(array)
+        key = (str(array.dtype), array.shape, array.tobytes() if array.size <= SHARED else b"")
+        if not name and array.size <= SHARED and key in self._shared:
+            return self._shared[key]
+        value = Value(name or "constant", tensor_type(from_numpy(array.dtype), array.shape))
+        self._constants[value] = array
+        if not name and array.size <= SHARED:
+            self._shared[key] = value
+        return value
+
+    def emit(
+        self, op_name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], node: str
+    ) -> tuple[Value, ...]:
+        """A new node; `node` is the model's name for what it comes from."""
+        op = find_op(op_name)
+        record = op.make_attrs(**attrs)
+        least, most = op.arity
+        if not least <= len(inputs) <= most:
+            raise ModelError(f"{op_name}: {len(inputs)} operands, where it takes {least} … {most}")
+        types = op.infer(record, [v.type for v in inputs])
+        for t in types:
+            _check_size(op_name, t)
+        outputs = tuple(Value(op_name, t) for t in types)
+        for value in outputs:
+            self._producers[value] = len(self._nodes)
+        self._nodes.append(GraphNode(op, record, tuple(inputs), outputs, node))
+        return outputs
+
+    def wish(self, value: Value, name: str) -> None:
+        """The model calls the value so; the first name stays."""
+        self._wishes.setdefault(value, name)
+
+    def is_constant(self, value: Value) -> bool:
+        return value in self._constants
+
+    # ------------------------------------------------------------ contents
+
+    def contents(self, value: Value) -> Contents | None:
+        """The value's elements if they are known while importing, else None."""
+        if value in self._constants:
+            return self._constants[value]
+        for position in sorted(self._ancestors(value)):
+            node = self._nodes[position]
+            for output, array in zip(node.outputs, self._evaluate(node), strict=True):
+                self._contents[output] = array
+        return self._contents.get(value)
+
+    def _ancestors(self, value: Value) -> set[int]:
+        """The nodes that must be evaluated for `value`, without those that were."""
+        found: set[int] = set()
+        pending = [value]
+        while pending:
+            one = pending.pop()
+            position = self._producers.get(one)
+            if one in self._contents or position is None or position in found:
+                continue
+            found.add(position)
+            pending.extend(self._nodes[position].inputs)
+        return found
+
+    def _evaluate(self, node: GraphNode) -> Sequence[Contents | None]:
+        nothing: list[Contents | None] = [None] * len(node.outputs)
+        known = [self._constants.get(v, self._contents.get(v)) for v in node.inputs]
+        arrays = [a for a in known if a is not None]
+        if len(arrays) < len(known) or not all(_is_small(v.type) for v in node.outputs):
+            return nothing
+        symbolic = any(a.dtype == object for a in arrays) or _has_symbols(node.attrs)
+        if not symbolic:
+            return evaluate_node(node, arrays, {})
+        if node.op.compute is None:
+            return nothing
+        buffers = [Buffer(f"x{i}", v.dtype, v.shape) for i, v in enumerate(node.inputs)]
+        try:
+            return evaluate_symbolic(op_program(node.op, node.attrs, buffers), arrays)
+        except Unknown:
+            return nothing
+
+    def assume_at_most(self, symbol: Symbol, bound: int) -> None:
+        """Only programs where the symbol is at most `bound` make sense: its type will say so."""
+        self._bounds[symbol] = min(bound, self._bounds.get(symbol, bound))
+
+    # ------------------------------------------------------------ finishing
+
+    def finish(self, outputs: Mapping[str, Value]) -> Graph:
+        """The graph that computes `outputs`, each a value of its own, made by a node. Their names
+        come from `names`."""
+        ends: list[Value] = []
+        for name, value in outputs.items():
+            made = value in self._producers and value not in ends
+            ends.append(value if made else self.emit("identity", [value], {}, name)[0])
+        nodes = self._live(ends)
+        used = dict.fromkeys(v for n in nodes for v in n.inputs)
+        constants = [v for v in used if v in self._constants]
+        final = _Final(self._bounds)
+        for value, name in [*((v, v.name) for v in self.inputs), *zip(ends, outputs, strict=True)]:
+            final.name(value, name)
+        for value in [*constants, *(v for n in nodes for v in n.outputs)]:
+            if value not in final:
+                final.name(value, self.names.fresh(self._wishes.get(value, value.name)))
+        return Graph(
+            identifier(self.name, "model"),
+            tuple(final[v] for v in self.inputs),
+            tuple(final[v] for v in ends),
+            tuple(final.node(n) for n in nodes),
+            {final[v]: self._constants[v] for v in constants},
+        )
+
+    def _live(self, ends: Sequence[Value]) -> list[GraphNode]:
+        """The nodes that `ends` depend on, in order."""
+        needed, live = set(ends), []
+        for node in reversed(self._nodes):
+            if needed.isdisjoint(node.outputs):
+                continue
+            needed.update(node.inputs)
+            live.append(node)
+        return live[::-1]
+
+
+class _Final:
+    """Values under their final names, with the bounds found for symbols."""
+
+    def __init__(self, bounds: Mapping[Symbol, int]) -> None:
+        self._values: dict[Value, Value] = {}
+        self._symbols = {
+            s: s.with_(upper=bound if s.upper is None else min(bound, s.upper))
+            for s, bound in bounds.items()
+        }
+
+    def __getitem__(self, value: Value) -> Value:
+        return self._values[value]
+
+    def __contains__(self, value: Value) -> bool:
+        return value in self._values
+
+    def name(self, value: Value, name: str) -> None:
+        shape = tuple(self._replace(d) for d in value.shape)
+        self._values[value] = Value(name, TensorType(value.dtype, shape, value.type.layout))
+
+    def node(self, n: GraphNode) -> GraphNode:
+        inputs, outputs = (tuple(self[v] for v in values) for values in (n.inputs, n.outputs))
+        return replace(n, inputs=inputs, outputs=outputs, attrs=self._attrs(n.attrs))
+
+    def _attrs(self, attrs: Attrs) -> Attrs:
+        if not self._symbols or not _has_symbols(attrs):
+            return attrs
+        return replace(attrs, **{name: self._replace(value) for name, value in attrs.items()})
+
+    def _replace(self, item: Any) -> Any:
+        if isinstance(item, tuple):
+            return tuple(self._replace(i) for i in item)
+        if isinstance(item, Symbol):
+            return self._symbols.get(item, item)
+        return item.map(self._replace) if self._symbols and isinstance(item, Expr) else item
+
+
+def _has_symbols(attrs: Attrs) -> bool:
+    for f in fields(attrs):
+        value = getattr(attrs, f.name)
+        for item in value if isinstance(value, tuple) else (value,):
+            if isinstance(item, Expr):
+                return True
+    return False
+
+
+def _is_small(t: TensorType) -> bool:
+    size = 1
+    for dim in t.shape:
+        if not isinstance(dim, int):
+            return False
+        size *= dim
+    return size <= FOLD_LIMIT
+
+
+def _check_size(what: str, t: TensorType) -> None:
+    size = t.dtype.bytes
+    for dim in t.shape:
+        if isinstance(dim, int):
+            if dim < 0:
+                raise ModelError(f"{what}: a tensor {t} has a negative dimension")
+            size *= dim
+    if size > LARGEST:
+        raise ModelError(f"{what}: a tensor {t} takes more than {LARGEST >> 30} GiB")

@@ -1,0 +1,124 @@
+"""Reading kernels back from their text form."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.expr import BinaryOp, Buffer
+from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, For, If, Kernel, LoopKind, Store
+from tilewright.ir.text_expr import ExprReader
+from tilewright.ir.text_names import identifier, name_of
+
+
+def parse_kernel(text: str) -> Kernel:
+    """The kernel that prints as `text`."""
+    return _KernelReader(text).kernel()
+
+
+class _KernelReader(ExprReader):
+    def kernel(self) -> Kernel:
+        self.scalars[identifier(WORKER.name)] = WORKER
+        body = self.symbols(self.function.body)
+        params: dict[str, list[Buffer]] = {"in": [], "out": [], "scratch": []}
+        for param in self.parameters(self.function):
+            role, kind = self.role(param)
+            later = [r for r in list(params)[list(params).index(role) + 1 :] if params[r]]
+            if later:
+                raise self.error(param, "a parameter is out of order", "inputs, outputs, scratch")
+            params[role].append(self.buffer(param, param.arg, kind))
+        inputs, outputs, scratch = map(tuple, params.values())
+        name = name_of(self.function.name)
+        return Kernel(name, inputs, outputs, self.block(body), scratch)
+
+    def role(self, param: ast.arg) -> tuple[str, ast.expr]:
+        """What a parameter is for, and its type."""
+        kind, form = param.annotation, "name: type, name: out(type) or name: scratch(type)"
+        if kind is None:
+            raise self.error(param, "a parameter has no type", form)
+        if not isinstance(kind, ast.Call):
+            return "in", kind
+        text, call = self.call(kind, form)
+        if text not in ("out", "scratch"):
+            raise self.error(param, "this is not a parameter", form)
+        self.no_keywords(call, form)
+        return text, self.arguments(call, form, 1, 1)[0]
+
+    def block(self, body: list[ast.stmt]) -> Block:
+        """Statements; what they allocate is forgotten behind them."""
+        outside = set(self.buffers)
+        out = tuple(s for node in body for s in self.statement(node))
+        for text in [t for t in self.buffers if t not in outside]:
+            del self.buffers[text]
+        return out
+
+    def statement(self, node: ast.stmt) -> Block:
+        read = _STATEMENTS.get(type(node))
+        if read is None:
+            raise self.error(node, "this is not a statement of the text form", _KNOWN)
+        return read(self, node)
+
+
+_KNOWN = "a loop, if, alloc, assignment, += or accumulate(…)"
+_LOOP = "for i in range(n), parallel(n), vectorize(n) or unroll(n)"
+_KINDS = {kind.value: kind for kind in LoopKind}
+
+
+def _read_for(r: _KernelReader, node: ast.For) -> Block:
+    text, call = r.call(node.iter, _LOOP)
+    if text not in _KINDS or node.orelse:
+        raise r.error(node.orelse[0] if node.orelse else node.iter, "this is not a loop", _LOOP)
+    r.no_keywords(call, _LOOP)
+    extent = r.dim(*r.arguments(call, _LOOP, 1, 1))
+    name = r.identifier(node.target, "a loop variable")
+    var = r.scalar(node.target, name)
+    body = r.block(node.body)
+    del r.scalars[name]
+    return (For(var, extent, body, _KINDS[text]),)
+
+
+def _read_if(r: _KernelReader, node: ast.If) -> Block:
+    return (If(r.expr(node.test), r.block(node.body), r.block(node.orelse)),)
+
+
+def _read_assign(r: _KernelReader, node: ast.Assign) -> Block:
+    if len(node.targets) > 1:
+        raise r.error(node, "this is not a statement of the text form", "one target")
+    (target,) = node.targets
+    if isinstance(target, ast.Name):
+        form = "an allocation such as t = alloc(f32[16])"
+        text, call = r.call(node.value, form)
+        if text != "alloc":
+            raise r.error(node, "this is not an allocation", form)
+        r.no_keywords(call, form)
+        return (Alloc(r.buffer(target, target.id, *r.arguments(call, form, 1, 1))),)
+    return (Store(*r.place(target), r.expr(node.value)),)
+
+
+def _read_increment(r: _KernelReader, node: ast.AugAssign) -> Block:
+    if not isinstance(node.op, ast.Add):
+        raise r.error(node, "this is not a statement of the text form", "+= or accumulate(…)")
+    buffer, indices = r.place(node.target)
+    return (Accumulate(buffer, indices, BinaryOp.ADD, r.expr(node.value)),)
+
+
+def _read_accumulate(r: _KernelReader, node: ast.Expr) -> Block:
+    form = "accumulate(operator, element, value)"
+    text, call = r.call(node.value, _KNOWN)
+    if text != "accumulate":
+        raise r.error(node, "this is not a statement of the text form", _KNOWN)
+    r.no_keywords(call, form)
+    op, place, value = r.arguments(call, form, 3, 3)
+    buffer, indices = r.place(place)
+    return (Accumulate(buffer, indices, r.operator(op), r.expr(value)),)
+
+
+_STATEMENTS: dict[type, Callable[[_KernelReader, Any], Block]] = {
+    ast.For: _read_for,
+    ast.If: _read_if,
+    ast.Assign: _read_assign,
+    ast.AugAssign: _read_increment,
+    ast.Expr: _read_accumulate,
+    ast.Pass: lambda r, node: (),
+}

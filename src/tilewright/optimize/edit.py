@@ -1,0 +1,79 @@
+"""Rebuilding graphs: what the passes of this package share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.base.dtype import DType
+from tilewright.ir.graph import Graph, GraphNode, Value
+
+Replaced = Mapping[Value, Value]
+
+
+def resolve(value: Value, replaced: Replaced) -> Value:
+    """What stands for `value` after all replacements."""
+    while value in replaced:
+        value = replaced[value]
+    return value
+
+
+def with_inputs(n: GraphNode, inputs: Sequence[Value]) -> GraphNode:
+    """The node with other operands; itself when they are the same."""
+    same = len(inputs) == len(n.inputs) and all(
+        a is b for a, b in zip(inputs, n.inputs, strict=True)
+    )
+    return n if same else replace(n, inputs=tuple(inputs))
+
+
+def rebuild(
+    graph: Graph,
+    nodes: Sequence[GraphNode],
+    *,
+    replaced: Replaced | None = None,
+    constants: Mapping[Value, np.ndarray] | None = None,
+) -> Graph:
+    """The graph with these nodes and constants. Uses of replaced values become uses of what
+    replaces them; constants that nobody reads are dropped. The same graph when nothing changed.
+
+    An output may be replaced too: `Graph.outputs` keeps its order, and its values need not keep
+    their names.
+    """
+    replaced = replaced or {}
+    known = graph.constants if constants is None else constants
+    new = tuple(with_inputs(n, [resolve(v, replaced) for v in n.inputs]) for n in nodes)
+    outputs = tuple(resolve(v, replaced) for v in graph.outputs)
+    read = {v for n in new for v in n.inputs} | set(outputs)
+    kept = {v: array for v, array in known.items() if v in read}
+    same = (
+        len(new) == len(graph.nodes)
+        and all(a is b for a, b in zip(new, graph.nodes, strict=True))
+        and all(a is b for a, b in zip(outputs, graph.outputs, strict=True))
+        and kept.keys() == graph.constants.keys()
+    )
+    return graph if same else graph.with_(nodes=new, outputs=outputs, constants=kept)
+
+
+def scalar_value(array: np.ndarray, dtype: DType) -> float | int | bool:
+    """The first element of an array as a Python number, exactly."""
+    first = array.reshape(-1)[0]
+    if dtype.is_float:
+        return float(first)
+    return int(first) if dtype.is_integer else bool(first)
+
+
+def fresh_names(graph: Graph) -> Callable[[str], str]:
+    """A function that turns a wish into a name that no value of the graph has."""
+    taken = {v.name for v in (*graph.inputs, *graph.constants)}
+    taken |= {v.name for n in graph.nodes for v in n.outputs}
+
+    def fresh(name: str) -> str:
+        unique, count = name, 1
+        while unique in taken:
+            unique, count = f"{name}_{count}", count + 1
+        taken.add(unique)
+        return unique
+
+    return fresh

@@ -1,0 +1,61 @@
+"""Compiled models on disk: save one, load it, see what is in it. See docs/artifact.md.
+
+A .tw file holds native code. Loading one is running a program: trust it as much.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime.container import read_program, write_program
+from tilewright.runtime.host import HostTable, check_table
+from tilewright.runtime.module import CONCURRENCY, Module
+from tilewright.runtime.plan import TargetFacts
+from tilewright.runtime.pool import ThreadPool
+from tilewright.runtime.system import host_features, host_triple
+
+
+def save(path: str | Path, module: Module) -> None:
+    """Writes a module to a file: all of it, or nothing."""
+    write_program(path, module.program)
+
+
+def load(
+    path: str | Path,
+    *,
+    threads: int | None = None,
+    pool: ThreadPool | None = None,
+    host: HostTable | None = None,
+    concurrency: int = CONCURRENCY,
+    verify: bool = True,
+) -> Module:
+    """The module in a file, ready to run here; ArtifactError if it cannot.
+
+    Its constants stay in the file, which all processes that load it share. `verify` reads them once
+    to check them. `host` has the operators that run outside compiled code.
+    """
+    program = read_program(path, verify=verify)
+    try:
+        check_machine(program.target)
+        check_table(program.plan, host)
+        return Module(program, threads=threads, pool=pool, host=host, concurrency=concurrency)
+    except ArtifactError as error:
+        error.add_context(f"loading {path}")
+        raise
+
+
+def check_machine(target: TargetFacts) -> None:
+    """ArtifactError if code for `target` cannot run on this machine."""
+    here = host_triple().split("-")[0]
+    if target.architecture != here:
+        raise ArtifactError(
+            f"it holds code for {target.architecture}, and this machine is {here}",
+            hint=f"compile the model for {here}",
+        )
+    missing = sorted(set(target.features) - host_features())
+    if missing:
+        raise ArtifactError(
+            f"its code uses {', '.join(missing)}, which this CPU does not have",
+            hint="compile the model for this CPU, or for fewer features",
+        )

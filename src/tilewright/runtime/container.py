@@ -1,0 +1,241 @@
+"""The .tw file: a header of JSON, then sections of object code and constants. See docs/artifact.md.
+
+0   magic                                             8 bytes
+8   version of the format                             u32
+12  size of the header                                u32
+16  size of the file                                  u64
+24  SHA-256 of the bytes before this and the header   32 bytes
+64  header; then, from the next page on, the sections
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError
+from tilewright.runtime.atomic import write_atomically
+from tilewright.runtime.fields import Fields
+from tilewright.runtime.plan import (
+    MemoryKind,
+    Plan,
+    plan_from_json,
+    plan_to_json,
+    target_from_json,
+    target_to_json,
+)
+from tilewright.runtime.program import Program
+
+MAGIC = b"\x89TW\r\n\x1a\n\x00"  # like PNG's: a transfer that changes line ends breaks it
+VERSION = 1
+CHUNK = 1 << 20  # constants have a checksum for each so many bytes
+
+_START = struct.Struct("<8sIIQ32s")
+_SIGNED = 24  # bytes at the start that the digest covers, besides the header
+_HEADER_AT = 64
+_LINE, _PAGE = 64, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`offset` is counted from the first page after the header."""
+
+    kind: str  # "object" or "constants"
+    name: str
+    offset: int
+    size: int
+    sha256: str  # of an object; empty for constants
+    crc32: tuple[int, ...]  # of each chunk of constants
+
+
+# ---------------------------------------------------------------- writing
+
+
+def write_program(path: str | Path, program: Program) -> None:
+    """Writes a file that `read_program` reads: all of it, or nothing."""
+    parts = [("object", name, memoryview(data)) for name, data in program.objects]
+    for memory, data in zip(
+        program.plan.of_kind(MemoryKind.CONSTANTS), program.constants, strict=True
+    ):
+        parts.append(("constants", memory.name, memoryview(data.reshape(-1).view(np.uint8))))
+    sections = list(_place(parts))
+    header = _header(program, sections)
+    start = _first_page(len(header))
+    total = start + max((s.offset + s.size for s in sections), default=0)
+    prefix = _START.pack(MAGIC, VERSION, len(header), total, b"")[:_SIGNED]
+
+    def fill(file: BinaryIO) -> None:
+        file.write(prefix + hashlib.sha256(prefix + header).digest())
+        file.seek(_HEADER_AT)
+        file.write(header)
+        for section, (_, _, data) in zip(sections, parts, strict=True):
+            file.seek(start + section.offset)
+            file.write(data)
+        file.truncate(total)
+
+    write_atomically(Path(path), fill)
+
+
+def _place(parts: Sequence[tuple[str, str, memoryview]]) -> Iterator[Section]:
+    """One section after the other; constants on pages of their own, since they are mapped."""
+    at = 0
+    for kind, name, data in parts:
+        constant = kind == "constants"
+        at = _round_up(at, _PAGE if constant else _LINE)
+        digest = "" if constant else hashlib.sha256(data).hexdigest()
+        yield Section(kind, name, at, data.nbytes, digest, tuple(_sums(data)) if constant else ())
+        at += data.nbytes
+
+
+def _header(program: Program, sections: Sequence[Section]) -> bytes:
+    value = {
+        "compiler": program.compiler,
+        "byte_order": sys.byteorder,
+        "target": target_to_json(program.target),
+        "entry": program.entry,
+        "plan": plan_to_json(program.plan),
+        "sections": [asdict(s) for s in sections],
+    }
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _sums(data: memoryview) -> Iterator[int]:
+    for at in range(0, data.nbytes, CHUNK):
+        yield zlib.crc32(data[at : at + CHUNK])
+
+
+def _first_page(header_size: int) -> int:
+    return _round_up(_HEADER_AT + header_size, _PAGE)
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+# ---------------------------------------------------------------- reading
+
+
+def read_program(path: str | Path, *, verify: bool = True) -> Program:
+    """The program in a file, its constants mapped read-only; ArtifactError if it is not whole.
+
+    Without `verify` constants are not read until the model is; all else is always checked.
+    """
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            header_size = _check_start(path, file.read(_HEADER_AT), size)
+            file.seek(0)
+            beginning = file.read(_HEADER_AT + header_size)
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise ArtifactError(f"cannot read {path}: {error.strerror or error}") from None
+    digest = hashlib.sha256(beginning[:_SIGNED] + beginning[_HEADER_AT:]).digest()
+    if digest != beginning[_SIGNED : _SIGNED + len(digest)]:
+        raise _damaged(path, "its header is not what was written")
+    try:
+        fields = Fields(json.loads(beginning[_HEADER_AT:]), "header")
+        return _read_parts(path, fields, memoryview(mapped), _first_page(header_size), verify)
+    except (ValueError, RecursionError):
+        raise _damaged(path, "its header cannot be read") from None
+    except ArtifactError as error:
+        error.add_context(f"loading {path}")
+        raise
+
+
+def _check_start(path: str | Path, start: bytes, size: int) -> int:
+    """The header's size, if the first bytes are those of a file that we can read."""
+    if start[: len(MAGIC)] != MAGIC:
+        if start[:3] == MAGIC[:3] and size >= len(MAGIC):
+            raise _damaged(path, "a transfer has changed its line ends")
+        raise ArtifactError(
+            f"{path} is not a compiled model", hint="`tilewright compile` makes .tw files"
+        )
+    if len(start) < _HEADER_AT:
+        raise _damaged(path, f"it ends after {size} bytes")
+    _, version, header_size, total, _ = _START.unpack_from(start)
+    if version > VERSION:
+        raise ArtifactError(
+            f"{path} has format {version}, and this version of tilewright reads format {VERSION}",
+            hint="load it with a newer tilewright, or compile the model again",
+        )
+    if version < 1:
+        raise _damaged(path, "it has no format version")
+    if size != total:
+        raise _damaged(path, f"it has {size} of {total} bytes")
+    if _HEADER_AT + header_size > size:
+        raise _damaged(path, "its header is larger than the file")
+    return header_size
+
+
+def _damaged(path: str | Path, how: str) -> ArtifactError:
+    return ArtifactError(f"{path} is damaged: {how}", hint="copy or compile it again")
+
+
+def _read_parts(
+    path: str | Path, fields: Fields, data: memoryview, start: int, verify: bool
+) -> Program:
+    if fields.text("byte_order") != sys.byteorder:
+        raise ArtifactError(
+            f"it was made on a machine that stores numbers {fields.text('byte_order')}-endian"
+        )
+    plan = plan_from_json(fields.raw("plan"), "header.plan")
+    sections = fields.items("sections", _section_from_json)
+    contents = []
+    for section in sections:
+        end = start + section.offset + section.size
+        if end > len(data):
+            raise _damaged(path, f"{section.kind} {section.name!r} lies outside the file")
+        contents.append(data[start + section.offset : end])
+    objects, constants = [], {}
+    for section, content in zip(sections, contents, strict=True):
+        if section.kind == "object":
+            if hashlib.sha256(content).hexdigest() != section.sha256:
+                raise _damaged(path, f"object {section.name!r} is not what was written")
+            objects.append((section.name, bytes(content)))
+        else:
+            if verify:
+                _check_sums(path, section, content)
+            constants[section.name] = np.frombuffer(content, np.uint8)
+    return Program(
+        plan,
+        target_from_json(fields.raw("target"), "header.target"),
+        tuple(objects),
+        tuple(_constants(plan, constants)),
+        fields.text("compiler"),
+        fields.text("entry"),
+    )
+
+
+def _section_from_json(value: Any, where: str) -> Section:
+    f = Fields(value, where)
+    kind = f.text("kind")
+    if kind not in ("object", "constants"):
+        raise ArtifactError(f"{f.place('kind')} is {kind!r}")
+    sums = f.items("crc32", lambda item, place: Fields({"sum": item}, place).number("sum"))
+    return Section(
+        kind, f.text("name"), f.number("offset"), f.number("size"), f.text("sha256"), sums
+    )
+
+
+def _check_sums(path: str | Path, section: Section, content: memoryview) -> None:
+    for i, (found, wanted) in enumerate(zip(_sums(content), section.crc32, strict=True)):
+        if found != wanted:
+            raise _damaged(path, f"MiB {i} of constants {section.name!r} is not what was written")
+
+
+def _constants(plan: Plan, found: dict[str, np.ndarray]) -> Iterator[np.ndarray]:
+    for memory in plan.of_kind(MemoryKind.CONSTANTS):
+        if memory.name not in found or found[memory.name].size != memory.size:
+            raise ArtifactError(f"the constants {memory.name!r} are missing, or of another size")
+        yield found[memory.name]

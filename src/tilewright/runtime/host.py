@@ -1,0 +1,118 @@
+"""Operators that the caller supplies: compiled code calls back, and gets numpy's answer.
+
+An exception in such a function stops the call, and is raised again where the model was called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError, CompileError, TilewrightError
+from tilewright.runtime.array import array_at
+from tilewright.runtime.plan import HostFunction, Plan
+from tilewright.runtime.size import evaluate_size
+
+# From an operator's attributes (JSON) to a function from its inputs to its outputs. The inputs are
+# the model's own memory: read-only, and only there while the function runs.
+HostTable = Mapping[str, Callable[[Any], Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]]]
+
+_Callback = ctypes.CFUNCTYPE(
+    ctypes.c_int32,
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.POINTER(ctypes.c_void_p),
+    ctypes.c_void_p,
+)
+
+
+class HostBridge:
+    """A plan's host functions behind one address that compiled code can call."""
+
+    def __init__(self, plan: Plan, table: HostTable | None) -> None:
+        self._functions = [(f, bind_function(f, table)) for f in check_table(plan, table)]
+        self._running: dict[int, Mapping[str, int]] = {}  # a call's number: its symbols
+        self._errors: dict[int, BaseException] = {}
+        me = weakref.ref(self)  # so that a bridge that nobody uses goes at once
+        self._callback = _Callback(lambda *arguments: me()._run(*arguments))
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+
+    def begin(self, number: int, symbols: Mapping[str, int]) -> None:
+        """Before call `number` runs; end(number) follows."""
+        self._running[number] = symbols
+
+    def end(self, number: int) -> BaseException | None:
+        """What went wrong in call `number`'s functions."""
+        del self._running[number]
+        return self._errors.pop(number, None)
+
+    def _run(self, number: int, function: int, buffers: Any, dims: object) -> int:
+        try:
+            self._apply(self._running[number], *self._functions[function], buffers)
+        except BaseException as error:  # noqa: BLE001 - cannot pass compiled code; see end()
+            self._errors[number] = error
+            return 1
+        return 0
+
+    def _apply(
+        self, symbols: Mapping[str, int], spec: HostFunction, function: Callable, buffers: Any
+    ) -> None:
+        arrays = []
+        for i, tensor in enumerate((*spec.inputs, *spec.outputs)):
+            shape = tuple(evaluate_size(d, symbols) for d in tensor.shape)
+            arrays.append(array_at(buffers[i] or 0, shape, tensor.dtype.numpy))
+        inputs, outputs = arrays[: len(spec.inputs)], arrays[len(spec.inputs) :]
+        for array in inputs:
+            array.flags.writeable = False
+        results = function(inputs)
+        _check_results(spec, results, outputs)
+        for target, result in zip(outputs, results, strict=True):
+            target[...] = result
+
+
+def check_table(plan: Plan, table: HostTable | None) -> tuple[HostFunction, ...]:
+    """The plan's host functions; ArtifactError when the caller's table lacks any."""
+    lacking = sorted({f.op for f in plan.functions if f.op not in (table or {})})
+    if lacking:
+        what = "an operator that runs" if len(lacking) == 1 else "operators that run"
+        raise ArtifactError(
+            f"{plan.name!r} has {what} on the host and that the caller must supply:"
+            f" {', '.join(lacking)}",
+            hint="give host={operator: attributes -> function of arrays}",
+        )
+    return plan.functions
+
+
+def bind_function(spec: HostFunction, table: HostTable | None) -> Callable:
+    assert table is not None
+    return table[spec.op](spec.attrs)
+
+
+def _check_results(
+    spec: HostFunction, results: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> None:
+    wanted = [(a.shape, a.dtype) for a in outputs]
+    found = [(np.shape(r), getattr(r, "dtype", None)) for r in results]
+    if wanted != found:
+        raise CompileError(
+            f"the host's function for {spec.op} must return {_show(wanted)}"
+            f" and returned {_show(found)}"
+        )
+
+
+def _show(arrays: Sequence[tuple[tuple[int, ...], Any]]) -> str:
+    return ", ".join(f"{dtype}{list(shape)}" for shape, dtype in arrays) or "nothing"
+
+
+def explain_host_error(error: BaseException, step: str, nodes: Sequence[str]) -> BaseException:
+    """The error, with the step that it happened in."""
+    line = f"running {step} on the host" + (f" for {', '.join(nodes)}" if nodes else "")
+    if isinstance(error, TilewrightError):
+        error.add_context(line)
+    elif hasattr(error, "add_note"):  # Python 3.11
+        error.add_note(f"while {line}")
+    return error

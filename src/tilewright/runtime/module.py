@@ -1,0 +1,173 @@
+"""A compiled model that can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.errors import InputError
+from tilewright.runtime.array import arrange, as_input, check_outputs
+from tilewright.runtime.container import write_program
+from tilewright.runtime.executor import Executor
+from tilewright.runtime.host import HostTable
+from tilewright.runtime.plan import TargetFacts, Tensor
+from tilewright.runtime.pool import ThreadPool
+from tilewright.runtime.profile import Profile, make_profile
+from tilewright.runtime.program import Program
+from tilewright.runtime.system import available_cpus
+
+CONCURRENCY = 4  # calls that run at the same time, each with its own scratch memory
+MAX_THREADS = 1024  # of a pool; see native/tilewright_runtime.h
+
+
+class Module:
+    """A compiled model: `module(x)`, `module(x, mask=m)`, or `module.run({"x": x})`.
+
+    Inputs are numpy arrays, or anything with `__dlpack__`, of exactly the model's element types;
+    they are read where they lie if they are row-major. Python's numbers, and lists of them, take
+    the input's type if it can hold them. Outputs are new numpy arrays, or those given as `out=`
+    (an input of that name is passed by position or through `run`).
+
+    Any number of threads may call a module; `concurrency` of them run at the same time, and the
+    others wait. `threads` (by default all CPUs) are shared with all modules of this process that
+    ask for as many, unless `pool` is given.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        threads: int | None = None,
+        pool: ThreadPool | None = None,
+        host: HostTable | None = None,
+        concurrency: int = CONCURRENCY,
+        source: Callable[[str, str | None], str] | None = None,
+    ) -> None:
+        if concurrency < 1:
+            raise InputError(f"concurrency is {concurrency}, and must be at least 1")
+        if threads is not None and not 1 <= threads <= MAX_THREADS:
+            raise InputError(f"threads is {threads}, and must be from 1 to {MAX_THREADS}")
+        self.program = program
+        self._source = source
+        self._types = [t.dtype.numpy for t in program.plan.inputs]
+        self._single = len(program.plan.outputs) == 1
+        self._executor: Executor | None = Executor(
+            program,
+            threads=available_cpus() if threads is None else threads,
+            pool=pool,
+            host=host,
+            concurrency=concurrency,
+        )
+
+    # ------------------------------------------------------------ calling
+
+    def __call__(
+        self, *args: Any, out: Any = None, **named: Any
+    ) -> np.ndarray | tuple[np.ndarray, ...]:
+        """One array, or a tuple in the model's order."""
+        executor = self._open()
+        if named or len(args) != len(self._types):
+            args = tuple(arrange(self.program.plan, args, named))
+        results = self._run(executor, args, out)
+        return results[0] if self._single else tuple(results)
+
+    def run(self, inputs: Mapping[str, Any], *, out: Any = None) -> dict[str, np.ndarray]:
+        """The outputs by name, for inputs by name."""
+        results = self._run(self._open(), arrange(self.program.plan, (), inputs), out)
+        return {t.name: r for t, r in zip(self.outputs, results, strict=True)}
+
+    def profile(self, *args: Any, repeat: int = 10, **named: Any) -> Profile:
+        """Calls the model `repeat` times, after once to warm up, and times every step."""
+        if repeat < 1:
+            raise InputError(f"repeat is {repeat}, and must be at least 1")
+        executor, plan = self._open(), self.program.plan
+        arrays = self._arrays(arrange(plan, args, named))
+        executor.run(arrays)
+        stamps = np.empty((repeat, len(plan.steps) + 1), np.int64)
+        for row in stamps:
+            executor.run(arrays, times=row)
+        return make_profile(plan, executor.signature(arrays), stamps)
+
+    def _run(self, executor: Executor, values: Any, out: Any) -> list[np.ndarray]:
+        arrays = self._arrays(values)
+        if out is None:
+            return executor.run(arrays)
+        given = check_outputs(self.program.plan, executor.signature(arrays).outputs, out)
+        # Outputs may be written before all inputs are read.
+        apart = [a.copy() if any(np.may_share_memory(a, o) for o in given) else a for a in arrays]
+        return executor.run(apart, given)
+
+    def _arrays(self, values: Any) -> list[np.ndarray]:
+        arrays = []
+        for i, (value, wanted) in enumerate(zip(values, self._types, strict=True)):
+            if type(value) is np.ndarray and value.dtype is wanted:
+                flags = value.flags
+                if flags.c_contiguous and flags.aligned:
+                    arrays.append(value)
+                    continue
+            arrays.append(as_input(self.inputs[i], value))
+        return arrays
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def name(self) -> str:
+        return self.program.plan.name
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """Name, element type and shape of each; symbols in shapes are texts."""
+        return self.program.plan.inputs
+
+    @property
+    def outputs(self) -> tuple[Tensor, ...]:
+        return self.program.plan.outputs
+
+    @property
+    def target(self) -> TargetFacts:
+        return self.program.target
+
+    @property
+    def threads(self) -> int:
+        return self._open().threads
+
+    def source(self, stage: str, kernel: str | None = None) -> str:
+        """The program at a stage of its compilation, as text."""
+        if self._source is None:
+            raise InputError(
+                f"{self.name!r} was loaded from a compiled file, which holds no sources",
+                hint="compile the model to see them",
+            )
+        return self._source(stage, kernel)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, ts)) for ts in (self.inputs, self.outputs))
+        return f"Module({self.name}: {inputs} -> {outputs})"
+
+    # ------------------------------------------------------------ life
+
+    def save(self, path: str | Path) -> None:
+        """Writes the module to a file that `load` reads; all of it or nothing."""
+        write_program(path, self.program)
+
+    def close(self) -> None:
+        """Gives code and memory back, when the calls that run now are done."""
+        self._executor = None
+
+    @property
+    def closed(self) -> bool:
+        return self._executor is None
+
+    def _open(self) -> Executor:
+        if self._executor is None:
+            raise InputError(f"{self.name!r} is closed")
+        return self._executor
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

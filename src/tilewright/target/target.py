@@ -1,0 +1,83 @@
+"""The description of a chip: facts only, frozen. Nothing here names a chip, and no pass compares
+a target's name: it asks for the fact it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.dtype import DType
+from tilewright.base.errors import TargetError
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A place for data, nearest first in `Target.memories`.
+
+    `size` in bytes, None for "as much as the machine has". A cached memory holds what was used
+    last; in a managed one the compiler decides what is where.
+    """
+
+    name: str
+    size: int | None
+    cached: bool = True
+    shared_by: int = 1  # cores that share one of these
+
+
+@dataclass(frozen=True)
+class VectorUnit:
+    """Vector registers and what the unit does with them.
+
+    `multiply_adds` gives, for each element type, how many multiply-adds of one vector start per
+    cycle; `latency` is how long one takes, in cycles.
+    """
+
+    bytes: int
+    registers: int
+    multiply_adds: tuple[tuple[DType, float], ...]
+    latency: int = 4
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` in one register."""
+        return max(1, self.bytes // dtype.bytes)
+
+
+@dataclass(frozen=True)
+class Native:
+    """How machine code for the target is made: LLVM's triple, processor and features."""
+
+    triple: str
+    processor: str
+    features: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A chip. `clock` in Hz; `cores` may work on one kernel at the same time."""
+
+    name: str
+    cores: int
+    clock: float
+    vector: VectorUnit
+    memories: tuple[Memory, ...]
+    native: Native
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise TargetError(f"{self.name}: cores must be at least 1, not {self.cores}")
+        if self.vector.bytes < 1 or self.vector.bytes & (self.vector.bytes - 1):
+            raise TargetError(
+                f"{self.name}: vectors of {self.vector.bytes} bytes: not a power of 2"
+            )
+
+    def memory(self, name: str) -> Memory:
+        """The memory called `name`."""
+        for memory in self.memories:
+            if memory.name == name:
+                return memory
+        known = ", ".join(m.name for m in self.memories)
+        raise TargetError(f"{self.name} has no memory called {name!r}", hint=f"it has {known}")
+
+    def peak(self, dtype: DType) -> float:
+        """Multiply-adds a second of all cores, at best."""
+        rates = dict(self.vector.multiply_adds)
+        return self.cores * self.clock * rates.get(dtype, 0.0) * self.vector.lanes(dtype)
