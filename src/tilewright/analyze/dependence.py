@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.linear import Linear, add, scaled, variables
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import BinaryOp, Buffer, Expr, Var, as_expr
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Var, as_expr
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -58,6 +58,8 @@ def conflict(
     """Two accesses that may touch one element in different iterations of the loop over `var`
     with this body; None when its iterations may run in any order (or, with `concurrent`, at the
     same time)."""
+    if simplifier.extents.get(var) == 1:
+        return None
     inner = {s.var for s in walk_statements(body) if isinstance(s, For)}
     private = {s.buffer for s in walk_statements(body) if isinstance(s, Alloc)}
     by_buffer: dict[Buffer, list[Access]] = {}
@@ -104,8 +106,21 @@ def _separated(a: Access, b: Access, var: Var, inner: set[Var], s: Simplifier) -
     pairs = list(zip(a.indices, b.indices, strict=True))
     if any(_apart(s.linear(i), s.linear(j), var, inner, s) for i, j in pairs):
         return True
-    flat_a, flat_b = _flatten(a, s), _flatten(b, s)
-    return _apart(flat_a, flat_b, var, inner, s)
+    for one, other, factor in _recombinations(a):
+        forms = [s.linear(x.indices[one] * factor + x.indices[other]) for x in (a, b)]
+        if _apart(forms[0], forms[1], var, inner, s):
+            return True
+    return _apart(_flatten(a, s), _flatten(b, s), var, inner, s)
+
+
+def _recombinations(a: Access) -> Iterator[tuple[int, int, int]]:
+    """Pairs of subscripts (x // c, y % c): together they may say what x is (a blocked axis)."""
+    for other, i in enumerate(a.indices):
+        for atom in i.walk():
+            if isinstance(atom, Binary) and atom.op is BinaryOp.MOD and isinstance(atom.b, Const):
+                for one in range(len(a.indices)):
+                    if one != other:
+                        yield one, other, int(atom.b.value)
 
 
 def _flatten(a: Access, s: Simplifier) -> Linear:

@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.base.dtype import DType
-from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol, as_dim, as_expr, binary
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Dim,
+    Expr,
+    Symbol,
+    Unary,
+    UnaryOp,
+    as_dim,
+    as_expr,
+    binary,
+)
 from tilewright.ir.graph import TensorType
 
 Monomial = tuple[Expr, ...]  # factors, sorted by their text
@@ -26,9 +38,11 @@ def polynomial(dim: Dim) -> Polynomial:
         return _ARITHMETIC[dim.op](polynomial(dim.a), polynomial(dim.b))
     if isinstance(dim, Binary) and dim.op in (BinaryOp.FLOORDIV, BinaryOp.MOD):
         return _quotient(dim)
+    if isinstance(dim, Unary) and dim.op is UnaryOp.NEG:
+        return _add({}, polynomial(dim.a), -1)
     if isinstance(dim, Binary):
-        return {(binary(dim.op, canonical(dim.a), canonical(dim.b)),): 1}
-    return {(dim,): 1}
+        dim = binary(dim.op, canonical(dim.a), canonical(dim.b))
+    return {(dim,): 1} if not isinstance(dim, Const) else polynomial(dim)
 
 
 def canonical(dim: Dim) -> Dim:
@@ -39,7 +53,7 @@ def canonical(dim: Dim) -> Dim:
 
 
 def divide_exactly(a: Dim, b: Dim) -> Dim | None:
-    """a / b when b is a single product that divides every term of a; else None."""
+    """q with a == q * b, when b is a single product that divides every term of a; else None."""
     divisor = polynomial(b)
     if len(divisor) != 1:
         return 1 if divisor and canonical(a) == canonical(b) else None
@@ -168,9 +182,15 @@ def _quotient(dim: Binary) -> Polynomial:
         atom = {(Binary(dim.op, as_expr(remainder), as_expr(divisor)),): 1}
         return _add(whole, atom) if dim.op is BinaryOp.FLOORDIV else atom
     exact = divide_exactly(numerator, divisor)
-    if exact is not None:
+    if exact is not None and _is_nonzero(divisor):  # by zero everything is 0
         return polynomial(exact if dim.op is BinaryOp.FLOORDIV else 0)
-    return {(Binary(dim.op, as_expr(numerator), as_expr(divisor)),): 1}
+    result = binary(dim.op, numerator, as_expr(divisor))
+    return {(result,): 1} if isinstance(result, Binary) else polynomial(result)
+
+
+def _is_nonzero(dim: Dim) -> bool:
+    low, high = limits(dim)
+    return (low is not None and low > 0) or (high is not None and high < 0)
 
 
 def _remove(monomial: Monomial, factors: Monomial) -> Monomial | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.dtype import DType, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
     Binary,
@@ -30,10 +31,18 @@ from tilewright.ir.expr import (
     Var,
     as_expr,
 )
-from tilewright.ir.graph import Graph, GraphNode
+from tilewright.ir.graph import Graph, GraphNode, symbols_in
 from tilewright.ir.op import Op
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
-from tilewright.ir.tensor import Axis, Builder, Item, Scan, Stage, TensorProgram, stages
+from tilewright.ir.tensor import (
+    Axis,
+    Builder,
+    Item,
+    Stage,
+    TensorProgram,
+    format_stage,
+    stages,
+)
 
 CHUNK = 1 << 22  # elements of an intermediate
 
@@ -130,8 +139,15 @@ def _extent(axis: Axis, env: Env) -> int:
 def _allocate(buffer: Buffer, env: Env, memory: Memory) -> np.ndarray:
     if buffer not in memory:
         shape = tuple(int(evaluate_expr(as_expr(d), env, {})) for d in buffer.shape)
-        memory[buffer] = np.zeros(shape, buffer.dtype.numpy)
+        memory[buffer] = poisoned(shape, buffer.dtype)
     return memory[buffer]
+
+
+def poisoned(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    """A fresh array that no program should read before writing: NaN, or a rare bit pattern."""
+    with np.errstate(all="ignore"):
+        fill = np.nan if dtype.is_float else dtype.max // 3 * 2
+        return np.full(shape, np.asarray(fill).astype(dtype.numpy))
 
 
 def _evaluate_stage(stage: Stage, env: Env, memory: Memory) -> None:
@@ -149,22 +165,34 @@ def _evaluate_stage(stage: Stage, env: Env, memory: Memory) -> None:
         value = np.broadcast_to(evaluate_expr(stage.value, inner, memory), shape)
     else:
         value = _reduce(stage, shape, inner, memory)
-    if (
-        all(i == a.var for i, a in zip(stage.indices, stage.axes, strict=False))
-        and target.shape == shape
-    ):
-        target[...] = value
-    else:
-        places = tuple(
-            np.broadcast_to(evaluate_expr(i, inner, memory), shape) for i in stage.indices
-        )
-        target[places] = value
+    whole = target.shape == shape and stage.indices == tuple(a.var for a in stage.axes)
+    target[... if whole else _places(stage, shape, inner, target, memory)] = value
+
+
+def _places(
+    stage: Stage, shape: tuple[int, ...], env: Env, target: np.ndarray, memory: Memory
+) -> tuple[np.ndarray, ...]:
+    """Where the stage writes, as index arrays; all of it must be in range."""
+    places = []
+    for axis, (i, n) in enumerate(zip(stage.indices, target.shape, strict=True)):
+        place = np.broadcast_to(evaluate_expr(i, env, memory), shape)
+        if place.min() < 0 or place.max() >= n:
+            raise CompileError(
+                f"subscript {axis} of {stage.buffer.name} is {place.min()} … {place.max()},"
+                f" outside 0 … {n - 1}",
+                program=format_stage(stage),
+            )
+        places.append(place)
+    return tuple(places)
 
 
 def _reduce(stage: Stage, shape: tuple[int, ...], env: Env, memory: Memory) -> np.ndarray:
-    assert stage.op is not None and stage.init is not None
+    assert stage.op is not None
+    assert stage.init is not None
     extents = [_extent(a, env) for a in stage.reduce]
     total = np.broadcast_to(evaluate_expr(stage.init, env, memory), shape)
+    if 0 in extents:
+        return total
     size = max(1, int(np.prod(shape)))
     # The trailing reduction axes that fit beside the result are done as array axes.
     whole = len(extents)
@@ -193,35 +221,26 @@ def _combine(
         inner[axis.var] = np.arange(n).reshape(
             [1] * len(shape) + [-1 if d == i else 1 for d in range(len(over))]
         )
-    if 0 in extents:
-        return np.broadcast_to(np.asarray(evaluate_expr(stage.init, env, memory)), shape)
     value = np.broadcast_to(evaluate_expr(stage.value, inner, memory), shape + extents)
     flat = value.reshape((*shape, -1)) if over else value[..., None]
     result = flat[..., 0]
-    ufunc = _UFUNC.get((stage.op, flat.dtype.kind))
-    if ufunc is not None:
-        return ufunc.reduce(flat, axis=-1, dtype=flat.dtype)
+    ufunc = _UFUNC.get(stage.op)
+    if ufunc is not None and flat.dtype in _PLAIN:
+        with np.errstate(all="ignore"):
+            return ufunc.reduce(flat, axis=-1, dtype=flat.dtype)
     for i in range(1, flat.shape[-1]):
         result = apply_binary(stage.op, result, flat[..., i])
     return result
 
 
 _UFUNC = {
-    (BinaryOp.ADD, "f"): np.add,
-    (BinaryOp.MUL, "f"): np.multiply,
-    (BinaryOp.MAX, "f"): np.maximum,
-    (BinaryOp.MIN, "f"): np.minimum,
-    **{
-        (op, kind): f
-        for kind in "iu"
-        for op, f in ((BinaryOp.ADD, np.add), (BinaryOp.MUL, np.multiply))
-    },
-    **{
-        (op, kind): f
-        for kind in "iu"
-        for op, f in ((BinaryOp.MAX, np.maximum), (BinaryOp.MIN, np.minimum))
-    },
+    BinaryOp.ADD: np.add,
+    BinaryOp.MUL: np.multiply,
+    BinaryOp.MAX: np.maximum,
+    BinaryOp.MIN: np.minimum,
 }
+# Types in which numpy's own reductions mean what scalar.py says (narrower ones round otherwise).
+_PLAIN = frozenset(t.numpy for t in (f64, f32, i64, i32, i16, i8, u64, u32, u16, u8))
 
 
 # ---------------------------------------------------------------- graphs
@@ -231,7 +250,8 @@ def op_program(op: Op, attrs: Any, inputs: Sequence[Buffer]) -> TensorProgram:
     """One operator's tensor expression on these buffers."""
     if op.compute is None:
         raise CompileError(f"{op.name} has no tensor expression: it is a call to the host")
-    builder = Builder({b.name for b in inputs})
+    taken = {b.name for b in inputs} | {s.name for s in symbols_in(attrs, *inputs)}
+    builder = Builder(taken)
     outputs = op.compute(builder, attrs, inputs)
     unique = tuple(dict.fromkeys(inputs))
     return TensorProgram(op.name, unique, builder.items, tuple(outputs))
@@ -252,18 +272,18 @@ def evaluate_graph(
 ) -> list[np.ndarray]:
     """The outputs of a graph: the definition that every pass and every compilation must keep."""
     values = dict(zip(graph.inputs, inputs, strict=True)) | dict(graph.constants)
-    for _, results in evaluate_steps(graph, values, symbols or {}):
-        values |= results
+    for _ in evaluate_steps(graph, values, symbols or {}):
+        pass
     return [values[v] for v in graph.outputs]
 
 
 def evaluate_steps(
     graph: Graph, values: dict[Any, np.ndarray], symbols: Mapping[str, int]
 ) -> Iterator[tuple[GraphNode, dict[Any, np.ndarray]]]:
-    """Runs node after node on `values` (which the caller may change in between)."""
-    known = dict(values)
+    """Runs node after node; results are added to `values`, which the caller may change between
+    two nodes."""
     for n in graph.nodes:
-        outputs = evaluate_node(n, [known[v] for v in n.inputs], symbols)
+        outputs = evaluate_node(n, [values[v] for v in n.inputs], symbols)
         results = dict(zip(n.outputs, outputs, strict=True))
-        known |= results
+        values |= results
         yield n, results

@@ -448,9 +448,9 @@ _FOLD = {
     BinaryOp.MUL: lambda a, b: a * b,
     BinaryOp.MIN: min,
     BinaryOp.MAX: max,
-    BinaryOp.FLOORDIV: lambda a, b: a // b if b else None,
-    BinaryOp.MOD: lambda a, b: a % b if b else None,
-    BinaryOp.DIV: lambda a, b: a // b + (a % b != 0 and (a < 0) != (b < 0)) if b else None,
+    BinaryOp.FLOORDIV: lambda a, b: a // b if b else 0,
+    BinaryOp.MOD: lambda a, b: a % b if b else 0,
+    BinaryOp.DIV: lambda a, b: a // b + (a % b != 0 and (a < 0) != (b < 0)) if b else 0,
 }
 
 
@@ -471,8 +471,7 @@ def _fold_index(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     """Index arithmetic that needs no knowledge of ranges; the rest is analyze/simplify."""
     if isinstance(a, Const) and isinstance(b, Const):
         value = _FOLD[op](a.value, b.value) if op in _FOLD else None
-        fits = value is not None and index.min <= value <= index.max
-        return const(value) if fits else None
+        return None if value is None or not index.min <= value <= index.max else const(value)
     x, y = constant_value(a), constant_value(b)
     if op is BinaryOp.ADD and (x == 0 or y == 0):
         return b if x == 0 else a

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.dtype import DType, from_numpy
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import Dim, Symbol, as_expr, ceil_div, format_type, product
+from tilewright.ir.expr import Dim, Symbol, ceil_div, format_type, product
 from tilewright.ir.loop import INDENT, format_symbols
 from tilewright.ir.text_names import format_number, identifier, quote
 
@@ -175,14 +175,7 @@ class Graph:
 
     def symbols(self) -> tuple[Symbol, ...]:
         """The symbolic dimensions of inputs, by name."""
-        found = {
-            item
-            for value in self.inputs
-            for dim in value.shape
-            for item in as_expr(dim).walk()
-            if isinstance(item, Symbol)
-        }
-        return tuple(sorted(found, key=lambda s: s.name))
+        return tuple(symbols_in(*(v.type for v in self.inputs)))
 
 
 # ---------------------------------------------------------------- printing
@@ -195,7 +188,7 @@ def format_graph(graph: Graph) -> str:
     """Python syntax; text.py parses it back. Constants of more than INLINE elements are named
     only: `large_constants` has them."""
     head, *body = _format_body(graph)
-    return "\n".join([head, *format_symbols(_symbols(graph)), *body])
+    return "\n".join([head, *format_symbols(symbols_in(graph)), *body])
 
 
 def _format_body(graph: Graph, name: str | None = None) -> list[str]:
@@ -279,14 +272,14 @@ def large_constants(graph: Graph, prefix: str = "") -> dict[str, np.ndarray]:
     return found
 
 
-def _symbols(graph: Graph) -> list[Symbol]:
-    """The symbolic dimensions in any type or attribute, by name."""
+def symbols_in(*items: Any) -> list[Symbol]:
+    """The symbolic dimensions in graphs, attributes, types and dimensions, by name."""
     found: dict[Symbol, None] = {}
-    todo: list[Any] = [graph]
+    todo: list[Any] = list(items)
     while todo:
         item = todo.pop()
         if isinstance(item, Graph):
-            todo += [*(v.type for v in item.inputs), *(v.type for v in item.constants)]
+            todo += [v.type for v in (*item.inputs, *item.constants)]
             todo += [part for n in item.nodes for part in (*(v.type for v in n.outputs), n.attrs)]
         elif isinstance(item, Attrs):
             todo += [value for _, value in item.items()]

@@ -95,15 +95,15 @@ class HostProgram(Node):
 
 def format_host(program: HostProgram) -> str:
     """Python syntax, which text.py parses back: memories, slots, then one line a step."""
-    lines = [
-        *format_symbols(program.symbols),
-        *(f"{INDENT}{_format_memory(m)}" for m in program.memories),
-        *(f"{INDENT}{_format_slot(s)}" for s in program.slots),
-        *(f"{INDENT}{_FORMAT[type(s)](s)}" for s in program.steps),
-        f"{INDENT}return {_names(program.outputs)}".rstrip(),
-    ]
     head = f"def {identifier(program.name)}({_names(program.inputs)}):"
-    return "\n".join([head, *lines])
+    parts = (*program.memories, *program.slots, *program.steps)
+    lines = [*map(format_host_line, parts), f"return {_names(program.outputs)}".rstrip()]
+    symbols = format_symbols(program.symbols)
+    return "\n".join([head, *symbols, *(INDENT + line for line in lines)])
+
+
+def format_host_line(part: Memory | Slot | HostStep) -> str:
+    return _FORMAT[type(part)](part)
 
 
 def _names(names: Sequence[str]) -> str:
@@ -135,6 +135,8 @@ def _format_nodes(nodes: Sequence[str]) -> str:
 
 
 _FORMAT: dict[type, Callable[..., str]] = {
+    Memory: _format_memory,
+    Slot: _format_slot,
     Call: _format_call,
     HostCall: _format_host_call,
     Copy: lambda c: f"{identifier(c.target)} = copy({identifier(c.source)})",

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.ir.evaluate import evaluate_dim
+from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.expr import (
     Binary,
     Bitcast,
@@ -42,19 +42,15 @@ def interpret(
     symbols = symbols or {}
     memory: Memory = dict(zip(kernel.inputs, inputs, strict=True))
     for buffer in kernel.outputs + kernel.scratch:
-        memory[buffer] = poisoned(buffer, symbols)
+        memory[buffer] = _fresh(buffer, symbols)
     env: Env = {s: np.int64(symbols[s.name]) for s in kernel.walk() if isinstance(s, Symbol)}
     env[WORKER] = np.int64(0)
     _run(kernel.body, env, memory, symbols)
     return [memory[b] for b in kernel.outputs]
 
 
-def poisoned(buffer: Buffer, symbols: Mapping[str, int]) -> np.ndarray:
-    """A fresh array that no program should read before writing."""
-    shape = tuple(evaluate_dim(d, symbols) for d in buffer.shape)
-    with np.errstate(all="ignore"):
-        fill = np.nan if buffer.dtype.is_float else buffer.dtype.max // 3 * 2
-        return np.full(shape, np.asarray(fill).astype(buffer.dtype.numpy))
+def _fresh(buffer: Buffer, symbols: Mapping[str, int]) -> np.ndarray:
+    return poisoned(tuple(evaluate_dim(d, symbols) for d in buffer.shape), buffer.dtype)
 
 
 def _run(block: Block, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
@@ -75,7 +71,7 @@ def _run_if(s: If, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None
 
 
 def _run_alloc(s: Alloc, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
-    memory[s.buffer] = poisoned(s.buffer, symbols)
+    memory[s.buffer] = _fresh(s.buffer, symbols)
 
 
 def _run_store(s: Store, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:

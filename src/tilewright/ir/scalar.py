@@ -34,6 +34,8 @@ def apply_unary(op: UnaryOp, a: Array) -> Array:
     with np.errstate(all="ignore"):
         if op in (UnaryOp.ISNAN, UnaryOp.ISINF):
             return _TESTS[op](a.astype(np.float32) if not _wide(dtype) else a)
+        if op is UnaryOp.POPCOUNT:
+            return _popcount(a, dtype)
         if op is UnaryOp.NOT:
             return (
                 np.logical_not(a)
@@ -61,7 +63,8 @@ def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
 
 def apply_compare(op: CompareOp, a: Array, b: Array) -> Array:
     """bool for every pair; every comparison with NaN is false, but `!=`."""
-    return _COMPARE[op](a, b)
+    with np.errstate(all="ignore"):
+        return _COMPARE[op](a, b)
 
 
 def apply_cast(a: Array, to: DType) -> Array:
@@ -75,10 +78,8 @@ def apply_cast(a: Array, to: DType) -> Array:
             return _saturate(a if _wide(source) else a.astype(np.float32), to)
         if source.is_integer and to.is_integer and to.bits < 8:
             return _wrap(a.astype(np.int64), to)
-        if source.kind is Kind.BOOL and not _wide(to):
+        if not _wide(to):  # by way of f32, as generated code does
             return a.astype(np.float32).astype(to.numpy)
-        if source.bits > 32 and to.is_float and to.bits <= 16:
-            return a.astype(np.float32).astype(to.numpy)  # by way of f32, as generated code does
         return a.astype(to.numpy)
 
 
@@ -112,6 +113,17 @@ def _apply_integer(op: BinaryOp, a: Array, b: Array, dtype: DType) -> Array:
     if dtype.bits < 8:
         return _wrap(np.asarray(_INTEGER[op](a.astype(np.int64), b.astype(np.int64))), dtype)
     return np.asarray(_INTEGER[op](a, b)).astype(a.dtype)
+
+
+def _popcount(a: Array, dtype: DType) -> Array:
+    """The number of ones in the two's complement."""
+    flat = np.ascontiguousarray(a).reshape(*np.shape(a), 1).view(np.uint8)
+    return np.unpackbits(flat, axis=-1).sum(axis=-1).astype(dtype.numpy)
+
+
+def _sign(a: Array) -> Array:
+    """-1, 0 or 1; a zero keeps its sign, and NaN stays."""
+    return np.copysign(np.sign(a), a) if a.dtype.kind == "f" else np.sign(a)
 
 
 def _truncated_division(a: Array, b: Array) -> Array:
@@ -158,7 +170,7 @@ _TESTS: dict[UnaryOp, Callable[[Array], Array]] = {
 _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.NEG: np.negative,
     UnaryOp.ABS: np.abs,
-    UnaryOp.SIGN: np.sign,
+    UnaryOp.SIGN: _sign,
     UnaryOp.SQRT: np.sqrt,
     UnaryOp.EXP: np.exp,
     UnaryOp.LOG: np.log,
@@ -179,7 +191,6 @@ _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,
     UnaryOp.TRUNC: np.trunc,
-    UnaryOp.POPCOUNT: np.bitwise_count,
 }
 
 _FLOAT: dict[BinaryOp, Callable[[Array, Array], Array]] = {

@@ -233,9 +233,14 @@ def format_item(item: Item, declared: set[Buffer]) -> list[str]:
             lines.append(f"{name} = tensor({kind})")
     if isinstance(item, Stage):
         return [*lines, format_stage(item)]
-    lines.append(f"for {identifier(item.step.var.name)} in scan({item.step.extent}):")
+    lines.append(format_scan(item))
     inner = [line for i in item.items for line in format_item(i, declared)]
     return lines + [INDENT + line for line in inner or ["pass"]]
+
+
+def format_scan(scan: Scan) -> str:
+    """The line that its items are indented below."""
+    return f"for {identifier(scan.step.var.name)} in scan({scan.step.extent}):"
 
 
 def format_stage(stage: Stage) -> str:

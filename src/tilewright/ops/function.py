@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import Attrs, Graph, Layout, TensorType, attr
+import numpy as np
+
+from tilewright.base.dtype import DType
+from tilewright.ir.expr import Buffer, Expr, const
+from tilewright.ir.graph import Attrs, Graph, Layout, TensorType, Value, attr
 from tilewright.ir.op import Category, Op
 from tilewright.ir.tensor import Builder
 from tilewright.ops.common import require
@@ -15,6 +18,7 @@ from tilewright.ops.common import require
 @dataclass(frozen=True, slots=True)
 class CallAttrs(Attrs):
     body: Graph = attr(doc="the nodes that run as one kernel; its inputs are the call's operands")
+    origins: tuple[str, ...] = attr((), doc="the names of the model's nodes that it computes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,42 @@ def _infer_call(attrs: CallAttrs, types: Sequence[TensorType]) -> list[TensorTyp
 
 def _compute_call(b: Builder, attrs: CallAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
     known = dict(zip(attrs.body.inputs, inputs, strict=True))
+    for value, array in attrs.body.constants.items():
+        known[value] = _constant(b, value, array)
     for n in attrs.body.nodes:
         assert n.op.compute is not None, f"{n.op.name} cannot stand in a kernel"
         outputs = n.op.compute(b, n.attrs, [known[v] for v in n.inputs])
         known |= dict(zip(n.outputs, outputs, strict=True))
-    return [known[v] for v in attrs.body.outputs]
+    return _own_outputs(b, inputs, [known[v] for v in attrs.body.outputs])
+
+
+def _constant(b: Builder, value: Value, array: np.ndarray) -> Buffer:
+    """A constant of one element, written into the kernel."""
+    assert array.size == 1, f"{value} cannot be written into a kernel: make it an operand"
+    element = const(scalar_value(array, value.dtype), value.dtype)
+    return b.compute("constant", value.shape, lambda *i: element)
+
+
+def scalar_value(array: np.ndarray, dtype: DType) -> float | int | bool:
+    """The first element of an array as a Python number, exactly."""
+    first = array.reshape(-1)[0]
+    if dtype.is_float:
+        return float(first)
+    return int(first) if dtype.is_integer else bool(first)
+
+
+def _own_outputs(b: Builder, inputs: Sequence[Buffer], outputs: Sequence[Buffer]) -> list[Buffer]:
+    """The outputs; those that are inputs, or stand there before, as copies. A kernel's outputs
+    are buffers of their own."""
+    out: list[Buffer] = []
+    for x in outputs:
+        taken = x in inputs or x in out
+        out.append(b.compute("copy", x.shape, _read(x)) if taken else x)
+    return out
+
+
+def _read(x: Buffer) -> Callable[..., Expr]:
+    return lambda *i: x[i]
 
 
 def _infer_relayout(attrs: RelayoutAttrs, types: Sequence[TensorType]) -> list[TensorType]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.base.dtype import DType
 from tilewright.ir.graph import Graph, GraphNode, Value
 
 Replaced = Mapping[Value, Value]
@@ -54,14 +53,6 @@ def rebuild(
         and kept.keys() == graph.constants.keys()
     )
     return graph if same else graph.with_(nodes=new, outputs=outputs, constants=kept)
-
-
-def scalar_value(array: np.ndarray, dtype: DType) -> float | int | bool:
-    """The first element of an array as a Python number, exactly."""
-    first = array.reshape(-1)[0]
-    if dtype.is_float:
-        return float(first)
-    return int(first) if dtype.is_integer else bool(first)
 
 
 def fresh_names(graph: Graph) -> Callable[[str], str]:

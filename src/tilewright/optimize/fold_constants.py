@@ -38,7 +38,8 @@ def fold_constants(
         if program is None:
             kept.append(n)
             continue
-        results = evaluate_program(program, [constants[v] for v in dict.fromkeys(n.inputs)])
+        with np.errstate(all="ignore"):  # inf and NaN are results like others
+            results = evaluate_program(program, [constants[v] for v in dict.fromkeys(n.inputs)])
         behind = frozenset[Value]().union(*(sources[v] for v in n.inputs))
         for value, array in zip(n.outputs, results, strict=True):
             constants[value] = np.ascontiguousarray(array).reshape(array.shape)

@@ -168,7 +168,5 @@ def _build(
     shape = TensorType(last.dtype, array.shape)
     value = Value(fresh(f"{last.name}_shift"), shape)
     constants[value] = array
-    add = replace(
-        chain[-1], op=op_named("add"), attrs=NoAttrs(), inputs=(n.outputs[0], value)
-    )
+    add = replace(chain[-1], op=op_named("add"), attrs=NoAttrs(), inputs=(n.outputs[0], value))
     return replace(n, inputs=tuple(inputs)), add

@@ -88,4 +88,3 @@ def digest(array: np.ndarray) -> bytes:
     """Equal for arrays of the same bytes in row-major order, whatever their type and shape."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return hashlib.blake2b(data, digest_size=16).digest()
-

@@ -15,9 +15,10 @@ from tilewright.base.errors import ModelError
 from tilewright.ir.dims import canonical
 from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, Value
 from tilewright.ops.common import NoAttrs
+from tilewright.ops.function import scalar_value
 from tilewright.ops.movement import ReshapeAttrs, TransposeAttrs
 from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild, resolve, scalar_value, with_inputs
+from tilewright.optimize.edit import fresh_names, rebuild, resolve, with_inputs
 
 WHOLE = 1 << 16  # elements: larger constants are not searched for neutral elements
 
@@ -216,9 +217,7 @@ def read_through_expand(n: GraphNode, view: View) -> GraphNode | None:
 def _one_at_a_time(n: GraphNode, inputs: list[Value]) -> list[list[Value]]:
     """The node's own operands with just one of them exchanged: when all together lose an axis."""
     return [
-        [*n.inputs[:i], v, *n.inputs[i + 1 :]]
-        for i, v in enumerate(inputs)
-        if v is not n.inputs[i]
+        [*n.inputs[:i], v, *n.inputs[i + 1 :]] for i, v in enumerate(inputs) if v is not n.inputs[i]
     ]
 
 

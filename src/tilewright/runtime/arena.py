@@ -19,9 +19,11 @@ class ArenaSet:
 
     def __init__(self, number: int, arenas: int) -> None:
         self.number = number
+        self.fitted: object = None  # what it is known to be large enough for
         self.addresses = [0] * arenas
         self._sizes = [0] * arenas
         self._release = weakref.finalize(self, _release, self.addresses, self._sizes)
+        self._release.atexit = False  # other threads may still use it then
 
     def growth(self, sizes: Sequence[int]) -> int:
         """Bytes that `ensure` would ask the system for, beyond what the set holds."""
@@ -35,9 +37,6 @@ class ArenaSet:
                 self.addresses[i] = self._sizes[i] = 0
                 self.addresses[i] = _native.allocate(size)
                 self._sizes[i] = size
-
-    def fits(self, sizes: Sequence[int]) -> bool:
-        return all(map(int.__ge__, self._sizes, sizes))
 
 
 def _release(addresses: list[int], sizes: list[int]) -> None:

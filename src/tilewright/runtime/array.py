@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtype import DTYPES, Kind
+from tilewright.base.dtype import DTYPES, DType, Kind
 from tilewright.base.errors import InputError, did_you_mean
 from tilewright.runtime.dlpack import HOST_DEVICES, import_dlpack
 from tilewright.runtime.plan import Plan, Tensor
@@ -34,8 +34,9 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     size = dtype.itemsize
     for n in shape:
         size *= n
-    memory = (ctypes.c_char * size).from_address(address) if size else b""
-    return np.ndarray(shape, dtype, memory)
+    if size == 0:  # there may be nothing at the address
+        return np.empty(shape, dtype)
+    return np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(address))
 
 
 def arrange(plan: Plan, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -136,20 +137,30 @@ def _from_numbers(tensor: Tensor, value: Any) -> np.ndarray:
         return wide.astype(target.numpy)
     if wide.dtype.kind not in ("b" if target.kind is Kind.BOOL else "biuf"):
         raise InputError(f"input {tensor.name!r}: {_show(value)} is not of type {target}")
-    with np.errstate(all="ignore"):
-        if target.is_integer:
-            held = (wide >= target.min) & (wide <= target.max)
-            held &= wide == np.floor(wide) if wide.dtype.kind == "f" else True
-            result = wide.astype(target.numpy)
-        else:
-            result = wide.astype(target.numpy)
-            back = result.astype(wide.dtype)
-            rounds = wide.dtype.kind == "f" and target.is_float
-            held = (np.isfinite(back) | ~np.isfinite(wide)) if rounds else back == wide
+    if target.is_integer and wide.dtype.kind == "f":
+        wide = np.asarray(value, object)  # numpy has rounded whole numbers beside fractions
+    result, held = _convert(wide, target)
     if not np.all(held):
-        first = wide[~np.asarray(held)].flat[0] if wide.ndim else wide[()]
+        first = wide[~held].flat[0] if wide.ndim else wide[()]
         raise InputError(f"input {tensor.name!r}: {first} does not fit {target}")
     return np.asarray(result, order="C")
+
+
+def _convert(wide: np.ndarray, target: DType) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers as `target`, and which of them it holds."""
+    if wide.dtype == object:
+        low, high = target.min, target.max
+        held = np.array([low <= v <= high and v == int(v) for v in wide.flat]).reshape(wide.shape)
+        whole = np.where(held, wide, 0).astype(np.int64 if target.is_signed else np.uint64)
+        return whole.astype(target.numpy), held
+    with np.errstate(all="ignore"):
+        result = wide.astype(target.numpy)
+        if target.is_integer:
+            return result, np.asarray((wide >= target.min) & (wide <= target.max))
+        back = result.astype(wide.dtype)
+        if wide.dtype.kind == "f" and target.is_float:
+            return result, np.asarray(np.isfinite(back) | ~np.isfinite(wide))
+        return result, np.asarray(back == wide)
 
 
 def _show(value: Any) -> str:

@@ -75,9 +75,12 @@ class Executor:
         signature = self.signature(arrays)
         arenas = self._arenas.take()
         try:
-            if not arenas.fits(signature.arenas):
-                check_memory(signature, arenas.growth(signature.arenas))
-                arenas.ensure(signature.arenas)
+            if arenas.fitted is not signature:
+                growth = arenas.growth(signature.arenas)
+                if growth > 0:
+                    check_memory(signature, growth)
+                    arenas.ensure(signature.arenas)
+                arenas.fitted = signature
             results = list(out) if out is not None else self._new_outputs(signature)
             written = results if self._plain else [results[i] for i in self._fresh]
             memories = [

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import enum
 
-from tilewright.analyze.dependence import conflict
+from tilewright.analyze.dependence import accesses, conflict
 from tilewright.analyze.linear import variables
 from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
-from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value
-from tilewright.ir.loop import Alloc, Block, For, If, LoopKind, walk_statements
+from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value, minimum
+from tilewright.ir.loop import (
+    Alloc,
+    Block,
+    For,
+    If,
+    LoopKind,
+    buffers_written,
+    walk_statements,
+)
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -17,6 +25,7 @@ class Tail(enum.Enum):
 
     GUARD = "guard"  # one loop nest, with a condition
     CUT = "cut"  # full tiles first, then a loop over the rest
+    SHIFT = "shift"  # the last tile starts early enough to be full, and does some again
 
     def __str__(self) -> str:
         return self.value
@@ -30,7 +39,10 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
     ->  for i_o in ceil(n / factor): for i_i in factor: if i_o*factor + i_i < n: S(…)
 
     The condition is left out where it always holds. With tail=cut the last, partial tile becomes
-    a loop of its own behind (`i_t`), and the tiles need no condition. Always legal.
+    a loop of its own behind (`i_t`), and the tiles need no condition. With tail=shift the last
+    tile begins at n - factor: i = min(i_o*factor, n - factor) + i_i. Always legal, but for shift:
+    that needs n >= factor and a body that may be done twice (plain stores of what it does not
+    change).
     """
     target = state.for_(loop)
     if factor < 1:
@@ -41,6 +53,10 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
     if tail is Tail.CUT and not whole:
         return _split_cut(state, target, factor, outer, inner)
     value = as_expr(outer) * factor + inner
+    if tail is Tail.SHIFT and not whole:
+        _check_repeatable(state, target, factor)
+        value = minimum(as_expr(outer) * factor, n - factor) + inner
+        whole = True
     body = substitute_block(target.body, {loop.var: value})
     if not whole:
         body = (If(value < n, body),)
@@ -49,6 +65,17 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
     state.replace(target, For(outer, count, (tile,), target.kind))
     state.simplify_all()
     return Loop(outer), Loop(inner)
+
+
+def _check_repeatable(state: State, target: For, factor: int) -> None:
+    if not state.simplifier.proves(as_expr(target.extent) >= factor):
+        refuse(f"{target.var.name} may run fewer than {factor} times", state)
+    written = buffers_written(target.body)
+    local = {s.buffer for s in walk_statements(target.body) if isinstance(s, Alloc)}
+    for access in accesses(target.body):
+        changed = access.buffer in written and access.buffer not in local
+        if changed and (not access.writes or access.op is not None):
+            refuse(f"{target.var.name} cannot do an iteration twice: {access}", state)
 
 
 def _split_cut(state: State, target: For, factor: int, outer: Var, inner: Var) -> tuple[Loop, Loop]:

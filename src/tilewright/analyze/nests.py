@@ -1,0 +1,121 @@
+"""Looking at loop nests: their loops, what they compute, how they step through memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.analyze.linear import variables
+from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Expr,
+    Load,
+    Unary,
+    UnaryOp,
+    Var,
+    const,
+)
+from tilewright.ir.loop import Accumulate, Block, For, Stmt, Store, Write, walk_statements
+
+
+@dataclass(frozen=True)
+class Nest:
+    """A statement of a block that computes a buffer: its loops, and its writes in order.
+
+    `axes` are the loops of the subscripts of the result, outermost first (loops of one iteration, which subscripts do not show, stand among them);
+    `reduce` the others.
+    """
+
+    stmt: Stmt
+    buffer: Buffer
+    writes: tuple[Write, ...]
+    axes: tuple[For, ...]
+    reduce: tuple[For, ...]
+
+    @property
+    def update(self) -> Accumulate | None:
+        """The accumulation, if the nest is a reduction."""
+        last = self.writes[-1]
+        return last if isinstance(last, Accumulate) else None
+
+    @property
+    def store(self) -> Write:
+        return self.writes[0]
+
+
+def nest_of(stmt: Stmt) -> Nest | None:
+    """What a statement computes; None unless it writes exactly one buffer."""
+    inner = list(walk_statements((stmt,)))
+    writes = tuple(s for s in inner if isinstance(s, (Store, Accumulate)))
+    if not writes or len({w.buffer for w in writes}) != 1:
+        return None
+    used = set().union(*(variables(i) for i in writes[0].indices)) if writes[0].indices else set()
+    loops = [s for s in inner if isinstance(s, For)]
+    axes = tuple(s for s in loops if s.var in used or s.extent == 1)
+    reduce = tuple(s for s in loops if s.var not in used and s.extent != 1)
+    return Nest(stmt, writes[0].buffer, writes, axes, reduce)
+
+
+def nests(block: Block) -> list[Nest]:
+    """The nests of a block, in order."""
+    found = (nest_of(s) for s in block)
+    return [n for n in found if n is not None]
+
+
+def stride(buffer: Buffer, indices: tuple[Expr, ...], var: Var, s: Simplifier) -> int | None:
+    """How many elements the access moves when `var` goes up by one; None if that is not fixed."""
+    at: Expr = const(0)
+    for i, n in zip(indices, buffer.shape, strict=True):
+        at = at * n + i
+    form = s.linear(at)
+    for atom in form:
+        if atom is not None and atom != var and var in variables(atom):
+            return None
+    return form.get(var, 0)
+
+
+def accesses_of(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:
+    """Every place that a store or accumulation touches: reads (those in subscripts too), then
+    the write."""
+    if isinstance(stmt, (Store, Accumulate)):
+        for e in (*stmt.indices, stmt.value):
+            for x in e.walk():
+                if isinstance(x, Load):
+                    yield x.buffer, x.indices
+        yield stmt.buffer, stmt.indices
+
+
+def factors(e: Expr) -> tuple[Load, Load] | None:
+    """The two reads of a product (conversions set aside); None for anything else."""
+    if not isinstance(e, Binary) or e.op is not BinaryOp.MUL:
+        return None
+    a, b = _without_casts(e.a), _without_casts(e.b)
+    return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
+
+
+def _without_casts(e: Expr) -> Expr:
+    while isinstance(e, Cast):
+        e = e.a
+    return e
+
+
+_CHEAP_UNARY = frozenset(
+    {UnaryOp.NEG, UnaryOp.ABS, UnaryOp.NOT, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND}
+)
+_DEAR_BINARY = frozenset(
+    {BinaryOp.DIV, BinaryOp.MOD, BinaryOp.REM, BinaryOp.POW, BinaryOp.ATAN2, BinaryOp.FLOORDIV}
+)
+
+
+def is_cheap(e: Expr) -> bool:
+    """Whether computing an expression again costs about as little as reading its result."""
+    for x in e.walk():
+        if isinstance(x, Unary) and x.op not in _CHEAP_UNARY:
+            return False
+        if isinstance(x, Binary) and x.op in _DEAR_BINARY and x.dtype.is_float:
+            return False
+    return True

@@ -1,0 +1,187 @@
+"""What importers of single operators work with: emitting our operators, reading known contents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tilewright.base.dtype import DType
+from tilewright.base.errors import ModelError
+from tilewright.frontends.builder import GraphBuilder
+from tilewright.frontends.contents import as_dims
+from tilewright.frontends.onnx_node import Node, Scope
+from tilewright.frontends.onnx_tensor import to_array
+from tilewright.ir.dims import canonical
+from tilewright.ir.expr import Dim, Expr, as_expr, product
+from tilewright.ir.graph import Value
+
+Result = Value | Sequence[Value | None]
+RunGraph = Callable[[onnx.GraphProto, Scope, Sequence[Value]], list[Value]]
+
+
+class NodeContext:
+    """The graph under construction, and the node that is being imported.
+
+    `run_graph(graph, scope, inputs)` inlines a nested graph.
+    """
+
+    def __init__(self, builder: GraphBuilder, folder: Path | None, run_graph: RunGraph) -> None:
+        self.builder = builder
+        self.folder = folder
+        self.run_graph = run_graph
+        self.node_name = ""
+
+    # ------------------------------------------------------------ emitting
+
+    def emit(self, op: str, inputs: Sequence[Value], **attrs: Any) -> Value:
+        """A node with one output."""
+        (output,) = self.builder.emit(op, inputs, attrs, self.node_name)
+        return output
+
+    def emit_all(self, op: str, inputs: Sequence[Value], **attrs: Any) -> tuple[Value, ...]:
+        """A node with several outputs."""
+        return self.builder.emit(op, inputs, attrs, self.node_name)
+
+    def constant(self, array: Any, dtype: DType | None = None) -> Value:
+        return self.builder.constant(np.asarray(array, None if dtype is None else dtype.numpy))
+
+    def scalar(self, value: float, like: Value) -> Value:
+        """A number of `like`'s element type."""
+        return self.constant(np.asarray(value).astype(like.dtype.numpy))
+
+    def cast(self, x: Value, to: DType) -> Value:
+        return x if x.dtype == to else self.emit("cast", [x], to=to)
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """`x` under another shape; a constant is reshaped at once."""
+        shape = tuple(canonical(d) for d in shape)
+        if shape == x.shape:
+            return x
+        array = self.known_constant(x)
+        if array is not None:
+            return self.constant(array.reshape(shape))
+        return self.emit("reshape", [x], shape=shape)
+
+    def transpose(self, x: Value, perm: Sequence[int]) -> Value:
+        """`x` with its axes in another order; a constant is transposed at once."""
+        if list(perm) == list(range(len(perm))):
+            return x
+        array = self.known_constant(x)
+        if array is not None:
+            return self.constant(np.ascontiguousarray(array.transpose(perm)))
+        return self.emit("transpose", [x], perm=tuple(perm))
+
+    def slice(self, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
+        """Elements along one axis."""
+        starts, sizes, steps = [0] * x.type.rank, list(x.shape), [1] * x.type.rank
+        starts[axis], sizes[axis], steps[axis] = start, canonical(size), step
+        array = self.known_constant(x)
+        if array is not None and isinstance(start, int) and isinstance(size, int) and step > 0:
+            cut = [slice(None)] * x.type.rank
+            cut[axis] = slice(start, start + size * step, step)
+            return self.constant(np.ascontiguousarray(array[tuple(cut)]))
+        return self.emit(
+            "slice", [x], starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps)
+        )
+
+    def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
+        shape = tuple(canonical(d) for d in shape)
+        return x if shape == x.shape else self.emit("expand", [x], shape=shape)
+
+    def full(self, shape: Sequence[Dim], value: float, dtype: DType) -> Value:
+        return self.emit("full", [], shape=tuple(shape), value=value, dtype=dtype)
+
+    def dims(self, values: Sequence[Dim]) -> Value:
+        """Dimensions as an i64 vector: a constant if they are numbers."""
+        values = [canonical(v) for v in values]
+        if all(isinstance(v, int) for v in values):
+            return self.constant(np.array(values, np.int64))
+        return self.emit("dims", [], values=tuple(values))
+
+    def chain(self, op: str, values: Sequence[Value]) -> Value:
+        """values[0] op values[1] op …"""
+        result = values[0]
+        for value in values[1:]:
+            result = self.emit(op, [result, value])
+        return result
+
+    # ------------------------------------------------------------ known contents
+
+    def known_constant(self, value: Value) -> np.ndarray | None:
+        """The elements of what is a constant already."""
+        return self.builder.contents(value) if self.builder.is_constant(value) else None
+
+    def known(self, value: Value) -> np.ndarray | None:
+        """The elements, if they are numbers known while importing."""
+        array = self.builder.contents(value)
+        return None if array is None or array.dtype == object else array
+
+    def need(self, value: Value, what: str) -> np.ndarray:
+        """The elements, which must be numbers known while importing."""
+        array = self.builder.contents(value)
+        if array is None:
+            raise unknown(what, "is computed from the model's inputs")
+        if array.dtype == object:
+            raise unknown(what, "depends on a symbolic dimension")
+        return array
+
+    def need_dims(self, value: Value, what: str) -> list[Dim]:
+        """The elements of an integer tensor, which may be symbolic dimensions."""
+        array = self.builder.contents(value)
+        if array is None:
+            raise unknown(what, "is computed from the model's inputs")
+        if not value.dtype.is_integer:
+            raise ModelError(f"{what} must be integers, not {value.dtype}")
+        return as_dims(array)
+
+    def need_ints(self, value: Value, what: str) -> list[int]:
+        """The elements of an integer tensor, which must be numbers."""
+        dims = self.need_dims(value, what)
+        if any(isinstance(d, Expr) for d in dims):
+            raise unknown(what, "depends on a symbolic dimension")
+        return [int(d) for d in dims]  # type: ignore[arg-type]
+
+    def ints(self, node: Node, name: str, position: int, since: int) -> tuple[int, ...] | None:
+        """Integers that are an attribute before opset `since` and an input from then on."""
+        if node.opset < since:
+            return node.ints(name) if node.has(name) else None
+        value = node.optional(position)
+        return None if value is None else tuple(self.need_ints(value, name))
+
+    def array(self, tensor: onnx.TensorProto, what: str) -> np.ndarray:
+        return to_array(tensor, self.folder, what)
+
+
+def unknown(what: str, why: str) -> ModelError:
+    return ModelError(
+        f"{what} {why}, but must be known while importing",
+        hint="fix symbolic dimensions with dims=, or fold constants when exporting the model",
+    )
+
+
+def number_of(shape: Sequence[Dim]) -> Dim:
+    """How many elements a shape has."""
+    return canonical(as_expr(product(tuple(shape))))
+
+
+def axis_of(axis: int, rank: int, what: str = "axis") -> int:
+    """A non-negative axis."""
+    if not -rank <= axis < max(rank, 1):
+        raise ModelError(f"{what} {axis} of a tensor with {rank} dimensions")
+    return axis + rank if axis < 0 else axis
+
+
+def one_of(node: Node, name: str, default: str, known: Sequence[str]) -> str:
+    """A string attribute that must be one of a few."""
+    value = node.string(name, default)
+    if value not in known:
+        raise ModelError(
+            f"the attribute {name} is {value!r}", hint="it must be one of " + ", ".join(known)
+        )
+    return value
+
+

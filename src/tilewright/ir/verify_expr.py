@@ -1,0 +1,245 @@
+"""What must be true of every expression: operands of the right types, names in scope.
+
+A checker belongs to one program. Its `scope` says what may be used where it stands; `fail` makes
+the error, with the place in the program that the checker is at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tilewright.base.dtype import Kind, bool_, index
+from tilewright.base.errors import CompileError, did_you_mean
+from tilewright.ir.expr import (
+    COMMUTATIVE,
+    Binary,
+    BinaryOp,
+    Bitcast,
+    Buffer,
+    Cast,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    Load,
+    Select,
+    Symbol,
+    Unary,
+    UnaryOp,
+    Var,
+)
+
+_FLOATS = frozenset({Kind.FLOAT})
+_INTEGERS = frozenset({Kind.INT, Kind.UINT})
+_NUMBERS = _FLOATS | _INTEGERS
+_BITS = _INTEGERS | {Kind.BOOL}
+_ALL = frozenset(Kind)
+
+# The kinds of type each operator takes; docs/semantics.md has the same table.
+UNARY_TAKES: dict[UnaryOp, frozenset[Kind]] = {
+    **dict.fromkeys(UnaryOp, _FLOATS),
+    **dict.fromkeys((UnaryOp.NEG, UnaryOp.ABS, UnaryOp.SIGN), _NUMBERS),
+    UnaryOp.NOT: _BITS,
+    UnaryOp.POPCOUNT: _INTEGERS,
+}
+BINARY_TAKES: dict[BinaryOp, frozenset[Kind]] = {
+    **dict.fromkeys(BinaryOp, _NUMBERS),
+    **dict.fromkeys(COMMUTATIVE, _ALL),
+    **dict.fromkeys((BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR), _BITS),
+    **dict.fromkeys((BinaryOp.SHL, BinaryOp.SHR), _INTEGERS),
+    BinaryOp.ATAN2: _FLOATS,
+}
+
+
+class ExprChecker:
+    """Checks expressions in a scope of scalars and buffers that its owner keeps up to date."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, Expr] = {}  # loop variables in scope
+        self.symbols: dict[str, Symbol] = {}  # as first seen
+        self.buffers: dict[str, Buffer] = {}
+        self.taken: dict[str, str] = {}  # every name of the program, to what it names
+
+    def fail(self, what: str, hint: str | None = None) -> CompileError:
+        """The error to raise; checkers of programs add the place they are at."""
+        return CompileError(what, hint=hint)
+
+    def require(self, condition: bool, what: str, hint: str | None = None) -> None:
+        if not condition:
+            raise self.fail(what, hint)
+
+    # ---------------------------------------------------------- names
+
+    def take(self, name: str, kind: str) -> None:
+        """Records a name; each stands for one thing in the whole program."""
+        if name in self.taken:
+            what = f"{kind} {name!r} has the name of {self.taken[name]}"
+            raise self.fail(what, "names are unique within a program; rename one of them")
+        self.taken[name] = f"another {kind}" if kind != "symbol" else "a symbol"
+
+    def bind(self, var: Var) -> None:
+        """Brings a loop variable into scope."""
+        self.require(var.dtype == index, f"loop variable {var} is {var.dtype}, not {index}")
+        self.take(var.name, "variable")
+        self.scalars[var.name] = var
+
+    def declare(self, buffer: Buffer) -> None:
+        """Brings a buffer into scope."""
+        self.take(buffer.name, "buffer")
+        for d in buffer.shape:
+            self.dim(d, f"a dimension of buffer {buffer.name}", constant=True)
+        self.require(bool(buffer.memory), f"buffer {buffer.name} has no memory")
+        self.buffers[buffer.name] = buffer
+
+    # ---------------------------------------------------------- expressions
+
+    def expr(self, root: Expr) -> None:
+        """Checks an expression; each distinct part once."""
+        seen: set[int] = set()
+        todo = [root]
+        while todo:
+            e = todo.pop()
+            if id(e) in seen:
+                continue
+            seen.add(id(e))
+            check = _CHECKS.get(type(e))
+            if check is None:
+                raise self.fail(f"{e!r} is not an expression")
+            todo.extend(check(self, e))
+
+    def condition(self, e: Expr, what: str) -> None:
+        self.expr(e)
+        self.require(e.dtype == bool_, f"{what} {e} is {e.dtype}, not bool", "compare it with 0")
+
+    def dim(self, dim: Dim, what: str, *, constant: bool = False) -> None:
+        """A dimension or extent: a number, or an expression that is no number and reads no
+        memory; with `constant` only symbols vary in it."""
+        if type(dim) is int:
+            self.require(dim >= 0, f"{what} is {dim}", "it must not be negative")
+            return
+        self.require(isinstance(dim, Expr), f"{what} is {dim!r}, which is no dimension")
+        self.require(
+            not isinstance(dim, Const), f"{what} is the constant {dim}, not a number", "use as_dim"
+        )
+        self.expr(dim)
+        self.require(dim.dtype == index, f"{what} is {dim.dtype}, not {index}")
+        for e in dim.walk():
+            self.require(not isinstance(e, Load), f"{what} is {dim}, which reads memory")
+            if constant:
+                inside = isinstance(e, Var)
+                self.require(not inside, f"{what} is {dim}, which depends on a loop variable")
+
+    def element(self, buffer: Buffer, indices: Iterable[Expr]) -> None:
+        """One element of a buffer, its subscripts checked as whole expressions."""
+        for e in self.subscripts(buffer, tuple(indices)):
+            self.expr(e)
+
+    def subscripts(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """Checks that the buffer is in scope and that number and type of the subscripts fit."""
+        known = self.buffers.get(buffer.name)
+        if known is None:
+            hint = did_you_mean(buffer.name, list(self.buffers))
+            raise self.fail(f"buffer {buffer.name!r} is not declared here", hint)
+        if known is not buffer and known != buffer:
+            raise self.fail(f"{buffer} @ {buffer.memory} was declared as {known} @ {known.memory}")
+        if len(indices) != len(buffer.shape):
+            raise self.fail(f"{len(indices)} subscripts for {buffer}")
+        for axis, i in enumerate(indices):
+            if not isinstance(i, Expr) or i.dtype != index:
+                kind = i.dtype if isinstance(i, Expr) else type(i).__name__
+                what = f"subscript {axis} of {buffer.name} is {i}, of type {kind}, not {index}"
+                raise self.fail(what, f"cast({index}, …)")
+        return indices
+
+
+# ---------------------------------------------------------------- one kind of expression each
+
+Parts = Iterable[Any]
+
+
+def _check_const(c: ExprChecker, e: Const) -> Parts:
+    value, dtype = e.value, e.dtype
+    if dtype.is_float:
+        exact = type(value) is float and (value != value or dtype.round(value) == value)
+    elif dtype.is_integer:
+        exact = type(value) is int and dtype.min <= value <= dtype.max
+    else:
+        exact = type(value) is bool
+    c.require(exact, f"the constant {value!r} is not a value of {dtype}", "make it by const()")
+    return ()
+
+
+def _check_var(c: ExprChecker, e: Var) -> Parts:
+    if c.scalars.get(e.name) != e:
+        hint = did_you_mean(e.name, list(c.scalars))
+        raise c.fail(f"variable {e.name!r} is not bound by any loop here", hint)
+    return ()
+
+
+def _check_symbol(c: ExprChecker, e: Symbol) -> Parts:
+    known = c.symbols.get(e.name)
+    if known is None:
+        c.take(e.name, "symbol")
+        known = c.symbols[e.name] = e
+        upper = e.lower if e.upper is None else e.upper
+        c.require(0 <= e.lower <= upper, f"symbol {e.name} lies between {e.lower} and {e.upper}")
+    if known != e:
+        bounds = f"{known.lower} … {known.upper} and {e.lower} … {e.upper}"
+        raise c.fail(f"symbol {e.name} has two bounds: {bounds}")
+    return ()
+
+
+def _check_unary(c: ExprChecker, e: Unary) -> Parts:
+    if e.a.dtype.kind not in UNARY_TAKES[e.op]:
+        raise c.fail(f"{e.op.value} of {e.a.dtype}: {e}", _takes(UNARY_TAKES[e.op]))
+    return (e.a,)
+
+
+def _check_binary(c: ExprChecker, e: Binary) -> Parts:
+    _same(c, e.op.value, e, e.a, e.b)
+    if e.a.dtype.kind not in BINARY_TAKES[e.op]:
+        raise c.fail(f"{e.op.value} of {e.a.dtype}: {e}", _takes(BINARY_TAKES[e.op]))
+    return e.a, e.b
+
+
+def _takes(kinds: frozenset[Kind]) -> str:
+    return "it takes " + ", ".join(k.value for k in Kind if k in kinds)
+
+
+def _same(c: ExprChecker, what: str, e: Expr, a: Expr, b: Expr) -> None:
+    if a.dtype != b.dtype:
+        raise c.fail(f"{what} of {a.dtype} and {b.dtype}: {e}", "cast one of them")
+
+
+def _check_compare(c: ExprChecker, e: Compare) -> Parts:
+    _same(c, e.op.value, e, e.a, e.b)
+    return e.a, e.b
+
+
+def _check_select(c: ExprChecker, e: Select) -> Parts:
+    _same(c, "select", e, e.a, e.b)
+    if e.cond.dtype != bool_:
+        raise c.fail(f"the condition of {e} is {e.cond.dtype}, not bool", "compare it with 0")
+    return e.cond, e.a, e.b
+
+
+def _check_bitcast(c: ExprChecker, e: Bitcast) -> Parts:
+    to, source = e.dtype, e.a.dtype
+    if to.bits != source.bits or bool_ in (to, source):
+        raise c.fail(f"bitcast of {source} to {to}: {e}", "both must have one width; bool has none")
+    return (e.a,)
+
+
+_CHECKS: dict[type, Callable[[ExprChecker, Any], Parts]] = {
+    Const: _check_const,
+    Var: _check_var,
+    Symbol: _check_symbol,
+    Unary: _check_unary,
+    Binary: _check_binary,
+    Compare: _check_compare,
+    Select: _check_select,
+    Cast: lambda c, e: (e.a,),
+    Bitcast: _check_bitcast,
+    Load: lambda c, e: c.subscripts(e.buffer, e.indices),
+}

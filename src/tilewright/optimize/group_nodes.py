@@ -1,0 +1,286 @@
+"""Choosing which nodes run as one kernel.
+
+A group has at most one anchor (a reduction, or a complex operator: convolution, matmul) and one
+exit: the only node whose results are read outside. Every node of a group leads to its exit, so
+groups can be run one after another in the order of their exits, whatever the graph looks like.
+
+The steps, in order:
+1. Complex operators, then reductions, take the elementwise nodes behind them, a diamond of them at
+   a time (x * sigmoid(x)), as long as the shape stays.
+2. Reductions take the injective nodes before them.
+3. What injective nodes are left form groups, from the last to the first.
+4. A group of a few cheap elementwise nodes moves into all groups that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Category
+from tilewright.optimize.recompute import Costs, elements
+from tilewright.optimize.views import is_view
+
+MAX_NODES = 64  # of a group
+MAX_COPIES = 64  # of one node's expression, when every value is written out where it is read
+MAX_RECOMPUTED = 4  # nodes of a group that are computed more often than their results have elements
+MAX_TIMES = 4  # how often such a node may be computed, but for broadcasts
+MAX_READERS = 4  # groups that a cheap group may move into
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that run as one kernel, in the order of the graph."""
+
+    nodes: list[GraphNode]
+    exit: GraphNode
+    anchor: GraphNode | None = None
+
+
+def choose_groups(graph: Graph) -> list[Group]:
+    """Groups of all nodes that become kernels, in the order of their exits. Opaque nodes, views
+    and calls are in none; a cheap node may be in several."""
+    grouping = _Grouping(graph)
+    grouping.take_consumers(Category.COMPLEX)
+    grouping.take_consumers(Category.REDUCTION)
+    grouping.take_producers()
+    grouping.group_injective()
+    grouping.move_cheap()
+    return sorted(grouping.groups, key=lambda g: grouping.position[g.exit])
+
+
+def becomes_kernel(n: GraphNode) -> bool:
+    """Whether a node is to be put into a call."""
+    return not (n.op.category is Category.OPAQUE or n.op.name == "call" or is_view(n))
+
+
+class _Grouping:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.consumers = graph.consumers()
+        self.producers = graph.producers()
+        self.outputs = set(graph.outputs)
+        self.position = {n: i for i, n in enumerate(graph.nodes)}
+        self.costs = Costs()
+        self.group_of: dict[GraphNode, Group] = {}
+        self.groups: list[Group] = []
+
+    # ---------------------------------------------------------- consumers of an anchor
+
+    def take_consumers(self, category: Category) -> None:
+        """A group for each node of the category, the last first: where two meet in an addition,
+        the later one takes it, and the earlier one's result is its operand."""
+        for n in reversed(self.graph.nodes):
+            if n.op.category is category and becomes_kernel(n):
+                group = self._new_group(n, anchor=n)
+                while region := self._region(group):
+                    if not self._fits([*group.nodes, *region], region[-1], n):
+                        break
+                    self._add(group, region)
+                    group.exit = region[-1]
+
+    def _region(self, group: Group) -> list[GraphNode]:
+        """The elementwise nodes up to the first through which all paths from the exit lead."""
+        if len(group.exit.outputs) != 1 or group.exit.outputs[0] in self.outputs:
+            return []
+        (value,) = group.exit.outputs
+        region: list[GraphNode] = []
+        pending = set(self.consumers.get(value, ()))
+        while pending and len(region) < MAX_NODES:
+            n = min(pending, key=self.position.__getitem__)
+            pending.remove(n)
+            if not self._may_follow(n, value, group.exit.device):
+                return []
+            region.append(n)
+            if not pending:
+                left = len(region) == 1 and self._is_left_to_reduction(n, value)
+                return [] if left else region
+            if n.outputs[0] in self.outputs or n.outputs[0] not in self.consumers:
+                return []
+            pending.update(self.consumers[n.outputs[0]])
+        return []
+
+    def _may_follow(self, n: GraphNode, value: Value, device: str) -> bool:
+        return (
+            n not in self.group_of
+            and n.op.elementwise
+            and n.op.category is Category.INJECTIVE
+            and n.device == device
+            and len(n.outputs) == 1
+            and n.outputs[0].shape == value.shape
+        )
+
+    def _is_left_to_reduction(self, n: GraphNode, value: Value) -> bool:
+        """Whether `n`, which combines `value` with another computed tensor as large, is better
+        computed by the reduction that alone reads it (a residual addition before a layer
+        normalisation): the anchor then has no second large tensor to walk through in tiles."""
+        (result,) = n.outputs
+        readers = self.consumers.get(result, [])
+        others = [v for v in n.inputs if v is not value and v not in self.graph.constants]
+        if result in self.outputs or len(readers) != 1:
+            return False
+        (reader,) = readers
+        return (
+            reader.op.category is Category.REDUCTION
+            and becomes_kernel(reader)
+            and reader.device == n.device
+            and any(v.shape == result.shape for v in others)
+            and self._may_precede(n, Group([reader], reader, reader))
+        )
+
+    # ---------------------------------------------------------- producers
+
+    def take_producers(self) -> None:
+        for n in reversed(self.graph.nodes):
+            group = self.group_of.get(n)
+            if group is not None and n.op.category is Category.REDUCTION:
+                self._absorb(group)
+
+    def group_injective(self) -> None:
+        for n in reversed(self.graph.nodes):
+            if n not in self.group_of and becomes_kernel(n):
+                self._absorb(self._new_group(n))
+
+    def _absorb(self, group: Group) -> None:
+        """Takes injective producers that only the group reads, until there are none."""
+        changed = True
+        while changed and len(group.nodes) < MAX_NODES:
+            changed = False
+            for n in self._producers_of(group):
+                if self._is_only_read_by(n, group) and self._may_precede(n, group):
+                    self._add(group, [n])
+                    changed = True
+                    break
+
+    def _producers_of(self, group: Group) -> list[GraphNode]:
+        """Nodes that could join the group as producers, the last first."""
+        found = {
+            p
+            for n in group.nodes
+            for v in n.inputs
+            if (p := self.producers.get(v)) is not None
+            and p not in self.group_of
+            and p.op.category is Category.INJECTIVE
+            and becomes_kernel(p)
+            and p.device == n.device
+        }
+        return sorted(found, key=self.position.__getitem__, reverse=True)
+
+    def _is_only_read_by(self, n: GraphNode, group: Group) -> bool:
+        return all(
+            v not in self.outputs and all(c in group.nodes for c in self.consumers.get(v, ()))
+            for v in n.outputs
+        )
+
+    def _may_precede(self, n: GraphNode, group: Group) -> bool:
+        """Whether computing `n` where the group reads it costs little, compared with a kernel of
+        its own, which writes the result to memory to be read again."""
+        nodes = [n, *group.nodes]
+        times = self._times(nodes, group.exit)
+        if times[n] > 1 and not (n.op.elementwise and self.costs.is_cheap(n)):
+            return False
+        if times[n] > MAX_TIMES and not self._is_only_broadcast(n, group):
+            return False
+        recomputed = sum(times[p] > 1 for p in nodes)
+        return recomputed <= MAX_RECOMPUTED and self._fits(nodes, group.exit, group.anchor)
+
+    def _is_only_broadcast(self, n: GraphNode, group: Group) -> bool:
+        return all(c.op.elementwise for c in group.nodes if any(v in n.outputs for v in c.inputs))
+
+    def _times(self, nodes: Iterable[GraphNode], exit_: GraphNode) -> dict[GraphNode, float]:
+        """How often an element of each node's result is computed if it is computed where it is
+        read. Elementwise readers read at one place, and share what they read."""
+        ordered = sorted(nodes, key=self.position.__getitem__, reverse=True)
+        times: dict[GraphNode, float] = {}
+        for n in ordered:
+            shared, separate = 0.0, 0.0
+            for c in times:
+                for i, v in enumerate(c.inputs):
+                    if v in n.outputs:
+                        reads = times[c] * self.costs.reads(c, i)
+                        if c.op.elementwise:
+                            shared = max(shared, reads)
+                        else:
+                            separate += reads
+            times[n] = 1.0 if n is exit_ or not (shared or separate) else shared + separate
+        return times
+
+    # ---------------------------------------------------------- cheap groups
+
+    def move_cheap(self) -> None:
+        """Groups of cheap nodes that read one large tensor are computed by all their readers,
+        which saves writing the result; reading it costs them as much as reading that tensor."""
+        for group in sorted(self.groups, key=lambda g: -self.position[g.exit]):
+            readers = self._readers(group)
+            if 1 < len(readers) <= MAX_READERS and self._is_movable(group, readers):
+                for reader in readers:
+                    reader.nodes = sorted(
+                        {*reader.nodes, *group.nodes}, key=self.position.__getitem__
+                    )
+                self.groups.remove(group)
+
+    def _readers(self, group: Group) -> list[Group]:
+        """The groups that read the group's result; none if something else reads it too."""
+        found: dict[Group, None] = {}
+        for v in group.exit.outputs:
+            for c in self.consumers.get(v, ()):
+                holders = [g for g in self.groups if c in g.nodes]
+                if v in self.outputs or not holders or any(g.anchor is c for g in holders):
+                    return []
+                found |= dict.fromkeys(holders)
+        return list(found)
+
+    def _is_movable(self, group: Group, readers: list[Group]) -> bool:
+        size = max(elements(v.shape) for v in group.exit.outputs)
+        read = {
+            v for n in group.nodes for v in n.inputs if self.producers.get(v) not in group.nodes
+        }
+        large = [v for v in read if v not in self.graph.constants and elements(v.shape) * 2 > size]
+        return (
+            group.anchor is None
+            and len(group.nodes) <= MAX_RECOMPUTED
+            and len(large) <= 1
+            and all(n.op.elementwise and self.costs.is_cheap(n) for n in group.nodes)
+            and all(self._may_hold(group, reader) for reader in readers)
+        )
+
+    def _may_hold(self, group: Group, reader: Group) -> bool:
+        complex_ = reader.anchor is not None and reader.anchor.op.category is Category.COMPLEX
+        together = [*group.nodes, *reader.nodes]
+        return (
+            not complex_
+            and reader.exit.device == group.exit.device
+            and len(together) <= MAX_NODES
+            and self._may_precede(group.exit, Group(together[1:], reader.exit, reader.anchor))
+        )
+
+    # ---------------------------------------------------------- groups
+
+    def _new_group(self, n: GraphNode, anchor: GraphNode | None = None) -> Group:
+        group = Group([n], n, anchor)
+        self.group_of[n] = group
+        self.groups.append(group)
+        return group
+
+    def _add(self, group: Group, nodes: Iterable[GraphNode]) -> None:
+        for n in nodes:
+            self.group_of[n] = group
+            group.nodes.append(n)
+        group.nodes.sort(key=self.position.__getitem__)
+
+    def _fits(self, nodes: list[GraphNode], exit_: GraphNode, anchor: GraphNode | None) -> bool:
+        """Whether the kernel's expressions stay small when values are written out where they are
+        read: x = x * x, thirty times over, must not become 2³⁰ factors."""
+        ordered = sorted(set(nodes), key=self.position.__getitem__, reverse=True)
+        copies = dict.fromkeys(ordered, 0)
+        copies[exit_] = 1
+        makers = {v: n for n in ordered for v in n.outputs}
+        for n in ordered:
+            if len(ordered) > MAX_NODES or copies[n] > MAX_COPIES:
+                return False
+            here = 1 if n is anchor else copies[n]  # an anchor's result is stored
+            for i, v in enumerate(n.inputs):
+                if v in makers:
+                    copies[makers[v]] += here * self.costs.mentions(n, i)
+        return True

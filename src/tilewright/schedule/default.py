@@ -1,0 +1,81 @@
+"""Default schedules: what a kernel gets without search. Rules that read the target and use only
+the schedule's primitives.
+
+    1. inline what is cheap to compute again
+    2. a contraction is tiled for the registers (contraction.py), a reduction is computed where
+       its result is used (reduction.py), the rest runs along memory (elementwise.py)
+    3. outer loops are shared among the cores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.analyze.nests import is_cheap, nests
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Load, Select
+from tilewright.ir.graph import Layout
+from tilewright.ir.loop import Kernel, Store, walk_statements
+from tilewright.schedule.contraction import find_contraction, schedule_contraction
+from tilewright.schedule.elementwise import schedule_elementwise
+from tilewright.schedule.reduction import schedule_reductions
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+
+def default_schedule(
+    kernel: Kernel, target: Target, layouts: Mapping[str, Layout] | None = None
+) -> Schedule:
+    """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory."""
+    s = Schedule(kernel)
+    for name, layout in (layouts or {}).items():
+        s.pack_layout(s.buffer(name), layout)
+    inline_stages(s)
+    contraction = find_contraction(s)
+    if contraction is not None:
+        schedule_contraction(s, contraction, target)
+    else:
+        schedule_reductions(s, target)
+    schedule_elementwise(s, target)
+    return s
+
+
+def inline_stages(s: Schedule) -> None:
+    """Inlines intermediates that cost little to compute again, or are read once per element.
+
+    A guarded copy (padding) read by a reduction stays: its condition would be tested in the
+    innermost loop.
+    """
+    for buffer in list(s.allocations()):
+        if _should_inline(s, buffer):
+            try:
+                s.inline(buffer)
+            except ScheduleError:
+                continue  # not a plain definition: it stays a stage
+
+
+def _should_inline(s: Schedule, buffer: Buffer) -> bool:
+    found = [n for n in nests(s.kernel.body) if n.buffer == buffer]
+    if len(found) != 1 or not isinstance(found[0].store, Store) or found[0].reduce:
+        return False
+    value = found[0].store.value
+    readers = [
+        n
+        for n in nests(s.kernel.body)
+        if any(isinstance(x, Load) and x.buffer == buffer for w in n.writes for x in w.value.walk())
+    ]
+    in_reduction = any(n.update is not None for n in readers)
+    if in_reduction and any(isinstance(x, Select) for x in value.walk()):
+        return False
+    if is_cheap(value):
+        return True
+    return len(readers) == 1 and not in_reduction and _reads(s, buffer) == 1
+
+
+def _reads(s: Schedule, buffer: Buffer) -> int:
+    return sum(
+        isinstance(x, Load) and x.buffer == buffer
+        for stmt in walk_statements(s.kernel.body)
+        if isinstance(stmt, Store)
+        for x in stmt.value.walk()
+    )

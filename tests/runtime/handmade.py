@@ -1,0 +1,197 @@
+"""Models made by hand: a host program, kernels as LLVM IR, and what becomes of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from tilewright.base.dtype import DType, f32
+from tilewright.codegen.host_llvm import KernelSignature, emit_host
+from tilewright.codegen.host_plan import pack_constants, plan_json
+from tilewright.ir.expr import Dim, Symbol, product
+from tilewright.ir.graph import GraphNode, TensorType
+from tilewright.ir.host import Call, HostProgram, HostStep, Memory, MemoryKind, Slot
+from tilewright.runtime.plan import TargetFacts, plan_from_json
+from tilewright.runtime.program import Program
+from tilewright.runtime.system import host_triple
+
+# Each works on f32 buffers of `n` elements.
+KERNELS = """
+declare float @expf(float)
+declare void @tw_parallel(ptr, ptr, ptr, i64, i64)
+
+; y = 2 x
+define void @double(ptr %pool, ptr %x, ptr %y, i64 %n) {
+entry:
+  %any = icmp sgt i64 %n, 0
+  br i1 %any, label %loop, label %done
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %from = getelementptr float, ptr %x, i64 %i
+  %a = load float, ptr %from
+  %b = fadd float %a, %a
+  %to = getelementptr float, ptr %y, i64 %i
+  store float %b, ptr %to
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+; y = a + b
+define void @add(ptr %pool, ptr %a, ptr %b, ptr %y, i64 %n) {
+entry:
+  %any = icmp sgt i64 %n, 0
+  br i1 %any, label %loop, label %done
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  %a.at = getelementptr float, ptr %a, i64 %i
+  %p = load float, ptr %a.at
+  %b.at = getelementptr float, ptr %b, i64 %i
+  %q = load float, ptr %b.at
+  %r = fadd float %p, %q
+  %to = getelementptr float, ptr %y, i64 %i
+  store float %r, ptr %to
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
+; y = exp x, in parallel, 8 elements at a time
+%pair = type { ptr, ptr }
+define void @exp(ptr %pool, ptr %x, ptr %y, i64 %n) {
+  %context = alloca %pair
+  store ptr %x, ptr %context
+  %second = getelementptr %pair, ptr %context, i32 0, i32 1
+  store ptr %y, ptr %second
+  call void @tw_parallel(ptr %pool, ptr @exp.body, ptr %context, i64 %n, i64 8)
+  ret void
+}
+define internal void @exp.body(ptr %context, i64 %begin, i64 %end, i64 %worker) {
+entry:
+  %x = load ptr, ptr %context
+  %second = getelementptr %pair, ptr %context, i32 0, i32 1
+  %y = load ptr, ptr %second
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %next, %loop ]
+  %from = getelementptr float, ptr %x, i64 %i
+  %a = load float, ptr %from
+  %b = call float @expf(float %a)
+  %to = getelementptr float, ptr %y, i64 %i
+  store float %b, ptr %to
+  %next = add i64 %i, 1
+  %more = icmp slt i64 %next, %end
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+"""
+SIGNATURES = {
+    "double": KernelSignature("double", 2, 1),
+    "add": KernelSignature("add", 3, 1),
+    "exp": KernelSignature("exp", 2, 1),
+}
+N = Symbol("n", 0)
+
+
+def object_code(text: str) -> bytes:
+    """The object file of an LLVM module, for this machine."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    target = llvm.Target.from_triple(host_triple())
+    return target.create_target_machine(opt=2, reloc="pic").emit_object(module)
+
+
+@functools.cache
+def kernels() -> bytes:
+    return object_code(KERNELS)
+
+
+def tensor(*shape: Dim, dtype: DType = f32) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def slot(name: str, memory: str, type: TensorType, offset: Dim = 0) -> Slot:
+    return Slot(name, memory, offset, type)
+
+
+def call(kernel: str, *slots: str, symbols: Sequence[Symbol] = (N,)) -> Call:
+    return Call(kernel, "cpu", slots, tuple(symbols), (f"{kernel}_node",))
+
+
+def host_program(
+    inputs: Mapping[str, TensorType],
+    outputs: Mapping[str, TensorType],
+    steps: Sequence[HostStep],
+    *,
+    constants: Mapping[str, np.ndarray] | None = None,
+    scratch: Mapping[str, TensorType] | None = None,
+    returned: Sequence[str] | None = None,
+    name: str = "model",
+) -> HostProgram:
+    """A program whose constants and scratch lie one after the other, 64 bytes apart or more."""
+    memories, slots = [], []
+    at: Dim = 0
+    for key, array in (constants or {}).items():
+        slots.append(slot(key, "weights", tensor(*array.shape), at))
+        at += -(-array.nbytes // 64) * 64
+    memories.append(Memory("weights", "cpu", MemoryKind.CONSTANTS, at))
+    at = 0
+    for key, type in (scratch or {}).items():
+        slots.append(slot(key, "scratch", type, at))
+        at = at + (product((type.bytes,)) + 63) // 64 * 64
+    memories.append(Memory("scratch", "cpu", MemoryKind.ARENA, at))
+    for kind, group in ((MemoryKind.INPUT, inputs), (MemoryKind.OUTPUT, outputs)):
+        for key, type in group.items():
+            memories.append(Memory(key, "cpu", kind, type.bytes))
+            slots.append(slot(key, key, type))
+    found = {d for t in inputs.values() for d in t.shape if isinstance(d, Symbol)}
+    return HostProgram(
+        name,
+        tuple(sorted(found, key=lambda s: s.name)),
+        tuple(inputs),
+        tuple(returned if returned is not None else outputs),
+        tuple(memories),
+        tuple(slots),
+        tuple(steps),
+    )
+
+
+def facts(**changes: object) -> TargetFacts:
+    return TargetFacts(**{"name": "here", "triple": host_triple(), "cpu": "", "features": ()} | changes)
+
+
+def build(
+    host: HostProgram,
+    constants: Mapping[str, np.ndarray] | None = None,
+    *,
+    functions: Sequence[GraphNode] = (),
+    objects: Sequence[tuple[str, bytes]] | None = None,
+    **changes: object,
+) -> Program:
+    """The compiled program."""
+    plan = plan_from_json(plan_json(host, functions=functions), "plan")
+    entry = object_code(emit_host(host, SIGNATURES))
+    return Program(
+        plan,
+        facts(**changes),
+        (*(objects if objects is not None else [("kernels", kernels())]), ("entry", entry)),
+        tuple(pack_constants(host, constants or {})),
+        "0.1.0",
+    )
+
+
+def affine(rows: Dim = N) -> Program:
+    """y = 2 x + b, for x and b of `rows` rows of one number, with one intermediate value."""
+    shape = tensor(rows)
+    steps = [call("double", "x", "t"), call("add", "t", "b", "y")]
+    return build(host_program({"x": shape, "b": shape}, {"y": shape}, steps, scratch={"t": shape}))
