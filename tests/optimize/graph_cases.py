@@ -57,9 +57,7 @@ class Maker:
         """The (first) result of an operator."""
         return self.ops(name, *inputs, node=node, **attrs)[0]
 
-    def ops(
-        self, name: str, *inputs: Value, node: str = "", **attrs: Any
-    ) -> tuple[Value, ...]:
+    def ops(self, name: str, *inputs: Value, node: str = "", **attrs: Any) -> tuple[Value, ...]:
         record = op(name)
         values = record.make_attrs(**attrs)
         types = record.infer(values, [v.type for v in inputs])

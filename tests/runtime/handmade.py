@@ -167,7 +167,9 @@ def host_program(
 
 
 def facts(**changes: object) -> TargetFacts:
-    return TargetFacts(**{"name": "here", "triple": host_triple(), "cpu": "", "features": ()} | changes)
+    return TargetFacts(
+        **{"name": "here", "triple": host_triple(), "cpu": "", "features": ()} | changes
+    )
 
 
 def build(

@@ -147,7 +147,7 @@ def test_a_plain_array_is_read_where_it_lies(module, monkeypatch):
         lambda: np.array(X, subok=True).view(np.recarray).view(np.ndarray),
         lambda: np.frombuffer(X.tobytes(), np.float32),
         lambda: memoryview(X),
-        lambda: X.tolist(),
+        lambda: list(X.tolist()),
         lambda: [np.float32(v) for v in X],
         lambda: Export(X),
         lambda: Export(np.repeat(X, 2)[::2]),
@@ -243,9 +243,7 @@ def test_dlpack_types_that_numpy_does_not_import():
 
 def test_a_dlpack_array_that_is_refused_is_not_taken():
     export = ExportRaw(np.zeros(3, np.uint32), 4, 32)
-    assert refusal(copying(bf16, 3), export).startswith(
-        "input 'x' cannot be read through DLPack: "
-    )
+    assert refusal(copying(bf16, 3), export).startswith("input 'x' cannot be read through DLPack: ")
     assert export.deleted == []
 
 
@@ -268,7 +266,7 @@ def test_what_is_not_an_array(module, value):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value", "wanted"),
+    "dtype, value, wanted",
     [
         (f32, [1, 2], [1, 2]),
         (f32, [0.1, 2], np.array([0.1, 2], np.float32)),
@@ -291,7 +289,7 @@ def test_numbers_take_the_inputs_type(dtype, value, wanted):
 
 
 @pytest.mark.parametrize(
-    ("dtype", "value", "text"),
+    "dtype, value, text",
     [
         (f32, [1, 2**24 + 1], "16777217 does not fit f32"),
         (f32, [1, 1e39], "1e+39 does not fit f32"),
@@ -312,9 +310,7 @@ def test_numbers_that_do_not_fit(dtype, value, text):
 
 
 def test_lists_that_are_no_arrays(module):
-    assert refusal(module, [[1], [1, 2]], B) == (
-        "input 'x' is a list whose items differ in length"
-    )
+    assert refusal(module, [[1], [1, 2]], B) == ("input 'x' is a list whose items differ in length")
 
 
 # ---------------------------------------------------------------- mistakes in names
@@ -459,13 +455,15 @@ def test_results_over_the_inputs(module):
 
 
 @pytest.mark.parametrize(
-    ("out", "text"),
+    "out, text",
     [
         (np.empty(4, np.float32), "out= for output 'y' has shape [4]; the result is [3]"),
         (
             np.empty(3, np.float64),
-            "out= for output 'y' has elements of type f64; the model takes f32[n]\n"
-            "  hint: convert it first: .astype('float32')",
+            (
+                "out= for output 'y' has elements of type f64; the model takes f32[n]\n"
+                "  hint: convert it first: .astype('float32')"
+            ),
         ),
         (
             np.empty(6, np.float32)[::2],
@@ -478,8 +476,10 @@ def test_results_over_the_inputs(module):
         ([], "out= has 0 arrays for 1 outputs: y: f32[n]"),
         (
             "text",
-            "out= for output 'y' is a str\n"
-            "  hint: pass a numpy array, an object with __dlpack__, or numbers in lists",
+            (
+                "out= for output 'y' is a str\n"
+                "  hint: pass a numpy array, an object with __dlpack__, or numbers in lists"
+            ),
         ),
     ],
 )
@@ -507,7 +507,8 @@ def test_a_call_that_needs_more_memory_than_there_is(monkeypatch):
     assert refusal(module, big, big) == (
         "this call needs 6.0 GiB of memory, and 5.0 GiB are available"
         " (3.0 GiB for intermediate values, 3.0 GiB for outputs)\n"
-        "  hint: call it with smaller inputs (this was n = 805306368), or where there is more memory"
+        "  hint: call it with smaller inputs (this was n = 805306368),"
+        " or where there is more memory"
     )
 
 

@@ -319,7 +319,7 @@ def test_control_c_in_a_host_function():
 
 
 @pytest.mark.parametrize(
-    ("result", "text"),
+    "result, text",
     [
         ([X[:2]], "float32[2]"),
         ([X.astype(np.float64)], "float64[3]"),
@@ -348,7 +348,9 @@ def test_host_functions_must_be_supplied():
 
 def test_a_host_function_of_the_callers_own():
     program = with_host(times_factor, threads=1).program
-    module = Module(program, host={"scale": lambda attrs: lambda x: [x[0] + np.float32(attrs["factor"])]})
+    module = Module(
+        program, host={"scale": lambda attrs: lambda x: [x[0] + np.float32(attrs["factor"])]}
+    )
     np.testing.assert_allclose(module(X), np.exp(2 * X + 2), rtol=1e-6)
 
 

@@ -71,18 +71,12 @@ def as_array(values: np.ndarray, dtype: DType) -> np.ndarray:
 
 def as_dims(array: np.ndarray) -> list[Dim]:
     """The elements of an integer tensor, flat, as dimensions."""
-    return [
-        canonical(e) if isinstance(e, Expr) else int(e) for e in (array.reshape(-1).tolist())
-    ]
+    return [canonical(e) if isinstance(e, Expr) else int(e) for e in (array.reshape(-1).tolist())]
 
 
-def evaluate_symbolic(
-    program: TensorProgram, inputs: Sequence[np.ndarray]
-) -> list[np.ndarray]:
+def evaluate_symbolic(program: TensorProgram, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """The outputs of a tensor program on arrays of elements; Unknown where one needs a symbol."""
-    memory: Memory = {
-        b: elements(a) for b, a in zip(program.inputs, inputs, strict=True)
-    }
+    memory: Memory = {b: elements(a) for b, a in zip(program.inputs, inputs, strict=True)}
     _run(program.items, {}, memory)
     return [as_array(memory[b], b.dtype) for b in program.outputs]
 
@@ -306,4 +300,3 @@ _FOLD: dict[type, Callable[[Any, Env, Memory], Expr]] = {
     Bitcast: _fold_bitcast,
     Load: _fold_load,
 }
-

@@ -211,9 +211,7 @@ class _ModelImporter:
         if scope.depth == 0:
             self.context.node_name = label
         domain = standard_domain(proto.domain)
-        node = Node(
-            proto, proto.op_type, domain, label, scope.opsets.get(domain, 0), (), {}, scope
-        )
+        node = Node(proto, proto.op_type, domain, label, scope.opsets.get(domain, 0), (), {}, scope)
         try:
             self._import_node(node, later)
         except _NodeError as error:

@@ -57,9 +57,7 @@ def no_such_operator(op_type: str, domain: str) -> ModelError:
             f"the domain {shown(domain)!r} is not known, and the model has no function of that name",
             hint="export the model with standard ONNX operators only",
         )
-    return ModelError(
-        "there is no such operator", hint=did_you_mean(shown(op_type), list(names))
-    )
+    return ModelError("there is no such operator", hint=did_you_mean(shown(op_type), list(names)))
 
 
 def check_node(

@@ -84,9 +84,7 @@ class NodeContext:
             cut = [slice(None)] * x.type.rank
             cut[axis] = slice(start, start + size * step, step)
             return self.constant(np.ascontiguousarray(array[tuple(cut)]))
-        return self.emit(
-            "slice", [x], starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps)
-        )
+        return self.emit("slice", [x], starts=tuple(starts), sizes=tuple(sizes), steps=tuple(steps))
 
     def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
         shape = tuple(canonical(d) for d in shape)
@@ -183,5 +181,3 @@ def one_of(node: Node, name: str, default: str, known: Sequence[str]) -> str:
             f"the attribute {name} is {value!r}", hint="it must be one of " + ", ".join(known)
         )
     return value
-
-

@@ -274,9 +274,7 @@ def dropout(ctx: NodeContext, node: Node) -> Sequence[Value]:
 # ---------------------------------------------------------------- reductions
 
 
-def reduction_axes(
-    ctx: NodeContext, node: Node, since: int
-) -> tuple[tuple[int, ...], bool]:
+def reduction_axes(ctx: NodeContext, node: Node, since: int) -> tuple[tuple[int, ...], bool]:
     """The axes, and whether there is anything to do: attribute before opset `since`, then input."""
     rank = node.input(0).type.rank
     axes = ctx.ints(node, "axes", 1, since)

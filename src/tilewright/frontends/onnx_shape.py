@@ -14,7 +14,7 @@ from tilewright.frontends.onnx_node import Node
 from tilewright.frontends.onnx_tensor import sparse_to_array
 from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.dims import canonical, divide_exactly, limits
-from tilewright.ir.expr import CompareOp, Dim, Expr, Symbol, as_expr, maximum, minimum
+from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr, maximum, minimum
 from tilewright.ir.graph import Value
 
 Importer = Callable[[NodeContext, Node], Result]
@@ -213,9 +213,7 @@ def slice_(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("slice", [x], starts=tuple(begin), sizes=tuple(sizes), steps=tuple(strides))
 
 
-def _slice_range(
-    ctx: NodeContext, extent: Dim, start: Dim, end: Dim, step: int
-) -> tuple[Dim, Dim]:
+def _slice_range(ctx: NodeContext, extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Dim, Dim]:
     """The first element and how many there are, by numpy's rules for start:end:step."""
     if step > 0:
         first = _clamp(ctx, _from_end(start, extent), 0, extent)
@@ -328,7 +326,9 @@ def pad(ctx: NodeContext, node: Node) -> Value:
         pads, value = ctx.need_dims(node.input(1), "pads"), 0
         fill, axes = node.optional(2), node.optional(3)
     rank = x.type.rank
-    places = range(rank) if axes is None else [axis_of(a, rank) for a in ctx.need_ints(axes, "axes")]
+    places = (
+        range(rank) if axes is None else [axis_of(a, rank) for a in ctx.need_ints(axes, "axes")]
+    )
     if len(pads) != 2 * len(places):
         raise ModelError(f"{len(pads)} pads for {len(places)} axes, where two each are needed")
     before: list[Dim] = [0] * rank
@@ -345,8 +345,12 @@ def pad(ctx: NodeContext, node: Node) -> Value:
         elif known.size != 1:
             raise ModelError(f"the constant added has {known.size} elements")
         else:
-            value = known.reshape(()).astype(np.float64 if x.dtype.is_float else x.dtype.numpy).item()
-    return ctx.emit("pad", operands, before=tuple(before), after=tuple(after), mode=mode, value=value)
+            value = (
+                known.reshape(()).astype(np.float64 if x.dtype.is_float else x.dtype.numpy).item()
+            )
+    return ctx.emit(
+        "pad", operands, before=tuple(before), after=tuple(after), mode=mode, value=value
+    )
 
 
 def _crop(ctx: NodeContext, x: Value, before: Sequence[Dim], after: Sequence[Dim]) -> Value:

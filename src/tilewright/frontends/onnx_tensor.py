@@ -125,9 +125,7 @@ def _from_field(tensor: TensorProto, dtype: DType, size: int, what: str) -> np.n
 # ---------------------------------------------------------------- external data
 
 
-def _read_external(
-    tensor: TensorProto, folder: Path | None, wanted: int, what: str
-) -> bytes:
+def _read_external(tensor: TensorProto, folder: Path | None, wanted: int, what: str) -> bytes:
     """The bytes of a tensor that lie in a file beside the model."""
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
@@ -202,7 +200,11 @@ def sparse_to_array(sparse: onnx.SparseTensorProto, folder: Path | None, what: s
     if np.prod(shape, dtype=np.int64) > 1 << 28:
         raise ModelError(f"{what} has {list(shape)} elements, too many to be made dense")
     fits = values.ndim == 1 and places.dtype == np.int64 and places.shape[:1] == values.shape
-    if not fits or places.ndim not in (1, 2) or (places.ndim == 2 and places.shape[1] != len(shape)):
+    if (
+        not fits
+        or places.ndim not in (1, 2)
+        or (places.ndim == 2 and places.shape[1] != len(shape))
+    ):
         raise ModelError(
             f"{what}: values {list(values.shape)} and indices {list(places.shape)} do not fit"
         )

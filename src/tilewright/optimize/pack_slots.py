@@ -20,6 +20,7 @@ from tilewright.optimize.compare_sizes import is_at_least, larger_of, round_up
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 GUESSES = (1, 16, 128, 1024)  # values of symbols at which places are tried before they are proved
+TYPICAL = 2  # the guess at which sizes are compared
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class _Packer:
         self.first = np.array([life.first for life in lifetimes])
         self.last = np.array([life.last for life in lifetimes])
         self.samples = _samples(self.sizes)
-        self.middle = len(self.samples) // 2
+        self.middle = min(TYPICAL, len(self.samples) - 1)
         self.size_at = np.array([self.values(s) for s in self.sizes], np.int64)
         self.typical = self.size_at[:, self.middle]
         self.least = self._most_alive()
@@ -152,9 +153,7 @@ class _Packer:
         if isinstance(offset, int) and isinstance(self.sizes[i], int):
             return True
         end = _add(offset, self.sizes[i])
-        return all(
-            is_at_least(offset, ends[k]) or is_at_least(offsets[k], end) for k in beside
-        )
+        return all(is_at_least(offset, ends[k]) or is_at_least(offsets[k], end) for k in beside)
 
 
 def _largest(dims: Sequence[Dim]) -> Dim:
@@ -175,7 +174,7 @@ def _samples(sizes: Sequence[Dim]) -> list[dict[str, int]]:
     levels = [{s.name: _clip(guess, s) for s in symbols} for guess in GUESSES]
     # One symbol large and the others small: sizes that grow in different directions.
     mixed = [{s.name: _clip(1024 if s is big else 1, s) for s in symbols} for big in symbols[:4]]
-    return [*levels[:2], *levels[2:], *mixed] if len(symbols) > 1 else levels
+    return [*levels, *mixed] if len(symbols) > 1 else levels
 
 
 def _clip(value: int, symbol: Symbol) -> int:

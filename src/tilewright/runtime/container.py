@@ -145,12 +145,15 @@ def read_program(path: str | Path, *, verify: bool = True) -> Program:
         raise _damaged(path, "its header is not what was written")
     try:
         fields = Fields(json.loads(beginning[_HEADER_AT:]), "header")
-        return _read_parts(path, fields, memoryview(mapped), _first_page(header_size), verify)
+        order = fields.text("byte_order")
+        if order == sys.byteorder:
+            data = memoryview(mapped)[_first_page(header_size) :]
+            return _read_parts(fields, data, verify)
     except (ValueError, RecursionError):
         raise _damaged(path, "its header cannot be read") from None
     except ArtifactError as error:
-        error.add_context(f"loading {path}")
-        raise
+        raise _damaged(path, error.what) from None
+    raise ArtifactError(f"{path} is for machines whose numbers are {order}-endian")
 
 
 def _check_start(path: str | Path, start: bytes, size: int) -> int:
@@ -182,31 +185,22 @@ def _damaged(path: str | Path, how: str) -> ArtifactError:
     return ArtifactError(f"{path} is damaged: {how}", hint="copy or compile it again")
 
 
-def _read_parts(
-    path: str | Path, fields: Fields, data: memoryview, start: int, verify: bool
-) -> Program:
-    if fields.text("byte_order") != sys.byteorder:
-        raise ArtifactError(
-            f"it was made on a machine that stores numbers {fields.text('byte_order')}-endian"
-        )
-    plan = plan_from_json(fields.raw("plan"), "header.plan")
-    sections = fields.items("sections", _section_from_json)
-    contents = []
-    for section in sections:
-        end = start + section.offset + section.size
-        if end > len(data):
-            raise _damaged(path, f"{section.kind} {section.name!r} lies outside the file")
-        contents.append(data[start + section.offset : end])
+def _read_parts(fields: Fields, data: memoryview, verify: bool) -> Program:
+    """The program; `data` begins where the sections do. Errors say what is damaged."""
     objects, constants = [], {}
-    for section, content in zip(sections, contents, strict=True):
+    for section in fields.items("sections", _section_from_json):
+        content = data[section.offset : section.offset + section.size]
+        if len(content) < section.size:
+            raise ArtifactError(f"{section.kind} {section.name!r} lies outside the file")
         if section.kind == "object":
             if hashlib.sha256(content).hexdigest() != section.sha256:
-                raise _damaged(path, f"object {section.name!r} is not what was written")
+                raise ArtifactError(f"object {section.name!r} is not what was written")
             objects.append((section.name, bytes(content)))
         else:
             if verify:
-                _check_sums(path, section, content)
+                _check_sums(section, content)
             constants[section.name] = np.frombuffer(content, np.uint8)
+    plan = plan_from_json(fields.raw("plan"), "header.plan")
     return Program(
         plan,
         target_from_json(fields.raw("target"), "header.target"),
@@ -228,14 +222,19 @@ def _section_from_json(value: Any, where: str) -> Section:
     )
 
 
-def _check_sums(path: str | Path, section: Section, content: memoryview) -> None:
-    for i, (found, wanted) in enumerate(zip(_sums(content), section.crc32, strict=True)):
-        if found != wanted:
-            raise _damaged(path, f"MiB {i} of constants {section.name!r} is not what was written")
+def _check_sums(section: Section, content: memoryview) -> None:
+    found = tuple(_sums(content))
+    if len(found) != len(section.crc32):
+        raise ArtifactError(
+            f"constants {section.name!r} have {len(section.crc32)} checksums for {len(found)} MiB"
+        )
+    for i, (one, other) in enumerate(zip(found, section.crc32, strict=True)):
+        if one != other:
+            raise ArtifactError(f"MiB {i} of constants {section.name!r} is not what was written")
 
 
 def _constants(plan: Plan, found: dict[str, np.ndarray]) -> Iterator[np.ndarray]:
     for memory in plan.of_kind(MemoryKind.CONSTANTS):
         if memory.name not in found or found[memory.name].size != memory.size:
-            raise ArtifactError(f"the constants {memory.name!r} are missing, or of another size")
+            raise ArtifactError(f"constants {memory.name!r} are missing or of another size")
         yield found[memory.name]

@@ -14,6 +14,8 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+MEMORY = Path("/proc/meminfo")
 
 
 def available_memory() -> int | None:
@@ -58,7 +60,7 @@ def format_bytes(count: int) -> str:
 def _machine_memory() -> int | None:
     """Free memory, what caches would give up, and swap."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = MEMORY.read_text().splitlines()
     except OSError:
         return _free_pages()
     values = {name: int(rest.split()[0]) for name, _, rest in (s.partition(":") for s in lines)}
@@ -104,7 +106,7 @@ def _groups(controller: str) -> Iterator[Path]:
     """The control groups that this process is in, innermost first: version 2 for "", or those of
     a version 1 controller."""
     root = CGROUPS / controller if controller else CGROUPS
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
+    for line in _read(MEMBERSHIP).splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
             place = root / path.lstrip("/")

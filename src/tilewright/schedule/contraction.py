@@ -13,6 +13,7 @@ depthwise convolution) may run along vectors as well.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.analyze.linear import variables
@@ -56,16 +57,24 @@ class Contraction:
 
 def find_contraction(s: Schedule) -> Contraction | None:
     """The kernel's sum of products, with its roles; None if there is none that suits vectors."""
+    return next(_contractions(s, packed=False), None)
+
+
+def _contractions(s: Schedule, *, packed: bool) -> Iterator[Contraction]:
+    """With `packed`, operands are taken to lie in memory as a contraction likes them."""
     for nest in nests(s.kernel.body):
         update = nest.update
         pair = factors(update.value) if update is not None else None
         if update is None or pair is None or update.op is not BinaryOp.ADD:
             continue
-        return _roles(s, nest, pair[0], pair[1]) or _roles(s, nest, pair[1], pair[0])
-    return None
+        for data, weight in (pair, pair[::-1]):
+            found = _roles(s, nest, data, weight, packed)
+            if found is not None:
+                yield found
+                break
 
 
-def _roles(s: Schedule, nest: Nest, data: Load, weight: Load) -> Contraction | None:
+def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
     axes = list(enumerate(nest.store.indices))
     if any(not isinstance(i, Var) and nest.buffer.shape[p] != 1 for p, i in axes):
         return None
@@ -75,12 +84,16 @@ def _roles(s: Schedule, nest: Nest, data: Load, weight: Load) -> Contraction | N
     rows = [p for p, i in long if i in in_data - in_weight]
     both = [p for p, i in long if i in in_data & in_weight]
     candidates = columns or [
-        p for p in both if _runs_along(s, (data, weight), nest.store.indices[p])
+        p for p in both if packed or _runs_along(s, (data, weight), nest.store.indices[p])
     ]
     if not candidates:
         return None
     vector = max(candidates, key=lambda p: _size(nest.buffer.shape[p]) or 1 << 30)
-    if columns and not _vector_readable(s, weight, nest.store.indices[vector]):
+    var = nest.store.indices[vector]
+    assert isinstance(var, Var)
+    if packed and _position(weight, var) is None:
+        return None
+    if columns and not packed and not _vector_readable(s, weight, var):
         return None
     return Contraction(nest, vector, rows[-1] if rows else None, data, weight)
 
@@ -111,18 +124,74 @@ def _size(extent: Dim) -> int | None:
 
 @dataclass(frozen=True)
 class Preference:
-    """How a contraction likes its operands: a layout for the weight, one for the result."""
+    """The arrangement in memory for which schedule_contraction reads and writes in order, by the
+    names of a kernel's parameters. `weight` is worth packing when it is constant."""
 
-    weight: str
-    weight_layout: Layout
-    result: str
-    result_layout: Layout | None
+    data: tuple[str, Layout | None]
+    weight: tuple[str, Layout]
+    result: tuple[str, Layout | None]
 
 
-def preferred_layouts(s: Schedule, target: Target) -> Preference | None:
-    """The layouts for which schedule_contraction reads and writes memory in order (for a kernel
-    whose buffers all lie row-major)."""
-    raise NotImplementedError
+def preferred_layouts(
+    s: Schedule, target: Target, known: Mapping[str, Layout]
+) -> Preference | None:
+    """What a kernel with row-major buffers, whose cheap stages are inlined, would like best;
+    `known` gives layouts already decided. None if it has no contraction."""
+    c = next((c for c in _contractions(s, packed=True)), None)
+    if c is None or len(s.kernel.outputs) != 1:
+        return None
+    lanes = target.vector.lanes(c.buffer.dtype)
+    width = tile_of(c, target).vectors * lanes
+    result = s.kernel.outputs[0]
+    rank = len(result.shape)
+    runs_last = all(result.shape[a] == 1 for a in range(c.vector + 1, rank))
+    blocked = rank == len(c.buffer.shape) and not runs_last
+    result_layout = Layout(tuple(range(rank)), ((c.vector, lanes),)) if blocked else None
+    source = _source(s, c.data)
+    vector = c.axis_var(c.vector)
+    data_axis = _position(c.data, vector)
+    data_layout = None
+    if data_axis is not None:  # both operands run along vectors
+        data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
+    weight_layout = _weight_layout(c, vector, width, known.get(source))
+    return Preference(
+        (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
+    )
+
+
+def _source(s: Schedule, data: Load) -> str:
+    """The parameter behind a read of a padded copy; the buffer itself otherwise."""
+    for nest in nests(s.kernel.body):
+        if nest.buffer == data.buffer:
+            reads = {x.buffer for w in nest.writes for x in w.value.walk() if isinstance(x, Load)}
+            if len(reads) == 1:
+                return next(iter(reads)).name
+    return data.buffer.name
+
+
+def _position(read: Load, var: Var) -> int | None:
+    return next((p for p, i in enumerate(read.indices) if i == var), None)
+
+
+def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:
+    """Columns in tiles; within a tile in the order of the reduction's loops; a tile's row last."""
+    order: list[int] = []
+    reduced = {x.var for x in c.nest.reduce}
+    for p, i in enumerate(c.weight.indices):  # batches and tiles first, reductions behind
+        if not variables(i) & reduced:
+            order.append(p)
+    order += [p for p in range(len(c.weight.indices)) if p not in order]
+    blocks: list[tuple[int, int]] = []
+    if data is not None and data.blocks:
+        axis, factor = data.blocks[-1]
+        read = c.data.indices[axis] if axis < len(c.data.indices) else None
+        p = _position(c.weight, read) if isinstance(read, Var) and read in reduced else None
+        if p is not None and _size(c.weight.buffer.shape[p]) is not None:
+            if c.weight.buffer.shape[p] % factor == 0:
+                blocks.append((p, factor))
+    at = _position(c.weight, vector)
+    assert at is not None
+    return Layout(tuple(order), (*blocks, (at, width)))
 
 
 # ---------------------------------------------------------------- schedule
@@ -168,7 +237,12 @@ def _follows(reader: Nest, buffer: Buffer) -> bool:
     """Whether a nest reads a buffer element by element, in its own loops' order."""
     if reader.update is not None or not isinstance(reader.stmt, For):
         return False
-    reads = {x.indices for w in reader.writes for x in w.walk() if isinstance(x, Load) and x.buffer == buffer}
+    reads = {
+        x.indices
+        for w in reader.writes
+        for x in w.walk()
+        if isinstance(x, Load) and x.buffer == buffer
+    }
     if len(reads) != 1:
         return False
     (indices,) = reads
@@ -187,9 +261,7 @@ def _loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
 def _master_axes(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
     """The result nest's loop for each axis of the accumulator; None for axes of one element."""
     nest = next(n for n in nests(s.kernel.body) if n.buffer == out)
-    read = next(
-        x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc
-    )
+    read = next(x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc)
     return [Loop(i) if isinstance(i, Var) else None for i in read.indices]
 
 
@@ -210,7 +282,9 @@ def _order_master(
     return [vector_o, *others, row_o], [row_i, vector_i]
 
 
-def _schedule_tile(s: Schedule, local: Buffer, c: Contraction, tile: RegisterTile, lanes: int) -> None:
+def _schedule_tile(
+    s: Schedule, local: Buffer, c: Contraction, tile: RegisterTile, lanes: int
+) -> None:
     """The accumulation in registers: reduction loops outside, rows and vectors unrolled."""
     order = [a for a in range(len(local.shape)) if a not in (c.row, c.vector)]
     order += [a for a in (c.row, c.vector) if a is not None]
@@ -234,8 +308,10 @@ def _update_loops(s: Schedule, local: Buffer) -> tuple[list[Loop], list[Loop]]:
     nest = next(
         n
         for stmt in walk_statements(s.kernel.body)
-        if isinstance(stmt, For) and (n := nest_of(stmt)) is not None
-        and n.buffer == local and n.update is not None
+        if isinstance(stmt, For)
+        and (n := nest_of(stmt)) is not None
+        and n.buffer == local
+        and n.update is not None
     )
     return [Loop(x.var) for x in nest.reduce], [Loop(x.var) for x in nest.axes]
 

@@ -143,7 +143,9 @@ def _contiguous(s: Schedule, outer: Loop, inner: Loop) -> bool:
         return False
     for stmt in walk_statements((s.for_(outer),)):
         for e in expressions(stmt):
-            if any(isinstance(x, Compare) and variables(x) & {outer.var, inner.var} for x in e.walk()):
+            if any(
+                isinstance(x, Compare) and variables(x) & {outer.var, inner.var} for x in e.walk()
+            ):
                 return False
         for buffer, indices in accesses_of(stmt):
             a = stride(buffer, indices, outer.var, s.simplifier)

@@ -161,4 +161,3 @@ def _steps_by_one(s: Schedule, nest: Nest, loop: Loop) -> bool:
     touched = [a for a in accesses((nest.stmt,)) if a.stmt is nest.update]
     steps = [stride(a.buffer, a.indices, loop.var, s.simplifier) for a in touched]
     return all(step in (0, 1) for step in steps) and 1 in steps
-

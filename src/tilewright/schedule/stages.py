@@ -274,6 +274,16 @@ def _shrunk(
         guards += [g for g in (at >= 0, at < as_expr(n)) if not simplifier.proves(g)]
     guard = simplifier(all_of(*guards)) if guards else None
 
+    def inside(block: Block) -> bool:
+        """Whether every read is in bounds for all of the box: then elements outside of the old
+        buffer are harmless to compute, and nobody reads them."""
+        return all(
+            simplifier.proves(i >= 0) and simplifier.proves(i < as_expr(n))
+            for access in accesses(block)
+            if access.buffer != buffer
+            for i, n in zip(access.indices, access.buffer.shape, strict=True)
+        )
+
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
             body = map_block(stmt.body, visit)
@@ -281,6 +291,8 @@ def _shrunk(
         return stmt
 
     shrunk = substitute_block(map_block((where.nest,), visit), dict(values))
+    if guard is not None and inside(shrunk):
+        guard = None
     shrunk = rewrite_accesses(
         shrunk, buffer, local, lambda at: tuple(i - low for i, low in zip(at, lows, strict=True))
     )

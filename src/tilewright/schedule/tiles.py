@@ -18,7 +18,9 @@ class RegisterTile:
     vectors: int
 
 
-def register_tile(rows: int | None, columns: int | None, lanes: int, unit: VectorUnit) -> RegisterTile:
+def register_tile(
+    rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
+) -> RegisterTile:
     """The tile for a result of rows x columns (None: not known), vectors running along columns."""
     best, best_cost = RegisterTile(1, 1), float("inf")
     most_vectors = 8 if columns is None else max(1, -(-columns // lanes))

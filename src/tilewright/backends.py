@@ -1,0 +1,48 @@
+"""The ways to execute a kernel: the ordered passes that take scheduled loops to code.
+
+Native: LLVM machine code for a processor, run in this process.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tilewright.base.passes import Pass, Recorder, run_passes
+from tilewright.codegen.llvm import emit_kernel
+from tilewright.codegen.machine import compile_object
+from tilewright.ir.loop import Kernel
+from tilewright.ir.verify import verify_kernel
+from tilewright.lower.place_storage import place_storage
+from tilewright.lower.unroll import unroll
+from tilewright.target.target import Target
+
+
+def native_passes(target: Target) -> tuple[Pass, ...]:
+    """From scheduled loops to loops that are code but for their spelling."""
+    return (
+        unroll,
+        partial(place_storage, workers=target.cores),  # after unroll: no buffer is in a copied body
+    )
+
+
+def lower(kernel: Kernel, target: Target, recorder: Recorder | None, *, verify: bool) -> Kernel:
+    """A scheduled kernel ready for code generation."""
+    check = verify_kernel if verify else None
+    return run_passes(
+        kernel,
+        native_passes(target),
+        stage="lowered",
+        subject=kernel.name,
+        recorder=recorder,
+        check=check,
+    )
+
+
+def to_llvm(kernel: Kernel, target: Target) -> str:
+    """The LLVM module of a lowered kernel."""
+    return emit_kernel(kernel, target)
+
+
+def to_object(text: str, target: Target) -> bytes:
+    """Machine code."""
+    return compile_object(text, target.native)

@@ -1,0 +1,259 @@
+"""The spine: a model in, a Module out, one line per stage.
+
+    graph      the model as imported
+    optimized  after the graph passes: calls of kernels, layouts chosen
+    tensor     each kernel as a tensor expression
+    loops      as plain loops
+    scheduled  tiled, vectorized, shared among cores
+    lowered    ready for code generation
+    llvm, asm  as LLVM IR, as machine code
+    host       the program that calls the kernels
+
+`until` stops after a stage and returns what is there; a Recorder keeps every step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import onnx
+
+from tilewright import backends
+from tilewright.base.errors import CompileError, did_you_mean
+from tilewright.base.passes import Recorder, Step, run_passes
+from tilewright.codegen.host_llvm import KernelSignature, emit_host
+from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
+from tilewright.codegen.machine import compile_assembly
+from tilewright.frontends.onnx import import_model
+from tilewright.ir.evaluate import op_program
+from tilewright.ir.expr import Buffer
+from tilewright.ir.graph import Graph, GraphNode, Layout
+from tilewright.ir.loop import Kernel, symbols
+from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.verify import verify_graph
+from tilewright.ops.function import CALL
+from tilewright.ops.table import OPS
+from tilewright.optimize.choose_layout import choose_layout
+from tilewright.optimize.fold_constants import fold_constants
+from tilewright.optimize.fold_scales import fold_scales
+from tilewright.optimize.fuse import fuse
+from tilewright.optimize.merge_common import merge_common
+from tilewright.optimize.place import place
+from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
+from tilewright.optimize.remove_dead import remove_dead
+from tilewright.optimize.simplify_nodes import simplify_nodes
+from tilewright.options import Options
+from tilewright.runtime.module import Module
+from tilewright.runtime.plan import TargetFacts, plan_from_json
+from tilewright.runtime.program import Program
+from tilewright.schedule.create_loops import create_loops
+from tilewright.schedule.default import default_schedule
+from tilewright.target.target import Target
+
+STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
+VERSION = "0.1.0"
+
+Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+Targets = Target | Mapping[str, Target]
+
+
+def compile(
+    model: Model,
+    *,
+    target: Targets,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: str | None = None,
+) -> Any:
+    """Compiles a model (an ONNX file, its bytes, a ModelProto, or a Graph) for a target, or for
+    several by device name (the first is the default). Returns a Module, or with `until` what the
+    named stage leaves: a Graph, or a dict of programs by kernel name."""
+    options = options or Options()
+    if until is not None and until not in STAGES:
+        hint = did_you_mean(until, STAGES)
+        raise CompileError(f"there is no stage called {until!r}", hint=hint)
+    devices = {target.name: target} if isinstance(target, Target) else dict(target)
+    work = _Compilation(devices, options, recorder if recorder is not None else Recorder())
+    return work.run(model, until)
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """One distinct kernel: everything between its tensor expression and its object code."""
+
+    name: str
+    target: Target
+    program: TensorProgram
+    lowered: Kernel
+    llvm: str
+    object: bytes
+
+
+@dataclass
+class _Compilation:
+    devices: dict[str, Target]
+    options: Options
+    recorder: Recorder
+    keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
+
+    def run(self, model: Model, until: str | None) -> Any:
+        graph = self.load(model)
+        if until == "graph":
+            return graph
+        graph = self.optimize(graph)
+        if until == "optimized":
+            return graph
+        kernels, used = self.kernels(graph, until)
+        if until is not None and until != "host":
+            return kernels
+        plan = self.plan(graph, kernels, used)
+        return plan.program if until == "host" else self.module(plan, kernels)
+
+    # ---------------------------------------------------------- graph
+
+    def load(self, model: Model) -> Graph:
+        graph = model if isinstance(model, Graph) else import_model(model, dims=self.options.dims)
+        self.recorder.add(Step("graph", "", "import", 0.0, True, graph))
+        return graph
+
+    def optimize(self, graph: Graph) -> Graph:
+        default = next(iter(self.devices))
+        passes = (
+            fold_constants,
+            simplify_nodes,
+            remove_dead,
+            fold_scales,
+            fold_constants,  # again: scales leave arithmetic on constants behind
+            simplify_nodes,  # again: what folding made constant may now be neutral
+            merge_common,
+            remove_dead,
+            partial(place, devices=self.devices, assign=self.options.assign, default=default),
+            fuse,
+            partial(choose_layout, targets=self.devices),  # on kernels: it asks what they prefer
+        )
+        check = verify_graph if self.options.verify else None
+        return run_passes(graph, passes, stage="optimized", recorder=self.recorder, check=check)
+
+    # ---------------------------------------------------------- kernels
+
+    def kernels(
+        self, graph: Graph, until: str | None
+    ) -> tuple[dict[str, Any], dict[GraphNode, str]]:
+        """Every distinct kernel, compiled (or up to `until`), and which one each call uses."""
+        used: dict[GraphNode, str] = {}
+        jobs: dict[str, tuple[TensorProgram, dict[str, Layout], Target]] = {}
+        for n in graph.nodes:
+            if n.op is not CALL:
+                continue
+            program, layouts = call_program(n)
+            key = (program, tuple(sorted(layouts.items(), key=str)), n.device)
+            if key not in self.keys:
+                self.keys[key] = f"k{len(self.keys)}_{program.name}"
+                jobs[self.keys[key]] = (program, layouts, self.devices[n.device])
+            used[n] = self.keys[key]
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
+            return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
+
+    def kernel(
+        self,
+        name: str,
+        program: TensorProgram,
+        layouts: dict[str, Layout],
+        target: Target,
+        until: str | None,
+    ) -> Any:
+        program = program.with_(name=name)
+        self.record("tensor", name, program)
+        if until == "tensor":
+            return program
+        loops = create_loops(program)
+        self.record("loops", name, loops)
+        if until == "loops":
+            return loops
+        schedule = default_schedule(loops, target, layouts)
+        self.record("scheduled", name, schedule.kernel)
+        if until == "scheduled":
+            return schedule
+        lowered = backends.lower(schedule.kernel, target, self.recorder, verify=self.options.verify)
+        if until == "lowered":
+            return lowered
+        text = backends.to_llvm(lowered, target)
+        self.record("llvm", name, text)
+        if until == "llvm":
+            return text
+        if until == "asm":
+            return compile_assembly(text, target.native)
+        return CompiledKernel(
+            name, target, program, lowered, text, backends.to_object(text, target)
+        )
+
+    def record(self, stage: str, subject: str, program: Any) -> None:
+        self.recorder.add(Step(stage, subject, stage, 0.0, True, program))
+
+    # ---------------------------------------------------------- host program and module
+
+    def plan(
+        self, graph: Graph, kernels: dict[str, CompiledKernel], used: dict[GraphNode, str]
+    ) -> MemoryPlan:
+        spaces = {name: name for name in self.options.separate}
+        uses = {n: _use_of(kernels[name].lowered) for n, name in used.items()}
+        plan = plan_memory(graph, uses, spaces)
+        self.recorder.add(Step("host", "", "plan_memory", 0.0, True, plan.program))
+        return plan
+
+    def module(self, plan: MemoryPlan, kernels: dict[str, CompiledKernel]) -> Module:
+        target = next(iter(self.devices.values()))
+        signatures = {
+            name: KernelSignature(name, len(k.lowered.params), len(symbols(k.lowered)))
+            for name, k in kernels.items()
+        }
+        host = emit_host(plan.program, signatures, triple=target.native.triple)
+        objects = [(name, k.object) for name, k in kernels.items()]
+        objects.append(("host", backends.to_object(host, target)))
+        json = plan_json(plan.program, functions=plan.host_nodes)
+        constants = tuple(pack_constants(plan.program, plan.constants))
+        facts = TargetFacts(
+            target.name,
+            target.native.triple,
+            target.native.processor,
+            target.native.features,
+        )
+        program = Program(plan_from_json(json, "the plan"), facts, tuple(objects), constants, VERSION)
+        return Module(
+            program, threads=target.cores, host=host_table(OPS), source=partial(_source, self)
+        )
+
+
+def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
+    """The tensor expression of a call, in the names that make equal calls equal, and the layouts
+    of its parameters."""
+    distinct = dict.fromkeys(n.inputs)
+    names = {v: f"x{i}" for i, v in enumerate(distinct)}
+    buffers = [Buffer(names[v], v.dtype, v.shape) for v in n.inputs]
+    program = op_program(n.op, n.attrs, buffers)
+    layouts = {names[v]: v.type.layout for v in distinct if v.type.layout is not None}
+    for buffer, v in zip(program.outputs, n.outputs, strict=True):
+        if v.type.layout is not None:
+            layouts[buffer.name] = v.type.layout
+    body = [inner.op.name for inner in n.attrs.body.nodes]
+    short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
+    return program.with_(name=short), layouts
+
+
+def _use_of(kernel: Kernel) -> KernelUse:
+    return KernelUse(kernel.name, kernel.scratch, symbols(kernel))
+
+
+def _source(work: _Compilation, stage: str, kernel: str | None) -> str:
+    """The text of a stage, of all kernels or one."""
+    steps = work.recorder.of(stage, kernel)
+    if not steps:
+        raise CompileError(f"nothing was recorded for stage {stage!r}", hint=", ".join(STAGES))
+    last = {s.subject: s for s in steps}
+    return "\n\n".join(s.text for s in last.values())

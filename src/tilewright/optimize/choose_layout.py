@@ -1,0 +1,205 @@
+"""How every value lies in memory: what the kernels like best, and copies where they disagree.
+
+Contractions say what they prefer (schedule/contraction.py): constants are packed as they like
+while compiling, results are blocked so that vectors are stored whole. Kernels without a contraction
+take the blocked layout of an operand over for their results, so it spreads through a network and
+is undone only where something needs rows: a change of shape, a call to the host, the model's
+outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright.ir.evaluate import op_program
+from tilewright.ir.expr import Buffer
+from tilewright.ir.graph import Graph, GraphNode, Layout, TensorType, Value
+from tilewright.ops.function import CALL, RELAYOUT, CallAttrs, RelayoutAttrs
+from tilewright.schedule.contraction import Preference, preferred_layouts
+from tilewright.schedule.create_loops import create_loops
+from tilewright.schedule.default import inline_stages
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+
+def choose_layout(graph: Graph, targets: Mapping[str, Target]) -> Graph:
+    """The graph of calls with layouts on values; `targets` by device name."""
+    return _Chooser(graph, targets).run()
+
+
+@dataclass
+class _Chooser:
+    graph: Graph
+    targets: Mapping[str, Target]
+    now: dict[Value, Value] = field(default_factory=dict)  # old values to the ones with layouts
+    nodes: list[GraphNode] = field(default_factory=list)
+    plain: dict[Value, Value] = field(default_factory=dict)  # row-major copies made so far
+    packed: dict[tuple[Value, Layout], Value] = field(default_factory=dict)
+    constants: dict[Value, object] = field(default_factory=dict)
+
+    def run(self) -> Graph:
+        for v in self.graph.inputs:
+            self.now[v] = v
+        for v, array in self.graph.constants.items():
+            self.now[v] = v
+            self.constants[v] = array
+        for n in self.graph.nodes:
+            if n.op is CALL:
+                self._call(n)
+            else:
+                self._row_major(n)
+        outputs = tuple(self._as_plain(self.now[v], "") for v in self.graph.outputs)
+        used = {v for n in self.nodes for v in n.inputs} | set(outputs)
+        constants = {v: a for v, a in self.constants.items() if v in used}
+        return self.graph.with_(nodes=tuple(self.nodes), outputs=outputs, constants=constants)
+
+    def _row_major(self, n: GraphNode) -> None:
+        """A view or a call to the host: takes and gives rows."""
+        inputs = tuple(self._as_plain(self.now[v], n.device) for v in n.inputs)
+        for v in n.outputs:
+            self.now[v] = v
+        self.nodes.append(GraphNode(n.op, n.attrs, inputs, n.outputs, n.name, n.device))
+
+    def _call(self, n: GraphNode) -> None:
+        inputs = [self.now[v] for v in n.inputs]
+        layouts = {f"x{i}": v.type.layout for i, v in enumerate(inputs) if v.type.layout}
+        schedule, result = _logical_schedule(n)
+        preference = preferred_layouts(schedule, self.targets[n.device], layouts)
+        if preference is None:
+            wanted = _inherited(n, inputs)
+        else:
+            inputs = self._operands(n, inputs, preference)
+            wanted = {result: preference.result[1]}
+        self._emit(n, inputs, [wanted.get(v) for v in n.outputs])
+
+    def _operands(self, n: GraphNode, inputs: list[Value], p: Preference) -> list[Value]:
+        """Weights that are constants are packed; data that must run along vectors is copied."""
+        out = list(inputs)
+        for name, layout in (p.data, p.weight):
+            position = next((i for i in range(len(inputs)) if name == f"x{i}"), None)
+            if position is None or layout is None:
+                continue
+            value = inputs[position]
+            if value in self.graph.constants:
+                out[position] = self._packed_constant(value, layout)
+            elif name == p.data[0] and value.type.layout != layout:
+                out[position] = self._relayout(value, layout, n.device)
+        return out
+
+    def _packed_constant(self, value: Value, layout: Layout) -> Value:
+        key = (value, layout)
+        if key not in self.packed:
+            name = f"{value.name}_packed" + (f"{len(self.packed)}" if self.packed else "")
+            new = Value(name, value.type.with_(layout=layout))
+            self.packed[key] = new
+            self.constants[new] = self.graph.constants[value]
+        return self.packed[key]
+
+    def _as_plain(self, value: Value, device: str) -> Value:
+        if value.type.layout is None:
+            return value
+        if value not in self.plain:
+            self.plain[value] = self._relayout(value, None, device or self._device_of(value))
+        return self.plain[value]
+
+    def _device_of(self, value: Value) -> str:
+        return next((n.device for n in self.nodes if value in n.outputs), "")
+
+    def _relayout(self, value: Value, layout: Layout | None, device: str) -> Value:
+        """A call that copies a value into another layout."""
+        x = Value("x0", value.type)
+        y = Value("v0", value.type.with_(layout=layout))
+        body = Graph(
+            "body", (x,), (y,), (GraphNode(RELAYOUT, RelayoutAttrs(layout), (x,), (y,)),), {}
+        )
+        suffix = "rows" if layout is None else "blocked"
+        out = Value(f"{value.name}_{suffix}{len(self.nodes)}", y.type)
+        self.nodes.append(
+            GraphNode(CALL, CallAttrs(body), (value,), (out,), f"relayout_{value.name}", device)
+        )
+        return out
+
+    def _emit(self, n: GraphNode, inputs: list[Value], layouts: list[Layout | None]) -> None:
+        outputs = []
+        for v, layout in zip(n.outputs, layouts, strict=True):
+            new = (
+                v
+                if layout is None
+                else Value(v.name, v.type.with_(layout=simplest(v.type, layout)))
+            )
+            self.now[v] = new
+            outputs.append(new)
+        attrs = n.attrs
+        assert isinstance(attrs, CallAttrs)
+        body = with_layouts(attrs.body, [v.type for v in inputs], [v.type for v in outputs])
+        self.nodes.append(
+            GraphNode(
+                CALL,
+                CallAttrs(body, attrs.origins),
+                tuple(inputs),
+                tuple(outputs),
+                n.name,
+                n.device,
+            )
+        )
+
+
+def _logical_schedule(n: GraphNode) -> tuple[Schedule, Value]:
+    """The call's kernel with row-major buffers and its cheap stages inlined."""
+    buffers = [Buffer(f"x{i}", v.dtype, v.shape) for i, v in enumerate(n.inputs)]
+    schedule = Schedule(create_loops(op_program(CALL, n.attrs, buffers)))
+    inline_stages(schedule)
+    return schedule, n.outputs[0]
+
+
+def _inherited(n: GraphNode, inputs: list[Value]) -> dict[Value, Layout | None]:
+    """The layout of the largest operand that has one and whose blocked axes a result shares."""
+    out: dict[Value, Layout | None] = {}
+    for v in n.outputs:
+        for x in sorted(inputs, key=lambda x: -x.type.rank):
+            layout = x.type.layout
+            if layout is None or x.type.rank != v.type.rank:
+                continue
+            if all(x.shape[a] == v.shape[a] or v.shape[a] != 1 for a, _ in layout.blocks):
+                out[v] = layout
+                break
+    return out
+
+
+def simplest(kind: TensorType, layout: Layout) -> Layout | None:
+    """None where the layout arranges this shape just as rows do."""
+    if len(layout.blocks) != 1 or layout.order != tuple(range(kind.rank)):
+        return layout
+    ((axis, factor),) = layout.blocks
+    extent = kind.shape[axis]
+    behind = kind.shape[axis + 1 :]
+    whole = isinstance(extent, int) and extent % factor == 0
+    return None if whole and all(d == 1 for d in behind) else layout
+
+
+def with_layouts(body: Graph, inputs: list[TensorType], outputs: list[TensorType]) -> Graph:
+    """The body with these types at its border."""
+    renamed = {
+        v: Value(v.name, t)
+        for v, t in zip((*body.inputs, *body.outputs), (*inputs, *outputs), strict=True)
+        if v.type != t
+    }
+    if not renamed:
+        return body
+    nodes = [
+        GraphNode(
+            n.op,
+            n.attrs,
+            tuple(renamed.get(v, v) for v in n.inputs),
+            tuple(renamed.get(v, v) for v in n.outputs),
+            n.name,
+            n.device,
+        )
+        for n in body.nodes
+    ]
+    return body.with_(
+        inputs=tuple(renamed.get(v, v) for v in body.inputs),
+        outputs=tuple(renamed.get(v, v) for v in body.outputs),
+        nodes=tuple(nodes),
+    )

@@ -1,0 +1,327 @@
+"""The host program of a fused graph: its steps, and where every value lies in memory.
+
+Values that live at the same time lie apart; those that do not may share a place. A view (a reshape
+that moves nothing) lies where its operand lies. Model inputs and outputs are memories of their own,
+which kernels in the same memory space read and write directly; constants are one memory for each
+space, equal ones stored once. A value that is needed in another space is copied there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.base.errors import CompileError
+from tilewright.ir.dims import canonical
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol
+from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.host import (
+    Call,
+    Copy,
+    HostCall,
+    HostProgram,
+    HostStep,
+    Memory,
+    MemoryKind,
+    Slot,
+)
+from tilewright.ir.op import Category
+from tilewright.optimize.arrange import arrange
+from tilewright.optimize.merge_common import digest
+from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up
+from tilewright.optimize.place import HOST
+from tilewright.optimize.views import is_view, roots
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """What a node's kernel is called, and what it is given beside the node's operands and
+    results: working memory, and the values of symbols."""
+
+    name: str
+    scratch: tuple[Buffer, ...] = ()
+    symbols: tuple[Symbol, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryPlan:
+    """A host program; `constants`, what each slot in a constants memory holds, as it lies there;
+    and for each step the node that it runs (None: a copy).
+
+    `arena` is what the arenas come to, and `least_arena` what is alive at once, below which no
+    plan can be: both at typical values of the symbols.
+    """
+
+    program: HostProgram
+    constants: Mapping[str, np.ndarray]
+    nodes: tuple[GraphNode | None, ...]
+    arena: int
+    least_arena: int
+
+    @property
+    def host_nodes(self) -> tuple[GraphNode, ...]:
+        """The node behind each function number of the program's host calls."""
+        pairs = zip(self.program.steps, self.nodes, strict=True)
+        return tuple(n for s, n in pairs if isinstance(s, HostCall) and n is not None)
+
+
+def plan_memory(
+    graph: Graph,
+    kernels: Mapping[GraphNode, KernelUse],
+    spaces: Mapping[str, str] | None = None,
+) -> MemoryPlan:
+    """The host program that runs `graph`; `kernels` names the kernel of each node that is neither
+    opaque nor a view. `spaces` says for each device in which memory space its kernels work;
+    without a word about it, that is the host's ("")."""
+    _check_symbols(graph)
+    planner = _Planner(graph, kernels, spaces or {})
+    for n in graph.nodes:
+        if not is_view(n):
+            planner.run(n)
+    planner.finish()
+    return planner.plan()
+
+
+def _check_symbols(graph: Graph) -> None:
+    known = set(graph.symbols())
+    for n in graph.nodes:
+        for v in n.outputs:
+            dims = [d for d in v.shape if isinstance(d, Expr)]
+            missing = [
+                s for d in dims for s in d.walk() if isinstance(s, Symbol) and s not in known
+            ]
+            if missing:
+                raise CompileError(
+                    f"the size of {v} is known only after {n.op.name} has run: {missing[0]} is no "
+                    "dimension of an input",
+                    hint="give the node constant operands, so that it is computed while compiling",
+                )
+
+
+@dataclass(eq=False)
+class _Storage:
+    """Memory for one value and its views, in one space."""
+
+    kind: MemoryKind
+    space: str
+    type: TensorType
+    first: int  # steps in which it is in use
+    last: int
+    memory: str = ""
+    offset: Dim = 0
+
+
+@dataclass(eq=False)
+class _Slots:
+    """The program's slots, as they are asked for."""
+
+    made: dict[tuple[Value | None, _Storage], str] = field(default_factory=dict)
+    rows: list[tuple[str, _Storage, TensorType]] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+
+    def of(self, value: Value, storage: _Storage) -> str:
+        """The slot through which `value` is seen in a storage."""
+        if (value, storage) not in self.made:
+            name = f"{value.name}@{storage.space}" if storage.space else value.name
+            self.made[value, storage] = self.add(name, storage, value.type)
+        return self.made[value, storage]
+
+    def add(self, name: str, storage: _Storage, type_: TensorType) -> str:
+        name = _unique(name, self.taken)
+        self.rows.append((name, storage, type_))
+        return name
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    unique, count = name, 1
+    while unique in taken:
+        unique, count = f"{name}_{count}", count + 1
+    taken.add(unique)
+    return unique
+
+
+class _Planner:
+    def __init__(
+        self, graph: Graph, kernels: Mapping[GraphNode, KernelUse], spaces: Mapping[str, str]
+    ) -> None:
+        self.graph, self.kernels, self.spaces = graph, kernels, spaces
+        self.root = roots(graph.nodes)
+        self.steps: list[HostStep] = []
+        self.nodes: list[GraphNode | None] = []
+        self.functions = 0
+        self.slots = _Slots()
+        self.storages: list[_Storage] = []
+        self.found: dict[tuple[Value, str], _Storage] = {}  # of a root, by space
+        self.home: dict[Value, str] = {}  # the space in which a root was made
+        self.inputs = [self._input(v) for v in graph.inputs]
+        self.output_storages: list[_Storage] = []
+        self.direct: dict[Value, _Storage] = {}  # roots that are made where an output lies
+        made = {v for n in graph.nodes if not is_view(n) for v in n.outputs}
+        for v in graph.outputs:
+            storage = self._storage(MemoryKind.OUTPUT, HOST, v.type)
+            self.output_storages.append(storage)
+            if self._root(v) in made:
+                self.direct.setdefault(self._root(v), storage)
+
+    # ---------------------------------------------------------- storages
+
+    def _root(self, value: Value) -> Value:
+        return self.root.get(value, value)
+
+    def _storage(self, kind: MemoryKind, space: str, type_: TensorType) -> _Storage:
+        storage = _Storage(kind, space, type_, len(self.steps), len(self.steps))
+        self.storages.append(storage)
+        return storage
+
+    def _input(self, value: Value) -> str:
+        storage = self._storage(MemoryKind.INPUT, HOST, value.type)
+        self.found[value, HOST], self.home[value] = storage, HOST
+        return self.slots.of(value, storage)
+
+    def _define(self, value: Value, space: str) -> str:
+        """The slot for a value that the next step makes in `space`."""
+        storage = self.direct.get(value) if space == HOST else None
+        if storage is None:
+            storage = self._storage(MemoryKind.ARENA, space, value.type)
+        self.found[value, space], self.home[value] = storage, space
+        return self.slots.of(value, storage)
+
+    def _use(self, value: Value, space: str) -> str:
+        """The slot of a value in a space, copied there if need be; in use in the next step."""
+        root = self._root(value)
+        if (root, space) not in self.found:
+            if root in self.graph.constants:
+                storage = self._storage(MemoryKind.CONSTANTS, space, root.type)
+            else:
+                source = self._use(root, self.home[root])
+                direct = self.direct.get(root) if space == HOST else None
+                storage = direct or self._storage(MemoryKind.ARENA, space, root.type)
+                self._copy(source, self.slots.of(root, storage), storage)
+            self.found[root, space] = storage
+        storage = self.found[root, space]
+        storage.last = len(self.steps)
+        return self.slots.of(value, storage)
+
+    def _copy(self, source: str, target: str, storage: _Storage) -> None:
+        storage.last = len(self.steps)
+        self.steps.append(Copy(source, target))
+        self.nodes.append(None)
+
+    # ---------------------------------------------------------- steps
+
+    def run(self, n: GraphNode) -> None:
+        """The steps of one node: copies of what it reads from elsewhere, and its own."""
+        opaque = n.op.category is Category.OPAQUE
+        if not opaque and n not in self.kernels:
+            raise CompileError(f"no kernel was given for {n.name or n.op.name}", program=n)
+        space = HOST if opaque else self.spaces.get(n.device, HOST)
+        for v in n.inputs:  # copies first: their steps come before the node's
+            self._use(v, space)
+        inputs = tuple(self._use(v, space) for v in n.inputs)
+        outputs = tuple(self._define(v, space) for v in n.outputs)
+        names = _origins(n)
+        if opaque:
+            step: HostStep = HostCall(self.functions, n.op.name, inputs, outputs, names)
+            self.functions += 1
+        else:
+            use = self.kernels[n]
+            scratch = tuple(self._scratch(use, b, space) for b in use.scratch)
+            slots = (*inputs, *outputs, *scratch)
+            step = Call(use.name, n.device, slots, use.symbols, names)
+        self.steps.append(step)
+        self.nodes.append(n)
+        for v in n.outputs:  # early, so that the place on the device is soon free again
+            if v in self.direct and space != HOST:
+                self._use(v, HOST)
+
+    def _scratch(self, use: KernelUse, buffer: Buffer, space: str) -> str:
+        type_ = TensorType(buffer.dtype, buffer.shape)
+        storage = self._storage(MemoryKind.ARENA, space, type_)
+        return self.slots.add(f"{use.name}.{buffer.name}", storage, type_)
+
+    def finish(self) -> None:
+        """Copies for outputs that are inputs, constants, or given back twice."""
+        self.outputs: list[str] = []
+        for v, storage in zip(self.graph.outputs, self.output_storages, strict=True):
+            if self.direct.get(self._root(v)) is not storage:
+                self._copy(self._use(v, HOST), self.slots.of(v, storage), storage)
+            self.outputs.append(self.slots.of(v, storage))
+
+    # ---------------------------------------------------------- the program
+
+    def plan(self) -> MemoryPlan:
+        constants, memories = self._place_constants()
+        arenas, typical, least = self._place_arenas()
+        memories += arenas + self._own_memories(MemoryKind.INPUT, self.graph.inputs)
+        memories += self._own_memories(MemoryKind.OUTPUT, self.graph.outputs)
+        slots = (Slot(name, s.memory, s.offset, type_) for name, s, type_ in self.slots.rows)
+        program = HostProgram(
+            self.graph.name,
+            self.graph.symbols(),
+            tuple(self.inputs),
+            tuple(self.outputs),
+            tuple(memories),
+            tuple(slots),
+            tuple(self.steps),
+        )
+        return MemoryPlan(program, constants, tuple(self.nodes), typical, least)
+
+    def _of_kind(self, kind: MemoryKind) -> dict[str, list[_Storage]]:
+        """The storages of a kind by space, the host's first."""
+        found: dict[str, list[_Storage]] = {}
+        for storage in self.storages:
+            if storage.kind is kind:
+                found.setdefault(storage.space, []).append(storage)
+        return dict(sorted(found.items()))
+
+    def _place_constants(self) -> tuple[dict[str, np.ndarray], list[Memory]]:
+        arrays = {
+            storage: arrange(self.graph.constants[root], root.type)
+            for (root, _), storage in self.found.items()
+            if storage.kind is MemoryKind.CONSTANTS
+        }
+        memories: list[Memory] = []
+        for space, storages in self._of_kind(MemoryKind.CONSTANTS).items():
+            memory, size = _memory_name("constants", space), 0
+            offsets: dict[bytes, int] = {}
+            for storage in storages:
+                array = arrays[storage]
+                key = digest(array)
+                if key not in offsets:
+                    offsets[key] = size
+                    size += round_up(array.nbytes, ALIGNMENT)
+                storage.memory, storage.offset = memory, offsets[key]
+            memories.append(Memory(memory, space, MemoryKind.CONSTANTS, size))
+        held = {name: arrays[s] for name, s, _ in self.slots.rows if s in arrays}
+        return held, memories
+
+    def _place_arenas(self) -> tuple[list[Memory], int, int]:
+        memories: list[Memory] = []
+        typical = least = 0
+        for space, storages in self._of_kind(MemoryKind.ARENA).items():
+            memory = _memory_name("arena", space)
+            packing = pack_slots([Lifetime(s.type.bytes, s.first, s.last) for s in storages])
+            for storage, offset in zip(storages, packing.offsets, strict=True):
+                storage.memory, storage.offset = memory, offset
+            memories.append(Memory(memory, space, MemoryKind.ARENA, packing.size))
+            typical, least = typical + packing.typical, least + packing.least
+        return memories, typical, least
+
+    def _own_memories(self, kind: MemoryKind, values: tuple[Value, ...]) -> list[Memory]:
+        """One memory for each storage of this kind; they are in the order of `values`."""
+        storages = self._of_kind(kind).get(HOST, [])
+        taken = {s.memory for s in self.storages}
+        for storage, value in zip(storages, values, strict=True):
+            storage.memory = _unique(value.name, taken)
+        return [Memory(s.memory, HOST, kind, canonical(s.type.bytes)) for s in storages]
+
+
+def _memory_name(stem: str, space: str) -> str:
+    return f"{stem}@{space}" if space else stem
+
+
+def _origins(n: GraphNode) -> tuple[str, ...]:
+    origins = getattr(n.attrs, "origins", None)
+    return origins or ((n.name,) if n.name else ())
