@@ -14,12 +14,22 @@ import numpy as np
 from hypothesis import strategies as st
 from strategies_expr import COMMON_DTYPES, INPUT_BOUND, SYMBOL_MAX, exprs
 from strategies_loop import kernels
+from strategies_tensor import tensor_programs
 
 from tilewright.base.dtype import DType
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Symbol
 
-__all__ = ["COMMON_DTYPES", "array", "arrays", "exprs", "kernels", "same", "symbol_values"]
+__all__ = [
+    "COMMON_DTYPES",
+    "array",
+    "arrays",
+    "exprs",
+    "kernels",
+    "same",
+    "symbol_values",
+    "tensor_programs",
+]
 
 
 def array(seed: int, dtype: DType, shape: Sequence[int]) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -116,6 +117,12 @@ def kernels() -> bytes:
     return object_code(KERNELS)
 
 
+class Placed(NamedTuple):
+    memory: str
+    offset: int
+    array: np.ndarray
+
+
 def tensor(*shape: Dim, dtype: DType = f32) -> TensorType:
     return TensorType(dtype, shape)
 
@@ -182,12 +189,14 @@ def build(
 ) -> Program:
     """The compiled program."""
     plan = plan_from_json(plan_json(host, functions=functions), "plan")
+    offsets = {s.name: s.offset for s in host.slots}
+    placed = [Placed("weights", offsets[k], a) for k, a in (constants or {}).items()]
     entry = object_code(emit_host(host, SIGNATURES))
     return Program(
         plan,
         facts(**changes),
         (*(objects if objects is not None else [("kernels", kernels())]), ("entry", entry)),
-        tuple(pack_constants(host, constants or {})),
+        tuple(pack_constants(host, placed)),
         "0.1.0",
     )
 

@@ -8,9 +8,9 @@ docs/artifact.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tilewright.base.dtype import DType, dtype
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol
 from tilewright.ir.graph import Attrs, GraphNode
-from tilewright.ir.host import Call, Copy, HostCall, HostProgram, HostStep, Memory, MemoryKind, Slot
+from tilewright.ir.host import Call, Copy, HostCall, HostProgram, HostStep, Memory, MemoryKind
 from tilewright.ir.op import Op
 
 Json = Any
@@ -259,32 +259,32 @@ def _factory(op: Op) -> HostFactory:
 # ---------------------------------------------------------------- constants
 
 
-def pack_constants(program: HostProgram, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-    """The bytes of each constants memory: the slots' `values`, as they lie in memory, at their
-    offsets. Every slot in such a memory needs a value of its size."""
-    packed = []
+class Placed(Protocol):
+    """An array, and where in a constants memory its bytes go."""
+
+    memory: str
+    offset: int
+    array: np.ndarray
+
+
+def pack_constants(program: HostProgram, constants: Iterable[Placed]) -> list[np.ndarray]:
+    """The bytes of each constants memory; zero where nothing was placed."""
+    packed: dict[str, np.ndarray] = {}
     for memory in program.memories:
-        if memory.kind is not MemoryKind.CONSTANTS:
-            continue
-        if not isinstance(memory.size, int):
-            raise CompileError(f"the size of constants {memory.name!r} is {memory.size}")
-        target = _aligned_bytes(memory.size)
-        for slot in program.slots:
-            if slot.memory == memory.name:
-                _fill(target, slot, values)
-        packed.append(target)
-    return packed
-
-
-def _fill(target: np.ndarray, slot: Slot, values: Mapping[str, np.ndarray]) -> None:
-    if slot.name not in values:
-        raise CompileError(f"constant {slot.name!r} has no value")
-    data = np.ascontiguousarray(values[slot.name]).reshape(-1).view(np.uint8)
-    if not isinstance(slot.offset, int) or data.size != slot.type.bytes:
-        raise CompileError(f"constant {slot.name!r} has {data.size} bytes for {slot.type}")
-    if slot.offset + data.size > target.size:
-        raise CompileError(f"constant {slot.name!r} lies outside its memory")
-    target[slot.offset : slot.offset + data.size] = data
+        if memory.kind is MemoryKind.CONSTANTS:
+            if not isinstance(memory.size, int):
+                raise CompileError(f"the size of {memory.name!r} is {memory.size}, not a number")
+            packed[memory.name] = _aligned_bytes(memory.size)
+    for placed in constants:
+        data = np.ascontiguousarray(placed.array).reshape(-1).view(np.uint8)
+        end = placed.offset + data.size
+        if placed.memory not in packed or end > packed[placed.memory].size:
+            raise CompileError(
+                f"a constant of {data.size} bytes at {placed.offset} of {placed.memory!r}"
+                " lies outside the constants"
+            )
+        packed[placed.memory][placed.offset : end] = data
+    return list(packed.values())
 
 
 def _aligned_bytes(size: int) -> np.ndarray:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import defs
@@ -62,14 +63,21 @@ IMPORTERS: dict[str, Importer] = {
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
-def import_model(model: ModelSource, *, dims: Mapping[str, int] | None = None) -> Graph:
+def import_model(
+    model: ModelSource,
+    *,
+    dims: Mapping[str, int] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or a loaded model.
 
     `dims` gives numbers for symbolic dimensions, by name. A dimension without a name is called
-    after its input and axis: `x_0`. Initializers in other files are read from the model's folder.
+    after its input and axis: `x_0`. `constants` gives the contents of inputs that are the same in
+    every call, such as the target shape of a reshape; the graph does not have these inputs.
+    Initializers in other files are read from the model's folder.
     """
     proto, folder = _load(model)
-    return _ModelImporter(proto, folder, dims or {}).run()
+    return _ModelImporter(proto, folder, dims or {}, constants or {}).run()
 
 
 # ---------------------------------------------------------------- loading
@@ -107,9 +115,14 @@ class _ModelImporter:
     """The import of one model."""
 
     def __init__(
-        self, model: onnx.ModelProto, folder: Path | None, dims: Mapping[str, int]
+        self,
+        model: onnx.ModelProto,
+        folder: Path | None,
+        dims: Mapping[str, int],
+        constants: Mapping[str, np.ndarray],
     ) -> None:
         self.model, self.folder, self.graph = model, folder, model.graph
+        self.constants = constants
         if not model.HasField("graph"):
             raise ModelError("the file holds no graph", hint="is it an ONNX model?")
         self.builder = GraphBuilder(self.graph.name)
@@ -130,8 +143,18 @@ class _ModelImporter:
         for value, name in zip(inputs, names, strict=True):
             if value.name in scope.values:
                 raise ModelError(f"the graph has two inputs called {shown(value.name)!r}")
-            scope.values[value.name] = self.builder.input(name, self._input_type(value))
+            of = self._input_type(value)
+            fixed = self.constants.get(value.name)
+            scope.values[value.name] = (
+                self.builder.input(name, of) if fixed is None else self._frozen(name, of, fixed)
+            )
         self.dims.check_all_used()
+        for name in self.constants:
+            if name not in scope.values:
+                raise ModelError(
+                    f"the model has no input called {shown(name)!r}",
+                    hint=did_you_mean(shown(name), [v.name for v in inputs]),
+                )
         outputs = self._run_body(self.graph, scope)
         for value, declared in zip(outputs, self.graph.output, strict=True):
             _check_output(value, declared)
@@ -157,6 +180,18 @@ class _ModelImporter:
             raise ModelError(f"{what}: {error.what}", hint=error.hint) from None
         shape = [self.dims.of(d, value.name, i) for i, d in enumerate(tensor.shape.dim)]
         return tensor_type(dtype, shape)
+
+    def _frozen(self, name: str, of: TensorType, array: np.ndarray) -> Value:
+        """An input whose contents the caller gave."""
+        array = np.asarray(array)
+        same = array.dtype == of.dtype.numpy and array.ndim == of.rank
+        if not same or any(
+            isinstance(d, int) and d != n for d, n in zip(of.shape, array.shape, strict=True)
+        ):
+            raise ModelError(
+                f"input {name!r} is {of}, but was given as {array.dtype}{list(array.shape)}"
+            )
+        return self.builder.constant(array, name)
 
     # ------------------------------------------------------------ graphs
 

@@ -46,16 +46,25 @@ class KernelUse:
 
 
 @dataclass(frozen=True, eq=False)
+class PlacedConstant:
+    """Bytes of a constants memory: `array` is row-major as it lies there."""
+
+    memory: str
+    offset: int
+    array: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class MemoryPlan:
-    """A host program; `constants`, what each slot in a constants memory holds, as it lies there;
-    and for each step the node that it runs (None: a copy).
+    """A host program, what to fill its constants memories with, and for each step the node that it
+    runs (None: a copy).
 
     `arena` is what the arenas come to, and `least_arena` what is alive at once, below which no
     plan can be: both at typical values of the symbols.
     """
 
     program: HostProgram
-    constants: Mapping[str, np.ndarray]
+    constants: tuple[PlacedConstant, ...]
     nodes: tuple[GraphNode | None, ...]
     arena: int
     least_arena: int
@@ -266,7 +275,7 @@ class _Planner:
             tuple(slots),
             tuple(self.steps),
         )
-        return MemoryPlan(program, constants, tuple(self.nodes), typical, least)
+        return MemoryPlan(program, tuple(constants), tuple(self.nodes), typical, least)
 
     def _of_kind(self, kind: MemoryKind) -> dict[str, list[_Storage]]:
         """The storages of a kind by space, the host's first."""
@@ -276,12 +285,13 @@ class _Planner:
                 found.setdefault(storage.space, []).append(storage)
         return dict(sorted(found.items()))
 
-    def _place_constants(self) -> tuple[dict[str, np.ndarray], list[Memory]]:
+    def _place_constants(self) -> tuple[list[PlacedConstant], list[Memory]]:
         arrays = {
             storage: arrange(self.graph.constants[root], root.type)
             for (root, _), storage in self.found.items()
             if storage.kind is MemoryKind.CONSTANTS
         }
+        placed: list[PlacedConstant] = []
         memories: list[Memory] = []
         for space, storages in self._of_kind(MemoryKind.CONSTANTS).items():
             memory, size = _memory_name("constants", space), 0
@@ -291,11 +301,11 @@ class _Planner:
                 key = digest(array)
                 if key not in offsets:
                     offsets[key] = size
-                    size += round_up(array.nbytes, ALIGNMENT)
+                    placed.append(PlacedConstant(memory, size, array))
+                    size += round_up(max(array.nbytes, 1), ALIGNMENT)  # an offset of its own
                 storage.memory, storage.offset = memory, offsets[key]
             memories.append(Memory(memory, space, MemoryKind.CONSTANTS, size))
-        held = {name: arrays[s] for name, s, _ in self.slots.rows if s in arrays}
-        return held, memories
+        return placed, memories
 
     def _place_arenas(self) -> tuple[list[Memory], int, int]:
         memories: list[Memory] = []

@@ -29,8 +29,9 @@ class State:
             m.name: np.full(evaluate_dim(m.size, symbols), POISON, np.uint8)
             for m in plan.program.memories
         }
-        for name, array in plan.constants.items():
-            self.bytes(name)[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for placed in plan.constants:
+            data = placed.array.reshape(-1).view(np.uint8)
+            self.memories[placed.memory][placed.offset : placed.offset + data.size] = data
 
     def span(self, name: str) -> tuple[str, int, int]:
         """The memory in which a slot lies, and its first byte and the one behind its last."""

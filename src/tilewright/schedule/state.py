@@ -51,6 +51,7 @@ class State:
         self.kernel = kernel
         self.trace: list[Applied] = []
         self._cached: tuple[Kernel, Simplifier] | None = None
+        self.simplify_all()  # primitives find subscripts in canonical form, and leave them so
 
     # ---------------------------------------------------------- lookups
 
