@@ -12,7 +12,9 @@ from tilewright.codegen.llvm import emit_kernel
 from tilewright.codegen.machine import compile_object
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify import verify_kernel
+from tilewright.lower.expand_math import expand_math
 from tilewright.lower.place_storage import place_storage
+from tilewright.lower.split_accumulators import split_accumulators
 from tilewright.lower.unroll import unroll
 from tilewright.target.target import Target
 
@@ -20,6 +22,8 @@ from tilewright.target.target import Target
 def native_passes(target: Target) -> tuple[Pass, ...]:
     """From scheduled loops to loops that are code but for their spelling."""
     return (
+        expand_math,
+        split_accumulators,  # before unroll: it looks for loops
         unroll,
         partial(place_storage, workers=target.cores),  # after unroll: no buffer is in a copied body
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import llvmlite.binding as llvm
@@ -11,10 +12,12 @@ import numpy as np
 
 from tilewright.base.dtype import DType, f32
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
-from tilewright.codegen.host_plan import pack_constants, plan_json
+from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.ir.expr import Dim, Symbol, product
-from tilewright.ir.graph import GraphNode, TensorType
-from tilewright.ir.host import Call, HostProgram, HostStep, Memory, MemoryKind, Slot
+from tilewright.ir.graph import Attrs, GraphNode, TensorType, Value, attr
+from tilewright.ir.host import Call, HostCall, HostProgram, HostStep, Memory, MemoryKind, Slot
+from tilewright.ir.op import Category, Op
+from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
 from tilewright.runtime.system import host_triple
@@ -206,3 +209,42 @@ def affine(rows: Dim = N) -> Program:
     shape = tensor(rows)
     steps = [call("double", "x", "t"), call("add", "t", "b", "y")]
     return build(host_program({"x": shape, "b": shape}, {"y": shape}, steps, scratch={"t": shape}))
+
+
+# ---------------------------------------------------------------- operators of the host
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleAttrs(Attrs):
+    factor: float = attr(1.0, doc="what every element is multiplied by")
+
+
+def opaque(function, name="scale"):
+    """An operator that runs on the host."""
+    return Op(
+        name,
+        ScaleAttrs,
+        lambda attrs, types: types,
+        Category.OPAQUE,
+        "for tests",
+        (1, 1),
+        evaluate=function,
+    )
+
+
+def with_host(function, steps=None, attrs=ScaleAttrs(2.0), **settings):
+    """y = exp(scale(2 x)): `scale` is `function`, on the host."""
+    op, kind = opaque(function), tensor(N)
+    x, y = Value("x", kind), Value("y", kind)
+    nodes = [GraphNode(op, attrs, (x,), (y,), "Scale_1")]
+    steps = steps or [
+        call("double", "x", "a"),
+        HostCall(0, "scale", ("a",), ("b",), ("Scale_1",)),
+        call("exp", "b", "y"),
+    ]
+    program = host_program({"x": kind}, {"y": kind}, steps, scratch={"a": kind, "b": kind})
+    return Module(build(program, functions=nodes), host=host_table({"scale": op}), **settings)
+
+
+def times_factor(attrs, inputs):
+    return [inputs[0] * np.float32(attrs.factor)]

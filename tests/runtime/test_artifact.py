@@ -12,8 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runtime.handmade import N, affine, build, call, facts, host_program, tensor
-from tests.runtime.test_module_calls import times_factor, with_host
+from tests.runtime.handmade import (
+    N,
+    affine,
+    build,
+    call,
+    facts,
+    host_program,
+    tensor,
+    times_factor,
+    with_host,
+)
 from tilewright.base.errors import ArtifactError
 from tilewright.codegen.host_plan import host_table
 from tilewright.ir.host import Copy

@@ -7,59 +7,30 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.runtime.handmade import N, affine, build, call, host_program, tensor
+from tests.runtime.handmade import (
+    ScaleAttrs,
+    affine,
+    build,
+    host_program,
+    opaque,
+    tensor,
+    times_factor,
+    with_host,
+)
 from tilewright.base.errors import ArtifactError, CompileError, InputError, ModelError
 from tilewright.codegen.host_plan import host_table
 from tilewright.ir.expr import Symbol
-from tilewright.ir.graph import Attrs, GraphNode, Value, attr
+from tilewright.ir.graph import GraphNode, Value
 from tilewright.ir.host import HostCall
-from tilewright.ir.op import Category, Op
 from tilewright.runtime.module import Module
 from tilewright.runtime.pool import ThreadPool
 
 X = np.array([1, 2, 3], np.float32)
-
-
-@dataclass(frozen=True, slots=True)
-class ScaleAttrs(Attrs):
-    factor: float = attr(1.0, doc="what every element is multiplied by")
-
-
-def opaque(function, name="scale"):
-    """An operator that runs on the host."""
-    return Op(
-        name,
-        ScaleAttrs,
-        lambda attrs, types: types,
-        Category.OPAQUE,
-        "for tests",
-        (1, 1),
-        evaluate=function,
-    )
-
-
-def with_host(function, steps=None, attrs=ScaleAttrs(2.0), **settings):
-    """y = exp(scale(2 x)): `scale` is `function`, on the host."""
-    op, kind = opaque(function), tensor(N)
-    x, y = Value("x", kind), Value("y", kind)
-    nodes = [GraphNode(op, attrs, (x,), (y,), "Scale_1")]
-    steps = steps or [
-        call("double", "x", "a"),
-        HostCall(0, "scale", ("a",), ("b",), ("Scale_1",)),
-        call("exp", "b", "y"),
-    ]
-    program = host_program({"x": kind}, {"y": kind}, steps, scratch={"a": kind, "b": kind})
-    return Module(build(program, functions=nodes), host=host_table({"scale": op}), **settings)
-
-
-def times_factor(attrs, inputs):
-    return [inputs[0] * np.float32(attrs.factor)]
 
 
 # ---------------------------------------------------------------- threads

@@ -285,7 +285,7 @@ class _ModelImporter:
         """The values of the node's outputs: by the model's function, a table, or ONNX's body."""
         key: FunctionKey = (node.domain, node.op_type, node.proto.overload)
         if key in self.functions:
-            return self._call(node, self.functions[key])
+            return self._call(node, self.functions[key], None)
         schema = find_schema(node.op_type, node.opset, node.domain)
         if schema is None:
             raise no_such_operator(node.op_type, node.domain)
@@ -294,15 +294,19 @@ class _ModelImporter:
         if importer is not None:
             result = importer(self.context, node)
             return (result,) if isinstance(result, Value) else result
-        body = schema_function(schema, node.proto, node.inputs, node.opset)
+        body = schema_function(
+            schema, node.proto, node.inputs, node.attributes, node.opset
+        )
         if body is None:
             raise ModelError(
                 "this operator is not supported",
                 hint="`tilewright ops --onnx` lists the operators that are",
             )
-        return self._call(node, body)
+        return self._call(node, body, schema)
 
-    def _call(self, node: Node, function: onnx.FunctionProto) -> list[Value | None]:
+    def _call(
+        self, node: Node, function: onnx.FunctionProto, schema: defs.OpSchema | None
+    ) -> list[Value | None]:
         """The function's body in place of the node."""
         if node.scope.depth >= DEEPEST:
             raise ModelError(
@@ -315,17 +319,14 @@ class _ModelImporter:
                 f"function has {len(function.input)} and {len(function.output)}"
             )
         opsets = dict(node.scope.opsets) | _opsets(function.opset_import, "a function")
-        attributes = function_attributes(function, node.attributes)
+        attributes = function_attributes(function, schema, node.attributes)
         scope = Scope({}, opsets, attributes, None, node.scope.depth + 1)
         given = [*node.inputs, *[None] * (len(function.input) - len(node.inputs))]
         scope.values.update(zip(function.input, given, strict=True))
         later = _first_definitions(function.node)
         for index, inner in enumerate(function.node):
             self._run_node(inner, index, scope, later)
-        missing = [n for n in function.output if n not in scope.values]
-        if missing:
-            raise ModelError(f"the function never computes its output {shown(missing[0])!r}")
-        return [scope.values[name] for name in function.output]
+        return [scope.values.get(name) for name in function.output]
 
 
 def _opsets(imports: Sequence[onnx.OperatorSetIdProto], what: str) -> dict[str, int]:

@@ -36,9 +36,14 @@ def standard_domain(domain: str) -> str:
 
 
 def schema_function(
-    schema: defs.OpSchema, proto: onnx.NodeProto, inputs: Sequence[Value | None], opset: int
+    schema: defs.OpSchema,
+    proto: onnx.NodeProto,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, AttributeProto],
+    opset: int,
 ) -> FunctionProto | None:
-    """The body that ONNX gives for the operator, written for an opset up to the model's."""
+    """The body that ONNX gives for the operator, written for an opset up to the model's. It may
+    depend on the node's attributes and on the inputs' types."""
     plain = [v for v in schema.function_opset_versions if v <= opset]
     if plain:
         return FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))
@@ -46,17 +51,25 @@ def schema_function(
     if not dependent:
         return None
     types = [b"" if v is None else type_proto(v.type).SerializeToString() for v in inputs]
+    resolved = onnx.NodeProto()
+    resolved.CopyFrom(proto)
+    del resolved.attribute[:]
+    resolved.attribute.extend(attributes.values())
     body = schema.get_context_dependent_function_with_opset_version(
-        max(dependent), proto.SerializeToString(), types
+        max(dependent), resolved.SerializeToString(), types
     )
     return FunctionProto.FromString(body) if body else None
 
 
 def function_attributes(
-    function: FunctionProto, given: Mapping[str, AttributeProto]
+    function: FunctionProto, schema: defs.OpSchema | None, given: Mapping[str, AttributeProto]
 ) -> dict[str, AttributeProto]:
     """The function's attributes for a call: given ones, and defaults."""
-    return {a.name: a for a in function.attribute_proto} | dict(given)
+    defaults = {a.name: a for a in function.attribute_proto}
+    if schema is not None:
+        known = schema.attributes.items()
+        defaults |= {name: a.default_value for name, a in known if a.default_value.name}
+    return defaults | dict(given)
 
 
 def resolve_attributes(

@@ -8,7 +8,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from tilewright.base.dtype import DType, bool_, f32
+from tilewright.base.dtype import DType, bool_, f32, i32
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx_context import NodeContext, axis_of, one_of
 from tilewright.frontends.onnx_node import Node
@@ -120,13 +120,15 @@ def cast_like(ctx: NodeContext, node: Node) -> Value:
 
 
 def convert(ctx: NodeContext, node: Node, x: Value, to: DType) -> Value:
-    """To an 8-bit float by saturating, unless saturate=0; NaN stays."""
+    """Conversion by value; to an 8-bit float by saturating, unless saturate=0; NaN stays."""
     if x.dtype == to:
         return x
     narrow = to.is_float and to.bits <= 8
     if narrow and node.flag("saturate", True) and x.dtype.is_float:
         most = float(ml_dtypes.finfo(to.numpy).max)
         x = ctx.emit("clip", [x], low=-most, high=most)
+    if x.dtype.is_float and to.is_integer and to.bits < 8:
+        x = ctx.cast(x, i32)  # what does not fit wraps around, as in ONNX's reference
     return ctx.emit("cast", [x], to=to)
 
 

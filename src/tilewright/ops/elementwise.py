@@ -9,6 +9,7 @@ from tilewright.base.dtype import DType, Kind, bool_
 from tilewright.ir.dims import tensor_type
 from tilewright.ir.expr import (
     BinaryOp,
+    Bitcast,
     Buffer,
     CompareOp,
     Expr,
@@ -115,6 +116,17 @@ class LeakyReluAttrs(Attrs):
     alpha: float = attr(0.01, doc="slope for negative elements")
 
 
+def _bitcast(attrs: CastAttrs, x: Expr) -> Expr:
+    return x if x.dtype == attrs.to else Bitcast(attrs.to, x)
+
+
+def _same_width(attrs: CastAttrs, dtype: DType) -> DType:
+    require(
+        attrs.to.bits == dtype.bits, f"bitcast: {dtype} and {attrs.to} are not of the same width"
+    )
+    return attrs.to
+
+
 def _clip(attrs: ClipAttrs, x: Expr) -> Expr:
     if attrs.low is not None:
         x = maximum(x, const(attrs.low, x.dtype))
@@ -189,6 +201,13 @@ OPS: tuple[Op, ...] = (
         "conversion by value",
         attrs=CastAttrs,
         result=lambda a, t: a.to,
+    ),
+    elementwise(
+        "bitcast",
+        _bitcast,
+        "the same bits read as another type of the same width",
+        attrs=CastAttrs,
+        result=_same_width,
     ),
     elementwise("identity", lambda _, x: x, "x"),
     elementwise("relu", lambda _, x: maximum(x, const(0, x.dtype)), "max(x, 0)", takes=NUMBERS),

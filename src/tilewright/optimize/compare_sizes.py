@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from tilewright.ir.dims import Monomial, Polynomial, canonical, limits, polynomial
-from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol, as_expr
+from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol, as_expr, maximum
 
 Terms = dict[Monomial, Fraction]
+MAX_NESTED = 4  # maxima in one size; beyond that it is bounded by a sum
+MAX_CHOICES = 8  # sides of maxima chosen in one comparison
 MAX_STEPS = 200  # of replacing quotients by their bounds
 ROUND_COEFFICIENTS = 512  # bytes from which rounding a coefficient up costs little
 
@@ -23,19 +25,50 @@ def is_at_least(a: Dim, b: Dim) -> bool:
 
 
 def is_never_negative(dim: Dim) -> bool:
-    """Whether a polynomial is certainly 0 or more: quotients are replaced by bounds, symbols by
-    what they are beyond their least value, and then no coefficient may be negative."""
-    terms = _without_quotients({m: Fraction(c) for m, c in polynomial(dim).items()})
-    return terms is not None and all(c >= 0 for c in _beyond_least(terms).values())
+    """Whether a dimension is certainly 0 or more: one side of a maximum is chosen (where it is
+    taken away: both must do), quotients are replaced by bounds, symbols by what they are beyond
+    their least value, and then no coefficient may be negative."""
+    return _is_never_negative(polynomial(dim), MAX_CHOICES)
+
+
+def _is_never_negative(terms: Polynomial, choices: int) -> bool:
+    found = next(((m, f) for m in terms for f in m if _is_maximum(f)), None)
+    if found is None:
+        exact = _without_quotients({m: Fraction(c) for m, c in terms.items()})
+        return exact is not None and all(c >= 0 for c in _beyond_least(exact).values())
+    monomial, factor = found
+    if choices == 0 or any(_least(f) < 0 for f in monomial):
+        return False
+    enough = any if terms[monomial] > 0 else all
+    sides = (_with_factor(terms, monomial, factor, side) for side in (factor.a, factor.b))
+    return enough(_is_never_negative(side, choices - 1) for side in sides)
+
+
+def _with_factor(terms: Polynomial, monomial: Monomial, factor: Expr, side: Expr) -> Polynomial:
+    """The terms with `side` in the place of a factor of one of them."""
+    others = list(monomial)
+    others.remove(factor)
+    changed: Dim = terms[monomial]
+    for f in (*others, side):
+        changed = as_expr(changed) * f
+    return polynomial(as_expr(_sum({m: c for m, c in terms.items() if m != monomial})) + changed)
+
+
+def _is_maximum(factor: Expr) -> bool:
+    return isinstance(factor, Binary) and factor.op is BinaryOp.MAX
 
 
 def larger_of(a: Dim, b: Dim) -> Dim:
-    """A size that is at least as large as both (sizes are not negative)."""
+    """The larger of two sizes, or a size that is at least as large as both."""
     if is_at_least(a, b):
         return a
     if is_at_least(b, a):
         return b
     pa, pb = polynomial(a), polynomial(b)
+    depth = sum(_is_maximum(e) for side in (a, b) for e in as_expr(side).walk())
+    if depth < MAX_NESTED:
+        first, second = sorted((as_expr(a), as_expr(b)), key=str)
+        return canonical(maximum(first, second))
     if all(_least(f) >= 0 for m in (*pa, *pb) for f in m):
         return _sum({m: max(pa.get(m, 0), pb.get(m, 0)) for m in {**pa, **pb}})
     return canonical(as_expr(a) + b)
@@ -65,6 +98,8 @@ def _sum(terms: Polynomial) -> Dim:
 
 
 def _least(factor: Expr) -> int:
+    if _is_maximum(factor):
+        return max(_least(factor.a), _least(factor.b))
     low = limits(factor)[0]
     return -1 if low is None else low
 

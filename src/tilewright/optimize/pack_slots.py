@@ -2,8 +2,9 @@
 overlap and the arena is small.
 
 Slots are placed one after another, in a few orders, each at the lowest place that is free while it
-lives; the best order wins (greedy by size: Pisarchyk and Lee, arXiv 2001.03288). Sizes may be
-symbolic: a place is then free if that is certain for all values of the symbols.
+lives; the best order wins (greedy by size: Pisarchyk and Lee, arXiv 2001.03288). Slots of symbolic
+size are packed like that for typical values of the symbols; then each slot's offset becomes the
+largest end of those below it that live beside it, whatever the symbols' values.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 from tilewright.ir.dims import canonical
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Dim, Expr, Symbol, as_expr
-from tilewright.optimize.compare_sizes import is_at_least, larger_of, round_up
+from tilewright.optimize.compare_sizes import larger_of, round_up
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
-GUESSES = (1, 16, 128, 1024)  # values of symbols at which places are tried before they are proved
-TYPICAL = 2  # the guess at which sizes are compared
+TYPICAL = 128  # what a symbolic dimension is taken to be, where its bounds allow
+ROUNDS = 6  # tries with each order
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Lifetime:
 
 @dataclass(frozen=True)
 class Packing:
-    """Offsets in the order of the lifetimes; `size` of the arena, `least` any arena must have
-    (at the symbols' typical values, like `typical`, the size)."""
+    """Offsets in the order of the lifetimes, and the arena's size. At typical values of the
+    symbols that is `typical`, and `least` is alive at once: no arena can be smaller."""
 
     offsets: tuple[Dim, ...]
     size: Dim
@@ -52,10 +53,8 @@ def pack_slots(lifetimes: Sequence[Lifetime]) -> Packing:
     base: Dim = 0
     typical = least = 0
     for group in (fixed, symbolic):
-        if not group:
-            continue
         packer = _Packer([sizes[i] for i in group], [lifetimes[i] for i in group])
-        places, size = packer.best()
+        places, size = packer.pack()
         offsets |= {i: _add(base, p) for i, p in zip(group, places, strict=True)}
         base, typical, least = _add(base, size), typical + packer.at(size), least + packer.least
     return Packing(tuple(offsets[i] for i in range(len(sizes))), base, typical, least)
@@ -68,118 +67,98 @@ def _add(a: Dim, b: Dim) -> Dim:
 class _Packer:
     def __init__(self, sizes: Sequence[Dim], lifetimes: Sequence[Lifetime]) -> None:
         self.sizes = list(sizes)
-        self.first = np.array([life.first for life in lifetimes])
-        self.last = np.array([life.last for life in lifetimes])
-        self.samples = _samples(self.sizes)
-        self.middle = min(TYPICAL, len(self.samples) - 1)
-        self.size_at = np.array([self.values(s) for s in self.sizes], np.int64)
-        self.typical = self.size_at[:, self.middle]
+        self.first = np.array([life.first for life in lifetimes], np.int64)
+        self.last = np.array([life.last for life in lifetimes], np.int64)
+        self.symbols = _typical_symbols(self.sizes)
+        self.typical = np.array([self.at(s) for s in self.sizes], np.int64)
         self.least = self._most_alive()
 
-    def values(self, dim: Dim) -> list[int]:
-        """The dimension at each sample."""
-        return [evaluate_dim(dim, s) for s in self.samples]
-
     def at(self, dim: Dim) -> int:
-        """The dimension at the typical sample."""
-        return evaluate_dim(dim, self.samples[self.middle])
+        """The dimension at typical values of the symbols."""
+        return evaluate_dim(dim, self.symbols)
 
     def _most_alive(self) -> int:
         """The most bytes alive in one step."""
-        change = np.zeros(int(self.last.max()) + 2, np.int64)
+        change = np.zeros(int(self.last.max(initial=0)) + 2, np.int64)
         np.add.at(change, self.first, self.typical)
         np.add.at(change, self.last + 1, -self.typical)
         return int(change.cumsum().max())
 
-    def best(self) -> tuple[list[Dim], Dim]:
-        """The packing of the best order; the first that is as small as can be."""
-        best: tuple[list[Dim], Dim] | None = None
-        for order in ORDERS:
-            found = self._place_all(order(self.typical, self.first, self.last))
-            if best is None or self.at(found[1]) < self.at(best[1]):
-                best = found
-            if self.at(best[1]) <= self.least:
-                break
-        assert best is not None
+    def pack(self) -> tuple[list[Dim], Dim]:
+        """Offsets and size of the best packing found."""
+        low = self._best()
+        if not self.symbols:
+            return low.tolist(), int((low + self.typical).max(initial=0))
+        return self._for_all_values(low)
+
+    def _beside(self, i: int) -> np.ndarray:
+        """Which slots live at the same time as slot i."""
+        return (self.first <= self.last[i]) & (self.last >= self.first[i])
+
+    # ---------------------------------------------------------- at typical values
+
+    def _best(self) -> np.ndarray:
+        """The offsets of the best order. The orders are tried as they are, then with the slots
+        that stick out of the least arena placed first."""
+        best = low = np.zeros(len(self.sizes), np.int64)
+        least = None
+        for make in ORDERS:
+            order = make(self.typical, self.first, self.last)
+            for _ in range(ROUNDS):
+                low = self._place_all(order)
+                size = int((low + self.typical).max(initial=0))
+                if least is None or size < least:
+                    best, least = low, size
+                if least <= self.least:
+                    return best
+                out = (low + self.typical > self.least)[order]
+                order = np.concatenate([order[out], order[~out]])
         return best
 
-    def _place_all(self, order: np.ndarray) -> tuple[list[Dim], Dim]:
-        count = len(self.sizes)
-        offsets: list[Dim] = [0] * count
-        ends: list[Dim] = [0] * count
-        low = np.zeros((count, len(self.samples)), np.int64)  # offsets at each sample
-        placed = np.zeros(count, bool)
-        total: Dim = 0
+    def _place_all(self, order: np.ndarray) -> np.ndarray:
+        low = np.zeros(len(self.sizes), np.int64)
+        placed = np.zeros(len(self.sizes), bool)
         for i in order:
-            live = placed & (self.first <= self.last[i]) & (self.last >= self.first[i])
-            beside = np.flatnonzero(live & (self.size_at.max(axis=1) > 0))
-            offsets[i] = self._place(int(i), beside, offsets, ends, low)
-            ends[i] = _add(offsets[i], self.sizes[i])
-            low[i] = self.values(offsets[i])
+            beside = np.flatnonzero(placed & self._beside(i) & (self.typical > 0))
+            starts = low[beside]
+            ends = starts + self.typical[beside]
+            by_start = np.argsort(starts, kind="stable")
+            # The gap below each slot in turn begins at the largest end so far.
+            floors = np.maximum.accumulate(np.concatenate([[0], ends[by_start]]))
+            fits = floors[:-1] + self.typical[i] <= starts[by_start]
+            low[i] = floors[int(np.argmax(fits)) if fits.any() else -1]
             placed[i] = True
-            total = larger_of(total, ends[i])
-        return offsets, total
+        return low
 
-    def _place(
-        self,
-        i: int,
-        beside: np.ndarray,
-        offsets: list[Dim],
-        ends: list[Dim],
-        low: np.ndarray,
-    ) -> Dim:
-        """The lowest free offset for slot i: 0, or the end of a slot that lives beside it."""
-        if not len(beside):
-            return 0
-        start = np.concatenate([np.zeros((1, low.shape[1]), np.int64), self._ends(beside, low)])
-        # [place, slot, sample]: the place lies wholly below the slot, or wholly above it.
-        below = start[:, None] + self.size_at[i] <= low[beside]
-        above = start[:, None] >= self._ends(beside, low)
-        free = (below | above).all(axis=(1, 2))
-        for place in np.argsort(start[:, self.middle], kind="stable"):
-            if free[place]:
-                offset: Dim = 0 if place == 0 else ends[beside[place - 1]]
-                if self._is_free(i, offset, beside, offsets, ends):
-                    return offset
-        return _largest([ends[k] for k in beside])
+    # ---------------------------------------------------------- for all values
 
-    def _ends(self, slots: np.ndarray, low: np.ndarray) -> np.ndarray:
-        return low[slots] + self.size_at[slots]
-
-    def _is_free(
-        self, i: int, offset: Dim, beside: np.ndarray, offsets: list[Dim], ends: list[Dim]
-    ) -> bool:
-        """Whether a place that is free at all samples is free for all values."""
-        if isinstance(offset, int) and isinstance(self.sizes[i], int):
-            return True
-        end = _add(offset, self.sizes[i])
-        return all(is_at_least(offset, ends[k]) or is_at_least(offsets[k], end) for k in beside)
+    def _for_all_values(self, low: np.ndarray) -> tuple[list[Dim], Dim]:
+        """The same arrangement with symbolic offsets: who lies above whom stays."""
+        offsets: list[Dim] = [0] * len(self.sizes)
+        ends: list[Dim] = [0] * len(self.sizes)
+        rank = np.empty(len(self.sizes), np.int64)
+        rank[np.lexsort((self.typical, low))] = np.arange(len(self.sizes))
+        for i in np.argsort(rank):
+            below = np.flatnonzero(self._beside(i) & (rank < rank[i]))
+            highest_first = below[np.argsort(-(low + self.typical)[below], kind="stable")]
+            offsets[i] = _largest([ends[k] for k in highest_first])
+            ends[i] = _add(offsets[i], self.sizes[i])
+        tallest_first = np.argsort(-(low + self.typical), kind="stable")
+        return offsets, _largest([ends[k] for k in tallest_first])
 
 
 def _largest(dims: Sequence[Dim]) -> Dim:
     result: Dim = 0
-    for dim in dims:
+    for dim in dict.fromkeys(dims):
         result = larger_of(result, dim)
     return result
 
 
-def _samples(sizes: Sequence[Dim]) -> list[dict[str, int]]:
-    """Values of all symbols to try sizes at; one empty sample when there are none."""
-    found = {
-        s.name: s for d in sizes if isinstance(d, Expr) for s in d.walk() if isinstance(s, Symbol)
+def _typical_symbols(sizes: Sequence[Dim]) -> dict[str, int]:
+    found = {s for d in sizes if isinstance(d, Expr) for s in d.walk() if isinstance(s, Symbol)}
+    return {
+        s.name: max(s.lower, TYPICAL if s.upper is None else min(TYPICAL, s.upper)) for s in found
     }
-    symbols = [found[name] for name in sorted(found)]
-    if not symbols:
-        return [{}]
-    levels = [{s.name: _clip(guess, s) for s in symbols} for guess in GUESSES]
-    # One symbol large and the others small: sizes that grow in different directions.
-    mixed = [{s.name: _clip(1024 if s is big else 1, s) for s in symbols} for big in symbols[:4]]
-    return [*levels, *mixed] if len(symbols) > 1 else levels
-
-
-def _clip(value: int, symbol: Symbol) -> int:
-    value = value if symbol.upper is None else min(value, symbol.upper)
-    return max(value, symbol.lower)
 
 
 Order = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]

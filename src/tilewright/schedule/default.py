@@ -15,7 +15,7 @@ from tilewright.analyze.nests import is_cheap, nests
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Load, Select
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import Kernel, Store, walk_statements
+from tilewright.ir.loop import Kernel, Store, loads, walk_statements
 from tilewright.schedule.contraction import find_contraction, schedule_contraction
 from tilewright.schedule.elementwise import schedule_elementwise
 from tilewright.schedule.reduction import schedule_reductions
@@ -31,6 +31,7 @@ def default_schedule(
     for name, layout in (layouts or {}).items():
         s.pack_layout(s.buffer(name), layout)
     inline_stages(s)
+    pack_copies(s, layouts or {})
     contraction = find_contraction(s)
     if contraction is not None:
         schedule_contraction(s, contraction, target)
@@ -52,6 +53,18 @@ def inline_stages(s: Schedule) -> None:
                 s.inline(buffer)
             except ScheduleError:
                 continue  # not a plain definition: it stays a stage
+
+
+def pack_copies(s: Schedule, layouts: Mapping[str, Layout]) -> None:
+    """A guarded copy (padding) that stays lies in memory as its source does."""
+    for buffer in list(s.allocations()):
+        found = [n for n in nests(s.kernel.body) if n.buffer == buffer]
+        if len(found) != 1 or found[0].update is not None:
+            continue
+        sources = {x.buffer for x in loads(found[0].store.value)}
+        layout = layouts.get(next(iter(sources)).name) if len(sources) == 1 else None
+        if layout is not None and len(layout.order) == len(buffer.shape):
+            s.pack_layout(buffer, layout)
 
 
 def _should_inline(s: Schedule, buffer: Buffer) -> bool:

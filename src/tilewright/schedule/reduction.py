@@ -23,6 +23,9 @@ from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 
 
+CHAINS = 4  # vectors accumulated independently: about the latency of an addition
+
+
 def schedule_reductions(s: Schedule, target: Target) -> None:
     """Schedules a kernel with one plain result nest; others keep their stages as they are."""
     if not any(n.update is not None for n in nests(s.kernel.body)):
@@ -152,7 +155,11 @@ def _schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
             vectorize_innermost(s, init[-1], lanes_of(s, init[-1], target))
         vectorize_innermost(s, axes[-1], lanes_of(s, axes[-1], target))
     elif reduce and _steps_by_one(s, nest, reduce[-1]):
-        vectorize_innermost(s, reduce[-1], lanes_of(s, reduce[-1], target))
+        lanes = lanes_of(s, reduce[-1], target)
+        extent = s.for_(reduce[-1]).extent
+        if isinstance(extent, int) and extent >= CHAINS * lanes:
+            lanes *= CHAINS  # several accumulators: one alone waits for its own last result
+        vectorize_innermost(s, reduce[-1], lanes)
 
 
 def _steps_by_one(s: Schedule, nest: Nest, loop: Loop) -> bool:

@@ -178,9 +178,12 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
         if access.buffer == buffer and not access.writes and id(access.stmt) not in inside:
             refuse(f"{buffer.name} is also read outside of {loop}: {access.stmt}", state)
     _check_unchanged(state, where)
-    lows, shape = _region(state, buffer, target)
-    local = buffer.with_(shape=shape)
-    nest = _shrunk(state, where, buffer, local, lows)
+    for clamp in (False, True):  # a box beyond the buffer's end is fine if it needs no condition
+        lows, shape = _region(state, buffer, target, clamp=clamp)
+        local = buffer.with_(shape=shape)
+        nest, guarded = _shrunk(state, where, buffer, local, lows)
+        if not guarded:
+            break
     body = rewrite_accesses(
         target.body,
         buffer,
@@ -201,7 +204,9 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     return local
 
 
-def _region(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tuple[Dim, ...]]:
+def _region(
+    state: State, buffer: Buffer, target: For, *, clamp: bool
+) -> tuple[list[Expr], tuple[Dim, ...]]:
     """The box that one iteration of `target` reads: its lowest corner and its shape."""
     inner = {s.var for s in walk_statements(target.body) if isinstance(s, For)}
     reads = [a.indices for a in accesses(target.body) if a.buffer == buffer and not a.writes]
@@ -209,7 +214,7 @@ def _region(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tupl
     shape: list[Dim] = []
     for axis, n in enumerate(buffer.shape):
         spans = [_span(state.simplifier, i[axis], inner) for i in dict.fromkeys(reads)]
-        low, extent = _hull(state.simplifier, spans, n)
+        low, extent = _hull(state.simplifier, spans, n, clamp=clamp)
         lows.append(low)
         shape.append(extent)
     return lows, tuple(shape)
@@ -238,7 +243,7 @@ def _has_read(e: Expr) -> bool:
     return any(isinstance(x, Load) for x in e.walk())
 
 
-def _hull(s: Simplifier, spans: list[Span], n: Dim) -> tuple[Expr, Dim]:
+def _hull(s: Simplifier, spans: list[Span], n: Dim, *, clamp: bool) -> tuple[Expr, Dim]:
     """The smallest box around all spans, or the whole axis."""
     if not spans or any(span is None for span in spans):
         return const(0), n
@@ -249,15 +254,16 @@ def _hull(s: Simplifier, spans: list[Span], n: Dim) -> tuple[Expr, Dim]:
     least = min(bounds[0] for bounds, _ in offsets)
     most = max(bounds[0] + size for bounds, size in offsets)
     extent = most - least
-    if isinstance(n, int) and extent >= n:
+    if isinstance(n, int) and extent >= n and (clamp or s(base + least) != const(0)):
         return const(0), n
     return s(base + least), extent
 
 
 def _shrunk(
     state: State, where: Definition, buffer: Buffer, local: Buffer, lows: list[Expr]
-) -> Block:
-    """The definition for the box alone: axis variable a becomes low + a, within the buffer."""
+) -> tuple[Block, bool]:
+    """The definition for the box alone: axis variable a becomes low + a, within the buffer; and
+    whether that took a condition."""
     write = next(
         s
         for s in walk_statements((where.nest,))
@@ -296,7 +302,9 @@ def _shrunk(
     shrunk = rewrite_accesses(
         shrunk, buffer, local, lambda at: tuple(i - low for i, low in zip(at, lows, strict=True))
     )
-    return _guarded(shrunk, set(axes), guard) if guard is not None else shrunk
+    if guard is None:
+        return shrunk, False
+    return _guarded(shrunk, set(axes), guard), True
 
 
 def _guarded(block: Block, axes: set[Var], guard: Expr) -> Block:
