@@ -9,7 +9,7 @@ largest end of those below it that live beside it, whatever the symbols' values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,9 @@ from tilewright.optimize.compare_sizes import larger_of, round_up
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector register
 TYPICAL = 128  # what a symbolic dimension is taken to be, where its bounds allow
-ROUNDS = 6  # tries with each order
+TRIES = 100  # random orders, where the plain ones waste something
+SLOTS_TRIED = 40_000  # in all these orders: some tenths of a second
+NOISE = 0.3  # by which a random order changes sizes, as a power of e
 
 
 @dataclass(frozen=True)
@@ -98,22 +100,28 @@ class _Packer:
     # ---------------------------------------------------------- at typical values
 
     def _best(self) -> np.ndarray:
-        """The offsets of the best order. The orders are tried as they are, then with the slots
-        that stick out of the least arena placed first."""
-        best = low = np.zeros(len(self.sizes), np.int64)
-        least = None
-        for make in ORDERS:
-            order = make(self.typical, self.first, self.last)
-            for _ in range(ROUNDS):
-                low = self._place_all(order)
-                size = int((low + self.typical).max(initial=0))
-                if least is None or size < least:
-                    best, least = low, size
-                if least <= self.least:
-                    return best
-                out = (low + self.typical > self.least)[order]
-                order = np.concatenate([order[out], order[~out]])
+        """The offsets of the best order found; the first with which nothing is wasted."""
+        best, least = np.zeros(len(self.sizes), np.int64), None
+        for order in self._orders():
+            low = self._place_all(order)
+            size = int((low + self.typical).max(initial=0))
+            if least is None or size < least:
+                best, least = low, size
+            if least <= self.least:
+                break
         return best
+
+    def _orders(self) -> Iterator[np.ndarray]:
+        """Large ones first, large and long-lived ones first, long-lived ones first, as the program
+        goes; then large ones roughly first, at random, always the same."""
+        size, length = self.typical, self.last - self.first + 1
+        yield np.lexsort((self.first, -size))
+        yield np.lexsort((self.first, -size * length))
+        yield np.lexsort((-size, -length))
+        yield np.lexsort((-size, self.first))
+        random = np.random.default_rng(0)
+        for _ in range(min(TRIES, SLOTS_TRIED // max(1, len(size)))):
+            yield np.argsort(random.normal(0, NOISE, len(size)) - np.log(size + 1), kind="stable")
 
     def _place_all(self, order: np.ndarray) -> np.ndarray:
         low = np.zeros(len(self.sizes), np.int64)
@@ -159,13 +167,3 @@ def _typical_symbols(sizes: Sequence[Dim]) -> dict[str, int]:
     return {
         s.name: max(s.lower, TYPICAL if s.upper is None else min(TYPICAL, s.upper)) for s in found
     }
-
-
-Order = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-
-ORDERS: tuple[Order, ...] = (
-    lambda size, first, last: np.lexsort((first, -size)),  # large ones first
-    lambda size, first, last: np.lexsort((first, -size * (last - first + 1))),
-    lambda size, first, last: np.lexsort((-size, first - last)),  # long-lived ones first
-    lambda size, first, last: np.lexsort((-size, first)),  # in the order of the program
-)

@@ -3,7 +3,7 @@ the schedule's primitives.
 
     1. inline what is cheap to compute again
     2. a contraction is tiled for the registers (contraction.py), a reduction is computed where
-       its result is used (reduction.py), the rest runs along memory (elementwise.py)
+       its result is used (reduction.py), the rest runs along memory (remaining.py)
     3. outer loops are shared among the cores
 """
 
@@ -17,8 +17,8 @@ from tilewright.ir.expr import Buffer, Load, Select
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel, Store, loads, walk_statements
 from tilewright.schedule.contraction import find_contraction, schedule_contraction
-from tilewright.schedule.elementwise import schedule_elementwise
 from tilewright.schedule.reduction import schedule_reductions
+from tilewright.schedule.remaining import schedule_remaining
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -37,7 +37,7 @@ def default_schedule(
         schedule_contraction(s, contraction, target)
     else:
         schedule_reductions(s, target)
-    schedule_elementwise(s, target)
+    schedule_remaining(s, target)
     return s
 
 

@@ -10,11 +10,8 @@ from tilewright.analyze.linear import variables
 from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
 from tilewright.ir.expr import Binary, BinaryOp, Compare, Const, Expr, Var
 from tilewright.ir.loop import (
-    Block,
     For,
-    LoopKind,
     expressions,
-    sub_blocks,
     walk_statements,
 )
 from tilewright.schedule.loops import Tail
@@ -23,40 +20,6 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stages import nest_loops
 from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
-
-
-def schedule_elementwise(s: Schedule, target: Target) -> None:
-    """Schedules every nest that has no vector loop yet."""
-    done: set[str] = set()
-    while True:
-        stmt = _next_nest(s.kernel.body, done)
-        if stmt is None:
-            return
-        done |= {x.var.name for x in walk_statements((stmt,)) if isinstance(x, For)}
-        top_level = any(stmt is x for x in s.kernel.body)
-        schedule_nest(s, stmt, target, share=top_level)
-        done |= {loop.var.name for loop in s.loops() if loop.var.name.split("_")[0] in done}
-
-
-def _next_nest(block: Block, done: set[str]) -> For | None:
-    """The first nest without vector or parallel loops that was not looked at."""
-    for stmt in block:
-        if not isinstance(stmt, For) or stmt.var.name in done:
-            continue
-        inside = [x for x in walk_statements((stmt,)) if isinstance(x, For)]
-        plain = all(x.kind is LoopKind.SERIAL for x in inside)
-        if plain and nest_of(stmt) is not None and _is_perfect(stmt):
-            return stmt
-        for inner in sub_blocks(stmt):
-            found = _next_nest(inner, done)
-            if found is not None:
-                return found
-    return None
-
-
-def _is_perfect(stmt: For) -> bool:
-    _, body = nest_loops(stmt)
-    return not any(isinstance(x, For) for x in walk_statements(body))
 
 
 def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> None:

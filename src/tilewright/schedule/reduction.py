@@ -22,7 +22,6 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 
-
 CHAINS = 4  # vectors accumulated independently: about the latency of an addition
 
 
@@ -41,7 +40,7 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
         if at is not None:
             attempt(s.compute_at, buffer, at)
     for stmt in _update_nests(s):
-        _schedule_update(s, stmt, target)
+        schedule_update(s, stmt, target)
     outer = [loop for loop in loops if loop not in vector and _exists(s, loop)]
     parallelize(s, outer, target)
 
@@ -141,7 +140,7 @@ def _update_nests(s: Schedule) -> list[Stmt]:
     return found
 
 
-def _schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
+def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
     """Vectors along an axis of the result where that is contiguous, else along the reduction."""
     nest = nest_of(stmt)
     assert nest is not None and nest.update is not None
