@@ -156,9 +156,7 @@ def _compare(what: str, result: np.ndarray, wanted: np.ndarray, case: TestCase) 
 
 def _load_case(case: TestCase) -> tuple[onnx.ModelProto, list[Any]]:
     if case.model is not None:
-        sets = [
-            tuple([_array(item) for item in side] for side in data) for data in case.data_sets
-        ]
+        sets = [tuple([_array(item) for item in side] for side in data) for data in case.data_sets]
         return case.model, sets
     folder = Path(case.model_dir)
     model = onnx.load(folder / "model.onnx")

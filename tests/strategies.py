@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from strategies_expr import COMMON_DTYPES, INPUT_BOUND, SYMBOL_MAX, exprs
+from strategies_graph import graphs
 from strategies_loop import kernels
 from strategies_tensor import tensor_programs
 
@@ -25,6 +26,7 @@ __all__ = [
     "array",
     "arrays",
     "exprs",
+    "graphs",
     "kernels",
     "same",
     "symbol_values",

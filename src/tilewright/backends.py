@@ -12,6 +12,7 @@ from tilewright.codegen.llvm import emit_kernel
 from tilewright.codegen.machine import compile_object
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify import verify_kernel
+from tilewright.lower.expand_f8 import expand_f8
 from tilewright.lower.expand_math import expand_math
 from tilewright.lower.place_storage import place_storage
 from tilewright.lower.split_accumulators import split_accumulators
@@ -22,7 +23,8 @@ from tilewright.target.target import Target
 def native_passes(target: Target) -> tuple[Pass, ...]:
     """From scheduled loops to loops that are code but for their spelling."""
     return (
-        expand_math,
+        expand_f8,
+        expand_math,  # after expand_f8: it sees those as f32
         split_accumulators,  # before unroll: it looks for loops
         unroll,
         partial(place_storage, workers=target.cores),  # after unroll: no buffer is in a copied body

@@ -8,6 +8,8 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.text import parse_graph, parse_host, parse_kernel, parse_program
 from tilewright.ops.table import OPS
 
+FEW = {name: OPS[name] for name in ("add", "cast", "leaky_relu", "sigmoid")}  # for near misses
+
 
 def block(text: str) -> str:
     return textwrap.dedent(text).strip()
@@ -213,7 +215,7 @@ KERNELS = [
         line 1: there is no scalar type called 'float32' here
           in: def k(x: float32[4], y: out(f32[4])):
                        ^
-          hint: known: f64, f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz, i64, i32, i16, i8, …
+          hint: did you mean 'f32'?
         """,
     ),
     (
@@ -364,26 +366,26 @@ GRAPHS = [
     (
         """
         def g(x: f32[4]):
-            y: f32[4] = rellu(x)
+            y: f32[4] = sigmoyd(x)
             return y
         """,
         """
-        line 2: there is no operator called 'rellu' here
-          in: y: f32[4] = rellu(x)
+        line 2: there is no operator called 'sigmoyd' here
+          in: y: f32[4] = sigmoyd(x)
                           ^
-          hint: did you mean 'relu'?
+          hint: did you mean 'sigmoid'?
         """,
     ),
     (
         """
         def g(x: f32[4]):
-            y: f32[4] = relu(z)
+            y: f32[4] = sigmoid(z)
             return y
         """,
         """
         line 2: there is no value called 'z' here
-          in: y: f32[4] = relu(z)
-                               ^
+          in: y: f32[4] = sigmoid(z)
+                                  ^
           hint: known: x
         """,
     ),
@@ -430,14 +432,27 @@ GRAPHS = [
     (
         """
         def g(x: f32[4]):
-            a, b = relu(x)
+            a, b = sigmoid(x)
             return a
         """,
         """
         line 2: the values' types are missing
-          in: a, b = relu(x)
+          in: a, b = sigmoid(x)
               ^
           hint: expected y, z = operator(x, …, attribute=value, types=(type, type))
+        """,
+    ),
+    (
+        """
+        def g(x: f32[4]):
+            y: f32[4] = sigmoid(x, types=(f32[4],))
+            return y
+        """,
+        """
+        line 2: sigmoid has no attribute 'types'
+          in: y: f32[4] = sigmoid(x, types=(f32[4],))
+                          ^
+          hint: expected sigmoid with no attributes
         """,
     ),
     (
@@ -468,12 +483,12 @@ GRAPHS = [
     (
         """
         def g(x: f32[4]):
-            x: f32[4] = relu(x)
+            x: f32[4] = sigmoid(x)
             return x
         """,
         """
         line 2: 'x' is defined already
-          in: x: f32[4] = relu(x)
+          in: x: f32[4] = sigmoid(x)
               ^
           hint: expected another name
         """,
@@ -483,7 +498,7 @@ GRAPHS = [
 
 @pytest.mark.parametrize("text, error", GRAPHS)
 def test_graph_errors(text, error):
-    assert error_of(lambda t: parse_graph(t, OPS, {}), text) == block(error)
+    assert error_of(lambda t: parse_graph(t, FEW, {}), text) == block(error)
 
 
 HOSTS = [
@@ -539,6 +554,9 @@ def test_an_expression_that_is_too_deep_is_an_error_of_ours():
     text = "def k(y: out(i64[()])):\n    y[()] = " + "(" * 300 + "1" + ")" * 300
     assert error_of(parse_kernel, text).startswith("line 2: this is not Python syntax\n")
     deep = "def k(y: out(i64[()])):\n    y[()] = " + "-" * 5000 + "1"
+    parsed = "def k(y: out(i64[()])):\n    y[()] = " + "1 + " * 600 + "1"
+    assert error_of(parse_kernel, parsed) == error_of(parse_kernel, deep)
     assert error_of(parse_kernel, deep) == (
-        "the text cannot be read\n  hint: an expression or block is nested too deeply"
+        "an expression or block of the text is nested too deeply\n"
+        "  hint: split it into several statements"
     )

@@ -243,5 +243,14 @@ def _affine(m: Maker, x: Value, values: list[Value], pick: Any, rng: Any) -> Val
     return y
 
 
+def _reshaped_affine(m: Maker, x: Value, values: list[Value], pick: Any, rng: Any) -> Value:
+    """A contraction, a reshape, and arithmetic behind it."""
+    y = _contract(m, x, values, pick, rng)
+    if 0 not in y.shape:
+        size, last = int(np.prod(y.shape)), int(np.prod(y.shape[-2:]))
+        y = m.op("reshape", y, shape=pick([(1, *y.shape), (size,), (*y.shape[:-2], last)]))
+    return _with_constant(m, y, values, pick, rng)
+
+
 STEPS = [_unary, _with_value, _with_constant, _transpose, _reshape, _slice, _concat, _pad]
-STEPS += [_expand, _reduce, _contract, _affine, _unary, _with_value]
+STEPS += [_reshaped_affine, _expand, _reduce, _contract, _affine, _unary, _with_value]

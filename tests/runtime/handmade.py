@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 import numpy as np
+import pytest
 
 from tilewright.base.dtype import DType, f32
+from tilewright.base.errors import InputError, TargetError
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.ir.expr import Dim, Symbol, product
 from tilewright.ir.graph import Attrs, GraphNode, TensorType, Value, attr
-from tilewright.ir.host import Call, HostCall, HostProgram, HostStep, Memory, MemoryKind, Slot
+from tilewright.ir.host import Call, Copy, HostCall, HostProgram, HostStep, Memory, MemoryKind, Slot
 from tilewright.ir.op import Category, Op
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
@@ -248,3 +250,21 @@ def with_host(function, steps=None, attrs=ScaleAttrs(2.0), **settings):
 
 def times_factor(attrs, inputs):
     return [inputs[0] * np.float32(attrs.factor)]
+
+
+# ---------------------------------------------------------------- modules
+
+
+def copying(dtype, *shape, inputs=("x",), **changes):
+    """A module whose outputs y0, y1 … are its inputs."""
+    kind = tensor(*shape, dtype=dtype)
+    outputs = [f"y{i}" for i in range(len(inputs))]
+    steps = [Copy(x, y) for x, y in zip(inputs, outputs, strict=True)]
+    program = host_program(dict.fromkeys(inputs, kind), dict.fromkeys(outputs, kind), steps)
+    return Module(build(program.with_(**changes)), threads=1)
+
+
+def refusal(what, *args, **named):
+    with pytest.raises((InputError, TargetError)) as caught:
+        what(*args, **named)
+    return str(caught.value)

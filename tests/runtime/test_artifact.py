@@ -26,7 +26,7 @@ from tests.runtime.handmade import (
 from tilewright.base.errors import ArtifactError
 from tilewright.codegen.host_plan import host_table
 from tilewright.ir.host import Copy
-from tilewright.runtime import artifact, atomic, container, system
+from tilewright.runtime import artifact, atomic, container, machine, system
 from tilewright.runtime.container import read_program, write_program
 from tilewright.runtime.module import Module
 
@@ -339,17 +339,17 @@ def saved(tmp_path, **changes):
 def test_another_architecture(tmp_path):
     path = saved(tmp_path, triple="sparc-unknown-linux-gnu")
     assert refusal(artifact.load, path) == (
-        f"it holds code for sparc, and this machine is {HERE}\n"
+        f"the code is for sparc, and this machine is {HERE}\n"
         f"  while loading {path}\n"
         f"  hint: compile the model for {HERE}"
     )
 
 
 def test_features_that_this_cpu_does_not_have(tmp_path, monkeypatch):
-    monkeypatch.setattr(artifact, "host_features", lambda: frozenset({"sse2", "avx"}))
+    monkeypatch.setattr(machine, "host_features", lambda: frozenset({"sse2", "avx"}))
     path = saved(tmp_path, features=("avx", "avx512f", "amx-tile"))
     assert refusal(artifact.load, path) == (
-        "its code uses amx-tile, avx512f, which this CPU does not have\n"
+        "the code uses amx-tile, avx512f, which this CPU does not have\n"
         f"  while loading {path}\n"
         "  hint: compile the model for this CPU, or for fewer features"
     )

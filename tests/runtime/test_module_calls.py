@@ -83,6 +83,18 @@ def test_one_thread_uses_one_set_of_memory():
     assert len(module._executor._arenas._free) == 1
 
 
+def test_a_lost_set_of_memory_is_made_again():
+    module = Module(affine(), threads=1, concurrency=1)
+    pool = module._executor._arenas
+    held = pool.take()  # as a call does that Ctrl-C ends at the worst moment
+    with ThreadPoolExecutor(1) as other:
+        waiting = other.submit(module, X, X)
+        time.sleep(0.05)
+        assert not waiting.done()
+        del held
+        np.testing.assert_array_equal(waiting.result(10), 3 * X)
+
+
 def test_errors_give_the_memory_back():
     module = with_host(times_factor, threads=1, concurrency=1)
 

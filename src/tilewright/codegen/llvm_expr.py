@@ -26,6 +26,7 @@ from tilewright.codegen.llvm_math import (
     emit_compare,
     emit_unary,
     suffix,
+    wrap_narrow,
 )
 from tilewright.codegen.llvm_text import Function, Value, memory_type, splat, type_name
 from tilewright.ir.expr import (
@@ -202,6 +203,8 @@ class ExprEmitter:
     def emit_bitcast(self, e: Bitcast) -> Value:
         v = self(e.a)
         to = type_name(e.dtype, v.lanes)
+        if to == v.type:
+            return Value(v.ref, e.dtype, v.lanes)
         return Value(self.f.let(f"bitcast {v} to {to}"), e.dtype, v.lanes)
 
     def emit_select(self, e: Select) -> Value:
@@ -329,9 +332,10 @@ class ExprEmitter:
         return self.from_memory(Value(ref, buffer.dtype, lanes))
 
     def from_memory(self, v: Value) -> Value:
-        """bool is a byte in memory and a bit in registers."""
+        """bool is a byte in memory and a bit in registers; of a byte that holds a type of fewer
+        bits, the upper ones may be anything."""
         if v.dtype.kind is not Kind.BOOL:
-            return v
+            return wrap_narrow(self.f, v)
         kind = f"<{v.lanes} x i8>" if v.lanes > 1 else "i8"
         zero = "zeroinitializer" if v.lanes > 1 else "0"
         return Value(self.f.let(f"icmp ne {kind} {v.ref}, {zero}"), bool_, v.lanes)

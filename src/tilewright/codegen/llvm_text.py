@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.dtype import DType, Kind, f32, f64
-from tilewright.base.errors import CompileError
 
 _FLOATS = {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat"}
 
@@ -39,9 +38,7 @@ def element_type(dtype: DType) -> str:
     if dtype.kind is Kind.BOOL:
         return "i1"
     if dtype.is_float:
-        if dtype.name not in _FLOATS:
-            raise CompileError(f"there is no arithmetic on {dtype} in machine code", hint="cast it")
-        return _FLOATS[dtype.name]
+        return _FLOATS.get(dtype.name, "i8")  # 8-bit floats are their bits: lower/expand_f8.py
     return f"i{max(8, dtype.bits)}"
 
 
@@ -64,6 +61,8 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     if dtype in (f32, f64):
         (bits,) = struct.unpack("<Q", struct.pack("<d", float(value)))
         return f"0x{bits:016X}"
+    if dtype.bits == 8:
+        return str(int(np.array(value, dtype.numpy).reshape(1).view(np.uint8)[0]))
     (bits,) = np.array(value, dtype.numpy).reshape(1).view(np.uint16)
     return f"0x{'R' if dtype.name == 'bf16' else 'H'}{int(bits):04X}"
 

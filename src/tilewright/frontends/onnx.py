@@ -1,4 +1,4 @@
-"""ONNX models, opset 7 and later, as graphs.
+"""ONNX models as graphs: opset 7 and later, and much of what came before.
 
     load → check → inputs and constants → nodes, one by one → graph
 
@@ -20,12 +20,18 @@ from onnx import defs
 
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.frontends import (
+    onnx_contract,
     onnx_control,
+    onnx_image,
     onnx_index,
+    onnx_legacy,
     onnx_math,
     onnx_neural,
+    onnx_quantize,
     onnx_recurrent,
+    onnx_select,
     onnx_shape,
+    onnx_signal,
 )
 from tilewright.frontends.builder import GraphBuilder
 from tilewright.frontends.names import shown
@@ -45,19 +51,29 @@ from tilewright.frontends.onnx_types import Dimensions, element_type
 from tilewright.ir.dims import tensor_type
 from tilewright.ir.graph import Graph, TensorType, Value
 
-OLDEST = 7
+OLDEST = 1  # before opset 7, operators that are still the same, and those in onnx_legacy
+MODERN = 7
 NEWEST = defs.onnx_opset_version()
 MOST_NODES = 1 << 20  # with everything inlined and unrolled
 
 Importer = Callable[[NodeContext, Node], Result]
 
-IMPORTERS: dict[str, Importer] = {
-    **onnx_math.IMPORTERS,
-    **onnx_shape.IMPORTERS,
-    **onnx_index.IMPORTERS,
-    **onnx_neural.IMPORTERS,
-    **onnx_recurrent.IMPORTERS,
-    **onnx_control.IMPORTERS,
+# By domain, then by operator.
+IMPORTERS: dict[str, dict[str, Importer]] = {
+    "": {
+        **onnx_math.IMPORTERS,
+        **onnx_shape.IMPORTERS,
+        **onnx_index.IMPORTERS,
+        **onnx_neural.IMPORTERS,
+        **onnx_contract.IMPORTERS,
+        **onnx_recurrent.IMPORTERS,
+        **onnx_quantize.IMPORTERS,
+        **onnx_image.IMPORTERS,
+        **onnx_signal.IMPORTERS,
+        **onnx_select.IMPORTERS,
+        **onnx_control.IMPORTERS,
+    },
+    "ai.onnx.ml": onnx_select.ML_IMPORTERS,
 }
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -290,13 +306,11 @@ class _ModelImporter:
         if schema is None:
             raise no_such_operator(node.op_type, node.domain)
         check_node(node.proto, schema, node.inputs, dict(node.attributes))
-        importer = IMPORTERS.get(node.op_type) if node.domain == "" else None
+        importer = _find_importer(node, schema)
         if importer is not None:
             result = importer(self.context, node)
             return (result,) if isinstance(result, Value) else result
-        body = schema_function(
-            schema, node.proto, node.inputs, node.attributes, node.opset
-        )
+        body = schema_function(schema, node.proto, node.inputs, node.attributes, node.opset)
         if body is None:
             raise ModelError(
                 "this operator is not supported",
@@ -327,6 +341,21 @@ class _ModelImporter:
         for index, inner in enumerate(function.node):
             self._run_node(inner, index, scope, later)
         return [scope.values.get(name) for name in function.output]
+
+
+def _find_importer(node: Node, schema: defs.OpSchema) -> Importer | None:
+    """The table's entry; for operators that changed with opset 7, the older form's."""
+    if node.domain == "" and node.opset < MODERN:
+        modern = find_schema(node.op_type, MODERN, "")
+        if modern is None or modern.since_version != schema.since_version:
+            older = onnx_legacy.IMPORTERS.get((node.op_type, schema.since_version))
+            if older is None:
+                raise ModelError(
+                    f"its form of opset {schema.since_version} is not supported",
+                    hint=f"convert the model to opset {MODERN} or later",
+                )
+            return older
+    return IMPORTERS.get(node.domain, {}).get(node.op_type)
 
 
 def _opsets(imports: Sequence[onnx.OperatorSetIdProto], what: str) -> dict[str, int]:

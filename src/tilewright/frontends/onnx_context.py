@@ -16,10 +16,11 @@ from tilewright.frontends.contents import as_dims
 from tilewright.frontends.onnx_node import Node, Scope
 from tilewright.frontends.onnx_tensor import to_array
 from tilewright.ir.dims import canonical
-from tilewright.ir.expr import Dim, Expr, as_expr, product
+from tilewright.ir.expr import Dim, Expr, Symbol, as_expr, product
 from tilewright.ir.graph import Value
 
 Result = Value | Sequence[Value | None]
+Importer = Callable[["NodeContext", Node], Result]
 RunGraph = Callable[[onnx.GraphProto, Scope, Sequence[Value]], list[Value]]
 
 
@@ -107,6 +108,10 @@ class NodeContext:
             result = self.emit(op, [result, value])
         return result
 
+    def new_symbol(self) -> Symbol:
+        """A dimension that depends on data."""
+        return Symbol(self.builder.names.fresh(f"{self.node_name}_count"), 0)
+
     # ------------------------------------------------------------ known contents
 
     def known_constant(self, value: Value) -> np.ndarray | None:
@@ -143,6 +148,30 @@ class NodeContext:
             raise unknown(what, "depends on a symbolic dimension")
         return [int(d) for d in dims]  # type: ignore[arg-type]
 
+    def need_number(self, value: Value, what: str) -> float | int | bool:
+        """The one element of a tensor."""
+        array = self.need(value, what)
+        if array.size != 1:
+            raise ModelError(f"{what} has {array.size} elements, where one is needed")
+        number = array.reshape(())
+        if value.dtype.is_float:
+            return float(number)
+        return int(number) if value.dtype.is_integer else bool(number)
+
+    def need_dim(self, value: Value, what: str) -> Dim:
+        """The one element of an integer tensor, which may be a symbolic dimension."""
+        dims = self.need_dims(value, what)
+        if len(dims) != 1:
+            raise ModelError(f"{what} has {len(dims)} elements, where one is needed")
+        return dims[0]
+
+    def need_int(self, value: Value, what: str) -> int:
+        """The one element of an integer tensor, which must be a number."""
+        dim = self.need_dim(value, what)
+        if isinstance(dim, Expr):
+            raise unknown(what, "depends on a symbolic dimension")
+        return dim
+
     def ints(self, node: Node, name: str, position: int, since: int) -> tuple[int, ...] | None:
         """Integers that are an attribute before opset `since` and an input from then on."""
         if node.opset < since:
@@ -168,8 +197,15 @@ def number_of(shape: Sequence[Dim]) -> Dim:
 
 def axis_of(axis: int, rank: int, what: str = "axis") -> int:
     """A non-negative axis."""
-    if not -rank <= axis < max(rank, 1):
+    if not -rank <= axis < rank:
         raise ModelError(f"{what} {axis} of a tensor with {rank} dimensions")
+    return axis + rank if axis < 0 else axis
+
+
+def cut_of(axis: int, rank: int) -> int:
+    """Where a shape is cut in two: before an axis, or behind the last."""
+    if not -rank <= axis <= rank:
+        raise ModelError(f"axis {axis} of a tensor with {rank} dimensions")
     return axis + rank if axis < 0 else axis
 
 

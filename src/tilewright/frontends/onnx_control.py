@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import NodeContext, Result, axis_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.graph import Value
 
@@ -17,10 +17,8 @@ MOST_STEPS = 256  # of a loop that is unrolled
 
 def if_(ctx: NodeContext, node: Node) -> list[Value]:
     """If (1, 11, 13, 16)."""
-    condition = ctx.need(node.input(0), "the condition")
-    if condition.size != 1:
-        raise ModelError(f"the condition has {condition.size} elements")
-    branch = node.graph("then_branch" if bool(condition.reshape(())) else "else_branch")
+    condition = ctx.need_number(node.input(0), "the condition")
+    branch = node.graph("then_branch" if condition else "else_branch")
     return ctx.run_graph(branch, node.scope, [])
 
 
@@ -28,7 +26,7 @@ def loop(ctx: NodeContext, node: Node) -> list[Value]:
     """Loop (1, 11, 13, 16), unrolled: the trip count, or a condition that is known each time."""
     body = node.graph("body")
     trips, condition = node.optional(0), node.optional(1)
-    (most,) = [MOST_STEPS + 1] if trips is None else ctx.need_ints(trips, "the trip count")
+    most = MOST_STEPS + 1 if trips is None else ctx.need_int(trips, "the trip count")
     carried = [node.input(i) for i in range(2, len(node.inputs))]
     going = True if condition is None else _truth(ctx, condition)
     collected: list[list[Value]] = []
@@ -157,8 +155,20 @@ def _part(ctx: NodeContext, v: Value, axis: int, step: int) -> Value:
     return ctx.reshape(ctx.slice(v, axis, step, 1), shape)
 
 
-IMPORTERS: dict[str, Callable[[NodeContext, Node], Result]] = {
+def optional_has_element(ctx: NodeContext, node: Node) -> Value:
+    """OptionalHasElement (15, 18: tensors, or nothing at all)."""
+    return ctx.constant(np.array(node.optional(0) is not None))
+
+
+def optional_get_element(ctx: NodeContext, node: Node) -> Value:
+    """OptionalGetElement (15, 18: of a tensor, the tensor)."""
+    return node.input(0)
+
+
+IMPORTERS: dict[str, Importer] = {
     "If": if_,
     "Loop": loop,
+    "OptionalGetElement": optional_get_element,
+    "OptionalHasElement": optional_has_element,
     "Scan": scan,
 }

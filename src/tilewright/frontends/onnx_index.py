@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.base.dtype import i64
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import NodeContext, Result, axis_of, number_of, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, number_of, one_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
-from tilewright.ir.expr import as_expr
+from tilewright.ir.expr import Dim, as_expr, product
 from tilewright.ir.graph import Value
 
 REDUCTIONS = ("none", "add", "mul", "min", "max")
@@ -34,7 +34,7 @@ def gather(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("gather", [x, places], axis=axis)
 
 
-def _take(ctx: NodeContext, x: Value, axis: int, place, places: Value) -> Value:
+def _take(ctx: NodeContext, x: Value, axis: int, place: Dim, places: Value) -> Value:
     one = ctx.slice(x, axis, place, 1)
     return ctx.reshape(one, [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]])
 
@@ -66,7 +66,7 @@ def scatter_nd(ctx: NodeContext, node: Node) -> Value:
 def one_hot(ctx: NodeContext, node: Node) -> Value:
     """OneHot (9): where a running number equals the index; negative indices count from the end."""
     places, depth, values = (node.input(i) for i in range(3))
-    (length,) = ctx.need_dims(ctx.cast(depth, i64), "depth")
+    length = ctx.need_dim(ctx.cast(depth, i64), "depth")
     rank = places.type.rank + 1
     axis = axis_of(node.int("axis", -1), rank)
     places = ctx.cast(places, i64)
@@ -107,19 +107,21 @@ def max_unpool(ctx: NodeContext, node: Node) -> Value:
     return ctx.reshape(flat, shape)
 
 
-def _moved(ctx: NodeContext, places: Value, old: list, new: list) -> Value:
+def _moved(ctx: NodeContext, places: Value, old: Sequence[Dim], new: Sequence[Dim]) -> Value:
     """Positions in a flat tensor of shape `old` as positions in one of shape `new`."""
-    result, inner_old, inner_new = None, 1, 1
-    for a in reversed(range(len(old))):
+    if not all(isinstance(d, int) for d in (*old, *new)):
+        raise ModelError("output_shape with symbolic dimensions", hint="fix them with dims=")
+    result = ctx.constant(np.array(0, np.int64))
+    for a in range(len(old)):
+        inner_old, inner_new = (int(product(tuple(shape[a + 1 :]))) for shape in (old, new))
         digit = ctx.emit("div", [places, ctx.constant(np.array(inner_old, np.int64))])
         digit = ctx.emit("mod", [digit, ctx.constant(np.array(old[a], np.int64))])
         digit = ctx.emit("mul", [digit, ctx.constant(np.array(inner_new, np.int64))])
-        result = digit if result is None else ctx.emit("add", [result, digit])
-        inner_old, inner_new = inner_old * old[a], inner_new * new[a]
+        result = ctx.emit("add", [result, digit])
     return result
 
 
-IMPORTERS: dict[str, Callable[[NodeContext, Node], Result]] = {
+IMPORTERS: dict[str, Importer] = {
     "Gather": gather,
     "GatherElements": gather_elements,
     "GatherND": gather_nd,

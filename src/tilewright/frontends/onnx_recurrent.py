@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.dtype import i32
 from tilewright.base.errors import ModelError, did_you_mean
-from tilewright.frontends.onnx_context import NodeContext, Result, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, Result, one_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
@@ -257,7 +257,7 @@ def rnn(ctx: NodeContext, node: Node) -> list[Value]:
     return _outputs(ctx, node, layer, results)
 
 
-IMPORTERS: dict[str, Callable[[NodeContext, Node], Result]] = {
+IMPORTERS: dict[str, Importer] = {
     "GRU": gru,
     "LSTM": lstm,
     "RNN": rnn,

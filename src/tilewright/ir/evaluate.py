@@ -31,7 +31,7 @@ from tilewright.ir.expr import (
     Var,
     as_expr,
 )
-from tilewright.ir.graph import Graph, GraphNode, symbols_in
+from tilewright.ir.graph import Graph, GraphNode, Value, symbols_in
 from tilewright.ir.op import Op
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
 from tilewright.ir.tensor import (
@@ -270,7 +270,8 @@ def evaluate_node(
 def evaluate_graph(
     graph: Graph, inputs: Sequence[np.ndarray], symbols: Mapping[str, int] | None = None
 ) -> list[np.ndarray]:
-    """The outputs of a graph: the definition that every pass and every compilation must keep."""
+    """The outputs of a graph: the definition that every pass and every compilation must keep.
+    Symbols that are dimensions of inputs need no value in `symbols`."""
     values = dict(zip(graph.inputs, inputs, strict=True)) | dict(graph.constants)
     for _ in evaluate_steps(graph, values, symbols or {}):
         pass
@@ -278,12 +279,22 @@ def evaluate_graph(
 
 
 def evaluate_steps(
-    graph: Graph, values: dict[Any, np.ndarray], symbols: Mapping[str, int]
-) -> Iterator[tuple[GraphNode, dict[Any, np.ndarray]]]:
+    graph: Graph, values: dict[Value, np.ndarray], symbols: Mapping[str, int]
+) -> Iterator[tuple[GraphNode, dict[Value, np.ndarray]]]:
     """Runs node after node; results are added to `values`, which the caller may change between
-    two nodes."""
+    two nodes. A symbol gets its value with the first array that has it as a dimension."""
+    known = dict(symbols)
+    _bind_symbols(values, known)
     for n in graph.nodes:
-        outputs = evaluate_node(n, [values[v] for v in n.inputs], symbols)
+        outputs = evaluate_node(n, [values[v] for v in n.inputs], known)
         results = dict(zip(n.outputs, outputs, strict=True))
+        _bind_symbols(results, known)
         values |= results
         yield n, results
+
+
+def _bind_symbols(values: Mapping[Value, np.ndarray], known: dict[str, int]) -> None:
+    for value, array in values.items():
+        for dim, size in zip(value.shape, np.shape(array), strict=True):
+            if isinstance(dim, Symbol):
+                known.setdefault(dim.name, size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,14 @@ import numpy as np
 from tilewright.base.dtype import DTYPES, DType
 from tilewright.base.errors import TilewrightError, did_you_mean
 from tilewright.ir.expr import Expr, as_dim
-from tilewright.ir.graph import Graph, GraphNode, Layout, TensorType, Value
+from tilewright.ir.graph import Attrs, Graph, GraphNode, Layout, TensorType, Value
 from tilewright.ir.op import Op
 from tilewright.ir.text_expr import ExprReader
 from tilewright.ir.text_names import name_of
-from tilewright.ir.text_source import number
+from tilewright.ir.text_source import number, reads_text
 
 
+@reads_text
 def parse_graph(text: str, ops: Mapping[str, Op], constants: Mapping[str, np.ndarray]) -> Graph:
     """The graph that prints as `text`. `constants` has the arrays that the text only names
     (graph.large_constants)."""
@@ -120,24 +121,38 @@ class _GraphReader(TypeReader):
     ) -> None:
         """Adds the node that a call stands for."""
         given = self.keywords(call, _KNOWN)
-        given.pop("types", None)
+        if len(targets) != 1:
+            given.pop("types")
         extra = {k: self.string(given.pop(k), f"a {k}") for k in ("name", "device") if k in given}
         texts = [self.identifier(t, "a value") for t in targets]
         op = self.op(call)
         inputs = tuple(self.known(scope, v) for v in call.args)
-        # The node that makes y finds the constants of the graph in its attribute a under y.a.
-        prefix = scope.prefix + name_of(texts[0])
-        values = {k: self.attr(v, scope, f"{prefix}.{k}.") for k, v in given.items()}
-        try:
-            attrs = op.make_attrs(**values)
-        except (TilewrightError, TypeError) as error:
-            known = ", ".join(op.attrs.keys()) or "no attributes"
-            raise self.error(call, str(error), f"{op.name} with {known}") from None
+        # The constants of the graph in attribute a of the node that makes y are called y.a.name.
+        prefix = f"{scope.prefix}{name_of(texts[0])}." if texts else scope.prefix
+        values = {k: self.attr(v, scope, f"{prefix}{k}.") for k, v in given.items()}
         outputs = tuple(
             self.value(scope, at, text, kind)
             for at, text, kind in zip(targets, texts, types, strict=True)
         )
+        attrs = self.attrs(call, op, values)
         scope.nodes.append(GraphNode(op, attrs, inputs, outputs, **extra))
+        scope.functions.clear()  # a graph stands right before the node that has it
+
+    def attrs(self, call: ast.Call, op: Op, values: dict[str, Any]) -> Attrs:
+        known = op.attrs.keys()
+        expected = f"{op.name} with {', '.join(known) or 'no attributes'}"
+        for key in values:
+            if key not in known:
+                raise self.error(call, f"{op.name} has no attribute {key!r}", expected)
+        for f in fields(op.attrs):
+            if f.default is MISSING and f.name not in values:
+                raise self.error(call, f"{op.name} lacks attribute {f.name!r}", expected)
+        try:
+            return op.make_attrs(**values)
+        except TilewrightError as problem:
+            error = self.error(call, problem.what)
+            error.hint = problem.hint
+            raise error from None
 
     def op(self, call: ast.Call) -> Op:
         name = self.name(call.func, "an operator")
@@ -167,7 +182,7 @@ class _GraphReader(TypeReader):
         """An attribute's value: a number, string, type, layout, dimension, graph, array, tuple."""
         if isinstance(node, ast.Tuple):
             return tuple(self.attr(item, scope, prefix) for item in node.elts)
-        if isinstance(node, ast.Constant):
+        if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, str)):
             return node.value
         if number(node) is not None:
             return number(node)

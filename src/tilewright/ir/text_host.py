@@ -18,8 +18,10 @@ from tilewright.ir.host import (
 )
 from tilewright.ir.text_graph import TypeReader
 from tilewright.ir.text_names import name_of
+from tilewright.ir.text_source import reads_text
 
 
+@reads_text
 def parse_host(text: str) -> HostProgram:
     """The host program that prints as `text`."""
     return _HostReader(text).host()

@@ -10,8 +10,10 @@ from tilewright.ir.expr import BinaryOp, Buffer
 from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, For, If, Kernel, LoopKind, Store
 from tilewright.ir.text_expr import ExprReader
 from tilewright.ir.text_names import identifier, name_of
+from tilewright.ir.text_source import reads_text
 
 
+@reads_text
 def parse_kernel(text: str) -> Kernel:
     """The kernel that prints as `text`."""
     return _KernelReader(text).kernel()

@@ -14,7 +14,7 @@ import keyword
 import re
 from typing import Any
 
-from tilewright.base.dtype import DTYPES, DType
+from tilewright.base.dtype import DTYPES, DType, f64
 
 RESERVED = frozenset({*keyword.kwlist, *DTYPES, "inf", "nan"})
 
@@ -54,7 +54,10 @@ def quote(text: str) -> str:
 
 def format_number(value: Any, dtype: DType) -> str:
     """A number of type `dtype`: the shortest text that gives exactly this value."""
-    if not dtype.is_float:
+    if not dtype.is_float or dtype is f64:
         return repr(value)
-    short = float(str(dtype.numpy.type(value)))
-    return repr(short if repr(dtype.round(short)) == repr(value) else value)
+    for digits in range(1, 18):
+        short = float(f"{value:.{digits}g}")
+        if repr(dtype.round(short)) == repr(value):
+            return repr(short)
+    return repr(value)

@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.ir.text_names import name_of
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def reads_text(parse: F) -> F:
+    """For the functions that read a whole text: one that is nested too deeply is an error too."""
+
+    @functools.wraps(parse)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return parse(*args, **kwargs)
+        except (RecursionError, MemoryError):
+            what = "an expression or block of the text is nested too deeply"
+            raise CompileError(what, hint="split it into several statements") from None
+
+    return guarded  # type: ignore[return-value]
 
 
 class Source:
@@ -22,9 +41,8 @@ class Source:
         except SyntaxError as error:
             line, column = error.lineno or 1, (error.offset or 1) - 1
             raise self._at(line, column, "this is not Python syntax", error.msg) from None
-        except (RecursionError, MemoryError, ValueError) as error:
-            reason = str(error) or "an expression or block is nested too deeply"
-            raise CompileError("the text cannot be read", hint=reason) from None
+        except ValueError as error:  # a null byte
+            raise CompileError("the text cannot be read", hint=str(error)) from None
 
     def _only_function(self, module: ast.Module) -> ast.FunctionDef:
         if not module.body:

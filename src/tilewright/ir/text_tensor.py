@@ -10,8 +10,10 @@ from tilewright.ir.expr import Expr
 from tilewright.ir.tensor import Axis, Item, Scan, Stage, TensorProgram
 from tilewright.ir.text_expr import ExprReader
 from tilewright.ir.text_names import name_of
+from tilewright.ir.text_source import reads_text
 
 
+@reads_text
 def parse_program(text: str) -> TensorProgram:
     """The tensor program that prints as `text`."""
     return _ProgramReader(text).program()

@@ -147,7 +147,8 @@ class _GraphChecker(ExprChecker):
             try:
                 _GraphChecker(value, self.symbols).graph_()
             except CompileError as error:
-                error.add_context(f"checking {name} of {n.op.name} {n.name!r}".rstrip(" '"))
+                which = f"{n.op.name} {n.name!r}" if n.name else n.op.name
+                error.add_context(f"checking {name} of {which}")
                 raise
         elif isinstance(value, Expr):
             self.dim(value, f"attribute {name}", constant=True)

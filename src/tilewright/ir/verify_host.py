@@ -73,7 +73,7 @@ class _HostChecker(ExprChecker):
         before = set(self.symbols)
         self.dim(dim, what, constant=True)
         new = [name for name in self.symbols if name not in before]
-        self.require(not new, f"{what} is {dim}, and {new[:1]} is no symbol of the program")
+        self.require(not new, f"{what} is {dim}, and {', '.join(new)} is no symbol of the program")
 
     def slot(self, slot: Slot) -> None:
         self.require(slot.name not in self.slots, f"slot {slot.name} stands twice")

@@ -147,8 +147,8 @@ def _excerpt(at: list[tuple[Block, int]]) -> list[str]:
     lines = ["..."] if position else []
     if isinstance(stmt, If) and inner and inner[0][0] is stmt.orelse:
         lines += [f"if {stmt.cond}:", INDENT + "...", "else:", *_excerpt(inner)]
-    elif isinstance(stmt, Stmt):
-        lines.append(format_stmt(stmt)[0])
+    else:
+        lines.append(format_stmt(stmt)[0] if isinstance(stmt, Stmt) else repr(stmt))
         if sub_blocks(stmt):
             lines += _excerpt(inner)
     if position + 1 < len(block):

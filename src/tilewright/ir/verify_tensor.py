@@ -39,7 +39,8 @@ class _ProgramChecker(ExprChecker):
     def fail(self, what: str, hint: str | None = None) -> CompileError:
         p = self.program
         lines = [f"def {identifier(p.name)}({', '.join(format_parameters(p.inputs))}):"]
-        heads = [_head(item) for item in self.at] or ["..."]
+        heads = [_head(item) for item in self.at]
+        heads += [] if heads and isinstance(self.at[-1], Stage) else ["..."]
         lines += [INDENT * (depth + 1) + text for depth, text in enumerate(heads)]
         return CompileError(what, program="\n".join(lines), hint=hint)
 
@@ -120,7 +121,9 @@ def _differ(a: Expr, b: Expr) -> bool:
 
 
 def _head(item: Item) -> str:
-    return format_stage(item) if isinstance(item, Stage) else format_scan(item)
+    if isinstance(item, Stage):
+        return format_stage(item)
+    return format_scan(item) if isinstance(item, Scan) else str(item)
 
 
 def _check_stage(c: _ProgramChecker, s: Stage) -> None:
@@ -178,7 +181,11 @@ def _check_reduction(c: _ProgramChecker, s: Stage) -> None:
         "the operators are " + ", ".join(sorted(op.value for op in COMBINERS)),
     )
     c.require(s.value.dtype.kind in BINARY_TAKES[s.op], f"{s.op.value} of {s.value.dtype}")
-    c.require(s.init is not None, f"the reduction of {s.buffer.name} has no first value", "neutral")
+    c.require(
+        s.init is not None,
+        f"the reduction of {s.buffer.name} has no first value",
+        f"neutral({s.op.value}, {s.value.dtype}) changes nothing",
+    )
     c.require(
         s.init.dtype == s.value.dtype,
         f"the first value is {s.init.dtype}, the others are {s.value.dtype}",

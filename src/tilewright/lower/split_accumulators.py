@@ -103,4 +103,3 @@ def _split(stmt: For, lanes: For, update: Accumulate, names: _Names) -> Block:
         *nest,
         lanes.with_(var=last, body=(combine,)),
     )
-

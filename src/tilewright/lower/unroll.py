@@ -43,8 +43,6 @@ class _Unroller:
         stmt = map_inner_blocks(stmt, lambda b: map_block(b, self.visit))
         if not isinstance(stmt, For):
             return stmt
-        if stmt.extent == 0:
-            return ()
         if stmt.extent == 1 and stmt.kind is not LoopKind.PARALLEL:
             return stmt.body  # simplified subscripts do not mention its variable
         if stmt.kind is not LoopKind.UNROLL or _allocates(stmt.body):

@@ -170,6 +170,68 @@ def _compute_conv(b: Builder, attrs: ConvAttrs, inputs: Sequence[Buffer]) -> lis
     return [_narrow(b, "conv_out", out, x.dtype)]
 
 
+# ---------------------------------------------------------------- general contraction
+
+
+@dataclass(frozen=True, slots=True)
+class EinsumAttrs(Attrs):
+    terms: tuple[str, ...] = attr(doc="for each operand one letter for each of its axes")
+    result: str = attr(doc="the letters of the result's axes; all others are summed over")
+
+
+def _letters(attrs: EinsumAttrs, shapes: Sequence[tuple[Dim, ...]]) -> dict[str, Dim]:
+    """The extent of each letter; ModelError when operands disagree."""
+    require(len(attrs.terms) == len(shapes), f"einsum: {len(shapes)} operands for {attrs.terms}")
+    extents: dict[str, Dim] = {}
+    for term, shape in zip(attrs.terms, shapes, strict=True):
+        require(len(term) == len(shape), f"einsum: {term!r} for an operand {list(shape)}")
+        for letter, dim in zip(term, map(canonical, shape), strict=True):
+            known = extents.get(letter, 1)
+            require(
+                dim in (1, known) or known == 1,
+                f"einsum: the axis {letter!r} has {known} and {dim} elements",
+            )
+            extents[letter] = known if dim == 1 else dim
+    require(
+        len(set(attrs.result)) == len(attrs.result) and set(attrs.result) <= set(extents),
+        f"einsum: a result {attrs.result!r} of {attrs.terms}",
+    )
+    return extents
+
+
+def _infer_einsum(attrs: EinsumAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    dtype = require_same_dtype("einsum", types)
+    extents = _letters(attrs, [t.shape for t in types])
+    return [tensor_type(dtype, [extents[letter] for letter in attrs.result])]
+
+
+def _compute_einsum(b: Builder, attrs: EinsumAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    extents = _letters(attrs, [x.shape for x in inputs])
+    summed = [letter for letter in extents if letter not in attrs.result]
+    dtype = inputs[0].dtype
+    wide = accumulator(dtype) if summed else dtype
+
+    def value(*index: Expr) -> Expr:
+        at = dict(zip([*attrs.result, *summed], index, strict=True))
+        factors = [
+            cast(wide, read_broadcast(x, [at[letter] for letter in term]))
+            for x, term in zip(inputs, attrs.terms, strict=True)
+        ]
+        result = factors[0]
+        for factor in factors[1:]:
+            result = result * factor
+        return result
+
+    shape, over = [extents[c] for c in attrs.result], [extents[c] for c in summed]
+    names = attrs.result.lower() if attrs.result else "i"
+    if not summed:
+        return [b.compute("einsum", shape, value, names=names)]
+    out = b.reduce(
+        "einsum", shape, BinaryOp.ADD, over, value, names=names, over_names="".join(summed).lower()
+    )
+    return [_narrow(b, "einsum_out", out, dtype)]
+
+
 OPS: tuple[Op, ...] = (
     Op(
         "matmul",
@@ -190,5 +252,15 @@ OPS: tuple[Op, ...] = (
         (2, 2),
         "numbers",
         _compute_conv,
+    ),
+    Op(
+        "einsum",
+        EinsumAttrs,
+        _infer_einsum,
+        Category.COMPLEX,
+        "the product of operands summed over the axes that the result does not have",
+        (1, 1 << 30),
+        "numbers",
+        _compute_einsum,
     ),
 )

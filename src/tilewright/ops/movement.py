@@ -82,6 +82,11 @@ class TileAttrs(Attrs):
     repeats: tuple[Dim, ...] = attr(doc="for each axis how often the tensor is repeated")
 
 
+@dataclass(frozen=True, slots=True)
+class DilateAttrs(Attrs):
+    strides: tuple[int, ...] = attr(doc="for each axis the new distance of neighbours", low=1)
+
+
 # ---------------------------------------------------------------- transpose and reshape
 
 
@@ -365,6 +370,31 @@ def _compute_tile(b: Builder, attrs: TileAttrs, inputs: Sequence[Buffer]) -> lis
     return [b.compute("tile", shape, value, names=axis_names(len(shape)))]
 
 
+def _dilated_shape(attrs: DilateAttrs, shape: Sequence[Dim]) -> list[Dim]:
+    return [
+        d if s == 1 else canonical((as_expr(d) - 1) * s + 1)
+        for d, s in zip(shape, attrs.strides, strict=True)
+    ]
+
+
+def _infer_dilate(attrs: DilateAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    (x,) = types
+    require(len(attrs.strides) == x.rank, f"dilate: strides must have {x.rank} elements")
+    return [tensor_type(x.dtype, _dilated_shape(attrs, x.shape))]
+
+
+def _compute_dilate(b: Builder, attrs: DilateAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    (x,) = inputs
+
+    def value(*index: Expr) -> Expr:
+        spread = list(zip(index, attrs.strides, strict=True))
+        holds = all_of(*((i % s).equals(0) for i, s in spread if s > 1))
+        return select(holds, x[tuple(i // s for i, s in spread)], const(0, x.dtype))
+
+    shape = _dilated_shape(attrs, x.shape)
+    return [b.compute("dilate", shape, value, names=axis_names(len(shape)))]
+
+
 def _movement(
     name: str,
     attrs: type[Attrs],
@@ -429,6 +459,13 @@ OPS: tuple[Op, ...] = (
         _compute_expand,
         "broadcast to a shape (numpy's rule)",
         elementwise=True,
+    ),
+    _movement(
+        "dilate",
+        DilateAttrs,
+        _infer_dilate,
+        _compute_dilate,
+        "zeros between the elements along each axis",
     ),
     _movement("tile", TileAttrs, _infer_tile, _compute_tile, "copies along each axis"),
 )

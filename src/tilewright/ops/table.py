@@ -8,6 +8,8 @@ from tilewright.ops import (
     contract,
     elementwise,
     function,
+    host,
+    image,
     index,
     movement,
     normalize,
@@ -27,6 +29,8 @@ OPS: dict[str, Op] = {
         *normalize.OPS,
         *pool.OPS,
         *recurrent.OPS,
+        *image.OPS,
+        *host.OPS,
         *function.OPS,
     )
 }

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild
+from tilewright.optimize.edit import fresh_names, rebuild, with_inputs
 
 Array = np.ndarray
 Finish = tuple[Array, Array]  # y = x * scale + shift, for each output channel, in f64
@@ -169,4 +169,4 @@ def _build(
     value = Value(fresh(f"{last.name}_shift"), shape)
     constants[value] = array
     add = replace(chain[-1], op=op_named("add"), attrs=NoAttrs(), inputs=(n.outputs[0], value))
-    return replace(n, inputs=tuple(inputs)), add
+    return with_inputs(n, inputs), add

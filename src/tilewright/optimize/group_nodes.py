@@ -226,7 +226,7 @@ class _Grouping:
         for v in group.exit.outputs:
             for c in self.consumers.get(v, ()):
                 holders = [g for g in self.groups if c in g.nodes]
-                if v in self.outputs or not holders or any(g.anchor is c for g in holders):
+                if v in self.outputs or not holders:
                     return []
                 found |= dict.fromkeys(holders)
         return list(found)
@@ -246,13 +246,14 @@ class _Grouping:
         )
 
     def _may_hold(self, group: Group, reader: Group) -> bool:
-        complex_ = reader.anchor is not None and reader.anchor.op.category is Category.COMPLEX
-        together = [*group.nodes, *reader.nodes]
+        if reader.anchor is not None and reader.anchor.op.category is Category.COMPLEX:
+            return False
+        others = [n for n in group.nodes if n is not group.exit]
+        together = Group([*others, *reader.nodes], reader.exit, reader.anchor)
         return (
-            not complex_
-            and reader.exit.device == group.exit.device
-            and len(together) <= MAX_NODES
-            and self._may_precede(group.exit, Group(together[1:], reader.exit, reader.anchor))
+            reader.exit.device == group.exit.device
+            and len(together.nodes) < MAX_NODES
+            and self._may_precede(group.exit, together)
         )
 
     # ---------------------------------------------------------- groups

@@ -105,7 +105,7 @@ def _check_symbols(graph: Graph) -> None:
                 raise CompileError(
                     f"the size of {v} is known only after {n.op.name} has run: {missing[0]} is no "
                     "dimension of an input",
-                    hint="give the node constant operands, so that it is computed while compiling",
+                    hint="run that part of the model outside, or make what it reads constant",
                 )
 
 

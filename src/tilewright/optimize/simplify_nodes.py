@@ -30,6 +30,7 @@ class View:
     constants: dict[Value, np.ndarray]
     fresh: Callable[[str], str]
     producers: dict[Value, GraphNode] = field(default_factory=dict)
+    added: list[GraphNode] = field(default_factory=list)  # to stand before the node looked at
 
     def made_by(self, value: Value, op: str) -> GraphNode | None:
         """The node that makes `value`, if its operator is `op`."""
@@ -44,6 +45,12 @@ class View:
         flat = np.ascontiguousarray(array).reshape(-1)
         bits = flat.view(f"u{array.itemsize}")  # so that NaN is a number like others
         return scalar_value(flat, value.dtype) if bool((bits == bits[0]).all()) else None
+
+    def add_node(self, like: GraphNode, op: str, attrs: Attrs, *inputs: Value) -> Value:
+        """A new node, whose result has the type of that of `like`."""
+        value = Value(self.fresh(like.outputs[0].name), like.outputs[0].type)
+        self.added.append(replace(_instead(like, op, attrs, *inputs), outputs=(value,)))
+        return value
 
     def add_constant(self, array: np.ndarray, like: Value) -> Value:
         """A new constant with the type of `like`."""
@@ -69,8 +76,10 @@ def simplify_nodes(graph: Graph) -> Graph:
         if found is not None:
             replaced[n.outputs[0]] = found
             continue
-        kept.append(n)
-        view.producers |= dict.fromkeys(n.outputs, n)
+        for made in (*view.added, n):
+            kept.append(made)
+            view.producers |= dict.fromkeys(made.outputs, made)
+        view.added.clear()
     return rebuild(graph, kept, replaced=replaced, constants=view.constants)
 
 
@@ -178,6 +187,15 @@ def square(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "mul", NoAttrs(), x, x) if fits else None
 
 
+def cube(n: GraphNode, view: View) -> GraphNode | None:
+    """pow(x, 3) -> x * x * x. The one rule that may change a last bit: no library's pow is exact
+    to it either, and all take many times as long."""
+    x, y = n.inputs
+    if view.number(y) != 3 or x.type != n.outputs[0].type:
+        return None
+    return _instead(n, "mul", NoAttrs(), view.add_node(n, "mul", NoAttrs(), x, x), x)
+
+
 def exact_reciprocal(n: GraphNode, view: View) -> GraphNode | None:
     """x / c -> x * (1 / c) for constants whose reciprocals are exact (powers of two): both are
     then one real number, rounded once."""
@@ -252,7 +270,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "sub": (_neutral(0, sign="+", either=False),),
     "mul": (_neutral(1),),
     "div": (_neutral(1, either=False), exact_reciprocal),
-    "pow": (_neutral(1, either=False), square),
+    "pow": (_neutral(1, either=False), square, cube),
     "where": (choose_known,),
 }
 ELEMENTWISE: tuple[Rule, ...] = (read_through_expand,)

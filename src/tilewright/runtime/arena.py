@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.runtime import _native
 
+PATIENCE = 1.0  # seconds, after which a waiting call looks for lost sets
+
 
 class ArenaSet:
     """One block of memory for each arena of a plan, and the number that calls go by.
@@ -45,26 +47,30 @@ def _release(addresses: list[int], sizes: list[int]) -> None:
 
 
 class ArenaPool:
-    """At most `limit` sets, made when first needed; who comes when all are in use waits."""
+    """At most `limit` sets, made when first needed; who comes when all are in use waits.
+
+    A set that got lost (Ctrl-C can come between any two steps of a call) is made again: only
+    those that somebody still holds count.
+    """
 
     def __init__(self, limit: int, make: Callable[[int], ArenaSet]) -> None:
         self.limit = limit
         self._make = make
-        self._free: list[ArenaSet] = []
-        self._made = 0
         self._numbers = itertools.count(1)
+        self._free: list[ArenaSet] = []
         self._waiting = 0
-        self._renew_locks()
+        self._begin()
 
     def take(self) -> ArenaSet:
         """The set used last, whose memory is still in the caches; it is the caller's until put."""
         with self._lock:
-            if not self._free and self._made == self.limit:
+            while not self._free:
+                if len(self._all) < self.limit:
+                    arenas = self._make(next(self._numbers))
+                    self._all.add(arenas)
+                    return arenas
                 self._wait()
-            if self._free:
-                return self._free.pop()
-            self._made += 1
-            return self._make(next(self._numbers))
+            return self._free.pop()
 
     def put(self, arenas: ArenaSet) -> None:
         with self._lock:
@@ -75,17 +81,16 @@ class ArenaPool:
     def _wait(self) -> None:
         self._waiting += 1
         try:
-            while not self._free:
-                self._returned.wait()
+            self._returned.wait(PATIENCE)
         finally:
             self._waiting -= 1
 
-    def _renew_locks(self) -> None:
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._returned = threading.Condition(self._lock)
+        self._all = weakref.WeakSet(self._free)
 
     def after_fork(self) -> None:
         """In a forked process: the threads that hold sets or the lock do not exist here."""
-        self._renew_locks()
-        self._made = len(self._free)
         self._waiting = 0
+        self._begin()

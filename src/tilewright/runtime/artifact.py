@@ -10,10 +10,9 @@ from pathlib import Path
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.container import read_program, write_program
 from tilewright.runtime.host import HostTable, check_table
+from tilewright.runtime.machine import check_machine
 from tilewright.runtime.module import CONCURRENCY, Module
-from tilewright.runtime.plan import TargetFacts
 from tilewright.runtime.pool import ThreadPool
-from tilewright.runtime.system import host_features, host_triple
 
 
 def save(path: str | Path, module: Module) -> None:
@@ -43,19 +42,3 @@ def load(
     except ArtifactError as error:
         error.add_context(f"loading {path}")
         raise
-
-
-def check_machine(target: TargetFacts) -> None:
-    """ArtifactError if code for `target` cannot run on this machine."""
-    here = host_triple().split("-")[0]
-    if target.architecture != here:
-        raise ArtifactError(
-            f"it holds code for {target.architecture}, and this machine is {here}",
-            hint=f"compile the model for {here}",
-        )
-    missing = sorted(set(target.features) - host_features())
-    if missing:
-        raise ArtifactError(
-            f"its code uses {', '.join(missing)}, which this CPU does not have",
-            hint="compile the model for this CPU, or for fewer features",
-        )

@@ -13,6 +13,7 @@ from tilewright.runtime.array import arrange, as_input, check_outputs
 from tilewright.runtime.container import write_program
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.host import HostTable
+from tilewright.runtime.machine import check_machine, runs_here
 from tilewright.runtime.plan import TargetFacts, Tensor
 from tilewright.runtime.pool import ThreadPool
 from tilewright.runtime.profile import Profile, make_profile
@@ -33,7 +34,8 @@ class Module:
 
     Any number of threads may call a module; `concurrency` of them run at the same time, and the
     others wait. `threads` (by default all CPUs) are shared with all modules of this process that
-    ask for as many, unless `pool` is given.
+    ask for as many, unless `pool` is given. A module for another machine can be saved here, but
+    not called.
     """
 
     def __init__(
@@ -54,13 +56,16 @@ class Module:
         self._source = source
         self._types = [t.dtype.numpy for t in program.plan.inputs]
         self._single = len(program.plan.outputs) == 1
-        self._executor: Executor | None = Executor(
-            program,
-            threads=available_cpus() if threads is None else threads,
-            pool=pool,
-            host=host,
-            concurrency=concurrency,
-        )
+        self._closed = False
+        self._executor: Executor | None = None
+        if runs_here(program.target):
+            self._executor = Executor(
+                program,
+                threads=available_cpus() if threads is None else threads,
+                pool=pool,
+                host=host,
+                concurrency=concurrency,
+            )
 
     # ------------------------------------------------------------ calling
 
@@ -155,16 +160,19 @@ class Module:
 
     def close(self) -> None:
         """Gives code and memory back, when the calls that run now are done."""
-        self._executor = None
+        self._executor, self._closed = None, True
 
     @property
     def closed(self) -> bool:
-        return self._executor is None
+        return self._closed
 
     def _open(self) -> Executor:
-        if self._executor is None:
+        executor = self._executor
+        if executor is None:
+            if not self._closed:
+                check_machine(self.target)
             raise InputError(f"{self.name!r} is closed")
-        return self._executor
+        return executor
 
     def __enter__(self) -> Module:
         return self

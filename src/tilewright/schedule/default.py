@@ -17,6 +17,7 @@ from tilewright.ir.expr import Buffer, Load, Select
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel, Store, loads, walk_statements
 from tilewright.schedule.contraction import find_contraction, schedule_contraction
+from tilewright.schedule.parallelize import attempt
 from tilewright.schedule.reduction import schedule_reductions
 from tilewright.schedule.remaining import schedule_remaining
 from tilewright.schedule.schedule import Schedule
@@ -28,9 +29,10 @@ def default_schedule(
 ) -> Schedule:
     """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory."""
     s = Schedule(kernel)
+    inline_stages(s)
+    localize_results(s)  # before layouts: local copies stay row-major and without padding
     for name, layout in (layouts or {}).items():
         s.pack_layout(s.buffer(name), layout)
-    inline_stages(s)
     pack_copies(s, layouts or {})
     contraction = find_contraction(s)
     if contraction is not None:
@@ -53,6 +55,13 @@ def inline_stages(s: Schedule) -> None:
                 s.inline(buffer)
             except ScheduleError:
                 continue  # not a plain definition: it stays a stage
+
+
+def localize_results(s: Schedule) -> None:
+    """A result that is a reduction is computed locally, and copied out element by element."""
+    for nest in nests(s.kernel.body):
+        if nest.update is not None and nest.buffer in s.kernel.outputs:
+            attempt(s.cache_write, nest.buffer)
 
 
 def pack_copies(s: Schedule, layouts: Mapping[str, Layout]) -> None:

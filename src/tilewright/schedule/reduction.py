@@ -29,7 +29,6 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     """Schedules a kernel with one plain result nest; others keep their stages as they are."""
     if not any(n.update is not None for n in nests(s.kernel.body)):
         return
-    _localize_outputs(s)
     masters = [n for n in nests(s.kernel.body) if n.buffer in s.kernel.outputs]
     if len(masters) != 1 or not isinstance(masters[0].stmt, For):
         return
@@ -43,13 +42,6 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
         schedule_update(s, stmt, target)
     outer = [loop for loop in loops if loop not in vector and _exists(s, loop)]
     parallelize(s, outer, target)
-
-
-def _localize_outputs(s: Schedule) -> None:
-    """A result that is a reduction is computed locally and copied out."""
-    for nest in nests(s.kernel.body):
-        if nest.update is not None and nest.buffer in s.kernel.outputs:
-            attempt(s.cache_write, nest.buffer)
 
 
 def _exists(s: Schedule, loop: Loop) -> bool:

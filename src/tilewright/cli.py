@@ -1,0 +1,317 @@
+"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `ops`, `targets`.
+
+Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
+code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module reads the environment.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilewright import cli_show as show
+from tilewright.base.errors import ModelError, TilewrightError, did_you_mean
+from tilewright.base.passes import Step
+from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
+from tilewright.cli_check import check as check_results
+from tilewright.cli_measure import explain_steps, measure, memory_rate
+from tilewright.cli_session import HOST, TARGETS, Request, find_target, open_module, stage_texts
+from tilewright.compile import STAGES
+from tilewright.ops.table import OPS
+from tilewright.runtime.module import Module
+from tilewright.runtime.system import format_bytes
+
+FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+
+app = typer.Typer(
+    name="tilewright",
+    help="Compiles deep-learning models, runs them, and explains what they do.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Model = Annotated[Path, typer.Argument(help="an .onnx model, or a compiled .tw")]
+Source = Annotated[Path, typer.Argument(help="an .onnx model")]
+TargetName = Annotated[
+    str,
+    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(TARGETS)}"),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, max=1024, envvar="TILEWRIGHT_THREADS", help="by default, all CPUs"
+    ),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=NUMBER", help="fixes a symbolic dimension; repeatable"),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy|random", help="by default, random; repeatable"),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="of random inputs")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print results and errors only")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+# ---------------------------------------------------------------- commands
+
+
+@app.command(epilog="Example: tilewright run model.onnx --input x=image.npy --check --output out/")
+def run(
+    model: Model,
+    inputs: Inputs = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    seed: Seed = 0,
+    check: Annotated[
+        bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
+    ] = False,
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", metavar="FOLDER|NAME=FILE.npy", help="write outputs to files"),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run a model once and show its outputs."""
+    session = _Session(model, target, threads, dims, quiet or json)
+    module = session.open()
+    arrays = session.inputs(module, inputs, seed)
+    files = output_files(module.outputs, output or [])
+    start = time.perf_counter_ns()
+    results = module.run(arrays)
+    spent = time.perf_counter_ns() - start
+    report = None
+    if check:
+        with session.working("checking"):
+            report = check_results(session.request, arrays, results)
+    write_outputs(files, results)
+    rows = [show.result_json(t, results[t.name], files.get(t.name)) for t in module.outputs]
+    if json:
+        found = {"model": str(model), **session.facts(module), "nanoseconds": spent}
+        found |= {"outputs": rows}
+        _print(show.to_json(found | ({"check": show.report_json(report)} if report else {})))
+    else:
+        _print(show.results_table(rows))
+        for line in show.report_lines(report) if report else []:
+            _print(line)
+    if report is not None and not report.agrees:
+        raise typer.Exit(FAILED)
+
+
+@app.command(name="compile", epilog="Example: tilewright compile model.onnx -o model.tw")
+def compile_(
+    model: Source,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="by default, the model's name with .tw")
+    ] = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Compile a model to a file that loads in milliseconds."""
+    session = _Session(model, target, threads, dims, quiet or json)
+    if session.request.is_compiled:
+        raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
+    start = time.perf_counter()
+    module = session.open()
+    seconds = time.perf_counter() - start
+    path = output or model.with_suffix(".tw")
+    module.save(path)
+    size = path.stat().st_size
+    if json:
+        found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
+        _print(show.to_json(found))
+    elif not quiet:
+        _print(show.module_line(module))
+        _print(f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s")
+
+
+@app.command(epilog="Example: tilewright bench model.onnx --threads 2 --seconds 5")
+def bench(
+    model: Model,
+    inputs: Inputs = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    seed: Seed = 0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Time a model."""
+    session = _Session(model, target, threads, dims, quiet or json)
+    module = session.open()
+    arrays = session.inputs(module, inputs, seed)
+    with session.working("timing"):
+        timing = measure(module, arrays, seconds)
+    if json:
+        found = {"model": str(model), **session.facts(module), "threads": module.threads}
+        _print(show.to_json(found | show.timing_json(timing)))
+    else:
+        _print(show.timing_line(timing))
+
+
+@app.command(epilog="Example: tilewright explain model.onnx --dim batch=8")
+def explain(
+    model: Model,
+    inputs: Inputs = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    seed: Seed = 0,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Show for every step where it runs, what it costs, and how near that is to the best possible.
+
+    The bound of a step is the time that its arithmetic takes at the target's peak, or that its
+    bytes take at the rate at which this machine copies memory, whichever is longer. A step can be
+    faster than that where its data is still in a cache."""
+    session = _Session(model, target, threads, dims, quiet or json)
+    module = session.open()
+    arrays = session.inputs(module, inputs, seed)
+    with session.working("timing"):
+        moved = memory_rate(module.threads)
+        rate = module.target.operations_per_second
+        rows = explain_steps(module, arrays, repeat, rate, moved)
+    if json:
+        found = {"model": str(model), **session.facts(module), "threads": module.threads}
+        found |= {"operations_per_second": rate, "bytes_per_second": moved}
+        _print(show.to_json(found | {"steps": [show.step_json(r) for r in rows]}))
+        return
+    _print(show.steps_table(rows))
+    for line in show.host_lines(rows):
+        _print(line)
+
+
+@app.command(epilog="Example: tilewright dump model.onnx --stage scheduled --kernel k0_conv_relu")
+def dump(
+    model: Source,
+    stage: Annotated[str, typer.Option("--stage", help=f"one of {', '.join(STAGES)}")],
+    kernel: Annotated[str | None, typer.Option("--kernel", help="only this kernel")] = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Print the program as a stage of the compiler leaves it."""
+    session = _Session(model, target, threads, dims, quiet or json)
+    with session.working("compiling"):
+        texts = stage_texts(session.request, stage, kernel)
+    if json:
+        _print(show.to_json({"model": str(model), "stage": stage, "programs": texts}))
+    else:
+        _print("\n\n".join(texts.values()))
+
+
+@app.command(epilog="Example: tilewright ops conv")
+def ops(
+    name: Annotated[str | None, typer.Argument(help="one operator, with its attributes")] = None,
+    json: Json = False,
+) -> None:
+    """List the operators, or describe one."""
+    if name is not None and name not in OPS:
+        hint = did_you_mean(name, sorted(OPS))
+        raise ModelError(f"there is no operator called {name!r}", hint=hint)
+    found = [OPS[name]] if name is not None else [OPS[n] for n in sorted(OPS)]
+    if json:
+        rows = [show.op_json(op) for op in found]
+        _print(show.to_json(rows[0] if name is not None else rows))
+    elif name is not None:
+        for part in show.op_tables(found[0]):
+            _print(part)
+    else:
+        _print(show.ops_table(found))
+
+
+@app.command(epilog="Example: tilewright targets --json")
+def targets(threads: Threads = None, json: Json = False) -> None:
+    """List the targets that --target takes."""
+    found = {name: find_target(name, threads) for name in TARGETS}
+    if json:
+        _print(show.to_json([show.target_json(n, t) for n, t in found.items()]))
+    else:
+        _print(show.targets_table(found))
+
+
+# ---------------------------------------------------------------- what commands share
+
+
+class _Session:
+    """One command's model and target, and its words on stderr."""
+
+    def __init__(
+        self, model: Path, target: str, threads: int | None, dims: list[str] | None, quiet: bool
+    ) -> None:
+        self.console = show.make_console(stderr=True)
+        self.quiet = quiet
+        self.dims = parse_dims(dims or [])
+        self.request = Request(model, target, threads, self.dims, self._on_step)
+        self._status: Callable[[str], object] | None = None
+        if not self.request.is_compiled and not quiet:
+            line = show.target_line(target, find_target(target, threads))
+            self.console.print(f"target: {line}")
+
+    def open(self) -> Module:
+        with self.working("loading" if self.request.is_compiled else "compiling"):
+            return open_module(self.request)
+
+    def inputs(self, module: Module, given: list[str] | None, seed: int) -> dict[str, Any]:
+        """Arrays for the module; dimensions that the compiler has fixed are no longer symbols."""
+        symbols = module.program.plan.symbols
+        dims = self.dims
+        if not self.request.is_compiled:
+            dims = {k: v for k, v in dims.items() if k in {s.name for s in symbols}}
+        return make_inputs(module.inputs, symbols, given or [], dims, seed)
+
+    def facts(self, module: Module) -> dict[str, Any]:
+        return {"target": module.target.name, "triple": module.target.triple}
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Says what is being done while it is, where somebody can see it."""
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        with self.console.status(f"{what} …") as status:
+            self._status = status.update
+            yield
+            self._status = None
+
+    def _on_step(self, step: Step) -> None:
+        if self._status is not None:
+            self._status(f"{step.stage} {step.subject or step.name} …")
+
+
+def _print(what: object) -> None:
+    """To stdout: a table, or text as it is."""
+    if isinstance(what, str):
+        sys.stdout.write(what + "\n")
+    else:
+        show.make_console().print(what)
+
+
+def main() -> None:
+    """The entry point: exit codes, and errors in words."""
+    try:
+        app()
+    except TilewrightError as error:
+        show.make_console(stderr=True).print(f"error: {error}", soft_wrap=True)
+        raise SystemExit(BROKEN) from None
+    except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code
+        raise SystemExit(INTERRUPTED) from None

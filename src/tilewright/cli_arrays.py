@@ -1,0 +1,149 @@
+"""Arrays for a model from the command line, and its results to files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tilewright.base.dtype import DType, Kind
+from tilewright.base.errors import InputError, did_you_mean
+from tilewright.runtime.atomic import write_atomically
+from tilewright.runtime.plan import SymbolSpec, Tensor
+from tilewright.runtime.size import evaluate_size
+
+RANDOM = "random"
+
+
+def parse_dims(texts: Sequence[str]) -> dict[str, int]:
+    """`batch=4` … as a mapping."""
+    dims = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals or not value.strip().isdecimal():
+            raise InputError(f"--dim {text}: not NAME=NUMBER", hint="for example --dim batch=4")
+        dims[name.strip()] = int(value)
+    return dims
+
+
+def make_inputs(
+    inputs: Sequence[Tensor],
+    symbols: Sequence[SymbolSpec],
+    given: Sequence[str],
+    dims: Mapping[str, int],
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """An array for each input: from the files that were `given`, else random numbers.
+
+    Symbols that neither files nor `dims` settle are as small as the model allows, but not 0.
+    """
+    arrays = _from_files(inputs, given)
+    sizes = {s.name: max(1, s.lower) for s in symbols}
+    for tensor in inputs:
+        if tensor.name in arrays and len(tensor.shape) == arrays[tensor.name].ndim:
+            found = zip(tensor.shape, arrays[tensor.name].shape, strict=True)
+            sizes |= {d: n for d, n in found if isinstance(d, str)}
+    unknown = sorted(set(dims) - {s.name for s in symbols})
+    if unknown:
+        raise InputError(
+            f"the model has no dimension called {unknown[0]!r}",
+            hint=did_you_mean(unknown[0], [s.name for s in symbols]),
+        )
+    sizes |= dims
+    generator = np.random.default_rng(seed)
+    for tensor in inputs:  # in the model's order: equal seeds give equal arrays
+        shape = [evaluate_size(d, sizes) for d in tensor.shape]
+        numbers = random_array(generator, tensor.dtype, shape)
+        arrays.setdefault(tensor.name, numbers)
+    return {t.name: arrays[t.name] for t in inputs}
+
+
+def random_array(generator: np.random.Generator, dtype: DType, shape: Sequence[int]) -> np.ndarray:
+    """Floats as from a normal distribution; integers 0 and 1, which are indices of anything."""
+    if dtype.kind is Kind.FLOAT:
+        return generator.standard_normal(shape, np.float32).astype(dtype.numpy)
+    return generator.integers(0, 2, shape).astype(dtype.numpy)
+
+
+def _from_files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, np.ndarray]:
+    tensors = {t.name: t for t in inputs}
+    arrays: dict[str, np.ndarray] = {}
+    for text in given:
+        name, equals, source = text.rpartition("=")
+        if not equals:
+            if len(inputs) != 1:
+                raise InputError(
+                    f"--input {text}: not NAME=FILE",
+                    hint=f"the model's inputs are {', '.join(map(str, inputs))}",
+                )
+            name = inputs[0].name
+        if name not in tensors:
+            hint = did_you_mean(name, list(tensors))
+            raise InputError(f"--input {text}: the model has no input {name!r}", hint=hint)
+        if source != RANDOM:
+            arrays[name] = _read(Path(source), tensors[name])
+    return arrays
+
+
+def _read(path: Path, tensor: Tensor) -> np.ndarray:
+    try:
+        array = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        raise InputError(f"{path} is not a .npy file of numbers") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{path} holds several arrays", hint="give one .npy file for each input")
+    wanted = tensor.dtype.numpy
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)  # types beyond numpy's own lose their name in a file
+    return array
+
+
+# ---------------------------------------------------------------- results
+
+
+def output_files(outputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, Path]:
+    """Where each output that is wanted in a file goes: NAME=FILE, FILE.npy for the only one, or a
+    folder for all."""
+    names = [t.name for t in outputs]
+    files: dict[str, Path] = {}
+    for text in given:
+        name, equals, file = text.rpartition("=")
+        if equals and name not in names:
+            hint = did_you_mean(name, names)
+            raise InputError(f"--output {text}: the model has no output {name!r}", hint=hint)
+        if not equals and file.endswith(".npy") and len(names) > 1:
+            raise InputError(
+                f"--output {text}: the model has {len(names)} outputs",
+                hint=f"give NAME={text}, or a folder; outputs: {', '.join(names)}",
+            )
+        if equals:
+            files[name] = Path(file)
+        elif file.endswith(".npy"):
+            files[names[0]] = Path(file)
+        else:
+            files |= {n: Path(file) / f"{_file_name(n)}.npy" for n in names}
+    return files
+
+
+def write_outputs(files: Mapping[str, Path], results: Mapping[str, np.ndarray]) -> None:
+    for name, path in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"cannot make the folder {path.parent}: {error.strerror or error}"
+            ) from None
+
+        def fill(file: BinaryIO, array: np.ndarray = results[name]) -> None:
+            np.save(file, array, allow_pickle=False)
+
+        write_atomically(path, fill)
+
+
+def _file_name(name: str) -> str:
+    """An output's name as a file's: names in models may hold slashes."""
+    return name.replace("/", "_").replace("\0", "_") or "output"

@@ -1,0 +1,112 @@
+"""What the commands do with the compiler: find a target, get a module, a graph, or a stage's text.
+
+This is all that the command line uses of the compiler; the commands themselves parse and print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.errors import InputError, ModelError, TargetError, did_you_mean
+from tilewright.base.passes import Recorder, Step
+from tilewright.codegen.host_plan import host_table
+from tilewright.compile import STAGES, compile
+from tilewright.ir.graph import Graph
+from tilewright.ops.table import OPS
+from tilewright.options import Options
+from tilewright.runtime import artifact
+from tilewright.runtime.module import Module
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+from tilewright.targets import cpu
+
+HOST = "host"
+TARGETS = (HOST, *cpu.LEVELS)
+
+Listener = Callable[[Step], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A model, and how it is to be compiled. A compiled model (.tw) keeps its target."""
+
+    model: Path
+    target: str = HOST
+    threads: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    listener: Listener | None = None
+
+    @property
+    def is_compiled(self) -> bool:
+        return self.model.suffix == ".tw"
+
+
+def find_target(name: str, threads: int | None) -> Target:
+    """The target that the command line calls `name`: this machine, or an instruction-set level."""
+    if name not in TARGETS:
+        raise TargetError(f"there is no target called {name!r}", hint=did_you_mean(name, TARGETS))
+    if name == HOST:
+        return cpu.host(threads=threads)
+    return cpu.cpu(name, cores=threads or 1)
+
+
+def open_module(request: Request) -> Module:
+    """The model, compiled or loaded, ready to be called."""
+    if request.is_compiled:
+        return artifact.load(request.model, threads=request.threads, host=host_table(OPS))
+    return _compile(request, request.model)
+
+
+def import_graph(request: Request) -> Graph:
+    """The model as imported."""
+    return _compile(request, _model_file(request), until="graph")
+
+
+def optimized_graph(request: Request, graph: Graph) -> Graph:
+    """The graph as the kernels are made from it."""
+    return _compile(request, graph, until="optimized")
+
+
+def compile_graph(request: Request, graph: Graph) -> Module:
+    return _compile(request, graph)
+
+
+def stage_texts(request: Request, stage: str, kernel: str | None) -> dict[str, str]:
+    """What a stage leaves, as text: by kernel, or under "" where it is the whole model."""
+    if stage not in STAGES:
+        raise InputError(f"there is no stage called {stage!r}", hint=f"stages: {', '.join(STAGES)}")
+    found = _compile(request, _model_file(request), until=stage)
+    texts = {k: _text(v) for k, v in found.items()} if isinstance(found, dict) else {"": str(found)}
+    if kernel is None:
+        return texts
+    if kernel not in texts:
+        known = ", ".join(texts) if "" not in texts else "it is one program for the whole model"
+        raise InputError(f"stage {stage!r} has no kernel {kernel!r}", hint=f"kernels: {known}")
+    return {kernel: texts[kernel]}
+
+
+def _compile(request: Request, model: Path | Graph, until: str | None = None) -> Any:
+    target = find_target(request.target, request.threads)
+    return compile(
+        model,
+        target=target,
+        options=Options(dims=dict(request.dims)),
+        recorder=Recorder(listener=request.listener),
+        until=until,
+    )
+
+
+def _model_file(request: Request) -> Path:
+    if request.is_compiled:
+        raise ModelError(
+            f"{request.model} is compiled: what it was compiled from is not in it",
+            hint="give the model that it was compiled from",
+        )
+    return request.model
+
+
+def _text(program: Any) -> str:
+    return str(program.kernel) if isinstance(program, Schedule) else str(program)

@@ -1,0 +1,354 @@
+"""What the commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from tilewright.cli_check import Comparison, Report
+from tilewright.cli_measure import StepRow, Timing, totals
+from tilewright.ir.op import Op, attr_rows
+from tilewright.runtime.module import Module
+from tilewright.runtime.plan import Tensor
+from tilewright.runtime.size import format_size
+from tilewright.runtime.system import format_bytes
+from tilewright.target.target import Target
+
+FIRST = 4  # elements of an output that are shown
+WIDE = 200  # columns, where nobody's terminal limits them
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """A console that colours terminals and leaves files plain, with whole lines."""
+    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        console.width = max(console.width, WIDE)
+    return console
+
+
+def make_table(title: str, *columns: str) -> Table:
+    """A table; columns that begin with ">" are numbers."""
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        right = column.startswith(">")
+        table.add_column(column.lstrip(">"), justify="right" if right else "left")
+    return table
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinities and no NaN: they become texts."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, (bool, int, str)) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else repr(value)
+    return str(value)
+
+
+def nanoseconds(count: float) -> str:
+    """ "1.23 ms": three digits, in the unit that suits them."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:.0f} s"
+    return f"{count:.0f} ns"
+
+
+def quantity(count: float | None, unit: str) -> str:
+    """ "1.5 Gop"; a dash for what is not known."""
+    if count is None:
+        return "–"
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {prefix}{unit}"
+    return f"{count:.3g} {unit}"
+
+
+# ---------------------------------------------------------------- run
+
+
+def tensor_json(tensor: Tensor) -> dict[str, Any]:
+    shape = [d if isinstance(d, int) else format_size(d) for d in tensor.shape]
+    return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": shape}
+
+
+def result_json(tensor: Tensor, array: np.ndarray, file: Path | None) -> dict[str, Any]:
+    numbers = array.astype(np.float64)
+    found = (
+        {"min": numbers.min(), "mean": numbers.mean(), "max": numbers.max()} if array.size else {}
+    )
+    return {
+        "name": tensor.name,
+        "dtype": tensor.dtype.name,
+        "shape": list(array.shape),
+        **{k: float(v) for k, v in found.items()},
+        "first": [_number(v) for v in array.reshape(-1)[:FIRST]],
+        "file": None if file is None else str(file),
+    }
+
+
+def _number(value: Any) -> Any:
+    return value.item() if value.dtype.kind in "biu" else float(value)
+
+
+def results_table(results: Sequence[Mapping[str, Any]]) -> Table:
+    table = make_table("", "output", "type", ">min", ">mean", ">max", "first elements", "file")
+    for r in results:
+        numbers = [f"{r[k]:.6g}" if k in r else "–" for k in ("min", "mean", "max")]
+        first = ", ".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in r["first"])
+        shape = ", ".join(map(str, r["shape"]))
+        table.add_row(r["name"], f"{r['dtype']}[{shape}]", *numbers, first, r["file"] or "")
+    return table
+
+
+# ---------------------------------------------------------------- check
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    culprit = None
+    if report.culprit is not None:
+        culprit = {
+            "nodes": report.culprit.nodes,
+            "stage": report.culprit.stage,
+            **_comparison_json(report.culprit.comparison),
+        }
+    return {
+        "reference": report.reference,
+        "agrees": report.agrees,
+        "outputs": [_comparison_json(c) for c in report.outputs],
+        "first_difference": culprit,
+    }
+
+
+def _comparison_json(c: Comparison) -> dict[str, Any]:
+    return {
+        "name": c.name,
+        "difference": c.difference,
+        "allowed": c.allowed,
+        "problem": c.problem,
+    }
+
+
+def report_lines(report: Report) -> list[str]:
+    """The comparison in words."""
+    if report.agrees:
+        worst = max((c.difference for c in report.outputs), default=0.0)
+        return [f"check: agrees with {report.reference} (largest difference {worst:.2g})"]
+    lines = [f"check: differs from {report.reference}"]
+    for c in report.outputs:
+        if c.problem is not None:
+            lines.append(
+                f"  output {c.name}: {c.problem}; off by {c.difference:.3g},"
+                f" {c.allowed:.3g} is allowed"
+            )
+    if report.culprit is None:
+        lines.append("  every intermediate value agrees: only the outputs' own step is left")
+        return lines
+    nodes, c = ", ".join(report.culprit.nodes), report.culprit.comparison
+    how = {
+        "compiled": "the compiled step differs from what the model means",
+        "imported": "the model was read otherwise than the reference reads it",
+    }
+    lines.append(f"  first at {nodes}: {how[report.culprit.stage]}")
+    lines.append(f"  value {c.name}: {c.problem}; off by {c.difference:.3g}")
+    return lines
+
+
+# ---------------------------------------------------------------- bench and explain
+
+
+def timing_json(timing: Timing) -> dict[str, Any]:
+    return {
+        "calls": timing.calls,
+        "nanoseconds": {
+            "fastest": timing.fastest,
+            "median": timing.median,
+            "slowest_tenth": timing.slowest_tenth,
+        },
+        "calls_per_second": timing.per_second,
+    }
+
+
+def timing_line(timing: Timing) -> str:
+    return (
+        f"{nanoseconds(timing.median)} a call (fastest {nanoseconds(timing.fastest)}, slowest tenth"
+        f" from {nanoseconds(timing.slowest_tenth)} on), {timing.per_second:.4g} calls a second,"
+        f" over {timing.calls} calls"
+    )
+
+
+def step_json(row: StepRow) -> dict[str, Any]:
+    return {
+        "step": row.number,
+        "kind": row.kind,
+        "kernel": row.name,
+        "device": row.device or "host",
+        "nodes": row.nodes,
+        "nanoseconds": row.nanoseconds,
+        "share": row.share,
+        "operations": row.operations,
+        "bytes": row.bytes,
+        "bound_nanoseconds": row.bound,
+        "limited_by": row.limit,
+        "of_bound": row.of_bound,
+    }
+
+
+STEP_COLUMNS = (
+    ">step",
+    "kernel",
+    "device",
+    ">time",
+    ">share",
+    ">operations",
+    ">bytes",
+    ">of bound",
+    "limit",
+    "nodes",
+)
+
+
+def steps_table(rows: Sequence[StepRow]) -> Table:
+    table = make_table("", *STEP_COLUMNS)
+    for r in rows:
+        table.add_row(
+            str(r.number),
+            r.name,
+            r.device or "host",
+            nanoseconds(r.nanoseconds),
+            f"{r.share:.1%}",
+            quantity(r.operations, "op"),
+            quantity(r.bytes, "B"),
+            "–" if r.of_bound is None else f"{r.of_bound:.0%}",
+            r.limit or ("on the host" if r.kind == "host_call" else "–"),
+            ", ".join(r.nodes),
+        )
+    sums = totals(rows)
+    spent, operations = nanoseconds(sums["nanoseconds"]), quantity(sums["operations"] or None, "op")
+    bound = sums["bound"] / sums["nanoseconds"] if sums["nanoseconds"] else 0
+    table.add_section()
+    table.add_row(
+        "", "all", "", spent, "", operations, quantity(sums["bytes"], "B"), f"{bound:.0%}"
+    )
+    return table
+
+
+def host_lines(rows: Sequence[StepRow]) -> list[str]:
+    """Steps that are not compiled code deserve a word."""
+    names = dict.fromkeys(r.name for r in rows if r.kind == "host_call")
+    return [f"runs outside compiled code, in Python: {', '.join(names)}"] if names else []
+
+
+# ---------------------------------------------------------------- compile, ops, targets
+
+
+def module_json(module: Module) -> dict[str, Any]:
+    program = module.program
+    return {
+        "name": module.name,
+        "target": module.target.name,
+        "triple": module.target.triple,
+        "inputs": [tensor_json(t) for t in module.inputs],
+        "outputs": [tensor_json(t) for t in module.outputs],
+        "steps": len(program.plan.steps),
+        "kernels": len(program.objects) - 1,
+        "code_bytes": sum(len(data) for _, data in program.objects),
+        "constant_bytes": sum(c.size for c in program.constants),
+    }
+
+
+def module_line(module: Module) -> str:
+    m = module_json(module)
+    inputs, outputs = (", ".join(map(str, ts)) for ts in (module.inputs, module.outputs))
+    return (
+        f"{m['name']}: {inputs} -> {outputs}\n"
+        f"{m['kernels']} kernels in {m['steps']} steps, {format_bytes(m['code_bytes'])} of code,"
+        f" {format_bytes(m['constant_bytes'])} of constants"
+    )
+
+
+def op_json(op: Op) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "doc": op.doc,
+        "category": op.category.value,
+        "inputs": list(op.arity),
+        "types": op.types,
+        "attributes": attr_rows(op),
+    }
+
+
+def ops_table(ops: Sequence[Op]) -> Table:
+    table = make_table("", "operator", "category", "types", "meaning")
+    for op in ops:
+        table.add_row(op.name, op.category.value, op.types, op.doc)
+    return table
+
+
+def op_tables(op: Op) -> list[Any]:
+    """One operator, with its attributes."""
+    least, most = op.arity
+    arity = str(least) if least == most else f"{least} or more" if most > 99 else f"{least}–{most}"
+    lines = f"{op.name}: {op.doc}\ninputs {arity}, types {op.types}, category {op.category.value}"
+    rows = attr_rows(op)
+    if not rows:
+        return [lines, "no attributes"]
+    table = make_table("", "attribute", "type", "default", "legal", "meaning")
+    for row in rows:
+        table.add_row(row["name"], row["type"], str(row["default"]), _legal(row), row["doc"])
+    return [lines, table]
+
+
+def _legal(row: Mapping[str, Any]) -> str:
+    if row["choices"] is not None:
+        return ", ".join(map(repr, row["choices"]))
+    low, high = row["low"], row["high"]
+    if low is None and high is None:
+        return ""
+    return f"{'' if low is None else low} … {'' if high is None else high}".strip()
+
+
+def target_json(name: str, target: Target) -> dict[str, Any]:
+    return {
+        "name": name,
+        "triple": target.native.triple,
+        "processor": target.native.processor,
+        "cores": target.cores,
+        "clock": target.clock,
+        "vector_bytes": target.vector.bytes,
+        "vector_registers": target.vector.registers,
+        "memories": {m.name: m.size for m in target.memories if m.size is not None},
+        "features": list(target.native.features),
+    }
+
+
+def target_line(name: str, target: Target) -> str:
+    t = target_json(name, target)
+    return (
+        f"{name} ({t['triple'].split('-')[0]} {t['processor']}, {t['cores']}"
+        f" core{'s' if t['cores'] != 1 else ''}, vectors of {t['vector_bytes']} bytes)"
+    )
+
+
+def targets_table(targets: Mapping[str, Target]) -> Table:
+    table = make_table("", "target", "processor", ">cores", ">vector", ">registers", "caches")
+    for name, target in targets.items():
+        t = target_json(name, target)
+        caches = ", ".join(f"{k} {format_bytes(v)}" for k, v in t["memories"].items())
+        kind = f"{t['triple'].split('-')[0]} {t['processor']}"
+        size, count = f"{t['vector_bytes']} bytes", str(t["vector_registers"])
+        table.add_row(name, kind, str(t["cores"]), size, count, caches)
+    return table

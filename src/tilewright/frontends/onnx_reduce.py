@@ -1,0 +1,112 @@
+"""ONNX's reductions, positions of extrema, running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.base.dtype import DType, bool_, f32, i32
+from tilewright.base.errors import ModelError
+from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of, one_of
+from tilewright.frontends.onnx_node import Node
+from tilewright.frontends.onnx_types import element_type
+from tilewright.ir.graph import Value
+
+
+
+def reduction_axes(ctx: NodeContext, node: Node, since: int) -> tuple[tuple[int, ...], bool]:
+    """The axes, and whether there is anything to do: attribute before opset `since`, then input."""
+    rank = node.input(0).type.rank
+    axes = ctx.ints(node, "axes", 1, since)
+    if not axes:
+        return tuple(range(rank)), not node.flag("noop_with_empty_axes")
+    return tuple(axis_of(a, rank) for a in axes), True
+
+
+def _reduce(
+    since: int,
+    op: str,
+    before: Callable[[NodeContext, Value], Value] = lambda ctx, x: x,
+    after: Callable[[NodeContext, Value], Value] = lambda ctx, x: x,
+) -> Importer:
+    """after(reduction of before(x)). Without axes and with noop_with_empty_axes nothing is
+    combined, but `before` and `after` apply."""
+
+    def importer(ctx: NodeContext, node: Node) -> Value:
+        axes, combines = reduction_axes(ctx, node, since)
+        x = before(ctx, node.input(0))
+        if combines:
+            x = ctx.emit(op, [x], axes=axes, keepdims=node.flag("keepdims", True))
+        return after(ctx, x)
+
+    return importer
+
+
+def _square(ctx: NodeContext, x: Value) -> Value:
+    return ctx.emit("mul", [x, x])
+
+
+def _root(ctx: NodeContext, x: Value) -> Value:
+    if x.dtype.is_float:
+        return ctx.emit("sqrt", [x])
+    return ctx.cast(ctx.emit("sqrt", [ctx.cast(x, f32)]), x.dtype)
+
+
+def _log(ctx: NodeContext, x: Value) -> Value:
+    return ctx.emit("log", [x])
+
+
+def _unary(op: str) -> Callable[[NodeContext, Value], Value]:
+    return lambda ctx, x: ctx.emit(op, [x])
+
+
+def _logsumexp(ctx: NodeContext, node: Node) -> Value:
+    axes, combines = reduction_axes(ctx, node, 18)
+    if not combines:
+        return node.input(0)
+    keepdims = node.flag("keepdims", True)
+    return ctx.emit("reduce_logsumexp", [node.input(0)], axes=axes, keepdims=keepdims)
+
+
+def _arg(op: str) -> Importer:
+    def importer(ctx: NodeContext, node: Node) -> Value:
+        x = node.input(0)
+        axis = axis_of(node.int("axis", 0), x.type.rank)
+        last = node.flag("select_last_index")
+        return ctx.emit(op, [x], axis=axis, keepdims=node.flag("keepdims", True), last=last)
+
+    return importer
+
+
+def _cumulate(op: str, ctx: NodeContext, node: Node) -> Value:
+    """CumSum (11), CumProd (26): the axis is an input."""
+    x = node.input(0)
+    axis = ctx.need_int(node.input(1), "axis")
+    return ctx.emit(
+        op,
+        [x],
+        axis=axis_of(axis, x.type.rank),
+        exclusive=node.flag("exclusive"),
+        reverse=node.flag("reverse"),
+    )
+
+
+IMPORTERS: dict[str, Importer] = {
+    "ArgMax": _arg("argmax"),
+    "ArgMin": _arg("argmin"),
+    "CumProd": partial(_cumulate, "cumprod"),
+    "CumSum": partial(_cumulate, "cumsum"),
+    "ReduceL1": _reduce(18, "reduce_sum", before=_unary("abs")),
+    "ReduceL2": _reduce(18, "reduce_sum", before=_square, after=_root),
+    "ReduceLogSum": _reduce(18, "reduce_sum", after=_log),
+    "ReduceLogSumExp": _logsumexp,
+    "ReduceMax": _reduce(18, "reduce_max"),
+    "ReduceMean": _reduce(18, "reduce_mean"),
+    "ReduceMin": _reduce(18, "reduce_min"),
+    "ReduceProd": _reduce(18, "reduce_prod"),
+    "ReduceSum": _reduce(13, "reduce_sum"),
+    "ReduceSumSquare": _reduce(18, "reduce_sum", before=_square),
+}

@@ -1,0 +1,176 @@
+"""tilewright as a backend of ONNX's own interface, `onnx.backend.base`.
+
+from tilewright import onnx_backend
+outputs = onnx_backend.prepare(model).run([x])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
+
+from tilewright.base.errors import InputError, ModelError
+from tilewright.compile import compile
+from tilewright.frontends.onnx import import_model
+from tilewright.runtime.module import Module
+from tilewright.targets import cpu
+
+# What an importer says that needs an input's contents (docs of frontends.onnx.import_model).
+NEEDS_CONTENTS = "must be known while importing"
+SMALL = 64  # elements of inputs that may set shapes: such as a reshape's target
+
+
+class Prepared(BackendRep):
+    """A model ready to run.
+
+    A model whose shapes depend on what its small inputs contain is compiled when these are known,
+    once for each of their contents.
+    """
+
+    def __init__(self, model: onnx.ModelProto, threads: int | None) -> None:
+        given = {t.name for t in model.graph.initializer}
+        self.inputs = [v.name for v in model.graph.input if v.name not in given]
+        self.outputs = [v.name for v in model.graph.output]
+        self._model = model
+        self._target = cpu.host(threads=threads)
+        self._modules: dict[tuple[tuple[str, bytes], ...], Module] = {}
+        self._needs_contents = False
+        try:
+            self._modules[()] = compile(import_model(model), target=self._target)
+        except ModelError as error:
+            if NEEDS_CONTENTS not in error.what:
+                raise
+            self._needs_contents = True
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs, by position and by name, for a list of inputs, a mapping, or the one."""
+        given = self._by_name(inputs)
+        fixed = {n: a for n, a in given.items() if self._needs_contents and _may_set_shapes(a)}
+        module = self._module(fixed)
+        results = module.run({t.name: given[t.name] for t in module.inputs})
+        arrays = [results[t.name] for t in module.outputs]
+        return namedtupledict("Outputs", self.outputs)(*arrays)
+
+    def _by_name(self, inputs: Any) -> dict[str, Any]:
+        if isinstance(inputs, Mapping):
+            given = dict(inputs)
+        else:
+            values = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(values) != len(self.inputs):
+                raise InputError(
+                    f"the model takes {len(self.inputs)} inputs and was given {len(values)}",
+                    hint=f"its inputs are {', '.join(self.inputs) or 'none'}",
+                )
+            given = dict(zip(self.inputs, values, strict=True))
+        missing = [n for n in self.inputs if n not in given]
+        if missing:
+            raise InputError(f"missing input: {missing[0]!r}")
+        return given
+
+    def _module(self, fixed: Mapping[str, Any]) -> Module:
+        arrays = {name: np.asarray(value) for name, value in fixed.items()}
+        key = tuple((name, array.tobytes()) for name, array in sorted(arrays.items()))
+        if key not in self._modules:
+            graph = import_model(self._model, constants=arrays)
+            self._modules[key] = compile(graph, target=self._target)
+        return self._modules[key]
+
+
+class TilewrightBackend(Backend):
+    """Compiles for this machine's processor, the one device there is."""
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether the model can be imported."""
+        if not cls.supports_device(device):
+            return False
+        try:
+            import_model(model)
+        except ModelError as error:
+            return NEEDS_CONTENTS in error.what
+        return True
+
+    @classmethod
+    def prepare(
+        cls,
+        model: onnx.ModelProto,
+        device: str = "CPU",
+        threads: int | None = None,
+        **kwargs: Any,
+    ) -> Prepared:
+        """The model, compiled; ModelError if it cannot be."""
+        _check_device(cls, device)
+        return Prepared(model, threads)
+
+    @classmethod
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """One node as a model of its own; `opset_version` says how to read it."""
+        _check_device(cls, device)
+        names = list(dict.fromkeys(n for n in node.input if n))
+        values = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+        if len(values) != len(names):
+            raise InputError(f"{node.op_type} has {len(names)} inputs and was given {len(values)}")
+        opset = kwargs.pop("opset_version", onnx.defs.onnx_opset_version())
+        arrays = dict(zip(names, map(np.asarray, values), strict=True))
+        return cls.run_model(_model_of(node, arrays, opset), arrays, device, **kwargs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        try:
+            return Device(device).type == DeviceType.CPU
+        except (AttributeError, ValueError):
+            return False
+
+
+def _check_device(backend: type[TilewrightBackend], device: str) -> None:
+    if not backend.supports_device(device):
+        raise InputError(
+            f"there is no device {device!r} here",
+            hint='models run on "CPU"; compile for other targets with tilewright.compile',
+        )
+
+
+def _model_of(
+    node: onnx.NodeProto, inputs: Mapping[str, np.ndarray], opset: int
+) -> onnx.ModelProto:
+    infos = [
+        onnx.helper.make_tensor_value_info(
+            name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+        )
+        for name, array in inputs.items()
+    ]
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], node.op_type, infos, outputs)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    if node.domain not in ("", "ai.onnx"):
+        opsets.append(onnx.helper.make_opsetid(node.domain, 1))
+    return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def _may_set_shapes(value: Any) -> bool:
+    array = np.asarray(value)
+    return array.ndim <= 1 and array.size <= SMALL and array.dtype.kind in "iubf"
+
+
+is_compatible = TilewrightBackend.is_compatible
+prepare = TilewrightBackend.prepare
+run_model = TilewrightBackend.run_model
+run_node = TilewrightBackend.run_node
+supports_device = TilewrightBackend.supports_device
