@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from strategies_expr import INPUT_BOUND, SYMBOL_MAX, Draws, exact_limit, largest
+from strategies_expr import INPUT_BOUND, SYMBOL_MAX, Draws, exact_limit
 
 from tilewright.base.dtype import DType, bool_, f32, i8, i32, i64, u8
 from tilewright.base.errors import ModelError
+from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Dim, Symbol
 from tilewright.ir.graph import Graph, GraphNode, TensorType, Value, symbols_in
 from tilewright.ir.op import Op
@@ -141,8 +142,8 @@ class GraphMaker:
             types = list(op.infer(values, [v.type for v in inputs]))
         except ModelError:
             return None
-        if any(largest_of(t) > 256 for t in types):
-            return None  # small graphs run fast
+        if not all(_is_small(t) for t in types):
+            return None
         outputs = [Value(self.fresh("y"), t) for t in types]
         name = self.d.pick(("", "layer/1", 'the "last" one'))
         self.nodes.append(GraphNode(op, values, tuple(inputs), tuple(outputs), name))
@@ -157,8 +158,17 @@ class GraphMaker:
         return max((self.bound[v] if v.dtype.is_float else math.inf for v in values), default=0)
 
 
-def largest_of(t: TensorType) -> int:
-    return math.prod(largest(d) for d in t.shape)
+def _is_small(t: TensorType) -> bool:
+    """Whether a type has elements, but not many, whatever the symbol's value. A window over a
+    symbolic axis may have none."""
+    if not symbols_in(t):
+        return 0 < math.prod(t.shape) <= 256
+    try:
+        sizes = [math.prod(evaluate_dim(d, {"n": n}) for d in t.shape) for n in (1, SYMBOL_MAX)]
+        least = [evaluate_dim(d, {"n": n}) for d in t.shape for n in range(1, SYMBOL_MAX + 1)]
+    except KeyError:
+        return True  # the symbol is the node's own: so many elements as it has
+    return min(least) > 0 and max(sizes) <= 256
 
 
 # Operators that compute with integers exactly, those that only move elements, and those that are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tilewright.runtime.plan import StepKind
 Arrays = Mapping[str, np.ndarray]
 
 WARM_UP = 0.2  # seconds
-FEWEST, MOST = 5, 100_000  # calls
+FEWEST, MOST = 5, 1 << 24  # calls
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def measure(module: Module, inputs: Arrays, seconds: float) -> Timing:
         module(*arrays)
         if time.perf_counter() > end:
             break
-    spent: list[int] = []
+    spent = array("q")
     end = time.perf_counter() + seconds
     while len(spent) < FEWEST or (time.perf_counter() < end and len(spent) < MOST):
         start = time.perf_counter_ns()

@@ -26,6 +26,7 @@ import onnx
 from tilewright import backends
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
+from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.codegen.machine import compile_assembly
@@ -216,7 +217,8 @@ class _Compilation:
         host = emit_host(plan.program, signatures, triple=target.native.triple)
         objects = [(name, k.object) for name, k in kernels.items()]
         objects.append(("host", backends.to_object(host, target)))
-        json = plan_json(plan.program, functions=plan.host_nodes)
+        costs = {name: kernel_cost(k.program) for name, k in kernels.items()}
+        json = plan_json(plan.program, functions=plan.host_nodes, costs=costs)
         constants = tuple(pack_constants(plan.program, plan.constants))
         facts = TargetFacts(
             target.name,

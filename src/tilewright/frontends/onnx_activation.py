@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 
-from tilewright.base.dtype import DType, bool_, f32, i32
+from tilewright.base.dtype import bool_
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, one_of
 from tilewright.frontends.onnx_node import Node
-from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.graph import Value
-
 
 
 def clip(ctx: NodeContext, node: Node) -> Value:

@@ -7,7 +7,7 @@ expect nonsense.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 from onnx import AttributeProto, defs
@@ -54,10 +54,59 @@ def no_such_operator(op_type: str, domain: str) -> ModelError:
         )
     if not names:
         return ModelError(
-            f"the domain {shown(domain)!r} is not known, and the model has no function of that name",
+            f"the domain {shown(domain)!r} is unknown, and the model has no function of that name",
             hint="export the model with standard ONNX operators only",
         )
     return ModelError("there is no such operator", hint=did_you_mean(shown(op_type), list(names)))
+
+
+def check_texts(model: onnx.ModelProto) -> None:
+    """ModelError when a name is not UTF-8 text: protobuf hands such a name out as bytes."""
+    for graph in _graphs(model):
+        named = [*graph.input, *graph.output, *graph.initializer]
+        texts = [graph.name, *(v.name for v in named)]
+        texts += [s.values.name for s in graph.sparse_initializer]
+        texts += [d.dim_param for v in graph.input for d in v.type.tensor_type.shape.dim]
+        texts += [e.key for t in graph.initializer for e in t.external_data]
+        texts += [e.value for t in graph.initializer for e in t.external_data]
+        _check_all_text([*texts, *_node_texts(graph.node)])
+    for function in model.functions:
+        texts = [function.name, function.domain, function.overload]
+        texts += [*function.input, *function.output, *function.attribute]
+        texts += [a.name for a in function.attribute_proto]
+        texts += [o.domain for o in function.opset_import]
+        _check_all_text([*texts, *_node_texts(function.node)])
+    _check_all_text([o.domain for o in model.opset_import])
+
+
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The model's graph, and all graphs nested in nodes."""
+    pending = [model.graph]
+    nodes = [n for f in model.functions for n in f.node]
+    while pending or nodes:
+        if pending:
+            graph = pending.pop()
+            yield graph
+            nodes.extend(graph.node)
+        else:
+            pending.extend(a.g for a in nodes.pop().attribute if a.HasField("g"))
+
+
+def _node_texts(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    for node in nodes:
+        yield from (node.name, node.op_type, node.domain, node.overload)
+        yield from node.input
+        yield from node.output
+        for attribute in node.attribute:
+            yield attribute.name
+            yield attribute.ref_attr_name
+
+
+def _check_all_text(texts: Iterable[str]) -> None:
+    if not all(isinstance(text, str) for text in texts):
+        raise ModelError(
+            "a name in the model is not UTF-8 text", hint="the file is damaged: get it again"
+        )
 
 
 def check_node(

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from tilewright.base.dtype import f32, i64
 from tilewright.base.errors import ModelError
-from tilewright.frontends.contents import Unknown, decide
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, cut_of, number_of, one_of
+from tilewright.frontends.onnx_context import (
+    Importer,
+    NodeContext,
+    number_of,
+)
 from tilewright.frontends.onnx_node import Node
+from tilewright.frontends.onnx_slice import at_least
 from tilewright.frontends.onnx_tensor import sparse_to_array
 from tilewright.frontends.onnx_types import element_type
-from tilewright.ir.dims import canonical, divide_exactly, limits
-from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr, maximum, minimum
+from tilewright.ir.dims import canonical
+from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
-
 
 
 def constant(ctx: NodeContext, node: Node) -> Value:
@@ -101,7 +104,7 @@ def _range_length(ctx: NodeContext, start: Value, limit: Value, delta: Value) ->
     if step == 0:
         raise ModelError("a range with delta 0")
     difference = as_expr(end) - first if step > 0 else as_expr(first) - end
-    return _at_least(canonical((difference + (abs(step) - 1)) // abs(step)), 0)
+    return at_least(canonical((difference + (abs(step) - 1)) // abs(step)), 0)
 
 
 def trilu(ctx: NodeContext, node: Node) -> Value:

@@ -63,7 +63,7 @@ class NodeContext:
         if shape == x.shape:
             return x
         array = self.known_constant(x)
-        if array is not None:
+        if array is not None and number_of(shape) == array.size:
             return self.constant(array.reshape(shape))
         return self.emit("reshape", [x], shape=shape)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, number_of, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, number_of, one_of
 from tilewright.frontends.onnx_neural import add_per_channel, window
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical

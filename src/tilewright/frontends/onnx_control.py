@@ -3,12 +3,12 @@ a loop whose number of steps is known and small is unrolled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.graph import Value
 

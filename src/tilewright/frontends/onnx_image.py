@@ -1,8 +1,8 @@
 """ONNX's image operators: Resize, Upsample, GridSample, RoiAlign.
 
-Resizing is separable and its sizes are known: along each axis every output element is a weighted sum
-of a few input elements. Which ones, and their weights, are tables worked out here; the graph gathers
-and sums.
+Resizing is separable and its sizes are known: along each axis every output element is a weighted
+sum of a few input elements. Which ones, and their weights, are tables worked out here; the graph
+gathers and sums.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of, one_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr

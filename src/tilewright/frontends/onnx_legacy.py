@@ -3,14 +3,12 @@ of training."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of
-from tilewright.frontends.onnx_neural import average_pool, batch_normalization, gemm, per_channel
+from tilewright.frontends.onnx_neural import average_pool, gemm, per_channel
 from tilewright.frontends.onnx_node import Node
+from tilewright.frontends.onnx_normalize import batch_normalization
 from tilewright.ir.graph import Value
-
 
 
 def _broadcasting(op: str) -> Importer:

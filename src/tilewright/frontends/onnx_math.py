@@ -1,20 +1,16 @@
-"""ONNX's element-wise operators and reductions."""
+"""ONNX's element-wise arithmetic, comparisons and conversions."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from functools import partial
 
 import ml_dtypes
 import numpy as np
 
-from tilewright.base.dtype import DType, bool_, f32, i32
+from tilewright.base.dtype import DType, i32
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, one_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.graph import Value
-
 
 
 def _plain(op: str) -> Importer:

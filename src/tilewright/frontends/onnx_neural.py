@@ -1,21 +1,19 @@
-"""ONNX's neural network operators: products, convolutions, pooling, normalisation."""
+"""ONNX's products, convolutions and pooling."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, cut_of, number_of, one_of
+from tilewright.frontends.onnx_context import (
+    Importer,
+    NodeContext,
+    one_of,
+)
 from tilewright.frontends.onnx_node import Node
-from tilewright.ir.dims import canonical
-from tilewright.ir.expr import Dim, as_expr
+from tilewright.ir.expr import Dim
 from tilewright.ir.graph import Value
-from tilewright.ops.common import widened
-
-
 
 # ---------------------------------------------------------------- products
 
@@ -217,7 +215,8 @@ def lp_pool(ctx: NodeContext, node: Node) -> Value:
     )
 
 
-def _spatial(x: Value) -> tuple[int, ...]:
+def spatial_axes(x: Value) -> tuple[int, ...]:
+    """The axes behind batch and channels."""
     if x.type.rank < 3:
         raise ModelError(f"the input {x.type} has no spatial axes")
     return tuple(range(2, x.type.rank))
@@ -226,13 +225,13 @@ def _spatial(x: Value) -> tuple[int, ...]:
 def _global(op: str) -> Importer:
     def importer(ctx: NodeContext, node: Node) -> Value:
         x = node.input(0)
-        return ctx.emit(op, [x], axes=_spatial(x), keepdims=True)
+        return ctx.emit(op, [x], axes=spatial_axes(x), keepdims=True)
 
     return importer
 
 
 def global_lp_pool(ctx: NodeContext, node: Node) -> Value:
-    return p_norm(ctx, node.input(0), _spatial(node.input(0)), node.int("p", 2))
+    return p_norm(ctx, node.input(0), spatial_axes(node.input(0)), node.int("p", 2))
 
 
 def p_norm(ctx: NodeContext, x: Value, axes: Sequence[int], p: int) -> Value:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, cut_of, number_of, one_of
+from tilewright.frontends.onnx_context import (
+    Importer,
+    NodeContext,
+    axis_of,
+    cut_of,
+    number_of,
+)
+from tilewright.frontends.onnx_neural import p_norm, per_channel, spatial_axes
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
-from tilewright.ir.expr import Dim, as_expr
+from tilewright.ir.expr import as_expr
 from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
-
 
 
 def batch_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
@@ -130,7 +135,7 @@ def instance_normalization(ctx: NodeContext, node: Node) -> Value:
     """InstanceNormalization (6, 22)."""
     x, scale, bias = (node.input(i) for i in range(3))
     epsilon = node.float("epsilon", 1e-5)
-    out = ctx.emit("standardize", [x], axes=_spatial(x), epsilon=epsilon)
+    out = ctx.emit("standardize", [x], axes=spatial_axes(x), epsilon=epsilon)
     out = ctx.emit("mul", [out, per_channel(ctx, scale, x)])
     return ctx.emit("add", [out, per_channel(ctx, bias, x)])
 

@@ -3,14 +3,14 @@ or floats, and rounded, shifted and limited at the end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.base.dtype import DType, f32, i32, u8
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_neural import convolve, per_channel, product
 from tilewright.frontends.onnx_node import Node
 from tilewright.frontends.onnx_types import element_type

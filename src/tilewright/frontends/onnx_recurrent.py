@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.base.dtype import i32
 from tilewright.base.errors import ModelError, did_you_mean
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, one_of
+from tilewright.frontends.onnx_context import Importer, NodeContext, one_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
-import ml_dtypes
-import numpy as np
-
-from tilewright.base.dtype import DType, bool_, f32, i32
-from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of, one_of
+from tilewright.base.dtype import f32
+from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_node import Node
-from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.graph import Value
-
 
 
 def reduction_axes(ctx: NodeContext, node: Node, since: int) -> tuple[tuple[int, ...], bool]:

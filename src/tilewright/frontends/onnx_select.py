@@ -3,13 +3,19 @@ and those that only rearrange by computed places."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from tilewright.base.dtype import i64
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, number_of, one_of
+from tilewright.frontends.onnx_context import (
+    Importer,
+    NodeContext,
+    axis_of,
+    number_of,
+    one_of,
+)
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr

@@ -1,23 +1,22 @@
-"""ONNX's operators on shapes: constants, reshapes, slices, concatenation, padding."""
+"""ONNX's reshapes: Reshape, Flatten, Squeeze, Unsqueeze, Transpose, DepthToSpace and back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from tilewright.base.dtype import f32, i64
 from tilewright.base.errors import ModelError
-from tilewright.frontends.contents import Unknown, decide
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, cut_of, number_of, one_of
+from tilewright.frontends.onnx_context import (
+    Importer,
+    NodeContext,
+    axis_of,
+    cut_of,
+    number_of,
+    one_of,
+)
 from tilewright.frontends.onnx_node import Node
-from tilewright.frontends.onnx_tensor import sparse_to_array
-from tilewright.frontends.onnx_types import element_type
-from tilewright.ir.dims import canonical, divide_exactly, limits
-from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr, maximum, minimum
+from tilewright.ir.dims import canonical, divide_exactly
+from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
-
-
 
 # ---------------------------------------------------------------- reshapes
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from tilewright.base.dtype import f32, i64
 from tilewright.base.errors import ModelError
 from tilewright.frontends.contents import Unknown, decide
-from tilewright.frontends.onnx_context import Importer, NodeContext, Result, axis_of, cut_of, number_of, one_of
+from tilewright.frontends.onnx_context import (
+    Importer,
+    NodeContext,
+    axis_of,
+    one_of,
+)
 from tilewright.frontends.onnx_node import Node
-from tilewright.frontends.onnx_tensor import sparse_to_array
-from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.dims import canonical, divide_exactly, limits
 from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr, maximum, minimum
 from tilewright.ir.graph import Value
-
 
 
 def slice_(ctx: NodeContext, node: Node) -> Value:
@@ -60,7 +59,7 @@ def _slice_range(ctx: NodeContext, extent: Dim, start: Dim, end: Dim, step: int)
         last = _clamp(ctx, _from_end(end, extent), -1, before_last)
         count = canonical((as_expr(first) - last + (-step - 1)) // -step)
     low = limits(count)[0]
-    return first, count if low is not None and low >= 0 else _at_least(count, 0)
+    return first, count if low is not None and low >= 0 else at_least(count, 0)
 
 
 def _from_end(place: Dim, extent: Dim) -> Dim:
@@ -81,21 +80,23 @@ def _clamp(ctx: NodeContext, place: Dim, low: Dim, high: Dim) -> Dim:
     if isinstance(place, Symbol) and isinstance(high, int) and low == 0:
         if place.lower > high:
             return high
-        ctx.builder.assume_at_most(place, high)
+        ctx.builder.assumeat_most(place, high)
         return place
     if isinstance(place, int) and place >= (1 << 31) - 1:
         return high
-    return _at_most(_at_least(place, low), high)
+    return at_most(at_least(place, low), high)
 
 
-def _at_most(a: Dim, b: Dim) -> Dim:
+def at_most(a: Dim, b: Dim) -> Dim:
+    """The smaller one."""
     low, high = limits(canonical(as_expr(a) - b))
     if high is not None and high <= 0:
         return a
     return b if low is not None and low >= 0 else minimum(as_expr(a), b)
 
 
-def _at_least(a: Dim, b: Dim) -> Dim:
+def at_least(a: Dim, b: Dim) -> Dim:
+    """The greater one."""
     low, high = limits(canonical(as_expr(a) - b))
     if low is not None and low >= 0:
         return a
@@ -168,16 +169,13 @@ def pad(ctx: NodeContext, node: Node) -> Value:
     for position, axis in enumerate(places):
         before[axis], after[axis] = pads[position], pads[position + len(places)]
     x = _crop(ctx, x, before, after)
-    before, after = ([_at_least(p, 0) for p in side] for side in (before, after))
+    before, after = ([at_least(p, 0) for p in side] for side in (before, after))
     operands = [x]
     if fill is not None and mode == "constant":
-        known = ctx.known(fill)
-        if known is None:
+        if ctx.known(fill) is None or fill.dtype != x.dtype:
             operands.append(ctx.reshape(fill, []))
         else:
-            value = (
-                known.reshape(()).astype(np.float64 if x.dtype.is_float else x.dtype.numpy).item()
-            )
+            value = ctx.need_number(fill, "the constant")
     return ctx.emit(
         "pad", operands, before=tuple(before), after=tuple(after), mode=mode, value=value
     )

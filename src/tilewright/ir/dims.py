@@ -52,6 +52,11 @@ def canonical(dim: Dim) -> Dim:
     return _rebuild(polynomial(dim))
 
 
+def same_dim(a: Dim, b: Dim) -> bool:
+    """Whether two dimensions are equal as polynomials."""
+    return a == b or canonical(a) == canonical(b)
+
+
 def divide_exactly(a: Dim, b: Dim) -> Dim | None:
     """q with a == q * b, when b is a single product that divides every term of a; else None."""
     divisor = polynomial(b)
@@ -82,6 +87,22 @@ def limits(dim: Dim) -> tuple[int | None, int | None]:
     if isinstance(dim, Binary) and dim.op in _LIMITS:
         return _LIMITS[dim.op](limits(dim.a), limits(dim.b))
     return None, None
+
+
+def least(a: Dim, b: Dim) -> Dim:
+    """The smaller of two dimensions: one of them if that is the same for all symbols."""
+    low, high = limits(canonical(as_expr(a) - b))
+    if high is not None and high <= 0:
+        return a
+    return b if low is not None and low >= 0 else canonical(minimum(as_expr(a), b))
+
+
+def greatest(a: Dim, b: Dim) -> Dim:
+    """The greater of two dimensions: one of them if that is the same for all symbols."""
+    low, high = limits(canonical(as_expr(a) - b))
+    if low is not None and low >= 0:
+        return a
+    return b if high is not None and high <= 0 else canonical(maximum(as_expr(a), b))
 
 
 def _add(a: Polynomial, b: Polynomial, sign: int = 1) -> Polynomial:

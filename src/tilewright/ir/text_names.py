@@ -59,5 +59,5 @@ def format_number(value: Any, dtype: DType) -> str:
     for digits in range(1, 18):
         short = float(f"{value:.{digits}g}")
         if repr(dtype.round(short)) == repr(value):
-            return repr(short)
+            return min(repr(value), repr(short), key=len)
     return repr(value)

@@ -11,7 +11,7 @@ def arrange(array: np.ndarray, type_: TensorType) -> np.ndarray:
     """The elements as they lie in memory: a row-major array of the type's physical shape. What a
     layout pads is 0."""
     layout = type_.layout
-    if layout is None:
+    if layout is None or not array.shape:
         return np.ascontiguousarray(array).reshape(array.shape)
     pads = [(0, -extent % layout.factor(axis)) for axis, extent in enumerate(array.shape)]
     padded = np.pad(array, pads)

@@ -133,7 +133,7 @@ class _Slots:
     def of(self, value: Value, storage: _Storage) -> str:
         """The slot through which `value` is seen in a storage."""
         if (value, storage) not in self.made:
-            name = f"{value.name}@{storage.space}" if storage.space else value.name
+            name = _in_space(value.name, storage.space)
             self.made[value, storage] = self.add(name, storage, value.type)
         return self.made[value, storage]
 
@@ -248,7 +248,7 @@ class _Planner:
     def _scratch(self, use: KernelUse, buffer: Buffer, space: str) -> str:
         type_ = TensorType(buffer.dtype, buffer.shape)
         storage = self._storage(MemoryKind.ARENA, space, type_)
-        return self.slots.add(f"{use.name}.{buffer.name}", storage, type_)
+        return self.slots.add(f"{use.name}_{buffer.name}", storage, type_)
 
     def finish(self) -> None:
         """Copies for outputs that are inputs, constants, or given back twice."""
@@ -294,7 +294,7 @@ class _Planner:
         placed: list[PlacedConstant] = []
         memories: list[Memory] = []
         for space, storages in self._of_kind(MemoryKind.CONSTANTS).items():
-            memory, size = _memory_name("constants", space), 0
+            memory, size = _in_space("constants", space), 0
             offsets: dict[bytes, int] = {}
             for storage in storages:
                 array = arrays[storage]
@@ -311,7 +311,7 @@ class _Planner:
         memories: list[Memory] = []
         typical = least = 0
         for space, storages in self._of_kind(MemoryKind.ARENA).items():
-            memory = _memory_name("arena", space)
+            memory = _in_space("arena", space)
             packing = pack_slots([Lifetime(s.type.bytes, s.first, s.last) for s in storages])
             for storage, offset in zip(storages, packing.offsets, strict=True):
                 storage.memory, storage.offset = memory, offset
@@ -328,8 +328,8 @@ class _Planner:
         return [Memory(s.memory, HOST, kind, canonical(s.type.bytes)) for s in storages]
 
 
-def _memory_name(stem: str, space: str) -> str:
-    return f"{stem}@{space}" if space else stem
+def _in_space(name: str, space: str) -> str:
+    return f"{name}_{space}" if space else name
 
 
 def _origins(n: GraphNode) -> tuple[str, ...]:

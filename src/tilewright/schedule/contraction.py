@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.linear import variables
 from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
+from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import For, walk_statements
@@ -248,7 +249,7 @@ def _follows(reader: Nest, buffer: Buffer) -> bool:
     (indices,) = reads
     extents = {loop.var: loop.extent for loop in reader.axes}
     return all(
-        (isinstance(i, Var) and extents.get(i) == n) or n == 1
+        n == 1 or (isinstance(i, Var) and i in extents and same_dim(extents[i], n))
         for i, n in zip(indices, buffer.shape, strict=True)
     )
 

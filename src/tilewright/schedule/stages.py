@@ -8,6 +8,7 @@ from tilewright.analyze.dependence import accesses
 from tilewright.analyze.linear import Linear, add, substitute, to_expr, variables
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
 from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const
 from tilewright.ir.loop import (
     Accumulate,
@@ -139,7 +140,7 @@ def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tup
         if not isinstance(e, Var) and n == 1:
             # an axis of one element may have no loop any more
             e = Var(state.fresh("unit"))
-        elif not isinstance(e, Var) or e not in extents or e in axes or extents[e] != n:
+        elif not isinstance(e, Var) or e not in extents or e in axes or not same_dim(extents[e], n):
             refuse(f"{store.buffer.name} is not defined one loop for each axis: {store}", state)
         axes.append(e)
     return tuple(axes)
