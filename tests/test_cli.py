@@ -206,6 +206,22 @@ def test_a_check_that_fails_because_of_the_importer(tilewright, model, monkeypat
     assert (found["stage"], found["nodes"], found["name"]) == ("imported", ["negate"], "z")
 
 
+def test_names_that_are_no_identifiers(tilewright, model, tmp_path):
+    nodes = [helper.make_node("Relu", ["in.put/1:0"], ["out put"], name="one")]
+    graph = helper.make_graph(
+        nodes,
+        "odd",
+        [helper.make_tensor_value_info("in.put/1:0", TensorProto.FLOAT, (2,))],
+        [helper.make_tensor_value_info("out put", TensorProto.FLOAT, (2,))],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), "odd.onnx")
+    code, out, _ = tilewright("run", "odd.onnx", "--check", "--output", "out")
+    assert code == 0
+    assert "check: agrees with " in out
+    assert len(os.listdir("out")) == 1
+
+
 def test_the_reference_of_onnx_itself(tilewright, model, monkeypatch):
     monkeypatch.setattr(cli_check.importlib.util, "find_spec", lambda name: None)
     found = json.loads(tilewright("run", "small.onnx", "--check", "--json")[1])["check"]
@@ -444,8 +460,9 @@ def start(*arguments, **settings):
 
 
 def test_control_c(model):
-    with start("bench", "small.onnx", "--seconds", "60", "--quiet") as process:
-        time.sleep(3)
+    with start("bench", "small.onnx", "--seconds", "60") as process:
+        assert process.stderr.readline().startswith(b"target: ")  # it has begun
+        time.sleep(0.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")

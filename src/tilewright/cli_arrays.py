@@ -95,6 +95,7 @@ def _read(path: Path, tensor: Tensor) -> np.ndarray:
     except (ValueError, EOFError):
         raise InputError(f"{path} is not a .npy file of numbers") from None
     if not isinstance(array, np.ndarray):
+        array.close()
         raise InputError(f"{path} holds several arrays", hint="give one .npy file for each input")
     wanted = tensor.dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:

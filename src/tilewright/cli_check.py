@@ -18,6 +18,7 @@ import onnx.reference
 from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import ModelError
 from tilewright.cli_session import Request, compile_graph, import_graph, optimized_graph
+from tilewright.frontends.names import identifier
 from tilewright.ir.evaluate import evaluate_steps
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, Value
@@ -70,12 +71,16 @@ def check(request: Request, inputs: Arrays, results: Arrays) -> Report:
             f"{request.model} cannot be checked: what it was compiled from is not in it",
             hint="check the model that it was compiled from",
         )
-    reference, wanted = run_reference(request.model, inputs, list(results))
-    outputs = tuple(compare(name, results[name], wanted[name]) for name in results)
+    reference = Reference(request.model, inputs)
+    wanted = reference.values(reference.outputs)
+    outputs = tuple(
+        compare(ours, array, wanted[theirs])
+        for (ours, array), theirs in zip(results.items(), reference.outputs, strict=True)
+    )
     culprit = None
     if any(c.problem is not None for c in outputs):
-        culprit = find_culprit(request, inputs)
-    return Report(reference, outputs, culprit)
+        culprit = find_culprit(request, inputs, reference)
+    return Report(reference.name, outputs, culprit)
 
 
 def compare(name: str, found: np.ndarray, wanted: np.ndarray) -> Comparison:
@@ -107,46 +112,51 @@ def compare(name: str, found: np.ndarray, wanted: np.ndarray) -> Comparison:
 # ---------------------------------------------------------------- the reference
 
 
-def run_reference(path: Path, inputs: Arrays, names: Sequence[str]) -> tuple[str, Arrays]:
-    """The name of the reference, and its values called `names`."""
-    model = onnx.load(str(path))
-    if importlib.util.find_spec("onnxruntime") is not None:
-        try:
-            return _onnxruntime(path, model, inputs, names)
-        except Exception:  # noqa: BLE001 - it refuses some models, each with an error of its own
-            pass
-    evaluator = onnx.reference.ReferenceEvaluator(model)
-    values = evaluator.run(None, dict(inputs), intermediate=True)
-    return f"onnx {onnx.__version__} reference", {n: values[n] for n in names if n in values}
+class Reference:
+    """Another implementation, and the inputs it is given. Inputs and outputs go by position: the
+    model's names for them are not always ours."""
 
+    def __init__(self, path: Path, inputs: Arrays) -> None:
+        self.path = path
+        self.model = onnx.load(str(path))
+        given = {t.name for t in self.model.graph.initializer}
+        names = [v.name for v in self.model.graph.input if v.name not in given]
+        self.inputs = dict(zip(names, inputs.values(), strict=True))
+        self.outputs = [v.name for v in self.model.graph.output]
+        self.made = [o for n in self.model.graph.node for o in n.output if o]
+        self.name = f"onnx {onnx.__version__} reference"
 
-def _onnxruntime(
-    path: Path, model: onnx.ModelProto, inputs: Arrays, names: Sequence[str]
-) -> tuple[str, Arrays]:
-    import onnxruntime
+    def values(self, names: Sequence[str]) -> Arrays:
+        """The values that the model calls `names`."""
+        if importlib.util.find_spec("onnxruntime") is not None:
+            try:
+                return self._onnxruntime(names)
+            except Exception:  # noqa: BLE001 - it refuses some models, with errors of many kinds
+                pass
+        evaluator = onnx.reference.ReferenceEvaluator(self.model)
+        values = evaluator.run(None, self.inputs, intermediate=True)
+        return {n: values[n] for n in names}
 
-    onnxruntime.set_default_logger_severity(4)
-    outputs = {o.name for o in model.graph.output}
-    made = {o for n in model.graph.node for o in n.output}
-    wanted = [n for n in names if n in outputs or n in made]
-    source: Any = str(path)
-    if not outputs.issuperset(wanted):
-        for name in wanted:
-            if name not in outputs:
-                model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
-        source = model.SerializeToString()
-    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    taken = {i.name for i in session.get_inputs()}
-    feeds = {name: array for name, array in inputs.items() if name in taken}
-    values = session.run(wanted, feeds)
-    reference = f"onnxruntime {onnxruntime.__version__}"
-    return reference, dict(zip(wanted, values, strict=True))
+    def _onnxruntime(self, names: Sequence[str]) -> Arrays:
+        import onnxruntime
+
+        onnxruntime.set_default_logger_severity(4)
+        source: Any = str(self.path)  # a path, for weights that lie in files beside it
+        inner = [n for n in names if n not in self.outputs]
+        if inner:
+            model = onnx.load(source)
+            infos = [onnx.helper.make_empty_tensor_value_info(n) for n in inner]
+            model.graph.output.extend(infos)
+            source = model.SerializeToString()
+        session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+        self.name = f"onnxruntime {onnxruntime.__version__}"
+        return dict(zip(names, session.run(list(names), self.inputs), strict=True))
 
 
 # ---------------------------------------------------------------- the place
 
 
-def find_culprit(request: Request, inputs: Arrays) -> Culprit | None:
+def find_culprit(request: Request, inputs: Arrays, reference: Reference) -> Culprit | None:
     """Compares value after value: what the compiled model makes of them with what the graph means,
     then what the graph means with what the reference makes of it."""
     graph = import_graph(request)
@@ -163,13 +173,14 @@ def find_culprit(request: Request, inputs: Arrays) -> Culprit | None:
             found = compare(value.name, compiled[value], array)
             if found.problem is not None:
                 return Culprit(makers.get(value, ()), found, "compiled")
-    _, wanted = run_reference(request.model, inputs, list(meanings))
-    makers_by_name = {v.name: (n.name,) for n in graph.nodes for v in n.outputs}
+    theirs = {identifier(n): n for n in reference.made}
+    wanted = reference.values([theirs[n] for n in meanings if n in theirs])
+    nodes = {v.name: (n.name,) for n in graph.nodes for v in n.outputs}
     for name, array in meanings.items():
-        if name in wanted:
-            found = compare(name, array, wanted[name])
+        if name in theirs:
+            found = compare(name, array, wanted[theirs[name]])
             if found.problem is not None:
-                return Culprit(makers_by_name[name], found, "imported")
+                return Culprit(nodes[name], found, "imported")
     return None
 
 

@@ -51,8 +51,8 @@ class Prepared(BackendRep):
         given = self._by_name(inputs)
         fixed = {n: a for n, a in given.items() if self._needs_contents and _may_set_shapes(a)}
         module = self._module(fixed)
-        results = module.run({t.name: given[t.name] for t in module.inputs})
-        arrays = [results[t.name] for t in module.outputs]
+        results = module(*(given[n] for n in self.inputs if n not in fixed))
+        arrays = results if isinstance(results, tuple) else (results,)
         return namedtupledict("Outputs", self.outputs)(*arrays)
 
     def _by_name(self, inputs: Any) -> dict[str, Any]:

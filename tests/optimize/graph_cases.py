@@ -1,5 +1,6 @@
 """Graphs to try passes on: written as text, built node by node, and random."""
 
+import re
 import textwrap
 from typing import Any
 
@@ -17,13 +18,10 @@ def read(text: str, **constants: np.ndarray) -> Graph:
     return parse_graph(textwrap.dedent(text).strip(), OPS, constants)
 
 
-def shown(graph: Graph) -> str:
-    return "\n" + textwrap.indent(str(graph), "    ") + "\n"
-
-
-def expect(graph: Graph, text: str) -> None:
-    """The graph prints as `text`, which may be indented."""
-    assert str(graph).strip() == textwrap.dedent(text).strip()
+def expect(program: object, text: str) -> None:
+    """The program prints as `text`, which may be indented, and break lines behind commas."""
+    wanted = re.sub(r",\n +", ", ", textwrap.dedent(text).strip())
+    assert str(program).strip() == wanted
 
 
 class Maker:

@@ -76,14 +76,16 @@ def test_text():
                 v1: f32[2, 4] = add(x2, v0)
                 v2: f32[2, 4] = mul(v1, c0)
                 return v2
-            s: f32[2, 4] = call(x, w, b, body=body, origins=("layer/MatMul", "layer/Add", "layer/Mul"), name="layer/MatMul+Add+Mul", device="cpu")
+            s: f32[2, 4] = call(x, w, b, body=body,
+                origins=("layer/MatMul", "layer/Add", "layer/Mul"),
+                name="layer/MatMul+Add+Mul", device="cpu")
             r: f32[8] = reshape(s, shape=(8,), name="Reshape", device="cpu")
             def body(x0: f32[8]):
                 v0: f32[8] = relu(x0)
                 return v0
             y: f32[8] = call(r, body=body, origins=("Relu",), name="Relu", device="cpu")
             return y
-        """,  # noqa: E501
+        """,
     )
     check_same(graph, fused)
 
@@ -404,9 +406,10 @@ def test_call_of_outputs_that_are_inputs_or_constants():
                 v0: f32[2] = neg(x0)
                 v1: i4[2] = mul(x1, c3)
                 return x0, v0, v0, c0, c1, c2, v1
-            a, b, c, d, e, f, g = call(x, n, body=body, types=(f32[2], f32[2], f32[2], bf16[1, 1], bool[()], f32[()], i4[2]))
+            a, b, c, d, e, f, g = call(x, n, body=body,
+                types=(f32[2], f32[2], f32[2], bf16[1, 1], bool[()], f32[()], i4[2]))
             return a, b, c, d, e, f, g
-        """  # noqa: E501
+        """
     )
     (n,) = call.nodes
     program = op_program(

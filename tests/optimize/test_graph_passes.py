@@ -278,13 +278,14 @@ def test_fold_scales_of_a_batch_norm():
             mean: f32[2, 1, 1] = constant([[[1.0]], [[2.0]]])
             scale: f32[2, 1, 1] = constant([[[4.0]], [[8.0]]])
             beta: f32[2, 1, 1] = constant([[[0.5]], [[0.25]]])
-            c: f32[1, 2, 2, 2] = conv(x, w, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), name="conv")
+            c: f32[1, 2, 2, 2] = conv(x, w, strides=(1, 1),
+                pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), name="conv")
             s: f32[1, 2, 2, 2] = sub(c, mean, name="bn")
             m: f32[1, 2, 2, 2] = mul(s, scale, name="bn")
             b: f32[1, 2, 2, 2] = add(m, beta, name="bn")
             y: f32[1, 2, 2, 2] = relu(b)
             return y
-        """  # noqa: E501
+        """
     )
     after = fold_scales(graph)
     expect(
@@ -293,11 +294,12 @@ def test_fold_scales_of_a_batch_norm():
         def model(x: f32[1, 1, 2, 2]):
             w_1: f32[2, 1, 1, 1] = constant([[[[4.0]]], [[[16.0]]]])
             b_shift: f32[2, 1, 1] = constant([[[-3.5]], [[-15.75]]])
-            c: f32[1, 2, 2, 2] = conv(x, w_1, strides=(1, 1), pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), name="conv")
+            c: f32[1, 2, 2, 2] = conv(x, w_1, strides=(1, 1),
+                pads_begin=(0, 0), pads_end=(0, 0), dilations=(1, 1), name="conv")
             b: f32[1, 2, 2, 2] = add(c, b_shift, name="bn")
             y: f32[1, 2, 2, 2] = relu(b)
             return y
-        """,  # noqa: E501
+        """,
     )
     check_same(graph, after, exact=False)
     assert fold_scales(after) is after

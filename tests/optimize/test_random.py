@@ -16,7 +16,7 @@ EXACT = [fold_constants, simplify_nodes, remove_dead, merge_common, move_reshape
 
 
 @pytest.mark.parametrize("function", EXACT)
-@settings(max_examples=2000)
+@settings(max_examples=100)
 @given(graph=graphs())
 def test_pass_is_exact(function, graph):
     after = function(graph)
@@ -24,7 +24,7 @@ def test_pass_is_exact(function, graph):
     assert str(function(after)) == str(after)  # nothing is left for a second run
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(graph=graphs())
 def test_fold_scales_rounds(graph):
     check_same(graph, fold_scales(graph), exact=False)

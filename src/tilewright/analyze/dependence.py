@@ -1,108 +1,203 @@
-"""Whether the iterations of a loop may run in another order. Conservative: "no" needs no reason.
+"""Whether a program may run in another order, exactly where its subscripts are affine.
 
-Two iterations conflict when one writes what the other reads or writes. Accumulations with one
-operator commute, so they conflict with each other only if they must not happen at the same time.
+Two accesses to one element, one of them a write, must stay in order. Accumulations with one
+operator commute: only at the same time they may not happen. A change of order is described by what
+it does to the times of accesses (Access.path); it is refused with the two accesses and a pair of
+iterations that would be swapped.
+
+Most pairs are settled by comparing linear forms; integer sets decide the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.analyze.accesses import Access, accesses
+from tilewright.analyze.integer_sets import Writer, sample
 from tilewright.analyze.linear import Linear, add, scaled, variables
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Var, as_expr
-from tilewright.ir.loop import (
-    Accumulate,
-    Alloc,
-    Block,
-    For,
-    Stmt,
-    Store,
-    expressions,
-    loads,
-    walk_statements,
-)
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Var
+from tilewright.ir.loop import Alloc, Block, For, sub_blocks
+
+Path = tuple[int | For, ...]
+Reorder = Callable[[Path], Path | None]  # an access's time after the change; None: any time
 
 
 @dataclass(frozen=True)
-class Access:
-    """One place in a program that touches a buffer. `op` is set for accumulations."""
+class Conflict:
+    """Two accesses, the first of which comes first now and would not any more; `iterations` is
+    one pair of loop indices for which both touch the same element."""
 
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    writes: bool
-    op: BinaryOp | None
-    stmt: Stmt
+    first: Access
+    second: Access
+    iterations: tuple[dict[str, int], dict[str, int]] | None
+
+    @property
+    def kind(self) -> str:
+        if not self.second.writes:
+            return "read after write"
+        return "write after write" if self.first.writes else "write after read"
 
     def __str__(self) -> str:
-        what = "read" if not self.writes else "write" if self.op is None else "accumulation"
-        place = f"{self.buffer.name}[{', '.join(map(str, self.indices))}]"
-        return f"{what} of {place}"
+        text = f"{self.kind}: {self.first}, then {self.second}"
+        if self.iterations is None:
+            return f"{text} (perhaps: their subscripts are not affine)"
+        one, other = (_show(i) for i in self.iterations)
+        return f"{text}, for example at {one} and at {other}"
 
 
-def accesses(block: Block) -> Iterator[Access]:
-    """Every access in program order."""
-    for stmt in walk_statements(block):
-        for e in expressions(stmt):
-            for load in loads(e):
-                yield Access(load.buffer, load.indices, False, None, stmt)
-        if isinstance(stmt, (Store, Accumulate)):
-            op = stmt.op if isinstance(stmt, Accumulate) else None
-            yield Access(stmt.buffer, stmt.indices, True, op, stmt)
+def _show(values: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items()) or "no loop"
+
+
+# ---------------------------------------------------------------- the questions primitives ask
 
 
 def conflict(
     body: Block, var: Var, simplifier: Simplifier, *, concurrent: bool = False
-) -> tuple[Access, Access] | None:
-    """Two accesses that may touch one element in different iterations of the loop over `var`
-    with this body; None when its iterations may run in any order (or, with `concurrent`, at the
-    same time)."""
-    if simplifier.extents.get(var) == 1:
+) -> Conflict | None:
+    """Why the iterations of the loop over `var` with this body may not run in any order; None if
+    they may (or, with `concurrent`, at the same time)."""
+    loop = For(var, simplifier.extents[var], body)
+    if simplifier.extents[var] == 1:
         return None
-    inner = {s.var for s in walk_statements(body) if isinstance(s, For)}
-    private = {s.buffer for s in walk_statements(body) if isinstance(s, Alloc)}
-    by_buffer: dict[Buffer, list[Access]] = {}
-    for access in accesses(body):
+    return violation((loop,), (var,), lambda path: None, simplifier, concurrent=concurrent)
+
+
+def violation(
+    block: Block,
+    moved: Sequence[Var],
+    reorder: Reorder,
+    simplifier: Simplifier,
+    *,
+    concurrent: bool = False,
+) -> Conflict | None:
+    """A pair of accesses in `block` that `reorder` would put in the wrong order. Only pairs that
+    differ in one of the loops `moved` are looked at; buffers allocated inside of all of them are
+    each iteration's own."""
+    for found in _shared(block, moved).values():
+        if not any(a.writes for a in found):
+            continue
+        for first in found:
+            for second in found:
+                if not (first.writes or second.writes) or _commute(first, second, concurrent):
+                    continue
+                if all(_separated(first, second, v, simplifier) for v in moved):
+                    continue
+                pair = _swapped(first, second, reorder, moved, simplifier)
+                if pair is not None:
+                    return pair
+    return None
+
+
+def _shared(block: Block, moved: Sequence[Var]) -> dict[Buffer, list[Access]]:
+    """Accesses by buffer, without buffers that every iteration of the moved loops has anew."""
+    private = _private(block, set(moved))
+    found: dict[Buffer, list[Access]] = {}
+    for access in accesses(block):
         if access.buffer not in private:
-            by_buffer.setdefault(access.buffer, []).append(access)
-    for found in by_buffer.values():
-        pair = _conflict_on(found, var, inner, simplifier, concurrent)
-        if pair is not None:
-            return pair
-    return None
+            found.setdefault(access.buffer, []).append(access)
+    return found
 
 
-def _conflict_on(
-    found: Sequence[Access], var: Var, inner: set[Var], s: Simplifier, concurrent: bool
-) -> tuple[Access, Access] | None:
-    if not any(a.writes for a in found):
+def _private(block: Block, around: set[Var]) -> set[Buffer]:
+    """Buffers allocated inside all loops of `around`."""
+    found: set[Buffer] = set()
+    for stmt in block:
+        if isinstance(stmt, Alloc) and not around:
+            found.add(stmt.buffer)
+        for inner in sub_blocks(stmt):
+            left = around - {stmt.var} if isinstance(stmt, For) else around
+            found |= _private(inner, left)
+    return found
+
+
+def _commute(a: Access, b: Access, concurrent: bool) -> bool:
+    return not concurrent and a.op is not None and a.op is b.op
+
+
+# ---------------------------------------------------------------- integer sets
+
+
+def _swapped(
+    first: Access, second: Access, reorder: Reorder, moved: Sequence[Var], s: Simplifier
+) -> Conflict | None:
+    """first now runs before second, and after the change would not."""
+    writer = Writer()
+    names = [{loop.var: f"{letter}{i}" for i, loop in enumerate(a.loops)}
+             for letter, a in (("a", first), ("b", second))]  # fmt: skip
+    constraints: list[str] = []
+    for access, own in zip((first, second), names, strict=True):
+        for loop in access.loops:
+            constraints += writer.bounds(own[loop.var], loop.extent, own)
+        conditions = (writer.condition(c, own) for c in access.conditions)
+        constraints += [f"({c})" for c in conditions if c is not None]
+    exact = True
+    for i, j in zip(first.indices, second.indices, strict=True):
+        left, right = writer.affine(i, names[0]), writer.affine(j, names[1])
+        if left is None or right is None:
+            exact = False
+        else:
+            constraints.append(f"{left} = {right}")
+    differ = [f"{names[0][v]} != {names[1][v]}" for v in moved]
+    before = _earlier(first.path, second.path, *names)
+    after = _not_earlier(reorder(first.path), reorder(second.path), *names)
+    if not before or not after:
         return None
-    if not concurrent and all(a.op is not None and a.op is found[0].op for a in found):
-        return None  # only accumulations with one operator
-    first = next(a for a in found if a.writes)
-    for other in found:
-        if not _separated(first, other, var, inner, s):
-            return first, other
-    return None if _all_alike(found, first) else _pairwise(found, var, inner, s)
+    constraints += [f"({' or '.join(x)})" for x in (differ, before, after)]
+    constraints += writer.parameter_bounds(s.extents)
+    dims = [*names[0].values(), *names[1].values()]
+    parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
+    text = f"{parameters}{{ [{', '.join(dims)}] : {' and '.join(constraints)} }}"
+    point = sample(text, dims)
+    if point is None:
+        return None
+    iterations = tuple({v.name: point[n] for v, n in own.items()} for own in names)
+    return Conflict(first, second, iterations if exact else None)  # type: ignore[arg-type]
 
 
-def _all_alike(found: Sequence[Access], first: Access) -> bool:
-    return all(a.indices == first.indices for a in found)
+def _earlier(a: Path, b: Path, x: dict[Var, str], y: dict[Var, str]) -> list[str]:
+    """Disjuncts of: time a comes before time b, element by element."""
+    found: list[str] = []
+    equal: list[str] = []
+    for p, q in zip(a, b, strict=False):
+        if isinstance(p, int) and isinstance(q, int):
+            if p != q:
+                return [*found, _all(equal)] if p < q else found
+            continue
+        if not isinstance(p, For) or not isinstance(q, For):
+            return found  # a loop beside a statement: cannot be at one position
+        one, other = x[p.var], y[q.var]
+        found.append(_all([*equal, f"{one} < {other}"]))
+        equal.append(f"{one} = {other}")
+    return found
 
 
-def _pairwise(
-    found: Sequence[Access], var: Var, inner: set[Var], s: Simplifier
-) -> tuple[Access, Access] | None:
-    for a in found:
-        for b in found:
-            if (a.writes or b.writes) and not _separated(a, b, var, inner, s):
-                return a, b
-    return None
+def _all(parts: Sequence[str]) -> str:
+    return f"({' and '.join(parts)})" if parts else "0 = 0"
 
 
-def _separated(a: Access, b: Access, var: Var, inner: set[Var], s: Simplifier) -> bool:
-    """Whether different values of `var` always give different elements."""
+def _not_earlier(a: Path | None, b: Path | None, x: dict[Var, str], y: dict[Var, str]) -> list[str]:
+    """Disjuncts of: time a does not come before time b."""
+    if a is None or b is None:  # in no order at all
+        return ["0 = 0"]
+    same = [
+        f"{x[p.var]} = {y[q.var]}"
+        for p, q in zip(a, b, strict=False)
+        if isinstance(p, For) and isinstance(q, For)
+    ]
+    tie = all(p == q for p, q in zip(a, b, strict=False) if isinstance(p, int))
+    return _earlier(b, a, y, x) + ([_all(same)] if tie and len(a) == len(b) else [])
+
+
+# ---------------------------------------------------------------- linear forms, fast
+
+
+def _separated(a: Access, b: Access, var: Var, s: Simplifier) -> bool:
+    """Whether different values of `var` give different elements, whatever the loops inside and
+    whatever is the same outside."""
+    inner = _inside(a, var) | _inside(b, var)
     pairs = list(zip(a.indices, b.indices, strict=True))
     if any(_apart(s.linear(i), s.linear(j), var, inner, s) for i, j in pairs):
         return True
@@ -110,7 +205,12 @@ def _separated(a: Access, b: Access, var: Var, inner: set[Var], s: Simplifier) -
         forms = [s.linear(x.indices[one] * factor + x.indices[other]) for x in (a, b)]
         if _apart(forms[0], forms[1], var, inner, s):
             return True
-    return _apart(_flatten(a, s), _flatten(b, s), var, inner, s)
+    return False
+
+
+def _inside(a: Access, var: Var) -> set[Var]:
+    """The loops of the piece other than `var`: their values may differ between the two."""
+    return {loop.var for loop in a.loops if loop.var != var}
 
 
 def _recombinations(a: Access) -> Iterator[tuple[int, int, int]]:
@@ -121,14 +221,6 @@ def _recombinations(a: Access) -> Iterator[tuple[int, int, int]]:
                 for one in range(len(a.indices)):
                     if one != other:
                         yield one, other, int(atom.b.value)
-
-
-def _flatten(a: Access, s: Simplifier) -> Linear:
-    """The row-major position of the accessed element."""
-    position: Expr = as_expr(0)
-    for i, n in zip(a.indices, a.buffer.shape, strict=True):
-        position = position * n + i
-    return s.linear(position)
 
 
 def _apart(a: Linear, b: Linear, var: Var, inner: set[Var], s: Simplifier) -> bool:
@@ -144,7 +236,7 @@ def _apart(a: Linear, b: Linear, var: Var, inner: set[Var], s: Simplifier) -> bo
             if atom == var:
                 continue
             used = set() if atom is None else variables(atom)
-            if var in used:
+            if var in used or (atom is not None and _reads_memory(atom)):
                 return False
             if used & inner:
                 least, most = s.range(scaled({atom: k}, sign))
@@ -159,9 +251,9 @@ def _apart(a: Linear, b: Linear, var: Var, inner: set[Var], s: Simplifier) -> bo
     return abs(step) > max(abs(low + offset), abs(high + offset))
 
 
-def invariant(e: Expr, names: set[Var]) -> bool:
-    """Whether an expression uses none of these variables."""
-    return not variables(e) & names
+def _reads_memory(e: Expr) -> bool:
+    """What is read may differ between the two accesses, even at the same place."""
+    return any(isinstance(x, Load) for x in e.walk())
 
 
 def linear_in(e: Expr, var: Var, s: Simplifier) -> tuple[int, Linear] | None:

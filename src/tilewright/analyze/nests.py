@@ -26,7 +26,8 @@ from tilewright.ir.loop import Accumulate, Block, For, Stmt, Store, Write, walk_
 class Nest:
     """A statement of a block that computes a buffer: its loops, and its writes in order.
 
-    `axes` are the loops of the subscripts of the result, outermost first (loops of one iteration, which subscripts do not show, stand among them);
+    `axes` are the loops of the subscripts of the result, outermost first (loops of one iteration,
+    which subscripts do not show, stand among them);
     `reduce` the others.
     """
 

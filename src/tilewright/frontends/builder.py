@@ -16,14 +16,16 @@ from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import ModelError
 from tilewright.frontends.contents import Unknown, evaluate_symbolic
 from tilewright.frontends.names import Names, identifier
-from tilewright.ir.dims import tensor_type
-from tilewright.ir.evaluate import evaluate_node, op_program
-from tilewright.ir.expr import Buffer, Expr, Symbol
+from tilewright.ir.dims import limits, tensor_type
+from tilewright.ir.evaluate import evaluate_dim, evaluate_node, op_program
+from tilewright.ir.expr import Buffer, Const, Dim, Expr, Symbol
 from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, Value
 from tilewright.ops.table import op as find_op
 
 LARGEST = 1 << 40  # bytes of a tensor that anyone can mean
+HIGHEST_RANK = 32
 FOLD_LIMIT = 1 << 24  # elements of a tensor that is computed while importing
+LARGEST_WINDOW = 1 << 12  # how far a symbol's lower bound is looked for
 SHARED = 8  # constants of at most so many elements are kept once
 
 Contents = np.ndarray  # numbers; or objects: constants and symbolic dimensions
@@ -42,7 +44,7 @@ class GraphBuilder:
         self._shared: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
         self._contents: dict[Value, Contents | None] = {}
         self._wishes: dict[Value, str] = {}
-        self._bounds: dict[Symbol, int] = {}
+        self._bounds: dict[Symbol, tuple[int, int | None]] = {}
 
     # ------------------------------------------------------------ values
 
@@ -77,6 +79,8 @@ class GraphBuilder:
         types = op.infer(record, [v.type for v in inputs])
         for t in types:
             _check_size(op_name, t)
+            for dim in t.shape:
+                self._assume_not_negative(dim)
         outputs = tuple(Value(op_name, t) for t in types)
         for value in outputs:
             self._producers[value] = len(self._nodes)
@@ -133,8 +137,23 @@ class GraphBuilder:
             return nothing
 
     def assume_at_most(self, symbol: Symbol, bound: int) -> None:
-        """Only programs where the symbol is at most `bound` make sense: its type will say so."""
-        self._bounds[symbol] = min(bound, self._bounds.get(symbol, bound))
+        """The model means this symbol to be at most `bound`: its type will say so."""
+        low, high = self._bounds.get(symbol, (symbol.lower, symbol.upper))
+        self._bounds[symbol] = low, bound if high is None else min(bound, high)
+
+    def _assume_not_negative(self, dim: Dim) -> None:
+        """A dimension of an output, such as the places of a window in an axis of n elements, must
+        not be negative: the symbol must be large enough for that."""
+        low = limits(dim)[0]
+        found = {s for s in dim.walk() if isinstance(s, Symbol)} if isinstance(dim, Expr) else ()
+        if (low is not None and low >= 0) or len(found) != 1:
+            return
+        (symbol,) = found
+        start, high = self._bounds.get(symbol, (symbol.lower, symbol.upper))
+        for value in range(start, start + LARGEST_WINDOW):
+            if evaluate_dim(dim, {symbol.name: value}) >= 0:
+                self._bounds[symbol] = value, high
+                return
 
     # ------------------------------------------------------------ finishing
 
@@ -176,12 +195,9 @@ class GraphBuilder:
 class _Final:
     """Values under their final names, with the bounds found for symbols."""
 
-    def __init__(self, bounds: Mapping[Symbol, int]) -> None:
+    def __init__(self, bounds: Mapping[Symbol, tuple[int, int | None]]) -> None:
         self._values: dict[Value, Value] = {}
-        self._symbols = {
-            s: s.with_(upper=bound if s.upper is None else min(bound, s.upper))
-            for s, bound in bounds.items()
-        }
+        self._symbols = {s: s.with_(lower=low, upper=high) for s, (low, high) in bounds.items()}
 
     def __getitem__(self, value: Value) -> Value:
         return self._values[value]
@@ -230,10 +246,14 @@ def _is_small(t: TensorType) -> bool:
 
 def _check_size(what: str, t: TensorType) -> None:
     size = t.dtype.bytes
+    if t.rank > HIGHEST_RANK:
+        raise ModelError(f"{what}: a tensor with {t.rank} dimensions: at most {HIGHEST_RANK}")
     for dim in t.shape:
         if isinstance(dim, int):
             if dim < 0:
                 raise ModelError(f"{what}: a tensor {t} has a negative dimension")
             size *= dim
+        elif any(isinstance(e, Const) and abs(e.value) > LARGEST for e in dim.walk()):
+            raise ModelError(f"{what}: a dimension of {dim}")
     if size > LARGEST:
         raise ModelError(f"{what}: a tensor {t} takes more than {LARGEST >> 30} GiB")

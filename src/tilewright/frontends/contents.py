@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtype import DType, from_numpy
-from tilewright.ir.dims import canonical, limits
+from tilewright.ir.dims import canonical, greatest, least, limits
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -34,7 +34,6 @@ from tilewright.ir.expr import (
     UnaryOp,
     Var,
     as_expr,
-    binary,
 )
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
 from tilewright.ir.tensor import Axis, Item, Stage, TensorProgram
@@ -198,22 +197,6 @@ def _may_be_negative(a: Dim) -> bool:
     return low is None or low < 0
 
 
-def _least(a: Dim, b: Dim) -> Dim:
-    difference = limits(canonical(as_expr(a) - b))
-    if difference[1] is not None and difference[1] <= 0:
-        return a
-    if difference[0] is not None and difference[0] >= 0:
-        return b
-    return binary(BinaryOp.MIN, a, b)
-
-
-def _greatest(a: Dim, b: Dim) -> Dim:
-    least = _least(a, b)
-    if least == a:
-        return b
-    return a if least == b else binary(BinaryOp.MAX, a, b)
-
-
 _EXACT: dict[BinaryOp, Callable[[Dim, Dim], Dim]] = {
     BinaryOp.ADD: lambda a, b: canonical(as_expr(a) + b),
     BinaryOp.SUB: lambda a, b: canonical(as_expr(a) - b),
@@ -221,8 +204,8 @@ _EXACT: dict[BinaryOp, Callable[[Dim, Dim], Dim]] = {
     BinaryOp.FLOORDIV: lambda a, b: canonical(as_expr(a) // b),
     BinaryOp.DIV: lambda a, b: canonical(as_expr(a) // b),
     BinaryOp.MOD: lambda a, b: canonical(as_expr(a) % b),
-    BinaryOp.MIN: _least,
-    BinaryOp.MAX: _greatest,
+    BinaryOp.MIN: least,
+    BinaryOp.MAX: greatest,
 }
 
 

@@ -14,10 +14,9 @@ from tilewright.frontends.onnx_context import (
     number_of,
 )
 from tilewright.frontends.onnx_node import Node
-from tilewright.frontends.onnx_slice import at_least
 from tilewright.frontends.onnx_tensor import sparse_to_array
 from tilewright.frontends.onnx_types import element_type
-from tilewright.ir.dims import canonical
+from tilewright.ir.dims import canonical, greatest
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
 
@@ -104,7 +103,7 @@ def _range_length(ctx: NodeContext, start: Value, limit: Value, delta: Value) ->
     if step == 0:
         raise ModelError("a range with delta 0")
     difference = as_expr(end) - first if step > 0 else as_expr(first) - end
-    return at_least(canonical((difference + (abs(step) - 1)) // abs(step)), 0)
+    return greatest(canonical((difference + (abs(step) - 1)) // abs(step)), 0)
 
 
 def trilu(ctx: NodeContext, node: Node) -> Value:

@@ -78,6 +78,8 @@ class NodeContext:
 
     def slice(self, x: Value, axis: int, start: Dim, size: Dim, step: int = 1) -> Value:
         """Elements along one axis."""
+        if not 0 <= axis < x.type.rank:
+            raise ModelError(f"an operand is {x.type}, which has no axis {axis}")
         starts, sizes, steps = [0] * x.type.rank, list(x.shape), [1] * x.type.rank
         starts[axis], sizes[axis], steps[axis] = start, canonical(size), step
         array = self.known_constant(x)

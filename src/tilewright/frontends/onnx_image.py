@@ -21,6 +21,8 @@ from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
 
+LARGEST = 1 << 16  # elements of an axis that tables are made for
+
 COORDINATES = (
     "half_pixel",
     "half_pixel_symmetric",
@@ -260,6 +262,8 @@ def _stretch_all(ctx: NodeContext, x: Value, rules: Rules, found: Found) -> Valu
         result = int(scale * extent) if size is None else size
         if extent == 0 or result == 0:
             raise ModelError(f"axis {axis} of extent {extent} becomes {result}")
+        if max(extent, result) > LARGEST:
+            raise ModelError(f"axis {axis} of extent {extent} becomes {result}: at most {LARGEST}")
         stretch = Stretch(extent, int(result), scale, region)
         out = _stretch(ctx, out, axis, rules, stretch)
         if rules.coordinates == "tf_crop_and_resize":

@@ -12,6 +12,7 @@ from tilewright.frontends.onnx_context import (
     one_of,
 )
 from tilewright.frontends.onnx_node import Node
+from tilewright.frontends.onnx_types import LARGEST_DIM
 from tilewright.ir.expr import Dim
 from tilewright.ir.graph import Value
 
@@ -93,6 +94,8 @@ def window(node: Node, x: Value, kernel: Sequence[int]) -> Window:
         begin, end = _same_pads(x.shape[2:], kernel, strides, dilations, mode == "SAME_LOWER")
     if min((*begin, *end)) < 0:
         raise ModelError(f"negative pads: {list(pads)}", hint="put a Slice before the node instead")
+    if max((*kernel, *strides, *dilations, *begin, *end)) > LARGEST_DIM:
+        raise ModelError(f"a number of the window's is larger than {LARGEST_DIM}")
     return Window(tuple(kernel), strides, dilations, tuple(begin), tuple(end))
 
 

@@ -14,6 +14,7 @@ from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_neural import convolve, per_channel, product
 from tilewright.frontends.onnx_node import Node
 from tilewright.frontends.onnx_types import element_type
+from tilewright.ir.expr import ceil_div
 from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
 
@@ -33,6 +34,8 @@ def spread(ctx: NodeContext, node: Node, v: Value, x: Value) -> Value:
         raise ModelError(f"a scale {v.type} for {x.type} with blocks of {block}")
     array = ctx.known_constant(v)
     extent = x.shape[axis]
+    if isinstance(extent, int) and ceil_div(extent, block) != v.shape[axis]:
+        raise ModelError(f"{v.shape[axis]} scales for blocks of {block} on an axis of {extent}")
     if array is not None and isinstance(extent, int):
         return ctx.constant(np.take(np.repeat(array, block, axis), range(extent), axis))
     shape = v.shape

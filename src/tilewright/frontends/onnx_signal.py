@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.base.errors import ModelError
+from tilewright.frontends.builder import FOLD_LIMIT
 from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.graph import Value
 
-LONGEST = 1 << 12  # points of a transform that is done as a matrix product
+LONGEST = 1 << 11  # points of a transform that is done as a matrix product
 
 
 def transform_matrix(
@@ -89,6 +90,8 @@ def stft(ctx: NodeContext, node: Node) -> Value:
     if not isinstance(total, int) or not isinstance(length, int) or step < 1 or length > total:
         raise ModelError(f"frames of {length}, {step} apart, of {x.type}")
     frames = 1 + (total - length) // step
+    if frames * length > FOLD_LIMIT:
+        raise ModelError(f"{frames} frames of {length} are too many")
     places = np.arange(frames)[:, None] * step + np.arange(length)
     out = ctx.emit("gather", [x, ctx.constant(places)], axis=1)
     if window is not None:

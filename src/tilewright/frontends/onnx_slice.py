@@ -13,8 +13,8 @@ from tilewright.frontends.onnx_context import (
     one_of,
 )
 from tilewright.frontends.onnx_node import Node
-from tilewright.ir.dims import canonical, divide_exactly, limits
-from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr, maximum, minimum
+from tilewright.ir.dims import canonical, divide_exactly, greatest, least, limits
+from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr
 from tilewright.ir.graph import Value
 
 
@@ -59,7 +59,7 @@ def _slice_range(ctx: NodeContext, extent: Dim, start: Dim, end: Dim, step: int)
         last = _clamp(ctx, _from_end(end, extent), -1, before_last)
         count = canonical((as_expr(first) - last + (-step - 1)) // -step)
     low = limits(count)[0]
-    return first, count if low is not None and low >= 0 else at_least(count, 0)
+    return first, count if low is not None and low >= 0 else greatest(count, 0)
 
 
 def _from_end(place: Dim, extent: Dim) -> Dim:
@@ -80,27 +80,11 @@ def _clamp(ctx: NodeContext, place: Dim, low: Dim, high: Dim) -> Dim:
     if isinstance(place, Symbol) and isinstance(high, int) and low == 0:
         if place.lower > high:
             return high
-        ctx.builder.assumeat_most(place, high)
+        ctx.builder.assumeleast(place, high)
         return place
     if isinstance(place, int) and place >= (1 << 31) - 1:
         return high
-    return at_most(at_least(place, low), high)
-
-
-def at_most(a: Dim, b: Dim) -> Dim:
-    """The smaller one."""
-    low, high = limits(canonical(as_expr(a) - b))
-    if high is not None and high <= 0:
-        return a
-    return b if low is not None and low >= 0 else minimum(as_expr(a), b)
-
-
-def at_least(a: Dim, b: Dim) -> Dim:
-    """The greater one."""
-    low, high = limits(canonical(as_expr(a) - b))
-    if low is not None and low >= 0:
-        return a
-    return b if high is not None and high <= 0 else maximum(as_expr(a), b)
+    return least(greatest(place, low), high)
 
 
 def split(ctx: NodeContext, node: Node) -> Sequence[Value]:
@@ -169,7 +153,7 @@ def pad(ctx: NodeContext, node: Node) -> Value:
     for position, axis in enumerate(places):
         before[axis], after[axis] = pads[position], pads[position + len(places)]
     x = _crop(ctx, x, before, after)
-    before, after = ([at_least(p, 0) for p in side] for side in (before, after))
+    before, after = ([greatest(p, 0) for p in side] for side in (before, after))
     operands = [x]
     if fill is not None and mode == "constant":
         if ctx.known(fill) is None or fill.dtype != x.dtype:

@@ -197,7 +197,7 @@ def sparse_to_array(sparse: onnx.SparseTensorProto, folder: Path | None, what: s
     places = to_array(sparse.indices, folder, f"the indices of {what}")
     dtype = element_type(sparse.values.data_type)
     shape = checked_shape(sparse.dims, dtype, what)
-    if np.prod(shape, dtype=np.int64) > 1 << 28:
+    if np.prod(shape, dtype=np.int64) > 1 << 26:
         raise ModelError(f"{what} has {list(shape)} elements, too many to be made dense")
     fits = values.ndim == 1 and places.dtype == np.int64 and places.shape[:1] == values.shape
     if (

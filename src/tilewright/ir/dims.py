@@ -21,6 +21,8 @@ from tilewright.ir.expr import (
     as_dim,
     as_expr,
     binary,
+    maximum,
+    minimum,
 )
 from tilewright.ir.graph import TensorType
 

@@ -104,7 +104,7 @@ def _place(
     place = tuple(int(scalar(i, env, memory)) for i in indices)
     for axis, (i, n) in enumerate(zip(place, memory[buffer].shape, strict=True)):
         if not 0 <= i < n:
-            here = ", ".join(f"{v}={env[v]}" for v in env if isinstance(v, Var))
+            here = ", ".join(f"{v}={env[v]}" for v in env if isinstance(v, Var) and v != WORKER)
             raise CompileError(
                 f"subscript {axis} of {buffer.name} is {i}, outside 0 … {n - 1}",
                 program=f"{at}\nwith {here}",

@@ -114,7 +114,8 @@ def _infer_compress(attrs: CompressAttrs, types: Sequence[TensorType]) -> list[T
 
 def _evaluate_compress(attrs: CompressAttrs, inputs: Arrays) -> Arrays:
     x, condition = inputs
-    return (np.compress(condition, x, attrs.axis),)
+    extent = x.size if attrs.axis is None else x.shape[attrs.axis]
+    return (np.compress(condition[:extent], x, attrs.axis),)
 
 
 def _infer_unique(attrs: UniqueAttrs, types: Sequence[TensorType]) -> list[TensorType]:

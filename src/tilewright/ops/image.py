@@ -280,10 +280,16 @@ def _infer_deform(attrs: DeformAttrs, types: Sequence[TensorType]) -> list[Tenso
     require(dtype.is_float, f"deform_columns: takes floats, not {dtype}")
     require(x.rank == offsets.rank == 4, f"deform_columns: {x} with offsets {offsets}")
     taps = attrs.offset_groups * int(product(attrs.kernel))
+    wanted = (x.shape[0], 2 * taps, *offsets.shape[2:])
     require(
-        offsets.shape[1] == 2 * taps and all(t.shape[1] == taps for t in types[2:]),
-        f"deform_columns: offsets {offsets} for {taps} taps",
+        tensor_type(dtype, offsets.shape) == tensor_type(dtype, wanted),
+        f"deform_columns: offsets {offsets} for {taps} taps of {x}",
     )
+    for mask in types[2:]:
+        wanted = (x.shape[0], taps, *offsets.shape[2:])
+        require(
+            mask == tensor_type(dtype, wanted), f"deform_columns: a mask {mask} for {taps} taps"
+        )
     return [tensor_type(dtype, (*x.shape[:2], *attrs.kernel, *offsets.shape[2:]))]
 
 

@@ -117,9 +117,9 @@ def _check_elements(name: str, axis: int, x: TensorType, places: TensorType) -> 
     )
     axis = normalize_axis(name, axis, x.rank)
     for a, (d, n) in enumerate(zip(x.shape, places.shape, strict=True)):
-        low = limits(canonical(as_expr(d) - n))[1]
+        spare = limits(canonical(as_expr(d) - n))[0]
         require(
-            a == axis or low is None or low >= 0,
+            a == axis or (spare is not None and spare >= 0),
             f"{name}: {n} indices along axis {a}, where data has {d} elements",
         )
     return axis

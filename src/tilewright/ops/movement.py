@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 from tilewright.base.errors import ModelError
-from tilewright.ir.dims import canonical, limits, tensor_type
+from tilewright.ir.dims import Monomial, canonical, limits, polynomial, tensor_type
 from tilewright.ir.expr import (
+    Binary,
     BinaryOp,
     Buffer,
+    Const,
     Dim,
     Expr,
     all_of,
@@ -114,12 +117,36 @@ def _infer_reshape(attrs: ReshapeAttrs, types: Sequence[TensorType]) -> list[Ten
         low = limits(dim)[1]
         require(low is None or low >= 0, f"reshape: a dimension of {dim}")
     old, new = canonical(product(x.shape)), canonical(product(shape))
-    difference = canonical(as_expr(old) - new)
     require(
-        not isinstance(difference, int) or difference == 0,
+        old == new or (isinstance(new, Expr) and _never_above(new, old)),
         f"reshape: [{_show(x.shape)}] has {old} elements, [{_show(shape)}] has {new}",
     )
     return [tensor_type(x.dtype, shape)]
+
+
+def _never_above(new: Dim, old: Dim) -> bool:
+    """Whether `new` is at most `old` whatever the symbols are, since a // k is at most a / k.
+    Such a reshape, of [n] to [n // 4, 4], is meant for sizes where the two are equal."""
+    bound: dict[Monomial, Fraction] = {}
+    for monomial, coefficient in polynomial(new).items():
+        terms: dict[Monomial, Fraction] = {(): Fraction(coefficient)}
+        for factor in monomial:
+            quotient = isinstance(factor, Binary) and factor.op is BinaryOp.FLOORDIV
+            divisor = factor.b if quotient else const(1)
+            if not isinstance(divisor, Const) or divisor.value <= 0:
+                return False
+            inner = polynomial(factor.a if quotient else factor)
+            terms = {
+                tuple(sorted(m + n, key=str)): c * d / divisor.value
+                for m, c in terms.items()
+                for n, d in inner.items()
+            }
+        for m, c in terms.items():
+            bound[m] = bound.get(m, Fraction(0)) + c
+    own = polynomial(old)
+    return all(c <= own.get(m, 0) for m, c in bound.items()) and all(
+        c >= 0 for m, c in own.items() if m not in bound
+    )
 
 
 def _show(shape: Sequence[Dim]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtype import DType, i64
-from tilewright.ir.dims import canonical, limits, tensor_type
+from tilewright.ir.dims import canonical, least, limits, tensor_type
 from tilewright.ir.expr import (
     BinaryOp,
     Buffer,
@@ -88,7 +88,7 @@ def _extent(attrs: PoolAttrs, axis: int, size: Dim) -> Dim:
     if not attrs.ceil:
         return extent
     starts = (as_expr(size) + (before - 1)) // stride + 1
-    return canonical(minimum(as_expr(extent), starts))
+    return least(extent, canonical(starts))
 
 
 def _overhang(attrs: PoolAttrs, axis: int, size: Dim, extent: Dim) -> int:

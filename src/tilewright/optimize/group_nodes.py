@@ -211,39 +211,43 @@ class _Grouping:
     def move_cheap(self) -> None:
         """Groups of cheap nodes that read one large tensor are computed by all their readers,
         which saves writing the result; reading it costs them as much as reading that tensor."""
+        holders = {n: [group] for n, group in self.group_of.items()}
         for group in sorted(self.groups, key=lambda g: -self.position[g.exit]):
-            readers = self._readers(group)
-            if 1 < len(readers) <= MAX_READERS and self._is_movable(group, readers):
-                for reader in readers:
-                    reader.nodes = sorted(
-                        {*reader.nodes, *group.nodes}, key=self.position.__getitem__
-                    )
-                self.groups.remove(group)
+            readers = self._readers(group, holders) if self._is_movable(group) else []
+            if not 1 < len(readers) <= MAX_READERS:
+                continue
+            if not all(self._may_hold(group, reader) for reader in readers):
+                continue
+            for reader in readers:
+                nodes = {*reader.nodes, *group.nodes}
+                reader.nodes = sorted(nodes, key=self.position.__getitem__)
+            self.groups.remove(group)
+            holders |= dict.fromkeys(group.nodes, readers)
 
-    def _readers(self, group: Group) -> list[Group]:
-        """The groups that read the group's result; none if something else reads it too."""
-        found: dict[Group, None] = {}
-        for v in group.exit.outputs:
-            for c in self.consumers.get(v, ()):
-                holders = [g for g in self.groups if c in g.nodes]
-                if v in self.outputs or not holders:
-                    return []
-                found |= dict.fromkeys(holders)
-        return list(found)
-
-    def _is_movable(self, group: Group, readers: list[Group]) -> bool:
+    def _is_movable(self, group: Group) -> bool:
         size = max(elements(v.shape) for v in group.exit.outputs)
-        read = {
+        outside = {
             v for n in group.nodes for v in n.inputs if self.producers.get(v) not in group.nodes
         }
-        large = [v for v in read if v not in self.graph.constants and elements(v.shape) * 2 > size]
+        large = [
+            v for v in outside if v not in self.graph.constants and elements(v.shape) * 2 > size
+        ]
         return (
             group.anchor is None
             and len(group.nodes) <= MAX_RECOMPUTED
             and len(large) <= 1
             and all(n.op.elementwise and self.costs.is_cheap(n) for n in group.nodes)
-            and all(self._may_hold(group, reader) for reader in readers)
         )
+
+    def _readers(self, group: Group, holders: dict[GraphNode, list[Group]]) -> list[Group]:
+        """The groups that read the group's result; none if something else reads it too."""
+        found: dict[Group, None] = {}
+        for v in group.exit.outputs:
+            for c in self.consumers.get(v, ()):
+                if v in self.outputs or c not in holders:
+                    return []
+                found |= dict.fromkeys(holders[c])
+        return list(found)
 
     def _may_hold(self, group: Group, reader: Group) -> bool:
         if reader.anchor is not None and reader.anchor.op.category is Category.COMPLEX:

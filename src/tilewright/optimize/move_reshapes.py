@@ -21,6 +21,7 @@ from tilewright.optimize.edit import fresh_names, rebuild
 from tilewright.optimize.views import is_view
 
 Shape = tuple[Dim, ...]
+ANCHORS = (Category.COMPLEX, Category.REDUCTION)
 
 
 def move_reshapes(graph: Graph) -> Graph:
@@ -57,14 +58,15 @@ class _Mover:
         self.nodes.append(n)
         if is_view(n):
             self.source[n.outputs[0]] = n.inputs[0]
-        elif n.op.category in (Category.COMPLEX, Category.REDUCTION):
+        elif n.op.category in ANCHORS or self._is_arithmetic_behind(n):
             self.behind.update(n.outputs)
-        elif _is_plain_elementwise(n) and self.behind.intersection(n.inputs):
-            self.behind.update(n.outputs)
+
+    def _is_arithmetic_behind(self, n: GraphNode) -> bool:
+        return _is_plain_elementwise(n) and bool(self.behind.intersection(n.inputs))
 
     def _inner(self, n: GraphNode) -> Value | None:
         """The operand of a reshape that can be moved behind `n`."""
-        if not _is_plain_elementwise(n) or self.behind.intersection(n.inputs):
+        if not _is_plain_elementwise(n) or self._is_arithmetic_behind(n):
             return None  # with an operand behind an anchor it can be one kernel as it is
         for v in n.inputs:
             x = self.source.get(v)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 
-from tilewright.analyze.dependence import accesses, conflict
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.dependence import Path, conflict, violation
 from tilewright.analyze.linear import variables
 from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
 from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value, minimum
@@ -164,8 +166,8 @@ def reorder(state: State, *loops: Loop) -> None:
 
         for i: for j: S(i, j)   ->   for j: for i: S(i, j)
 
-    Legal when no two iterations of a moved loop touch the same element, one of them writing;
-    accumulations with one operator may be reordered.
+    Legal when no two accesses to one element, one of them a write, change their order;
+    accumulations with one operator may.
     """
     wanted = [state.for_(loop) for loop in loops]
     chain = _perfect_chain(state, wanted)
@@ -177,10 +179,15 @@ def reorder(state: State, *loops: Loop) -> None:
     for stmt in chain:
         if variables(stmt.extent) & {s.var for s in chain}:
             refuse(f"the extent of {stmt.var} depends on another of the loops", state)
-    for stmt in _moved(chain, new_order):
-        pair = conflict(stmt.body, stmt.var, state.simplifier)
-        if pair is not None:
-            refuse(f"iterations of {stmt.var} must stay in order: {pair[0]} and {pair[1]}", state)
+    place = {stmt.var: i for i, stmt in enumerate(new_order)}
+
+    def permuted(path: Path) -> Path:
+        loops = iter(sorted((x for x in path if _in(x, place)), key=lambda x: place[x.var]))
+        return tuple(next(loops) if _in(x, place) else x for x in path)
+
+    pair = violation((chain[0],), _crossing(chain, place), permuted, state.simplifier)
+    if pair is not None:
+        refuse(f"the order matters: {pair}", state)
     body = chain[-1].body
     for stmt in reversed(new_order):
         body = (stmt.with_(body=body),)
@@ -207,15 +214,17 @@ def _perfect_chain(state: State, loops: list[For]) -> list[For]:
         at = at.body[0]
 
 
-def _moved(old: list[For], new: list[For]) -> list[For]:
-    """A set of loops to check: every pair that changes order has a member in it."""
-    position = {s.var: i for i, s in enumerate(new)}
-    crossings = [
-        (a, b) for i, a in enumerate(old) for b in old[i + 1 :] if position[a.var] > position[b.var]
+def _in(x: object, places: Mapping[Var, int]) -> bool:
+    return isinstance(x, For) and x.var in places
+
+
+def _crossing(old: list[For], place: Mapping[Var, int]) -> list[Var]:
+    """The loops that change places with another."""
+    return [
+        a.var
+        for i, a in enumerate(old)
+        if any((i < j) != (place[a.var] < place[b.var]) for j, b in enumerate(old) if j != i)
     ]
-    # Either loop of a crossing pair being free of conflicts is not enough when both carry: take
-    # the outer one of each, whose body holds the inner.
-    return list({a.var: a for a, _ in crossings}.values())
 
 
 @primitive
@@ -242,9 +251,14 @@ def vectorize(state: State, loop: Loop) -> None:
     inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
     if any(s.kind in (LoopKind.VECTORIZE, LoopKind.PARALLEL) for s in inner):
         refuse(f"{loop} contains a vector or parallel loop", state)
-    pair = conflict(target.body, target.var, state.simplifier)
+
+    def in_step(path: Path) -> Path:
+        """All lanes do one read or write, then all the next."""
+        return (*(x for x in path if not _in(x, {loop.var: 0})), target)
+
+    pair = violation((target,), (loop.var,), in_step, state.simplifier)
     if pair is not None:
-        refuse(f"the lanes of {loop} are not independent: {pair[0]} and {pair[1]}", state)
+        refuse(f"the lanes of {loop} are not independent: {pair}", state)
     state.replace(target, target.with_(kind=LoopKind.VECTORIZE))
 
 
@@ -262,5 +276,5 @@ def parallel(state: State, loop: Loop) -> None:
         refuse(f"{loop} is inside or around another parallel loop", state)
     pair = conflict(target.body, target.var, state.simplifier, concurrent=True)
     if pair is not None:
-        refuse(f"iterations of {loop} conflict: {pair[0]} and {pair[1]}", state)
+        refuse(f"the iterations of {loop} are not independent: {pair}", state)
     state.replace(target, target.with_(kind=LoopKind.PARALLEL))

@@ -11,7 +11,7 @@ its uses share and that its subscripts depend on, so that nothing is computed tw
 
 from __future__ import annotations
 
-from tilewright.analyze.dependence import accesses
+from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import variables
 from tilewright.analyze.nests import Nest, nest_of, nests, stride
 from tilewright.ir.expr import Buffer, Load

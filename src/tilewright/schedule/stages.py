@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.analyze.dependence import accesses
+from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import Linear, add, substitute, to_expr, variables
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
 from tilewright.analyze.simplify import Simplifier
