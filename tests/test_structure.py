@@ -24,8 +24,8 @@ LAYERS = (
     ("analyze", "targets"),
     ("frontends", "schedule", "lower", "codegen"),
     ("optimize", "sim"),
-    ("backends", "check"),
-    ("compile",),
+    ("backends", "check", "options"),
+    ("compile", "build"),
     ("tune", "viz", "onnx_backend"),
     ("cli",),
     ("__init__", "__main__"),
@@ -33,7 +33,8 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Who may run programs, not only make them. A simulator is a device.
-USES_RUNTIME = {"backends", "check", "compile", "tune", "cli", "sim", "onnx_backend", "__init__"}
+USES_RUNTIME = {"backends", "build", "check", "compile", "tune", "cli", "sim"}
+USES_RUNTIME |= {"onnx_backend", "__init__"}
 
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 600, 80, 100
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -63,8 +64,9 @@ class Module:
 
     @property
     def part(self) -> str:
-        """The package or top-level module it belongs to."""
-        return self.name.split(".")[0]
+        """The package, or top-level module; cli_show.py and its like are parts of `cli`."""
+        first = self.name.split(".")[0]
+        return "cli" if first.startswith("cli_") else first
 
     @property
     def is_package(self) -> bool:
@@ -139,6 +141,7 @@ def imports_that_point_up(project: pathlib.Path) -> Iterator[str]:
         here = module.part
         for target in sorted(set(own_imports(module, module.tree, known))):
             there = target.split(".")[0]
+            there = "cli" if there.startswith("cli_") else there
             if there == here or here not in RANK or there not in RANK:
                 continue
             if RANK[there] >= RANK[here]:

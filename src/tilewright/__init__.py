@@ -17,7 +17,7 @@ from tilewright.base.errors import (
     TilewrightError,
 )
 from tilewright.base.passes import Recorder
-from tilewright.compile import compile
+from tilewright.compile import compile, load
 from tilewright.options import Options
 from tilewright.runtime.module import Module
 from tilewright.schedule.schedule import Schedule
@@ -37,4 +37,5 @@ __all__ = [
     "TargetError",
     "TilewrightError",
     "compile",
+    "load",
 ]

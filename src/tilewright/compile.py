@@ -24,6 +24,7 @@ from typing import Any
 import onnx
 
 from tilewright import backends
+from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
 from tilewright.codegen.host_cost import kernel_cost
@@ -44,11 +45,13 @@ from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.merge_common import merge_common
+from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place import place
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.options import Options
+from tilewright.runtime import artifact
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
@@ -83,6 +86,14 @@ def compile(
     return work.run(model, until)
 
 
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = True
+) -> Module:
+    """The Module that `module.save(path)` wrote. The file holds machine code: load only what you
+    would run. With `verify` the weights' checksums are tested as well."""
+    return artifact.load(path, threads=threads, host=host_table(OPS), verify=verify)
+
+
 @dataclass(frozen=True)
 class CompiledKernel:
     """One distinct kernel: everything between its tensor expression and its object code."""
@@ -101,6 +112,7 @@ class _Compilation:
     options: Options
     recorder: Recorder
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
+    outputs: tuple[str, ...] = ()  # the model's names for them
 
     def run(self, model: Model, until: str | None) -> Any:
         graph = self.load(model)
@@ -120,6 +132,7 @@ class _Compilation:
     def load(self, model: Model) -> Graph:
         graph = model if isinstance(model, Graph) else import_model(model, dims=self.options.dims)
         self.recorder.add(Step("graph", "", "import", 0.0, True, graph))
+        self.outputs = tuple(v.name for v in graph.outputs)
         return graph
 
     def optimize(self, graph: Graph) -> Graph:
@@ -131,6 +144,11 @@ class _Compilation:
             fold_scales,
             fold_constants,  # again: scales leave arithmetic on constants behind
             simplify_nodes,  # again: what folding made constant may now be neutral
+            merge_common,
+            remove_dead,
+            move_reshapes,
+            simplify_nodes,  # again: reshapes that met cancel
+            fold_constants,  # again: reshapes moved onto constants
             merge_common,
             remove_dead,
             partial(place, devices=self.devices, assign=self.options.assign, default=default),
@@ -218,15 +236,20 @@ class _Compilation:
         objects = [(name, k.object) for name, k in kernels.items()]
         objects.append(("host", backends.to_object(host, target)))
         costs = {name: kernel_cost(k.program) for name, k in kernels.items()}
-        json = plan_json(plan.program, functions=plan.host_nodes, costs=costs)
+        json = plan_json(
+            plan.program, functions=plan.host_nodes, costs=costs, output_names=self.outputs
+        )
         constants = tuple(pack_constants(plan.program, plan.constants))
         facts = TargetFacts(
             target.name,
             target.native.triple,
             target.native.processor,
             target.native.features,
+            operations_per_second=int(2 * target.peak(f32)) or None,
         )
-        program = Program(plan_from_json(json, "the plan"), facts, tuple(objects), constants, VERSION)
+        program = Program(
+            plan_from_json(json, "the plan"), facts, tuple(objects), constants, VERSION
+        )
         return Module(
             program, threads=target.cores, host=host_table(OPS), source=partial(_source, self)
         )

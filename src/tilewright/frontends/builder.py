@@ -253,7 +253,9 @@ def _check_size(what: str, t: TensorType) -> None:
             if dim < 0:
                 raise ModelError(f"{what}: a tensor {t} has a negative dimension")
             size *= dim
-        elif any(isinstance(e, Const) and abs(e.value) > LARGEST for e in dim.walk()):
+            continue
+        size *= max(1, limits(dim)[0] or 1)
+        if any(isinstance(e, Const) and abs(e.value) > LARGEST for e in dim.walk()):
             raise ModelError(f"{what}: a dimension of {dim}")
     if size > LARGEST:
         raise ModelError(f"{what}: a tensor {t} takes more than {LARGEST >> 30} GiB")

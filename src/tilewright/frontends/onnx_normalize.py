@@ -29,6 +29,9 @@ def batch_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
     scale, bias, mean, variance = (node.input(i) for i in range(1, 5))
     if node.opset < 9 and not node.flag("spatial", True):
         raise ModelError("spatial=0 is not supported", hint="export with opset 9 or later")
+    for value in (scale, bias, mean, variance):
+        if x.type.rank < 2 or value.shape != x.shape[1:2]:
+            raise ModelError(f"{value.type} does not hold a number for each channel of {x.type}")
     epsilon = node.float("epsilon", 1e-5)
     if node.flag("training_mode"):
         return _train(ctx, node, x, epsilon)

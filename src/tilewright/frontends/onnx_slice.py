@@ -80,7 +80,7 @@ def _clamp(ctx: NodeContext, place: Dim, low: Dim, high: Dim) -> Dim:
     if isinstance(place, Symbol) and isinstance(high, int) and low == 0:
         if place.lower > high:
             return high
-        ctx.builder.assumeleast(place, high)
+        ctx.builder.assume_at_most(place, high)
         return place
     if isinstance(place, int) and place >= (1 << 31) - 1:
         return high
@@ -111,8 +111,8 @@ def _split_sizes(ctx: NodeContext, node: Node, extent: Dim) -> list[Dim]:
     if node.has("split"):
         return list(node.ints("split"))
     count = node.int("num_outputs", len(node.outputs))
-    if count < 1:
-        raise ModelError(f"it splits into {count} parts")
+    if count != len(node.outputs):
+        raise ModelError(f"it splits into {count} parts, but has {len(node.outputs)} outputs")
     if not isinstance(extent, int):
         exact = divide_exactly(extent, count)
         if exact is None:

@@ -15,11 +15,8 @@ from collections.abc import Callable, Sequence
 
 from tilewright.base.dtype import f32, i32
 from tilewright.ir.expr import (
-    Binary,
-    BinaryOp,
     Bitcast,
     Cast,
-    Const,
     Expr,
     Unary,
     UnaryOp,
@@ -29,8 +26,6 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.loop import Kernel, map_block, map_exprs
-
-MOST_PRODUCTS = 4  # powers up to this one are written as products
 
 
 def expand_math(kernel: Kernel) -> Kernel:
@@ -54,20 +49,7 @@ def _expand(e: Expr) -> Expr:
             return EXPANSIONS[e.op](e.a)
         if e.dtype.bits <= 16:
             return Cast(e.dtype, EXPANSIONS[e.op](Cast(f32, e.a)))
-    if isinstance(e, Binary) and e.op is BinaryOp.POW and e.dtype.is_float:
-        return _small_power(e)
     return e
-
-
-def _small_power(e: Binary) -> Expr:
-    """x**n as products, for a constant n from 1 to MOST_PRODUCTS (n - 1 roundings)."""
-    n = e.b.value if isinstance(e.b, Const) else 0
-    if n != int(n) or not 1 <= n <= MOST_PRODUCTS:
-        return e
-    result = e.a
-    for _ in range(int(n) - 1):
-        result = result * e.a
-    return result
 
 
 def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.ir.op import Op
 from tilewright.ops import (
+    columns,
     contract,
     elementwise,
+    extend,
+    fill,
     function,
     host,
     image,
@@ -24,12 +27,15 @@ OPS: dict[str, Op] = {
         *elementwise.OPS,
         *reduce.OPS,
         *movement.OPS,
+        *extend.OPS,
         *index.OPS,
+        *fill.OPS,
         *contract.OPS,
         *normalize.OPS,
         *pool.OPS,
         *recurrent.OPS,
         *image.OPS,
+        *columns.OPS,
         *host.OPS,
         *function.OPS,
     )

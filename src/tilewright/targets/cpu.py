@@ -6,8 +6,12 @@ cpu.cpu(features="avx2", cores=4)       another one, or a part of this one
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import os
 import pathlib
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import llvmlite.binding as llvm
@@ -118,11 +122,54 @@ def _cache_bytes(level: int, default: int) -> int:
     return default
 
 
+_ADDS = {"x86_64": "addq $$1, $0", "aarch64": "add $0, $0, #1"}  # one cycle, one after another
+_CHAIN, _ROUNDS = 64, 20_000
+
+
+@functools.cache
 def _host_clock() -> float:
-    """Hz: what the kernel says the cores run at; 3 GHz where it does not say."""
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    """Hz that a core runs at now, timed on a chain of additions (what the kernel reports is the
+    nominal clock); 3 GHz where this machine's addition is not known."""
+    arch = llvm.get_process_triple().split("-")[0]
+    if arch not in _ADDS:
         return 3e9
-    rates = [float(line.split(":")[1]) * 1e6 for line in lines if line.startswith("cpu MHz")]
-    return max(rates, default=3e9)
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_chain_text(arch)), machine)
+    engine.finalize_object()
+    chain = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(engine.get_function_address("chain"))
+    chain(_ROUNDS)
+    best = min(_seconds(chain) for _ in range(5))
+    return _CHAIN * _ROUNDS / best
+
+
+def _seconds(chain: Callable[[int], int]) -> float:
+    start = time.perf_counter()
+    chain(_ROUNDS)
+    return time.perf_counter() - start
+
+
+def _chain_text(arch: str) -> str:
+    """i64 chain(i64 rounds): rounds times _CHAIN additions, each waiting for the one before."""
+    lines, last = [], "%x"
+    for i in range(_CHAIN):
+        lines.append(f'  %c{i} = call i64 asm sideeffect "{_ADDS[arch]}", "=r,0"(i64 {last})')
+        last = f"%c{i}"
+    body = "\n".join(lines)
+    return f"""
+define i64 @chain(i64 %n) {{
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %j, %loop ]
+  %x = phi i64 [ 0, %entry ], [ {last}, %loop ]
+{body}
+  %j = add i64 %i, 1
+  %more = icmp slt i64 %j, %n
+  br i1 %more, label %loop, label %done
+done:
+  ret i64 {last}
+}}
+"""
