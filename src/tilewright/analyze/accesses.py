@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Select, UnaryOp, unary
-from tilewright.ir.loop import Accumulate, Alloc, Block, For, If, Stmt, Store
+from tilewright.ir.loop import Accumulate, Alloc, Block, Call, For, If, Stmt, Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,16 @@ def _reads(e: Expr, s: Stmt, path: _Path, conditions: _Conditions) -> Iterator[A
             yield from _reads(child, s, path, conditions)
 
 
+def _call(s: Call, path: _Path, conditions: _Conditions) -> Iterator[Access]:
+    """What the instruction's meaning touches; the statement is the call."""
+    for e in (*(i for r in s.regions for i in r.indices), *s.fields):
+        yield from _reads(e, s, (*path, 0), conditions)
+    for access in _block(expand_call(s), (*path, 1), conditions):
+        yield replace(access, stmt=s)
+
+
 _ACCESSES = {
+    Call: _call,
     For: _for,
     If: _if,
     Store: _write,

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.integer_sets import Writer, sample
-from tilewright.analyze.linear import Linear, add, scaled, variables
+from tilewright.analyze.linear import Linear, add, scaled
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Var
 from tilewright.ir.loop import Alloc, Block, For, sub_blocks
+from tilewright.ir.substitute import variables
 
 Path = tuple[int | For, ...]
 Reorder = Callable[[Path], Path | None]  # an access's time after the change; None: any time

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 
 import islpy as isl
 
-from tilewright.analyze.linear import variables
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -26,6 +25,7 @@ from tilewright.ir.expr import (
     Var,
     as_expr,
 )
+from tilewright.ir.substitute import variables
 
 _SIGNS = {BinaryOp.ADD: "+", BinaryOp.SUB: "-"}
 _COMPARE = {

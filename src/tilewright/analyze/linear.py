@@ -6,9 +6,7 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol, Var, as_expr, const
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, const
 
 Linear = dict[Expr | None, int]  # coefficient of each atom; None is the constant term
 
@@ -100,28 +98,3 @@ def to_expr(a: Linear) -> Expr:
 
 def _order(term: tuple[int, Expr]) -> tuple[int, str]:
     return (-abs(term[0]), str(term[1]))
-
-
-def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """`e` with variables (or any expressions) replaced."""
-    if not values:
-        return e
-    memo: dict[Expr, Expr] = {}
-
-    def visit(x: Expr) -> Expr:
-        if not isinstance(x, Expr):  # a buffer: shapes are not rewritten
-            return x
-        if x in values:
-            return values[x]
-        if isinstance(x, (Var, Const, Symbol)):
-            return x
-        if x not in memo:
-            memo[x] = x.map(visit)
-        return memo[x]
-
-    return visit(e)
-
-
-def variables(e: Dim) -> set[Var]:
-    """The variables in an expression, those inside reads included."""
-    return {x for x in as_expr(e).walk() if isinstance(x, Var)}

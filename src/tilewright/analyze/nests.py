@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.analyze.linear import variables
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import (
     Binary,
@@ -20,6 +19,7 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.loop import Accumulate, Block, For, Stmt, Store, Write, walk_statements
+from tilewright.ir.substitute import variables
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.analyze.linear import substitute
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.node import Node
 from tilewright.ir.expr import Buffer, Expr, Load, constant_value
+from tilewright.ir.instruction import Region
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
     Block,
+    Call,
     For,
     If,
     Stmt,
@@ -21,6 +22,7 @@ from tilewright.ir.loop import (
     map_exprs,
     map_inner_blocks,
 )
+from tilewright.ir.substitute import substitute
 
 
 def replace_in(block: Block, target: Stmt, new: Stmt | Block | None) -> Block:
@@ -79,8 +81,13 @@ def rewrite_accesses(
                 cond = read(stmt.cond)
                 return stmt if cond is stmt.cond else stmt.with_(cond=cond)
             return stmt
-        assert isinstance(stmt, (Store, Accumulate))
         stmt = map_exprs(stmt, read)
+        if isinstance(stmt, Call):
+            regions = tuple(
+                Region(new, place(r.indices)) if r.buffer == buffer else r for r in stmt.regions
+            )
+            return stmt if regions == stmt.regions else stmt.with_(regions=regions)
+        assert isinstance(stmt, (Store, Accumulate))
         if stmt.buffer == buffer:
             return stmt.with_(buffer=new, indices=place(stmt.indices))
         return stmt

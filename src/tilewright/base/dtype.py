@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -83,6 +84,31 @@ class DType:
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return dtype, (self.name,)
+
+    def __getitem__(self, shape: Any) -> BufferType:
+        """f32[M, 16]: how kernels name the type of an array."""
+        return BufferType(self, shape if isinstance(shape, tuple) else (shape,))
+
+    __iter__ = None  # a type is no sequence, though it takes subscripts
+
+
+@dataclass(frozen=True)
+class BufferType:
+    """An array of `dtype`, as Python writes it: f32[M, 16], or f32[M, 16] @ "sram" for one in the
+    memory of that name. Dimensions are numbers or symbolic (ir/expr.py)."""
+
+    dtype: DType
+    shape: tuple[Any, ...]
+    memory: str | None = None
+
+    def __matmul__(self, memory: str) -> BufferType:
+        return BufferType(self.dtype, self.shape, memory)
+
+    def __str__(self) -> str:
+        where = "" if self.memory is None else f' @ "{self.memory}"'
+        return f"{self.dtype}[{', '.join(map(str, self.shape)) or '()'}]{where}"
+
+    __repr__ = __str__
 
 
 def _make(name: str, kind: Kind, bits: int, numpy_type: object) -> DType:

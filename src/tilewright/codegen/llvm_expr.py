@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.analyze.dependence import linear_in
-from tilewright.analyze.linear import Linear, variables
+from tilewright.analyze.linear import Linear
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import Kind, bool_, index
 from tilewright.base.errors import CompileError
@@ -47,6 +47,7 @@ from tilewright.ir.expr import (
     as_expr,
     const,
 )
+from tilewright.ir.substitute import variables
 
 
 @dataclass(frozen=True)

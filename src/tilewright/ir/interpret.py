@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_dim, poisoned
+from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import (
     Binary,
     Bitcast,
@@ -28,7 +29,7 @@ from tilewright.ir.expr import (
     Var,
     as_expr,
 )
-from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, For, If, Kernel, Stmt, Store
+from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, Call, For, If, Kernel, Stmt, Store
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
 
 Env = dict[Expr, Any]
@@ -84,7 +85,12 @@ def _run_accumulate(s: Accumulate, env: Env, memory: Memory, symbols: Mapping[st
     array[place] = apply_binary(s.op, array[place], scalar(s.value, env, memory))
 
 
+def _run_call(s: Call, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
+    _run(expand_call(s), env, memory, symbols)
+
+
 _RUN: dict[type, Any] = {
+    Call: _run_call,
     For: _run_for,
     If: _run_if,
     Alloc: _run_alloc,

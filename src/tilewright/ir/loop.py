@@ -2,6 +2,7 @@
 
     stmt = For(var, extent, body, kind) | If(cond, body, orelse) | Alloc(buffer)
          | Store(buffer, indices, value) | Accumulate(buffer, indices, op, value)
+         | Call(instruction, regions, fields)
 
 Loops count from 0 to extent - 1. A block is a tuple of statements; an allocation lives from its
 `Alloc` to the end of its block, and starts undefined. `Accumulate` combines with an associative,
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Symbol, Var, format_type
+from tilewright.ir.instruction import Instruction, Region
 from tilewright.ir.text_names import identifier, quote
 
 # The number of the worker that runs an iteration of a parallel loop; 0 elsewhere. Bound everywhere.
@@ -78,6 +80,15 @@ class Accumulate(Stmt):
     indices: tuple[Expr, ...]
     op: BinaryOp
     value: Expr
+
+
+@node
+class Call(Stmt):
+    """One instruction, on these regions, with these values of its fields."""
+
+    instruction: Instruction
+    regions: tuple[Region, ...]
+    fields: tuple[Expr, ...] = ()
 
 
 Write = Store | Accumulate
@@ -168,6 +179,11 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
         if value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices, strict=True)):
             return stmt
         return stmt.with_(indices=indices, value=value)
+    if isinstance(stmt, Call):
+        regions = tuple(r.with_(indices=tuple(map(function, r.indices))) for r in stmt.regions)
+        fields = tuple(map(function, stmt.fields))
+        same = regions == stmt.regions and fields == stmt.fields
+        return stmt if same else stmt.with_(regions=regions, fields=fields)
     return stmt
 
 
@@ -180,6 +196,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
     elif isinstance(stmt, (Store, Accumulate)):
         yield from stmt.indices
         yield stmt.value
+    elif isinstance(stmt, Call):
+        yield from (i for r in stmt.regions for i in r.indices)
+        yield from stmt.fields
 
 
 def loads(root: Node) -> Iterator[Load]:
@@ -196,7 +215,16 @@ def symbols(root: Node) -> tuple[Symbol, ...]:
 
 
 def buffers_written(block: Block) -> set[Buffer]:
-    return {s.buffer for s in walk_statements(block) if isinstance(s, (Store, Accumulate))}
+    """The buffers that stores, accumulations and instructions change."""
+    found: set[Buffer] = set()
+    for s in walk_statements(block):
+        if isinstance(s, (Store, Accumulate)):
+            found.add(s.buffer)
+        elif isinstance(s, Call):
+            changed = buffers_written(s.instruction.body)
+            pairs = zip(s.instruction.operands, s.regions, strict=True)
+            found |= {region.buffer for operand, region in pairs if operand in changed}
+    return found
 
 
 def loop_vars(block: Block) -> Iterator[Var]:
@@ -259,7 +287,14 @@ def _format_accumulate(s: Accumulate) -> list[str]:
     return [f"accumulate({identifier(s.op.value)}, {_place(s)}, {s.value})"]
 
 
+def _format_call(s: Call) -> list[str]:
+    fields = zip(s.instruction.fields, s.fields, strict=True)
+    arguments = [*map(str, s.regions), *(f"{f.name}={value}" for f, value in fields)]
+    return [f"{s.instruction.name}({', '.join(arguments)})"]
+
+
 _FORMAT: dict[type, Callable[..., list[str]]] = {
+    Call: _format_call,
     For: _format_for,
     If: _format_if,
     Alloc: _format_alloc,

@@ -69,7 +69,11 @@ class Source:
         text = self.lines[line - 1] if line <= len(self.lines) else ""
         inner = len(text) - len(text.lstrip())
         shown = f"{text.strip()}\n{' ' * (column - inner)}^"
-        return CompileError(f"line {line}: {what}", program=shown, hint=hint)
+        return CompileError(f"{self.where(line)}: {what}", program=shown, hint=hint)
+
+    def where(self, line: int) -> str:
+        """How errors call a line of the text."""
+        return f"line {line}"
 
     # ---------------------------------------------------------- small parts, checked
 

@@ -10,7 +10,6 @@ Allowed because an accumulation may be reordered.
 
 from __future__ import annotations
 
-from tilewright.analyze.linear import variables
 from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.loop import (
     Accumulate,
@@ -25,6 +24,7 @@ from tilewright.ir.loop import (
     map_block,
     map_inner_blocks,
 )
+from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import neutral
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.analyze.linear import substitute
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Dim, Expr, Var, const, constant_value
 from tilewright.ir.loop import (
@@ -18,6 +17,7 @@ from tilewright.ir.loop import (
     map_inner_blocks,
     walk_statements,
 )
+from tilewright.ir.substitute import substitute
 
 
 def unroll(kernel: Kernel) -> Kernel:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.base.dtype import DType, Kind, bool_
+from tilewright.base.dtype import DType, Kind, bool_, u8
 from tilewright.ir.dims import tensor_type
 from tilewright.ir.expr import (
     BinaryOp,
@@ -117,7 +117,11 @@ class LeakyReluAttrs(Attrs):
 
 
 def _bitcast(attrs: CastAttrs, x: Expr) -> Expr:
-    return x if x.dtype == attrs.to else Bitcast(attrs.to, x)
+    """bool counts as u8 of 0 and 1."""
+    x = cast(u8, x) if x.dtype == bool_ else x
+    middle = u8 if attrs.to == bool_ else attrs.to
+    x = x if x.dtype == middle else Bitcast(middle, x)
+    return cast(attrs.to, x)
 
 
 def _same_width(attrs: CastAttrs, dtype: DType) -> DType:

@@ -1,4 +1,4 @@
-"""Operators that make a tensor larger with its own elements, or with a constant: pad, expand, tile."""
+"""Operators that make a tensor larger: with a constant, or with its own elements."""
 
 from __future__ import annotations
 

@@ -222,10 +222,8 @@ def _infer_concat(attrs: AxisAttrs, types: Sequence[TensorType]) -> list[TensorT
             for a, (p, q) in enumerate(zip(t.shape, types[0].shape, strict=True))
             if a != axis
         )
-        require(
-            same,
-            f"concat: [{show_shape(types[0].shape)}] and [{show_shape(t.shape)}] differ beside axis {axis}",
-        )
+        shown = " and ".join(f"[{show_shape(p.shape)}]" for p in (types[0], t))
+        require(same, f"concat: {shown} differ beside axis {axis}")
     total: Expr = as_expr(0)
     for t in types:
         total = total + t.shape[axis]

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.analyze.linear import variables
 from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
 from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import For, walk_statements
+from tilewright.ir.substitute import variables
 from tilewright.schedule.elementwise import block_factor
 from tilewright.schedule.loops import Tail
 from tilewright.schedule.parallelize import attempt, parallelize

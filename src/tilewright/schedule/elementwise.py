@@ -6,7 +6,6 @@ become one, the innermost runs along vectors, the outermost are shared among cor
 
 from __future__ import annotations
 
-from tilewright.analyze.linear import variables
 from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
 from tilewright.ir.expr import Binary, BinaryOp, Compare, Const, Expr, Var
 from tilewright.ir.loop import (
@@ -14,6 +13,7 @@ from tilewright.ir.loop import (
     expressions,
     walk_statements,
 )
+from tilewright.ir.substitute import variables
 from tilewright.schedule.loops import Tail
 from tilewright.schedule.parallelize import PIECES, WORK, attempt, parallelize
 from tilewright.schedule.schedule import Schedule

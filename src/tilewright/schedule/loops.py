@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import Path, conflict, violation
-from tilewright.analyze.linear import variables
 from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
 from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value, minimum
 from tilewright.ir.loop import (
@@ -19,6 +18,7 @@ from tilewright.ir.loop import (
     buffers_written,
     walk_statements,
 )
+from tilewright.ir.substitute import variables
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 

@@ -12,10 +12,10 @@ its uses share and that its subscripts depend on, so that nothing is computed tw
 from __future__ import annotations
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.linear import variables
 from tilewright.analyze.nests import Nest, nest_of, nests, stride
 from tilewright.ir.expr import Buffer, Load
 from tilewright.ir.loop import For, LoopKind, Stmt, walk_statements
+from tilewright.ir.substitute import variables
 from tilewright.schedule.elementwise import arrange, lanes_of, vectorize_innermost
 from tilewright.schedule.parallelize import attempt, parallelize
 from tilewright.schedule.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.linear import Linear, add, substitute, to_expr, variables
+from tilewright.analyze.linear import Linear, add, to_expr
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.dims import same_dim
@@ -24,6 +24,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
+from tilewright.ir.substitute import substitute, variables
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 

@@ -1,0 +1,65 @@
+"""An instruction call as what it means: loops over the buffers it is applied to."""
+
+from __future__ import annotations
+
+import functools
+
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_dim
+from tilewright.ir.instruction import Region
+from tilewright.ir.loop import (
+    Accumulate,
+    Block,
+    Call,
+    For,
+    If,
+    Stmt,
+    Store,
+    map_block,
+    map_exprs,
+    map_inner_blocks,
+    walk_statements,
+)
+from tilewright.ir.substitute import substitute
+
+
+@functools.lru_cache(maxsize=4096)
+def expand_call(call: Call) -> Block:
+    """The body of the call's instruction with regions and fields put in. Its loops are called
+    `instruction.loop`, so that they cannot meet the names around the call."""
+    instruction = call.instruction
+    loops = [s.var for s in walk_statements(instruction.body) if isinstance(s, For)]
+    values: dict[Expr, Expr] = {v: Var(f"{instruction.name}.{v.name}") for v in loops}
+    values |= {f.var: value for f, value in zip(instruction.fields, call.fields, strict=True)}
+    regions = dict(zip(instruction.operands, call.regions, strict=True))
+
+    def expression(e: Expr) -> Expr:
+        if not isinstance(e, Expr):
+            return e
+        if e in values:
+            return values[e]
+        e = e.map(expression)
+        if isinstance(e, Load) and e.buffer in regions:
+            region = regions[e.buffer]
+            return Load(region.buffer, region.at(e.indices, substitute))
+        return e
+
+    def visit(stmt: Stmt) -> Stmt:
+        stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
+        if isinstance(stmt, For):
+            extent = stmt.extent
+            new = values[stmt.var]
+            extent = as_dim(expression(extent)) if isinstance(extent, Expr) else extent
+            return stmt.with_(var=new, extent=extent)
+        if isinstance(stmt, If):
+            return stmt.with_(cond=expression(stmt.cond))
+        stmt = map_exprs(stmt, expression)
+        return _redirect(stmt, regions) if isinstance(stmt, (Store, Accumulate)) else stmt
+
+    return map_block(instruction.body, visit)
+
+
+def _redirect(stmt: Store | Accumulate, regions: dict[Buffer, Region]) -> Stmt:
+    region = regions.get(stmt.buffer)
+    if region is None:
+        return stmt
+    return stmt.with_(buffer=region.buffer, indices=region.at(stmt.indices, substitute))

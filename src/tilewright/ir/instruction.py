@@ -1,0 +1,90 @@
+"""Instructions: what a target can do in one go, as a loop program over its operands.
+
+The body is the meaning; everything else says where operands may lie, which integers the
+instruction takes, which queue runs it and how long. A `Region` names the elements of a buffer that
+an operand stands for: its subscripts are expressions of the operand's own axes `_0`, `_1`, …
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.node import Node, node
+from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr
+
+
+@node
+class Field(Node):
+    """An integer that an instruction takes: low … high, a multiple of `multiple`."""
+
+    var: Var
+    low: int
+    high: int
+    multiple: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.var.name
+
+    def admits(self, value: int) -> bool:
+        return self.low <= value <= self.high and value % self.multiple == 0
+
+
+@node
+class Cost(Node):
+    """Time in cycles of the target's clock, as expressions of the fields.
+
+    An instruction occupies its queue for setup + max(busy, bytes / bandwidth of the slower memory);
+    its results are there `latency` cycles after it began to use the unit. `energy` is in
+    picojoules.
+    """
+
+    setup: Dim = 0
+    busy: Dim = 0
+    latency: Dim = 0
+    bytes: Dim = 0
+    energy: Dim = 0
+
+
+@node
+class Instruction(Node):
+    """One instruction. `operands` are formal buffers; their `memory` says where they must lie.
+
+    `strides` gives (operand, axis, field): the field that carries how many elements of memory a
+    step along that axis is; an axis without one must be contiguous. `native` is LLVM's spelling
+    (an intrinsic), for targets that run LLVM's code.
+    """
+
+    name: str
+    operands: tuple[Buffer, ...]
+    fields: tuple[Field, ...]
+    body: tuple[Any, ...]
+    queue: str = ""
+    cost: Cost = Cost()
+    strides: tuple[tuple[str, int, str], ...] = ()
+    native: str = ""
+    doc: str = ""
+
+    def field(self, name: str) -> Field:
+        return next(f for f in self.fields if f.name == name)
+
+
+@node
+class Region(Node):
+    """Elements of a buffer: `indices` at the operand's axes `_0`, `_1`, …"""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+    def at(self, place: tuple[Expr, ...], replace: Any) -> tuple[Expr, ...]:
+        """The buffer's subscripts for the operand's element at `place`; `replace` substitutes."""
+        values = {axis(k): as_expr(p) for k, p in enumerate(place)}
+        return tuple(replace(i, values) for i in self.indices)
+
+    def __str__(self) -> str:
+        return f"{self.buffer.name}[{', '.join(map(str, self.indices)) or '()'}]"
+
+
+def axis(k: int) -> Var:
+    """The variable that stands for an operand's k-th axis in a region."""
+    return Var(f"_{k}")
