@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.schedule import loops, memory, stages
+from tilewright.schedule import loops, memory, stages, tensorize
 from tilewright.schedule.state import State
 
 
@@ -26,6 +26,8 @@ class Schedule(State):
     compute_at = stages.compute_at
     cache_write = stages.cache_write
     split_init = stages.split_init
+
+    tensorize = tensorize.tensorize
 
     pack_layout = memory.pack_layout
     set_memory = memory.set_memory
