@@ -62,9 +62,9 @@ class Simplifier:
         self._memo: dict[Expr, Expr] = {}
         self._linear: dict[Expr, Linear] = {}
 
-    def with_loop(self, var: Var, extent: Dim) -> Simplifier:
-        """The simplifier inside one more loop."""
-        return Simplifier({**self.extents, var: extent})
+    def with_loops(self, extents: Mapping[Var, Dim]) -> Simplifier:
+        """A simplifier that knows these loops as well."""
+        return Simplifier({**self.extents, **extents})
 
     # ---------------------------------------------------------- expressions
 

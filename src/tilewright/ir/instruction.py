@@ -65,6 +65,11 @@ class Instruction(Node):
     native: str = ""
     doc: str = ""
 
+    def __str__(self) -> str:
+        return self.name
+
+    __repr__ = __str__
+
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)
 

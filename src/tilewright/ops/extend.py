@@ -137,8 +137,8 @@ def _infer_expand(attrs: ExpandAttrs, types: Sequence[TensorType]) -> list[Tenso
 
 def _compute_expand(b: Builder, attrs: ExpandAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
     (x,) = inputs
-    names = axis_names(len(attrs.shape))
-    return [b.compute("expand", attrs.shape, lambda *i: read_broadcast(x, i), names=names)]
+    names, shape = axis_names(len(attrs.shape)), [canonical(d) for d in attrs.shape]
+    return [b.compute("expand", shape, lambda *i: read_broadcast(x, i), names=names)]
 
 
 def _tiled_shape(attrs: TileAttrs, shape: Sequence[Dim]) -> list[Dim]:

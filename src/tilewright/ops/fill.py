@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtype import DType, i64, index
-from tilewright.ir.dims import limits, tensor_type
+from tilewright.ir.dims import canonical, limits, tensor_type
 from tilewright.ir.expr import (
     Buffer,
     Dim,
@@ -75,7 +75,7 @@ def _infer_iota(attrs: IotaAttrs, types: Sequence[TensorType]) -> list[TensorTyp
 
 
 def _compute_iota(b: Builder, attrs: IotaAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
-    return [b.compute("iota", [attrs.length], lambda i: cast(attrs.dtype, i))]
+    return [b.compute("iota", [canonical(attrs.length)], lambda i: cast(attrs.dtype, i))]
 
 
 def _infer_full(attrs: FullAttrs, types: Sequence[TensorType]) -> list[TensorType]:
@@ -87,7 +87,7 @@ def _infer_full(attrs: FullAttrs, types: Sequence[TensorType]) -> list[TensorTyp
 
 def _compute_full(b: Builder, attrs: FullAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
     value, names = const(attrs.value, attrs.dtype), axis_names(len(attrs.shape))
-    return [b.compute("full", attrs.shape, lambda *i: value, names=names)]
+    return [b.compute("full", [canonical(d) for d in attrs.shape], lambda *i: value, names=names)]
 
 
 def _infer_dims(attrs: DimsAttrs, types: Sequence[TensorType]) -> list[TensorType]:

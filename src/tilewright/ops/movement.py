@@ -209,7 +209,8 @@ def _compute_slice(b: Builder, attrs: SliceAttrs, inputs: Sequence[Buffer]) -> l
             )
         ]
 
-    return [b.compute("slice", attrs.sizes, value, names=axis_names(len(x.shape)))]
+    sizes = [canonical(d) for d in attrs.sizes]
+    return [b.compute("slice", sizes, value, names=axis_names(len(x.shape)))]
 
 
 def _infer_concat(attrs: AxisAttrs, types: Sequence[TensorType]) -> list[TensorType]:

@@ -227,10 +227,18 @@ def _crossing(old: list[For], place: Mapping[Var, int]) -> list[Var]:
     ]
 
 
+def _plain(state: State, loop: Loop) -> For:
+    """The loop, which must not have a kind yet."""
+    target = state.for_(loop)
+    if target.kind is not LoopKind.SERIAL:
+        refuse(f"{loop} is a loop of kind {target.kind.value} already", state)
+    return target
+
+
 @primitive
 def unroll(state: State, loop: Loop) -> None:
     """Marks a loop of constant extent to become copies of its body. Always legal."""
-    target = state.for_(loop)
+    target = _plain(state, loop)
     if not isinstance(target.extent, int):
         refuse(f"{loop} runs {target.extent} times, which is not a constant", state)
     state.replace(target, target.with_(kind=LoopKind.UNROLL))
@@ -243,7 +251,7 @@ def vectorize(state: State, loop: Loop) -> None:
     Legal when its iterations are independent; an accumulation into one element for all lanes is
     combined across them.
     """
-    target = state.for_(loop)
+    target = _plain(state, loop)
     if not isinstance(target.extent, int):
         refuse(f"{loop} runs {target.extent} times, which is not a constant", state)
     if any(isinstance(s, Alloc) for s in walk_statements(target.body)):
@@ -269,7 +277,7 @@ def parallel(state: State, loop: Loop) -> None:
     Legal when its iterations touch different elements (buffers allocated in its body are each
     worker's own).
     """
-    target = state.for_(loop)
+    target = _plain(state, loop)
     around = state.loops_around(target)
     inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
     if any(s.kind is LoopKind.PARALLEL for s in (*around, *inner)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.schedule import loops, memory, stages, tensorize
+from tilewright.schedule import caching, loops, memory, stages, tensorize
 from tilewright.schedule.state import State
 
 
@@ -26,6 +26,9 @@ class Schedule(State):
     compute_at = stages.compute_at
     cache_write = stages.cache_write
     split_init = stages.split_init
+    cache_read = caching.cache_read
+    rfactor = caching.rfactor
+    peel = caching.peel
 
     tensorize = tensorize.tensorize
 

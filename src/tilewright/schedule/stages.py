@@ -206,6 +206,11 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     return local
 
 
+def box_read(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tuple[Dim, ...]]:
+    """The box that one iteration of a loop reads of a buffer: lowest corner and shape."""
+    return _region(state, buffer, target, clamp=True)
+
+
 def _region(
     state: State, buffer: Buffer, target: For, *, clamp: bool
 ) -> tuple[list[Expr], tuple[Dim, ...]]:

@@ -1,0 +1,157 @@
+"""Primitives that add buffers: cache_read, rfactor; and peel, which they are used with."""
+
+from __future__ import annotations
+
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.nests import nest_of
+from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
+from tilewright.ir.expr import Buffer, Expr, Load, Var, all_of, as_dim, as_expr
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    buffers_written,
+    map_block,
+    map_inner_blocks,
+)
+from tilewright.ir.tensor import neutral
+from tilewright.schedule.loops import copy_block
+from tilewright.schedule.stages import box_read, definition
+from tilewright.schedule.state import Loop, State, primitive, refuse
+
+
+@primitive
+def cache_read(state: State, buffer: Buffer, loop: Loop, memory: str = "dram") -> Buffer:
+    """Copies what an iteration of a loop reads of a buffer into a new one in `memory`, first.
+
+        for i: … X[8*i + j] …   ->   for i: X_local = alloc([8]); for d: X_local[d] = X[8*i + d]
+                                            … X_local[j] …
+
+    The new buffer holds the box of elements that one iteration reads. Legal when the loop does not
+    write the buffer.
+    """
+    target = state.for_(loop)
+    if buffer in buffers_written(target.body):
+        refuse(f"{loop} writes {buffer.name}", state)
+    if not any(a.buffer == buffer for a in accesses(target.body)):
+        refuse(f"{loop} does not read {buffer.name}", state)
+    lows, shape = box_read(state, buffer, target)
+    local = Buffer(state.fresh(f"{buffer.name}_local"), buffer.dtype, shape, memory)
+    copy = _copy_box(state, buffer, local, lows)
+    body = rewrite_accesses(
+        target.body, buffer, local, lambda at: tuple(i - x for i, x in zip(at, lows, strict=True))
+    )
+    state.replace(target, target.with_(body=(Alloc(local), *copy, *body)))
+    state.simplify_all()
+    return local
+
+
+def _copy_box(state: State, buffer: Buffer, local: Buffer, lows: list[Expr]) -> Block:
+    """local[d…] = buffer[low + d…], left undefined where that is outside of the buffer."""
+    taken = state.names()
+    axes = []
+    for d in range(len(lows)):
+        name, n = f"{local.name}_{d}", 1
+        while name in taken:
+            name, n = f"{local.name}_{d}_{n}", n + 1
+        taken.add(name)
+        axes.append(Var(name))
+    places = tuple(low + a for low, a in zip(lows, axes, strict=True))
+    body: Block = (Store(local, tuple(axes), Load(buffer, places)),)
+    extents = dict(zip(axes, local.shape, strict=True))
+    known = state.simplifier.with_loops(extents)
+    inside = [c for p, n in zip(places, buffer.shape, strict=True) for c in (p >= 0, p < as_expr(n))]
+    guards = [c for c in inside if not known.proves(c)]
+    if guards:
+        body = (If(all_of(*guards), body),)
+    for a, n in zip(reversed(axes), reversed(local.shape), strict=True):
+        body = (For(a, n, body),)
+    return body
+
+
+@primitive
+def rfactor(state: State, buffer: Buffer, loop: Loop) -> Buffer:
+    """Splits a reduction into partial ones, one for each iteration of one of its loops.
+
+        C[i] = 0; for k: for r: C[i] += f(i, k, r)
+    ->  for k: P[k, i] = 0; for r: P[k, i] += f(i, k, r)
+        C[i] = 0; for k: C[i] += P[k, i]
+
+    Legal for a loop of the reduction around nothing but the accumulation (it may be reordered).
+    """
+    where = definition(state, buffer)
+    nest = nest_of(where.nest)
+    target = state.for_(loop)
+    if nest is None or nest.update is None or all(x.var != loop.var for x in nest.reduce):
+        refuse(f"{loop} is no loop of a reduction into {buffer.name}", state)
+    update = nest.update
+    partial = Buffer(
+        state.fresh(f"{buffer.name}_partial"), buffer.dtype, (target.extent, *buffer.shape)
+    )
+    place = (loop.var, *update.indices)
+    start: Block = (Store(partial, place, neutral(update.op, update.value.dtype)),)
+
+    def redirect(s: Stmt) -> Stmt:
+        if s is update:
+            return update.with_(buffer=partial, indices=place)
+        return map_inner_blocks(s, lambda b: map_block(b, redirect))
+
+    inner = map_block(target.body, redirect)
+    combined = Accumulate(buffer, update.indices, update.op, Load(partial, place))
+    final = _with_body(where.nest, target, (combined,), nest.reduce)
+    first: Block = (For(loop.var, target.extent, (*start, *_other_loops(nest.reduce, loop, inner))),)
+    for axis in reversed(nest.axes):
+        first = (For(axis.var, axis.extent, first),)
+    state.replace(where.nest, (Alloc(partial), *first, *copy_block(state, final)))
+    state.simplify_all()
+    return partial
+
+
+def _other_loops(reduce: tuple[For, ...], loop: Loop, inner: Block) -> Block:
+    """The reduction's loops outside of `loop`, put inside of it."""
+    outside = reduce[: [x.var for x in reduce].index(loop.var)]
+    for x in reversed(outside):
+        inner = (For(x.var, x.extent, inner),)
+    return inner
+
+
+def _with_body(nest: Stmt, target: For, body: Block, reduce: tuple[For, ...]) -> Block:
+    """The nest with its reduction loops replaced by `target` alone, around `body`."""
+    outermost = reduce[0]
+
+    def visit(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.var == outermost.var:
+            return target.with_(body=body)
+        return map_inner_blocks(s, lambda b: map_block(b, visit))
+
+    return map_block((nest,), visit)
+
+
+@primitive
+def peel(state: State, loop: Loop, count: int) -> Loop:
+    """Does the first iterations of a loop (the last ones, for a negative count) on their own.
+
+        for i in n: S(i)   ->   for i_p in count: S(i_p);  for i in n - count: S(i + count)
+
+    Always legal, for a loop that runs at least |count| times. Returns the loop over the peeled
+    iterations; `loop` stays the one over the others.
+    """
+    target = state.for_(loop)
+    n = as_expr(target.extent)
+    size = abs(count)
+    if count == 0 or not state.simplifier.proves(n >= size):
+        refuse(f"{loop} cannot be cut after {count} of its {target.extent} iterations", state)
+    var = Var(state.fresh(f"{loop}_p"))
+    rest = as_dim(state.simplifier(n - size))
+    copied = copy_block(state, target.body)
+    offset = as_expr(0) if count > 0 else as_expr(rest)
+    part = For(var, size, substitute_block(copied, {loop.var: offset + var}), target.kind)
+    moved = substitute_block(target.body, {loop.var: loop.var + size}) if count > 0 else target.body
+    main = target.with_(extent=rest, body=moved)
+    state.replace(target, (part, main) if count > 0 else (main, part))
+    state.simplify_all()
+    return Loop(var)
