@@ -350,7 +350,9 @@ def append_growth(source: Random, model: ModelProto) -> None:
     if not model.graph.output:
         return
     sizes = [source.choice((1, 1000, 10**6, 2**31 - 1, 2**40)) for _ in range(source.randint(1, 3))]
-    model.graph.initializer.append(helper.make_tensor("big", TensorProto.INT64, [len(sizes)], sizes))
+    model.graph.initializer.append(
+        helper.make_tensor("big", TensorProto.INT64, [len(sizes)], sizes)
+    )
     if source.random() < 0.5:
         model.graph.node.append(helper.make_node("ConstantOfShape", ["big"], ["grown"]))
     else:
@@ -368,7 +370,9 @@ def append_deep(source: Random, model: ModelProto) -> None:
     if source.random() < 0.5:
         graph = helper.make_graph([helper.make_node("Relu", [last], ["y0"])], "g", [], [_any("y0")])
         for i in range(1, source.choice(DEEP)):
-            inner = helper.make_node("If", ["true"], [f"y{i}"], then_branch=graph, else_branch=graph)
+            inner = helper.make_node(
+                "If", ["true"], [f"y{i}"], then_branch=graph, else_branch=graph
+            )
             graph = helper.make_graph([inner], "g", [], [_any(f"y{i}")])
             if graph.ByteSize() > 1 << 20:
                 break

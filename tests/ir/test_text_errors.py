@@ -276,7 +276,7 @@ KERNELS = [
         line 2: this is not a call
           in: "naïve" "x"
               ^
-          hint: expected a loop, if, alloc, assignment, += or accumulate(…)
+          hint: expected a loop, if, alloc, assignment, +=, accumulate(…) or an instruction
         """,
     ),
     (

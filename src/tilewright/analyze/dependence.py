@@ -255,12 +255,3 @@ def _apart(a: Linear, b: Linear, var: Var, inner: set[Var], s: Simplifier) -> bo
 def _reads_memory(e: Expr) -> bool:
     """What is read may differ between the two accesses, even at the same place."""
     return any(isinstance(x, Load) for x in e.walk())
-
-
-def linear_in(e: Expr, var: Var, s: Simplifier) -> tuple[int, Linear] | None:
-    """(k, rest) with e = k*var + rest and rest free of `var`; None when e is not of that form."""
-    form = s.linear(e)
-    rest = {atom: k for atom, k in form.items() if atom != var}
-    if any(atom is not None and var in variables(atom) for atom in rest):
-        return None
-    return form.get(var, 0), rest

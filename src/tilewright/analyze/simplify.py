@@ -92,7 +92,7 @@ class Simplifier:
         """The canonical linear form of an index expression."""
         found = self._linear.get(e)
         if found is None:
-            found = self._linear[e] = self._recombine(self._linear_of(e))
+            found = self._linear[e] = self.recombine(self._linear_of(e))
         return found
 
     def _linear_of(self, e: Expr) -> Linear:
@@ -186,7 +186,7 @@ class Simplifier:
         gap = self.range(add(self.linear(divisor), rest, -1))[0]
         return low is not None and low >= 0 and gap is not None and gap >= 1
 
-    def _recombine(self, a: Linear) -> Linear:
+    def recombine(self, a: Linear) -> Linear:
         """c*(x//c) + x%c -> x, and c*((x//c)%d) + x%c -> x%(c*d)."""
         for atom, k in a.items():
             if atom is None or not _is_by(atom, BinaryOp.MOD):
@@ -197,9 +197,9 @@ class Simplifier:
                     continue
                 rest = {x: v for x, v in a.items() if x is not atom and x is not other}
                 if other == _quotient(self, atom.a, c):
-                    return self._recombine(add(rest, self.linear(atom.a), k))
+                    return self.recombine(add(rest, self.linear(atom.a), k))
                 if _is_by(other, BinaryOp.MOD) and other.a == _quotient(self, atom.a, c):
-                    return self._recombine(
+                    return self.recombine(
                         add(rest, self._mod(self.linear(atom.a), c * int(other.b.value)), k)
                     )
         return a

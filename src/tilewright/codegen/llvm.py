@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.analyze.linear import Linear
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import bool_, index
 from tilewright.base.errors import CompileError
@@ -229,7 +230,7 @@ class StmtEmitter:
         align = f"i32 {buffer.dtype.bytes}"
         self.f.call("void", name, typed, f"ptr {pointer}", align, self.e.mask)
 
-    def _scatter(self, buffer: Buffer, at: Expr, value: Value) -> None:
+    def _scatter(self, buffer: Buffer, at: Linear, value: Value) -> None:
         """Lanes store to places of their own; where two meet, the later lane's value stays."""
         assert self.e.lanes is not None
         count = self.e.lanes.count
@@ -277,7 +278,7 @@ class StmtEmitter:
             value = Value(ref, value.dtype, value.lanes)
         return emit_lanes_reduction(self.f, s.op, value)
 
-    def _accumulate_each(self, s: Accumulate, at: Expr, value: Value) -> None:
+    def _accumulate_each(self, s: Accumulate, at: Linear, value: Value) -> None:
         """Lanes that may meet at one element: one after the other."""
         raise CompileError(
             f"the lanes of {self.e.lanes.var} accumulate at places that memory decides",

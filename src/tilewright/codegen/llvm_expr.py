@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.analyze.dependence import linear_in
-from tilewright.analyze.linear import Linear
+from tilewright.analyze.linear import Linear, add, linear, multiply, scaled
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import Kind, bool_, index
 from tilewright.base.errors import CompileError
@@ -73,6 +72,8 @@ class ExprEmitter:
         self._reads: list[dict[Expr, Value]] = [{}]  # of the current statement
         self._addresses: list[dict[tuple[object, ...], str]] = [{}]
         self._pure: dict[Expr, bool] = {}
+        self._variables: dict[Expr, frozenset[Var]] = {}
+        self._positions: dict[tuple[Buffer, tuple[Expr, ...]], Linear] = {}
 
     # ---------------------------------------------------------- scopes
 
@@ -128,7 +129,7 @@ class ExprEmitter:
 
     def uniform(self, e: Expr) -> bool:
         """Whether an expression is the same for all lanes."""
-        return self.lanes is None or self.lanes.var not in variables(e)
+        return self.lanes is None or self.lanes.var not in self.variables(e)
 
     def _emit_index(self, e: Expr) -> Value:
         e = self.simplifier(e)
@@ -162,7 +163,7 @@ class ExprEmitter:
         """Loop depth of the innermost variable in an atom; constants last."""
         if atom is None:
             return 1 << 20
-        return max((self.depth.get(v, 0) for v in variables(atom)), default=-1)
+        return max((self.depth.get(v, 0) for v in self.variables(atom)), default=-1)
 
     def _pair(self, op: BinaryOp, a: Value, b: Value) -> Value:
         a, b = self.same_lanes(a, b)
@@ -284,18 +285,34 @@ class ExprEmitter:
             pointer = known
         return pointer
 
-    def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+    def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
         """The row-major position of an element."""
-        at: Expr = const(0)
-        for i, n in zip(indices, buffer.shape, strict=True):
-            at = at * n + i
-        return self.simplifier(at)
+        key = (buffer, indices)
+        found = self._positions.get(key)
+        if found is None:
+            found = {}
+            for i, n in zip(indices, buffer.shape, strict=True):
+                found = scaled(found, n) if isinstance(n, int) else multiply(found, linear(n))
+                found = add(found, self.simplifier.linear(i))
+            self._positions[key] = found = self.simplifier.recombine(found)
+        return found
 
-    def split_lanes(self, at: Expr) -> tuple[int, Linear] | None:
+    def split_lanes(self, at: Linear) -> tuple[int, Linear] | None:
         """(k, rest) with at = k * lane + rest; None when it depends on the lane otherwise."""
         if self.lanes is None:
-            return 0, self.simplifier.linear(at)
-        return linear_in(at, self.lanes.var, self.simplifier)
+            return 0, at
+        lane = self.lanes.var
+        rest = {atom: k for atom, k in at.items() if atom != lane}
+        if any(atom is not None and lane in self.variables(atom) for atom in rest):
+            return None
+        return at.get(lane, 0), rest
+
+    def variables(self, e: Expr) -> frozenset[Var]:
+        """The variables in an expression."""
+        found = self._variables.get(e)
+        if found is None:
+            found = self._variables[e] = frozenset(variables(e))
+        return found
 
     def emit_load(self, e: Load) -> Value:
         """A read: one element, consecutive ones, or a gather."""
@@ -316,9 +333,11 @@ class ExprEmitter:
         """The present content of an element (never remembered: it is about to change)."""
         return self.emit_load(Load(buffer, indices))
 
-    def reads_lanes(self, at: Expr) -> bool:
+    def reads_lanes(self, at: Linear) -> bool:
         """Whether the position depends on a vector that was read from memory."""
-        return not self.is_pure(at) and not self.uniform(at)
+        return any(
+            atom is not None and not self.is_pure(atom) and not self.uniform(atom) for atom in at
+        )
 
     def _read(self, buffer: Buffer, pointer: str, lanes: int) -> Value:
         kind = memory_type(buffer.dtype)
@@ -365,15 +384,15 @@ class ExprEmitter:
         ref = f.let(f"phi {value.type} [ {value.ref}, %{end} ], [ {zero}, %{before} ]")
         return Value(ref, buffer.dtype)
 
-    def lane_pointers(self, buffer: Buffer, at: Expr) -> str:
+    def lane_pointers(self, buffer: Buffer, at: Linear) -> str:
         """A vector of pointers, one for each lane's element."""
         assert self.lanes is not None
         kind = memory_type(buffer.dtype)
-        offsets = broadcast(self.f, self(at), self.lanes.count)
+        offsets = broadcast(self.f, self._emit_linear(at), self.lanes.count)
         base = self.pointers[buffer]
         return self.f.let(f"getelementptr inbounds {kind}, ptr {base}, {offsets}")
 
-    def _gather(self, buffer: Buffer, at: Expr) -> Value:
+    def _gather(self, buffer: Buffer, at: Linear) -> Value:
         assert self.lanes is not None
         count, kind = self.lanes.count, memory_type(buffer.dtype)
         full = f"<{count} x {kind}>"

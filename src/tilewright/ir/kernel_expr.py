@@ -1,8 +1,4 @@
-"""Reading the expressions of a kernel's source.
-
-A number without a type (a literal, a constant from outside) is a Python number until it meets an
-operand that has one; `Choice` is such a number that depends on a condition.
-"""
+"""Reading the expressions of a kernel's source: one function for each kind of Python expression."""
 
 from __future__ import annotations
 
@@ -10,196 +6,39 @@ import ast
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from tilewright.base.dtype import BufferType, DType, Kind, bool_, index
+from tilewright.base.dtype import DType, bool_
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
-    DRAM,
     BinaryOp,
     Bitcast,
-    Buffer,
     CompareOp,
-    Dim,
     Expr,
     Load,
     Unary,
     UnaryOp,
-    as_dim,
     binary,
     cast,
     compare,
-    const,
-    constant_value,
     select,
     unary,
 )
-from tilewright.ir.kernel_source import MISSING, FunctionSource
+from tilewright.ir.kernel_source import MISSING
+from tilewright.ir.kernel_value import Choice, Value, ValueReader
 from tilewright.ir.kernel_words import BINARY, FUNCTIONS, LOOPS, UNARY
 from tilewright.ir.verify_expr import BINARY_TAKES, UNARY_TAKES
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of two numbers without a type."""
-
-    cond: Expr
-    a: Value
-    b: Value
-
-
-Value = Expr | int | float | bool | Choice
-
-
-class KernelExprReader(FunctionSource):
-    """Reads expressions. `scalars` are loop variables and names for expressions, `variables` the
-    buffers of one element that stand behind other names, `buffers` the arrays."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        self.scalars: dict[str, Any] = {}
-        self.variables: dict[str, Buffer] = {}
-
-    # ---------------------------------------------------------- values
-
-    def value(self, node: ast.AST) -> Value:
-        read = _READ.get(type(node))
-        if read is None:
-            raise self.refuse(node, *_REFUSED.get(type(node), ("this is no expression here",)))
-        return read(self, node)
-
-    def expr(self, node: ast.AST) -> Expr:
-        """A value that has a type; a whole number is an index."""
-        value = self.value(node)
-        if isinstance(value, bool):
-            return const(value, bool_)
-        return self.convert(node, value, index if isinstance(value, int) else None)
-
-    def convert(self, at: ast.AST, value: Value, dtype: DType | None) -> Expr:
-        """`value` as an expression of this type; None: it must have one."""
-        if isinstance(value, Expr):
-            if dtype is not None and value.dtype != dtype:
-                what = f"this is of type {value.dtype}, not {dtype}"
-                raise self.refuse(at, what, f"convert it: {dtype}(…)")
-            return value
-        if dtype is None:
-            shown = "this number" if isinstance(value, Choice) else f"{value}"
-            raise self.refuse(at, f"{shown} has no type here", f"give it one: f32({shown})")
-        if isinstance(value, Choice):
-            return select(value.cond, *(self.convert(at, v, dtype) for v in (value.a, value.b)))
-        return self._number(at, value, dtype)
-
-    def _number(self, at: ast.AST, value: int | float | bool, dtype: DType) -> Expr:
-        fits = isinstance(value, bool) == (dtype.kind is Kind.BOOL)
-        if dtype.is_integer and isinstance(value, float):
-            fits = False
-        try:
-            result = const(value, dtype) if fits else None
-        except (CompileError, OverflowError):
-            result = None
-        if result is None or (math.isfinite(value) and not math.isfinite(result.value)):
-            raise self.refuse(at, f"{value} is not a value of {dtype}", _range_of(dtype))
-        return result
-
-    def condition(self, node: ast.AST) -> Expr | bool:
-        """What is true or false; a bool is decided now."""
-        value = self.value(node)
-        if isinstance(value, bool) or (isinstance(value, Expr) and value.dtype == bool_):
-            return value
-        kind = f"of type {value.dtype}" if isinstance(value, Expr) else "a number"
-        raise self.refuse(node, f"a condition is true or false, and this is {kind}", "… != 0")
-
-    def pair(self, at: ast.AST, a: Value, b: Value) -> tuple[Expr, Expr]:
-        """Two operands of one type; a number takes the other's."""
-        if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype != b.dtype:
-            hint = f"convert one of them: {a.dtype}(…) or {b.dtype}(…)"
-            raise self.refuse(at, f"the operands are {a.dtype} and {b.dtype}", hint)
-        dtype = next((v.dtype for v in (a, b) if isinstance(v, Expr)), None)
-        return self.convert(at, a, dtype), self.convert(at, b, dtype)
-
-    # ---------------------------------------------------------- elements and types
-
-    def place(self, node: ast.AST) -> tuple[Buffer, tuple[Expr, ...]]:
-        """x[i, j]: the array and the element's subscripts."""
-        assert isinstance(node, ast.Subscript)
-        owner = node.value
-        name = owner.id if isinstance(owner, ast.Name) else None
-        if name in self.variables:
-            raise self.refuse(node, f"{name} is one value, not an array", f"{name} alone")
-        if name is None or name not in self.buffers:
-            if isinstance(owner, ast.Subscript):
-                raise self.refuse(node, "this is no array", "all subscripts in one: A[i, j]")
-            if name in self.scalars or self.captured(owner) is not MISSING:
-                hint = "subscripts are for parameters and local(…) arrays"
-                raise self.refuse(node, f"{ast.unparse(owner)} is no array of the kernel", hint)
-            raise self.unknown(node, "array", ast.unparse(owner), list(self.buffers))
-        buffer = self.buffers[name]
-        slices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        if len(slices) != len(buffer.shape):
-            what = f"{len(slices)} subscripts for an array of {len(buffer.shape)} dimensions"
-            raise self.refuse(node, what, f"it is {buffer}")
-        pairs = zip(slices, buffer.shape, strict=True)
-        return buffer, tuple(self._subscript(s, n, buffer) for s, n in pairs)
-
-    def _subscript(self, node: ast.AST, n: Dim, buffer: Buffer) -> Expr:
-        e = self.expr(node)
-        if not e.dtype.is_integer:
-            raise self.refuse(node, f"a subscript is of type {e.dtype}", "i64(…)")
-        value = constant_value(e)
-        if value is not None and (value < 0 or (isinstance(n, int) and value >= n)):
-            hint = f"subscripts count from 0; the last one is {as_dim(cast(index, e) * 0 + n - 1)}"
-            raise self.refuse(node, f"{value} is outside of {buffer}", hint)
-        return cast(index, e)
-
-    def dim(self, node: ast.AST) -> Dim:
-        """A number of iterations or elements."""
-        e = self.expr(node)
-        if e.dtype != index:
-            raise self.refuse(node, f"a size is of type {e.dtype}, not {index}", f"{index}(…)")
-        if any(isinstance(x, Load) for x in e.walk()):
-            hint = "loop to the greatest number, with an `if` in the body"
-            raise self.refuse(node, "the number of iterations is read from memory", hint)
-        return as_dim(e)
-
-    def dtype(self, node: ast.AST) -> DType:
-        found = self.captured(node)
-        if isinstance(found, DType):
-            return found
-        if found is MISSING:
-            return super().dtype(node)
-        raise self.refuse(node, f"{ast.unparse(node)} is no type", "f32, i8, …")
-
-    def buffer_type(self, node: ast.AST) -> tuple[DType, tuple[Dim, ...], str]:
-        found = self.captured(node)
-        if isinstance(found, BufferType):
-            return found.dtype, found.shape, found.memory or DRAM
-        return super().buffer_type(node)
-
-    def takes(self, at: ast.AST, what: str, kinds: frozenset[Kind], dtype: DType) -> None:
-        """Refuses an operator on operands of a type that it does not take."""
-        if dtype.kind not in kinds:
-            names = " or ".join(k.value for k in Kind if k in kinds)
-            raise self.refuse(at, f"{what} of {dtype}: it takes {names}", "convert: f32(…)")
-
-
-def _range_of(dtype: DType) -> str:
-    if dtype.kind is Kind.BOOL:
-        return "True or False"
-    kind = "whole numbers " if dtype.is_integer else ""
-    return f"{kind}from {dtype.min} to {dtype.max}" if kind else "a number that it can hold"
-
 
 # ---------------------------------------------------------------- names and numbers
 
 
-def _read_constant(r: KernelExprReader, node: ast.Constant) -> Value:
+def _read_constant(r: ValueReader, node: ast.Constant) -> Value:
     if isinstance(node.value, (bool, int, float)):
         return node.value
     raise r.refuse(node, f"{node.value!r} is no number", "a number, True or False")
 
 
-def _read_name(r: KernelExprReader, node: ast.Name) -> Value:
+def _read_name(r: ValueReader, node: ast.Name) -> Value:
     name = node.id
     if name in r.scalars:
         return r.scalars[name]
@@ -214,7 +53,7 @@ def _read_name(r: KernelExprReader, node: ast.Name) -> Value:
     return _read_outside(r, node)
 
 
-def _read_outside(r: KernelExprReader, node: ast.Name | ast.Attribute) -> Value:
+def _read_outside(r: ValueReader, node: ast.Name | ast.Attribute) -> Value:
     found = r.captured(node)
     if found is not MISSING:
         return r.value_of(node, found)
@@ -230,7 +69,7 @@ def _read_outside(r: KernelExprReader, node: ast.Name | ast.Attribute) -> Value:
 # ---------------------------------------------------------------- operators
 
 
-def _read_unary(r: KernelExprReader, node: ast.UnaryOp) -> Value:
+def _read_unary(r: ValueReader, node: ast.UnaryOp) -> Value:
     if isinstance(node.op, ast.Not):
         cond = r.condition(node.operand)
         return not cond if isinstance(cond, bool) else unary(UnaryOp.NOT, cond)
@@ -251,7 +90,7 @@ _UNARY = {
 }
 
 
-def _read_binary(r: KernelExprReader, node: ast.BinOp) -> Value:
+def _read_binary(r: ValueReader, node: ast.BinOp) -> Value:
     if type(node.op) not in BINARY_OPERATORS:
         raise r.refuse(node, "kernels have no matrix product", "loops over its elements")
     op, plain = BINARY_OPERATORS[type(node.op)]
@@ -260,7 +99,7 @@ def _read_binary(r: KernelExprReader, node: ast.BinOp) -> Value:
 
 
 def combine(
-    r: KernelExprReader, at: ast.AST, op: BinaryOp, plain: Callable[..., Any], a: Value, b: Value
+    r: ValueReader, at: ast.AST, op: BinaryOp, plain: Callable[..., Any], a: Value, b: Value
 ) -> Value:
     """a op b; `plain` does it for two numbers."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
@@ -273,7 +112,7 @@ def combine(
     return binary(op, left, right)
 
 
-def _python(r: KernelExprReader, at: ast.AST, function: Callable[..., Any], *args: Any) -> Value:
+def _python(r: ValueReader, at: ast.AST, function: Callable[..., Any], *args: Any) -> Value:
     """An operation on Python's numbers, done now."""
     try:
         result = function(*args)
@@ -300,7 +139,7 @@ BINARY_OPERATORS: dict[type, tuple[BinaryOp, Callable[..., Any]]] = {
 }
 
 
-def _read_bool(r: KernelExprReader, node: ast.BoolOp) -> Value:
+def _read_bool(r: ValueReader, node: ast.BoolOp) -> Value:
     """a and b, a or b: b is not evaluated where a decides."""
     is_and = isinstance(node.op, ast.And)
     result: Expr | bool = is_and
@@ -322,7 +161,7 @@ def _join(a: Expr | bool, b: Expr | bool, *, is_and: bool) -> Expr | bool:
     return select(a, b, False) if is_and else select(a, True, b)
 
 
-def _read_compare(r: KernelExprReader, node: ast.Compare) -> Value:
+def _read_compare(r: ValueReader, node: ast.Compare) -> Value:
     """a < b, and chains such as 0 <= i < n."""
     result: Expr | bool = True
     left = r.value(node.left)
@@ -350,11 +189,11 @@ _COMPARE: dict[type, tuple[CompareOp, Callable[..., bool]]] = {
 }
 
 
-def _read_conditional(r: KernelExprReader, node: ast.IfExp) -> Value:
+def _read_conditional(r: ValueReader, node: ast.IfExp) -> Value:
     return _choose(r, node, node.test, node.body, node.orelse)
 
 
-def _choose(r: KernelExprReader, at: ast.AST, test: ast.AST, yes: ast.AST, no: ast.AST) -> Value:
+def _choose(r: ValueReader, at: ast.AST, test: ast.AST, yes: ast.AST, no: ast.AST) -> Value:
     cond = r.condition(test)
     if isinstance(cond, bool):
         return r.value(yes if cond else no)
@@ -367,10 +206,10 @@ def _choose(r: KernelExprReader, at: ast.AST, test: ast.AST, yes: ast.AST, no: a
 # ---------------------------------------------------------------- calls
 
 
-def _read_call(r: KernelExprReader, node: ast.Call) -> Value:
+def _read_call(r: ValueReader, node: ast.Call) -> Value:
     called = r.word(node.func)
-    if isinstance(called, DType) or r.type_named(called) is not None:
-        return _convert_to(r, node, called if isinstance(called, DType) else r.type_named(called))
+    if isinstance(called, DType) or called is bool:
+        return _convert_to(r, node, bool_ if called is bool else called)
     if not isinstance(called, str) or called not in FUNCTIONS:
         raise _unknown_function(r, node, called)
     count = 1 if called in UNARY else 3 if called == "select" else 2
@@ -395,12 +234,12 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "max": max,
     "pow": pow,
     "atan2": math.atan2,
-    "rem": math.fmod,
-    "div": lambda a, b: math.trunc(a / b),
+    "rem": lambda a, b: a - b * math.trunc(a / b),
+    "div": lambda a, b: math.trunc(a / b) if isinstance(a + b, int) else a / b,
 }
 
 
-def _call_unary(r: KernelExprReader, node: ast.Call, op: UnaryOp, arg: ast.AST) -> Value:
+def _call_unary(r: ValueReader, node: ast.Call, op: UnaryOp, arg: ast.AST) -> Value:
     a = r.value(arg)
     if op is UnaryOp.ABS and isinstance(a, (int, float)):
         return abs(a)
@@ -409,7 +248,7 @@ def _call_unary(r: KernelExprReader, node: ast.Call, op: UnaryOp, arg: ast.AST) 
     return Unary(op, a)
 
 
-def _convert_to(r: KernelExprReader, node: ast.Call, dtype: DType) -> Expr:
+def _convert_to(r: ValueReader, node: ast.Call, dtype: DType) -> Expr:
     """f32(a)"""
     form = f"{dtype}(a)"
     r.no_keywords(node, form)
@@ -418,9 +257,7 @@ def _convert_to(r: KernelExprReader, node: ast.Call, dtype: DType) -> Expr:
     return cast(dtype, value) if isinstance(value, Expr) else r.convert(arg, value, dtype)
 
 
-def _read_cast(
-    r: KernelExprReader, node: ast.Call, called: str, kind: ast.expr, arg: ast.expr
-) -> Expr:
+def _read_cast(r: ValueReader, node: ast.Call, called: str, kind: ast.expr, arg: ast.expr) -> Expr:
     dtype, a = r.dtype(kind), r.expr(arg)
     if called == "cast":
         return cast(dtype, a)
@@ -429,23 +266,24 @@ def _read_cast(
     return Bitcast(dtype, a)
 
 
-def _unknown_function(r: KernelExprReader, node: ast.Call, called: Any) -> CompileError:
+def _unknown_function(r: ValueReader, node: ast.Call, called: Any) -> CompileError:
     shown = ast.unparse(node.func)
     if shown in r.buffers:
         return r.refuse(node, f"{shown} is an array", f"{shown}[…]")
-    if called in (int, float, bool):
-        return r.refuse(node, f"{shown} does not say how wide", "i32(…), i64(…), f32(…), bool_(…)")
+    if called in (int, float):
+        return r.refuse(node, f"{shown} does not say how wide", "i32(…), i64(…), f32(…), f64(…)")
     if called in LOOPS:
         return r.refuse(node, f"{shown} stands outside of a loop's head", f"for i in {shown}(…)")
     if called == "local":
         return r.refuse(node, "local stands inside of an expression", "t = local(f32[16])")
-    error = r.unknown(node, "function", shown, list(FUNCTIONS))
-    if r.captured(node.func) is not MISSING:
-        error.what += ", for it is Python's" if callable(called) else ""
-    return error
+    if isinstance(called, str) or r.captured(node.func) is MISSING:
+        return r.unknown(node, "function", shown, list(FUNCTIONS))
+    name = shown.split(".")[-1]
+    hint = f"{name}(…), the kernel language's own" if name in FUNCTIONS else "write it out here"
+    return r.refuse(node, f"{shown} is Python's, which runs no part of a kernel", hint)
 
 
-_READ: dict[type, Callable[[KernelExprReader, Any], Value]] = {
+_READERS: dict[type, Callable[[Any, Any], Value]] = {
     ast.Constant: _read_constant,
     ast.Name: _read_name,
     ast.Attribute: _read_outside,
@@ -457,13 +295,9 @@ _READ: dict[type, Callable[[KernelExprReader, Any], Value]] = {
     ast.Call: _read_call,
     ast.Subscript: lambda r, node: Load(*r.place(node)),
 }
-_REFUSED = {
-    ast.Slice: ("a slice stands for many elements", "a loop over them: for i in range(n): …"),
-    ast.Lambda: ("kernels have no functions inside", "its expression itself"),
-    ast.ListComp: ("kernels have no lists", "t = local(f32[n]), filled by a loop"),
-    ast.List: ("kernels have no lists", "t = local(f32[n]), filled by a loop"),
-    ast.Tuple: ("kernels have no tuples", "one value for each name"),
-    ast.GeneratorExp: ("kernels have no generators", "a loop that accumulates: t += …"),
-    ast.NamedExpr: ("an expression assigns nothing", "an assignment on a line before"),
-    ast.Starred: ("kernels have no lists", "each argument by itself"),
-}
+
+
+class KernelExprReader(ValueReader):
+    """Reads the expressions of a kernel."""
+
+    readers = _READERS

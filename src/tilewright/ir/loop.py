@@ -210,7 +210,18 @@ def loads(root: Node) -> Iterator[Load]:
 
 def symbols(root: Node) -> tuple[Symbol, ...]:
     """The symbolic dimensions that occur below, by name."""
-    found = {item for item in root.walk() if isinstance(item, Symbol)}
+    found: set[Symbol] = set()
+    seen: set[int] = set()  # expressions share parts: each is looked at once
+
+    def visit(item: Node) -> None:
+        if id(item) not in seen:
+            seen.add(id(item))
+            if isinstance(item, Symbol):
+                found.add(item)
+            for child in item.children():
+                visit(child)
+
+    visit(root)
     return tuple(sorted(found, key=lambda s: s.name))
 
 
@@ -289,8 +300,9 @@ def _format_accumulate(s: Accumulate) -> list[str]:
 
 def _format_call(s: Call) -> list[str]:
     fields = zip(s.instruction.fields, s.fields, strict=True)
-    arguments = [*map(str, s.regions), *(f"{f.name}={value}" for f, value in fields)]
-    return [f"{s.instruction.name}({', '.join(arguments)})"]
+    regions = [format_place(r.buffer, r.indices) for r in s.regions]
+    arguments = [*regions, *(f"{identifier(f.name)}={value}" for f, value in fields)]
+    return [f"{identifier(s.instruction.name)}({', '.join(arguments)})"]
 
 
 _FORMAT: dict[type, Callable[..., list[str]]] = {

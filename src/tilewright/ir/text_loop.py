@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.ir.expr import BinaryOp, Buffer
-from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, For, If, Kernel, LoopKind, Store
+from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.loop import (
+    WORKER,
+    Accumulate,
+    Alloc,
+    Block,
+    Call,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Store,
+)
 from tilewright.ir.text_expr import ExprReader
 from tilewright.ir.text_names import identifier, name_of
 from tilewright.ir.text_source import reads_text
 
 
 @reads_text
-def parse_kernel(text: str) -> Kernel:
-    """The kernel that prints as `text`."""
-    return _KernelReader(text).kernel()
+def parse_kernel(text: str, instructions: Sequence[Instruction] = ()) -> Kernel:
+    """The kernel that prints as `text`, which may call these instructions."""
+    return _KernelReader(text, instructions).kernel()
 
 
 class _KernelReader(ExprReader):
+    def __init__(self, text: str, instructions: Sequence[Instruction]) -> None:
+        super().__init__(text)
+        self.instructions = {identifier(i.name): i for i in instructions}
+
     def kernel(self) -> Kernel:
         self.scalars[identifier(WORKER.name)] = WORKER
         body = self.symbols(self.function.body)
@@ -62,7 +78,7 @@ class _KernelReader(ExprReader):
         return read(self, node)
 
 
-_KNOWN = "a loop, if, alloc, assignment, += or accumulate(…)"
+_KNOWN = "a loop, if, alloc, assignment, +=, accumulate(…) or an instruction"
 _LOOP = "for i in range(n), parallel(n), vectorize(n) or unroll(n)"
 _KINDS = {kind.value: kind for kind in LoopKind}
 
@@ -105,15 +121,49 @@ def _read_increment(r: _KernelReader, node: ast.AugAssign) -> Block:
     return (Accumulate(buffer, indices, BinaryOp.ADD, r.expr(node.value)),)
 
 
-def _read_accumulate(r: _KernelReader, node: ast.Expr) -> Block:
-    form = "accumulate(operator, element, value)"
+def _read_call(r: _KernelReader, node: ast.Expr) -> Block:
     text, call = r.call(node.value, _KNOWN)
-    if text != "accumulate":
-        raise r.error(node, "this is not a statement of the text form", _KNOWN)
+    if text == "accumulate":
+        return _read_accumulate(r, call)
+    if text not in r.instructions:
+        known = ["accumulate", *r.instructions]
+        raise r.unknown(node, "statement or instruction", name_of(text), known)
+    return _read_instruction(r, call, r.instructions[text])
+
+
+def _read_accumulate(r: _KernelReader, call: ast.Call) -> Block:
+    form = "accumulate(operator, element, value)"
     r.no_keywords(call, form)
     op, place, value = r.arguments(call, form, 3, 3)
     buffer, indices = r.place(place)
     return (Accumulate(buffer, indices, r.operator(op), r.expr(value)),)
+
+
+def _read_instruction(r: _KernelReader, call: ast.Call, instruction: Instruction) -> Block:
+    fields = [identifier(f.name) for f in instruction.fields]
+    parts = [b.name for b in instruction.operands] + [f"{f}=…" for f in fields]
+    form = f"{instruction.name}({', '.join(parts)})"
+    count = len(instruction.operands)
+    places = r.arguments(call, form, count, count)
+    regions = [
+        _read_region(r, place, operand)
+        for place, operand in zip(places, instruction.operands, strict=True)
+    ]
+    given = r.keywords(call, form)
+    if list(given) != fields:
+        raise r.error(call, "the instruction's fields do not fit", form)
+    return (Call(instruction, tuple(regions), tuple(map(r.expr, given.values()))),)
+
+
+def _read_region(r: _KernelReader, place: ast.expr, operand: Buffer) -> Region:
+    """Subscripts of the operand's own axes _0, _1, …"""
+    axes = [axis(k) for k in range(len(operand.shape))]
+    for var in axes:
+        r.scalar(place, identifier(var.name))
+    region = Region(*r.place(place))
+    for var in axes:
+        del r.scalars[identifier(var.name)]
+    return region
 
 
 _STATEMENTS: dict[type, Callable[[_KernelReader, Any], Block]] = {
@@ -121,6 +171,6 @@ _STATEMENTS: dict[type, Callable[[_KernelReader, Any], Block]] = {
     ast.If: _read_if,
     ast.Assign: _read_assign,
     ast.AugAssign: _read_increment,
-    ast.Expr: _read_accumulate,
+    ast.Expr: _read_call,
     ast.Pass: lambda r, node: (),
 }

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.base.dtype import DType
+from tilewright.base.dtype import DType, index
 from tilewright.base.errors import CompileError
-from tilewright.ir.expr import COMBINERS, Buffer, Expr
+from tilewright.ir.expr import COMBINERS, Buffer, Const, Expr
+from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
     INDENT,
     WORKER,
     Accumulate,
     Alloc,
     Block,
+    Call,
     For,
     If,
     Kernel,
@@ -21,6 +24,7 @@ from tilewright.ir.loop import (
     Stmt,
     Store,
     Write,
+    buffers_written,
     format_signature,
     format_stmt,
     sub_blocks,
@@ -74,18 +78,43 @@ class _KernelChecker(ExprChecker):
         """What both kinds of write must satisfy; the value's type."""
         self.element(s.buffer, s.indices)
         self.expr(s.value)
-        self.require(
-            s.buffer not in self.read_only,
-            f"input {s.buffer.name} is written",
-            "write an output, or a buffer of the kernel's own",
-        )
+        self.write(s.buffer)
         self.require(
             s.value.dtype == s.buffer.dtype,
             f"a value of {s.value.dtype} is stored in {s.buffer}",
             f"cast({s.buffer.dtype}, …)",
         )
-        self.written.add(s.buffer)
         return s.value.dtype
+
+    def write(self, buffer: Buffer) -> None:
+        self.require(
+            buffer not in self.read_only,
+            f"input {buffer.name} is written",
+            "write an output, or a buffer of the kernel's own",
+        )
+        self.written.add(buffer)
+
+    def region(self, operand: Buffer, region: Region) -> None:
+        """What an operand of an instruction stands for: elements of a buffer where the operand may
+        lie, at subscripts of the operand's axes."""
+        axes = [axis(k) for k in range(len(operand.shape))]
+        for var in axes:
+            self.require(
+                var.name not in self.scalars,
+                f"loop {var.name} has the name of an operand's axis",
+                "rename the loop",
+            )
+            self.scalars[var.name] = var
+        self.element(region.buffer, region.indices)
+        for var in axes:
+            del self.scalars[var.name]
+        wanted, found = ((b.dtype, b.memory) for b in (operand, region.buffer))
+        self.require(
+            wanted == found,
+            f"operand {operand.name} is {wanted[0]} in {wanted[1]}, but {region.buffer.name} is"
+            f" {found[0]} in {found[1]}",
+            "set_memory, or cache_read and cache_write, move data where an instruction takes it",
+        )
 
 
 def _check_for(c: _KernelChecker, s: For) -> None:
@@ -125,7 +154,34 @@ def _check_accumulate(c: _KernelChecker, s: Accumulate) -> None:
     c.require(dtype.kind in BINARY_TAKES[s.op], f"accumulate with {s.op.value} of {dtype}")
 
 
+def _check_call(c: _KernelChecker, s: Call) -> None:
+    i = s.instruction
+    c.require(
+        len(s.regions) == len(i.operands) and len(s.fields) == len(i.fields),
+        f"{i.name} takes {len(i.operands)} operands and {len(i.fields)} fields",
+    )
+    changed = _operands_written(i)
+    for operand, region in zip(i.operands, s.regions, strict=True):
+        c.region(operand, region)
+        if operand in changed:
+            c.write(region.buffer)
+    for field, value in zip(i.fields, s.fields, strict=True):
+        c.expr(value)
+        c.require(value.dtype == index, f"field {field.name} is {value.dtype}, not {index}")
+        c.require(
+            not isinstance(value, Const) or field.admits(value.value),
+            f"field {field.name} of {i.name} is {value}",
+            f"it takes {field.low} … {field.high}, multiples of {field.multiple}",
+        )
+
+
+@functools.cache
+def _operands_written(instruction: Instruction) -> frozenset[Buffer]:
+    return frozenset(buffers_written(instruction.body))
+
+
 _STATEMENTS: dict[type, Callable[[_KernelChecker, Any], object]] = {
+    Call: _check_call,
     For: _check_for,
     If: _check_if,
     Alloc: lambda c, s: c.declare(s.buffer),

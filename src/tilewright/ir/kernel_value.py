@@ -1,0 +1,193 @@
+"""The values of a kernel's source: expressions, and numbers that have no type yet.
+
+A number without a type (a literal, a constant from outside) is a Python number until it meets an
+operand that has one; `Choice` is such a number that depends on a condition.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tilewright.base.dtype import BufferType, DType, Kind, bool_, index
+from tilewright.base.errors import CompileError
+from tilewright.ir.expr import (
+    DRAM,
+    Buffer,
+    Dim,
+    Expr,
+    Load,
+    as_dim,
+    cast,
+    const,
+    constant_value,
+    select,
+)
+from tilewright.ir.kernel_source import MISSING, FunctionSource
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of two numbers without a type."""
+
+    cond: Expr
+    a: Value
+    b: Value
+
+
+Value = Expr | int | float | bool | Choice
+
+
+class ValueReader(FunctionSource):
+    """Reads values. `scalars` are loop variables and names for expressions, `variables` the
+    buffers of one element that stand behind other names, `buffers` the arrays."""
+
+    readers: ClassVar[dict[type, Callable[[Any, Any], Value]]]  # by kind of Python expression
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self.scalars: dict[str, Any] = {}
+        self.variables: dict[str, Buffer] = {}
+
+    # ---------------------------------------------------------- values
+
+    def value(self, node: ast.AST) -> Value:
+        read = self.readers.get(type(node))
+        if read is None:
+            raise self.refuse(node, *_REFUSED.get(type(node), ("this is no expression here",)))
+        return read(self, node)
+
+    def expr(self, node: ast.AST) -> Expr:
+        """A value that has a type; a whole number is an index."""
+        value = self.value(node)
+        if isinstance(value, bool):
+            return const(value, bool_)
+        return self.convert(node, value, index if isinstance(value, int) else None)
+
+    def convert(self, at: ast.AST, value: Value, dtype: DType | None) -> Expr:
+        """`value` as an expression of this type; None: it must have one."""
+        if isinstance(value, Expr):
+            if dtype is not None and value.dtype != dtype:
+                what = f"this is of type {value.dtype}, not {dtype}"
+                raise self.refuse(at, what, f"convert it: {dtype}(…)")
+            return value
+        if dtype is None:
+            shown, form = ("this", "…") if isinstance(value, Choice) else (value, value)
+            raise self.refuse(at, f"{shown} has no type here", f"give it one: f32({form})")
+        if isinstance(value, Choice):
+            return select(value.cond, *(self.convert(at, v, dtype) for v in (value.a, value.b)))
+        return self._number(at, value, dtype)
+
+    def _number(self, at: ast.AST, value: int | float | bool, dtype: DType) -> Expr:
+        fits = isinstance(value, bool) == (dtype.kind is Kind.BOOL)
+        if dtype.is_integer and isinstance(value, float):
+            fits = False
+        try:
+            result = const(value, dtype) if fits else None
+        except (CompileError, OverflowError):
+            result = None
+        if result is None or (math.isfinite(value) and not math.isfinite(result.value)):
+            raise self.refuse(at, f"{value} is not a value of {dtype}", _range_of(dtype))
+        return result
+
+    def condition(self, node: ast.AST) -> Expr | bool:
+        """What is true or false; a bool is decided now."""
+        value = self.value(node)
+        if isinstance(value, bool) or (isinstance(value, Expr) and value.dtype == bool_):
+            return value
+        kind = f"of type {value.dtype}" if isinstance(value, Expr) else "a number"
+        raise self.refuse(node, f"a condition is true or false, and this is {kind}", "… != 0")
+
+    def pair(self, at: ast.AST, a: Value, b: Value) -> tuple[Expr, Expr]:
+        """Two operands of one type; a number takes the other's."""
+        if isinstance(a, Expr) and isinstance(b, Expr) and a.dtype != b.dtype:
+            hint = f"convert one of them: {a.dtype}(…) or {b.dtype}(…)"
+            raise self.refuse(at, f"the operands are {a.dtype} and {b.dtype}", hint)
+        dtype = next((v.dtype for v in (a, b) if isinstance(v, Expr)), None)
+        return self.convert(at, a, dtype), self.convert(at, b, dtype)
+
+    # ---------------------------------------------------------- elements and types
+
+    def place(self, node: ast.AST) -> tuple[Buffer, tuple[Expr, ...]]:
+        """x[i, j]: the array and the element's subscripts."""
+        assert isinstance(node, ast.Subscript)
+        owner = node.value
+        name = owner.id if isinstance(owner, ast.Name) else None
+        if name in self.variables:
+            raise self.refuse(node, f"{name} is one value, not an array", f"{name} alone")
+        if name is None or name not in self.buffers:
+            if isinstance(owner, ast.Subscript):
+                raise self.refuse(node, "this is no array", "all subscripts in one: A[i, j]")
+            if name in self.scalars or self.captured(owner) is not MISSING:
+                hint = "subscripts are for parameters and local(…) arrays"
+                raise self.refuse(node, f"{ast.unparse(owner)} is no array of the kernel", hint)
+            raise self.unknown(node, "array", ast.unparse(owner), list(self.buffers))
+        buffer = self.buffers[name]
+        slices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if len(slices) != len(buffer.shape):
+            what = f"{len(slices)} subscripts for an array of {len(buffer.shape)} dimensions"
+            raise self.refuse(node, what, f"it is {buffer}")
+        pairs = zip(slices, buffer.shape, strict=True)
+        return buffer, tuple(self._subscript(s, n, buffer) for s, n in pairs)
+
+    def _subscript(self, node: ast.AST, n: Dim, buffer: Buffer) -> Expr:
+        e = self.expr(node)
+        if not e.dtype.is_integer:
+            raise self.refuse(node, f"a subscript is of type {e.dtype}", "i64(…)")
+        value = constant_value(e)
+        if value is not None and (value < 0 or (isinstance(n, int) and value >= n)):
+            hint = f"subscripts count from 0; the last one is {as_dim(const(0) + n - 1)}"
+            raise self.refuse(node, f"{value} is outside of {buffer}", hint)
+        return cast(index, e)
+
+    def dim(self, node: ast.AST) -> Dim:
+        """A number of iterations or elements."""
+        e = self.expr(node)
+        if e.dtype != index:
+            raise self.refuse(node, f"a size is of type {e.dtype}, not {index}", f"{index}(…)")
+        if any(isinstance(x, Load) for x in e.walk()):
+            hint = "loop to the greatest number, with an `if` in the body"
+            raise self.refuse(node, "the number of iterations is read from memory", hint)
+        return as_dim(e)
+
+    def dtype(self, node: ast.AST) -> DType:
+        found = self.captured(node)
+        if isinstance(found, DType) or found is bool:
+            return bool_ if found is bool else found
+        if found is MISSING:
+            return super().dtype(node)
+        raise self.refuse(node, f"{ast.unparse(node)} is no type", "f32, i8, …")
+
+    def buffer_type(self, node: ast.AST) -> tuple[DType, tuple[Dim, ...], str]:
+        found = self.captured(node)
+        if isinstance(found, BufferType):
+            return found.dtype, found.shape, found.memory or DRAM
+        return super().buffer_type(node)
+
+    def takes(self, at: ast.AST, what: str, kinds: frozenset[Kind], dtype: DType) -> None:
+        """Refuses an operator on operands of a type that it does not take."""
+        if dtype.kind not in kinds:
+            names = " or ".join(k.value for k in Kind if k in kinds)
+            raise self.refuse(at, f"{what} of {dtype}: it takes {names}", "convert: f32(…)")
+
+
+def _range_of(dtype: DType) -> str:
+    if dtype.kind is Kind.BOOL:
+        return "True or False"
+    kind = "whole numbers " if dtype.is_integer else ""
+    return f"{kind}from {dtype.min} to {dtype.max}" if kind else "a number that it can hold"
+
+
+_REFUSED = {
+    ast.Slice: ("a slice stands for many elements", "a loop over them: for i in range(n): …"),
+    ast.Lambda: ("kernels have no functions inside", "its expression itself"),
+    ast.ListComp: ("kernels have no lists", "t = local(f32[n]), filled by a loop"),
+    ast.List: ("kernels have no lists", "t = local(f32[n]), filled by a loop"),
+    ast.Tuple: ("kernels have no tuples", "one value for each name"),
+    ast.GeneratorExp: ("kernels have no generators", "a loop that accumulates: t += …"),
+    ast.NamedExpr: ("an expression assigns nothing", "an assignment on a line before"),
+    ast.Starred: ("kernels have no lists", "each argument by itself"),
+}
