@@ -113,16 +113,22 @@ def _way(graph: Graph) -> str:
 def _freeze(
     model: onnx.ModelProto, inputs: Sequence[Any]
 ) -> tuple[dict[str, np.ndarray], list[Any]]:
-    """Small integer and bool inputs as constants: shapes, axes, trip counts are among them."""
+    """Small inputs as constants: shapes, axes, scales, trip counts are among them."""
     frozen, rest = {}, []
     for declared, array in zip(_model_inputs(model), inputs, strict=True):
         plain = isinstance(array, (np.ndarray, np.generic))
         small = plain and np.ndim(array) <= 1 and np.size(array) <= 16
-        if small and np.asarray(array).dtype in (np.int64, np.int32, np.bool_, np.float32):
+        if small and (
+            np.ndim(array) == 0 or np.asarray(array).dtype.kind in "ib" or _scales(array)
+        ):
             frozen[declared.name] = np.asarray(array)
         else:
             rest.append(array)
     return frozen, rest
+
+
+def _scales(array: Any) -> bool:
+    return np.asarray(array).dtype == np.float32
 
 
 def _model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
@@ -65,6 +65,15 @@ class Draws:
     def chance(self, n: int) -> bool:
         """True once in n times."""
         return self.int(0, n - 1) == n - 1
+
+    def times(self, most: int) -> Iterator[int]:
+        """Counts up, at least once. It is asked before each further time, so that an example can
+        shrink by leaving out any of them."""
+        yield 0
+        for n in range(1, most):
+            if self.int(0, 3) == 0:
+                return
+            yield n
 
 
 # ---------------------------------------------------------------- any legal expression

@@ -41,9 +41,8 @@ def graphs(
 ) -> Graph:
     """A graph of up to `nodes` operators out of `ops` (and their constants). `symbolic` lets
     dimensions be symbols; `generators` extends or replaces how operators are applied."""
-    d = Draws(draw)
-    maker = GraphMaker(d, ops, dtypes, symbolic, GENERATORS | dict(generators or {}))
-    return maker.graph(d.int(1, nodes))
+    known = GENERATORS | dict(generators or {})
+    return GraphMaker(Draws(draw), ops, dtypes, symbolic, known).graph(nodes)
 
 
 # ---------------------------------------------------------------- element by element

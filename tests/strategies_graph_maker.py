@@ -59,9 +59,9 @@ class GraphMaker:
         self.bound: dict[Value, float] = {}  # of floats that are not wild
         self.names = 0
 
-    def graph(self, count: int) -> Graph:
+    def graph(self, most: int) -> Graph:
         known = [op for op in self.ops.values() if op.elementwise or op.name in self.generators]
-        for _ in range(count):
+        for _ in self.d.times(most):
             op = self.d.pick(known)
             generator = self.generators.get(op.name, elementwise)
             if generator(self, op) is None:

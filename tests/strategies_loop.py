@@ -59,11 +59,11 @@ class _Maker:
         self.scope = Scope(d, dtypes)
 
     def kernel(self, parts: int) -> Kernel:
-        inputs = tuple(self.buffer("x") for _ in range(self.d.int(1, 3)))
+        inputs = tuple(self.buffer("x") for _ in self.d.times(3))
         self.scope.buffers = dict.fromkeys(inputs, INPUT_BOUND)
         body: list[Stmt] = []
         made: list[Buffer] = []
-        for _ in range(self.d.int(1, parts)):
+        for _ in self.d.times(parts):
             buffer = self.buffer("y")
             body += self.d.pick(_FORMS)(self, buffer)
             made.append(buffer)

@@ -53,11 +53,11 @@ class _Maker:
 
     def program(self, parts: int) -> TensorProgram:
         inputs = tuple(
-            Buffer(self.b.fresh("x"), self.dtype(), self.shape(2)) for _ in range(self.d.int(1, 3))
+            Buffer(self.b.fresh("x"), self.dtype(), self.shape(2)) for _ in self.d.times(3)
         )
         self.scope.buffers = dict.fromkeys(inputs, INPUT_BOUND)
         made: list[Buffer] = []
-        for _ in range(self.d.int(1, parts)):
+        for _ in self.d.times(parts):
             made += self.d.pick(_FORMS)(self)
         last = self.d.int(0, len(made) - 1)  # this one is an output for certain
         outputs = tuple(b for i, b in enumerate(made) if i == last or self.d.chance(2))

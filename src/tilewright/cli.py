@@ -20,7 +20,8 @@ from tilewright.base.errors import ModelError, TilewrightError, did_you_mean
 from tilewright.base.passes import Step
 from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
 from tilewright.cli_check import check as check_results
-from tilewright.cli_measure import explain_steps, measure, memory_rate
+from tilewright.cli_machine import measure_limits
+from tilewright.cli_measure import explain_steps, measure
 from tilewright.cli_session import HOST, TARGETS, Request, find_target, open_module, stage_texts
 from tilewright.compile import STAGES
 from tilewright.ops.table import OPS
@@ -178,23 +179,22 @@ def explain(
 ) -> None:
     """Show for every step where it runs, what it costs, and how near that is to the best possible.
 
-    The bound of a step is the time that its arithmetic takes at the target's peak, or that its
-    bytes take at the rate at which this machine copies memory, whichever is longer. A step can be
-    faster than that where its data is still in a cache."""
+    A step's bound is the longest of three times: its arithmetic at this machine's peak, its bytes
+    from the nearest memory that can hold them all, and a step that does nothing. All are measured
+    here. 100% is a step that cannot be faster."""
     session = _Session(model, target, threads, dims, quiet or json)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("timing"):
-        moved = memory_rate(module.threads)
-        rate = module.target.operations_per_second
-        rows = explain_steps(module, arrays, repeat, rate, moved)
+        limits = measure_limits(module.threads)
+        rows = explain_steps(module, arrays, repeat, limits)
     if json:
         found = {"model": str(model), **session.facts(module), "threads": module.threads}
-        found |= {"operations_per_second": rate, "bytes_per_second": moved}
+        found |= {"limits": show.limits_json(limits)}
         _print(show.to_json(found | {"steps": [show.step_json(r) for r in rows]}))
         return
     _print(show.steps_table(rows))
-    for line in show.host_lines(rows):
+    for line in [show.limits_line(limits), *show.host_lines(rows)]:
         _print(line)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.cli_machine import Limits
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import StepKind
+from tilewright.runtime.profile import StepTime
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -53,10 +54,22 @@ def measure(module: Module, inputs: Arrays, seconds: float) -> Timing:
 
 # ---------------------------------------------------------------- explain
 
+COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least that a step can take. `limit` says what for; `memory` which memory's rate counts,
+    the nearest that holds all of the step's data."""
+
+    nanoseconds: float
+    limit: str
+    memory: str | None = None
+
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step; `bound` is the nanoseconds that the machine needs at least, `limit` what for."""
+    """One step, timed. Steps that run on the host in Python have no bound."""
 
     number: int
     kind: str
@@ -67,63 +80,49 @@ class StepRow:
     share: float  # of the model's time
     operations: int | None
     bytes: int | None
-    bound: float | None
-    limit: str | None  # "arithmetic" or "memory"
+    bound: Bound | None
 
     @property
     def of_bound(self) -> float | None:
         """How near the step is to the bound: 1 is there."""
-        return None if self.bound is None or not self.nanoseconds else self.bound / self.nanoseconds
+        if self.bound is None or not self.nanoseconds:
+            return None
+        return self.bound.nanoseconds / self.nanoseconds
 
 
-def explain_steps(
-    module: Module, inputs: Arrays, repeat: int, operations_rate: float | None, bytes_rate: float
-) -> list[StepRow]:
-    """Every step, timed, beside what arithmetic (operations a second) and memory (bytes a second)
-    allow."""
+def explain_steps(module: Module, inputs: Arrays, repeat: int, limits: Limits) -> list[StepRow]:
+    """Every step, timed, beside what the machine allows."""
     profile = module.profile(*(inputs[t.name] for t in module.inputs), repeat=repeat)
     total = max(1, sum(s.nanoseconds for s in profile.steps))
-    rows = []
-    for number, s in enumerate(profile.steps):
-        bounds = {}
-        if s.operations and operations_rate:
-            bounds["arithmetic"] = s.operations / operations_rate * 1e9
-        if s.bytes:
-            bounds["memory"] = s.bytes / bytes_rate * 1e9
-        limit = max(bounds, key=lambda k: bounds[k]) if bounds else None
-        if s.kind is StepKind.HOST_CALL:
-            limit = None
-        bound = None if limit is None else bounds[limit]
-        rows.append(
-            StepRow(
-                number,
-                s.kind.value,
-                s.name,
-                s.device,
-                s.nodes,
-                s.nanoseconds,
-                s.nanoseconds / total,
-                s.operations,
-                s.bytes,
-                bound,
-                limit,
-            )
+    return [
+        StepRow(
+            number,
+            s.kind.value,
+            s.name,
+            s.device,
+            s.nodes,
+            s.nanoseconds,
+            s.nanoseconds / total,
+            s.operations,
+            s.bytes,
+            find_bound(s, limits),
         )
-    return rows
+        for number, s in enumerate(profile.steps)
+    ]
 
 
-def memory_rate(threads: int) -> float:
-    """Bytes a second that this machine moves, measured: copies too large for the caches."""
-    size = 64 << 20
-    blocks = [np.ones(size // threads, np.uint8) for _ in range(threads)]
-    targets = [np.empty_like(b) for b in blocks]
-    best = float("inf")
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(5):
-            start = time.perf_counter()
-            list(pool.map(np.copyto, targets, blocks))
-            best = min(best, time.perf_counter() - start)
-    return 2 * sum(len(b) for b in blocks) / best
+def find_bound(step: StepTime, limits: Limits) -> Bound | None:
+    """The longest of what the arithmetic takes at the machine's peak, what the bytes take from the
+    nearest memory that holds them, and what an empty step takes."""
+    if step.kind is StepKind.HOST_CALL:
+        return None
+    bounds = [Bound(limits.step_nanoseconds, OVERHEAD)]
+    if step.operations:
+        bounds.append(Bound(step.operations / limits.operations_per_second * 1e9, COMPUTE))
+    if step.bytes:
+        level = limits.level(step.bytes)
+        bounds.append(Bound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))
+    return max(bounds, key=lambda b: b.nanoseconds)
 
 
 def totals(rows: Sequence[StepRow]) -> dict[str, float]:
@@ -132,5 +131,5 @@ def totals(rows: Sequence[StepRow]) -> dict[str, float]:
         "nanoseconds": sum(r.nanoseconds for r in rows),
         "operations": sum(r.operations or 0 for r in rows),
         "bytes": sum(r.bytes or 0 for r in rows),
-        "bound": sum(r.bound or 0 for r in rows),
+        "bound": sum(r.bound.nanoseconds for r in rows if r.bound is not None),
     }

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.cli_check import Comparison, Report
+from tilewright.cli_machine import Limits
 from tilewright.cli_measure import StepRow, Timing, totals
 from tilewright.ir.op import Op, attr_rows
 from tilewright.runtime.module import Module
@@ -201,8 +202,9 @@ def step_json(row: StepRow) -> dict[str, Any]:
         "share": row.share,
         "operations": row.operations,
         "bytes": row.bytes,
-        "bound_nanoseconds": row.bound,
-        "limited_by": row.limit,
+        "bound_nanoseconds": None if row.bound is None else row.bound.nanoseconds,
+        "bound_by": None if row.bound is None else row.bound.limit,
+        "memory": None if row.bound is None else row.bound.memory,
         "of_bound": row.of_bound,
     }
 
@@ -216,7 +218,7 @@ STEP_COLUMNS = (
     ">operations",
     ">bytes",
     ">of bound",
-    "limit",
+    "bound by",
     "nodes",
 )
 
@@ -233,7 +235,7 @@ def steps_table(rows: Sequence[StepRow]) -> Table:
             quantity(r.operations, "op"),
             quantity(r.bytes, "B"),
             "–" if r.of_bound is None else f"{r.of_bound:.0%}",
-            r.limit or ("on the host" if r.kind == "host_call" else "–"),
+            _bound_by(r),
             ", ".join(r.nodes),
         )
     sums = totals(rows)
@@ -244,6 +246,35 @@ def steps_table(rows: Sequence[StepRow]) -> Table:
         "", "all", "", spent, "", operations, quantity(sums["bytes"], "B"), f"{bound:.0%}"
     )
     return table
+
+
+def _bound_by(row: StepRow) -> str:
+    """ "memory (l2)"."""
+    if row.bound is None:
+        return "Python" if row.kind == "host_call" else "–"
+    return row.bound.limit + (f" ({row.bound.memory})" if row.bound.memory else "")
+
+
+def limits_json(limits: Limits) -> dict[str, Any]:
+    return {
+        "operations_per_second": limits.operations_per_second,
+        "step_nanoseconds": limits.step_nanoseconds,
+        "memories": [
+            {"name": m.name, "bytes": m.bytes, "bytes_per_second": m.bytes_per_second}
+            for m in limits.levels
+        ],
+    }
+
+
+def limits_line(limits: Limits) -> str:
+    """What the bounds are made of."""
+    rates = ", ".join(f"{m.name} {quantity(m.bytes_per_second, 'B/s')}" for m in limits.levels)
+    threads = f"{limits.threads} thread{'s' if limits.threads != 1 else ''}"
+    return (
+        f"at best, measured here with {threads}:"
+        f" {quantity(limits.operations_per_second, 'op/s')} (float32), reading from {rates};"
+        f" an empty step takes {nanoseconds(limits.step_nanoseconds)}"
+    )
 
 
 def host_lines(rows: Sequence[StepRow]) -> list[str]:

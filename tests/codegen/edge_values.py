@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 
 from tilewright.base.dtype import DType, Kind, dtype
@@ -60,8 +61,8 @@ def identical(a: np.ndarray, b: np.ndarray, *, zeros: bool = True) -> np.ndarray
 def units_apart(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """How far results are from the exact ones (f64), in units of the last place of their type; 0
     where both are NaN or the same infinity."""
-    info = np.finfo(found.dtype) if found.dtype.kind == "f" else None
-    digits, least = (info.nmant, info.minexp) if info else (7, -126)
+    info = ml_dtypes.finfo(found.dtype)
+    digits, least = int(info.nmant), int(info.minexp)
     with np.errstate(all="ignore"):
         x = found.astype(np.float64)
         rounded = exact.astype(found.dtype).astype(np.float64)

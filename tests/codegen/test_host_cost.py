@@ -31,3 +31,7 @@ def test_padding_is_not_arithmetic():
 
 def test_subscripts_are_not_arithmetic():
     assert cost("transpose", (3, 4), perm=(1, 0))[0] == 0
+
+
+def test_only_what_subscripts_reach_is_read():
+    assert cost("slice", (100, 8), starts=(0, 0), sizes=(10, 4), steps=(2, 1))[1] == 2 * 4 * 40

@@ -11,7 +11,7 @@ import pytest
 from edge_values import edges, identical, units_apart, wide
 from native import build
 
-from tilewright.base.dtype import DTYPES, DType, Kind, bool_, f32, f64
+from tilewright.base.dtype import DTYPES, DType, Kind, bool_, f32, f64, i32
 from tilewright.ir.expr import (
     TESTS,
     Binary,
@@ -171,6 +171,7 @@ def test_casts(t: DType, where: str, lanes: int):
     same = [u for u in TYPES if u.bits == t.bits and bool_ not in (t, u)]
     values: dict[str, Expr] = {u.name: Cast(u, x[INDEX]) for u in TYPES}
     values |= {f"bits_{u.name}": Bitcast(u, x[INDEX]) for u in same}
+    values |= {f"both_{u.name}": Cast(i32, Bitcast(u, x[INDEX])) for u in same}
     found = run(values, {x: a}, where, lanes)
     problems = []
     for u in TYPES:
@@ -179,6 +180,8 @@ def test_casts(t: DType, where: str, lanes: int):
     for u in same:
         got, wanted = found[f"bits_{u.name}"], apply_bitcast(a, u)
         problems += report(f"{t} as {u}", ~identical(got, wanted), got, wanted, a)
+        got, wanted = found[f"both_{u.name}"], apply_cast(wanted, i32)
+        problems += report(f"{t} as {u} to i32", ~identical(got, wanted), got, wanted, a)
     assert not problems, "\n".join(problems)
 
 

@@ -59,6 +59,18 @@ class Node:
         for child in self.children():
             yield from child.walk()
 
+    def distinct(self) -> Iterator[Node]:
+        """Every node below and including this one, each object once: parts may be shared, and
+        written out as a tree they may be exponentially many."""
+        seen: set[int] = set()
+        pending: list[Node] = [self]
+        while pending:
+            node = pending.pop()
+            if id(node) not in seen:
+                seen.add(id(node))
+                yield node
+                pending.extend(node.children())
+
     def with_(self: T, **changes: Any) -> T:
         """A copy with some fields replaced."""
         names = field_names(type(self))

@@ -15,14 +15,9 @@ from tilewright.analyze.linear import Linear
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import bool_, index
 from tilewright.base.errors import CompileError
+from tilewright.codegen.llvm_convert import broadcast, constant
 from tilewright.codegen.llvm_expr import ExprEmitter, Lanes
-from tilewright.codegen.llvm_math import (
-    broadcast,
-    constant,
-    emit_binary,
-    emit_lanes_reduction,
-    emit_unary,
-)
+from tilewright.codegen.llvm_math import emit_binary, emit_lanes_reduction, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, UnaryOp, Var, as_expr, constant_value
 from tilewright.ir.loop import (
@@ -290,7 +285,7 @@ class StmtEmitter:
 def _vector_suffix(typed: str) -> str:
     """v16f32 for `<16 x float> …`."""
     count, kind = typed[1 : typed.index(">")].split(" x ")
-    letters = {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}
+    letters = {"float": "f32", "double": "f64", "half": "f16"}
     return f"v{count}{letters.get(kind, kind)}"
 
 

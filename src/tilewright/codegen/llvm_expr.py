@@ -17,16 +17,14 @@ from tilewright.analyze.linear import Linear, add, linear, multiply, scaled
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import Kind, bool_, index
 from tilewright.base.errors import CompileError
-from tilewright.codegen.llvm_math import (
+from tilewright.codegen.llvm_convert import (
     broadcast,
     constant,
     convert,
-    emit_binary,
-    emit_compare,
-    emit_unary,
     suffix,
     wrap_narrow,
 )
+from tilewright.codegen.llvm_math import emit_binary, emit_compare, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type, splat, type_name
 from tilewright.ir.expr import (
     Binary,
@@ -205,8 +203,8 @@ class ExprEmitter:
     def emit_bitcast(self, e: Bitcast) -> Value:
         v = self(e.a)
         to = type_name(e.dtype, v.lanes)
-        if to == v.type:
-            return Value(v.ref, e.dtype, v.lanes)
+        if to == v.type:  # a type below 8 bits lies sign- or zero-extended in a byte
+            return wrap_narrow(self.f, Value(v.ref, e.dtype, v.lanes))
         return Value(self.f.let(f"bitcast {v} to {to}"), e.dtype, v.lanes)
 
     def emit_select(self, e: Select) -> Value:
@@ -415,7 +413,7 @@ def _alignment(buffer: Buffer) -> int:
 
 
 def _letter(kind: str) -> str:
-    return {"float": "f32", "double": "f64", "half": "f16", "bfloat": "bf16"}.get(kind, kind)
+    return {"float": "f32", "double": "f64", "half": "f16"}.get(kind, kind)
 
 
 _NOT = UnaryOp.NOT

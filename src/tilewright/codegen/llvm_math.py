@@ -4,128 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.base.dtype import DType, Kind, bool_, f32, f64, i32
+from tilewright.base.dtype import Kind, bool_, f32
 from tilewright.base.errors import CompileError
-from tilewright.codegen.llvm_text import Function, Value, element_type, literal, splat, type_name
+from tilewright.codegen.llvm_convert import (
+    constant,
+    convert,
+    intrinsic,
+    is_narrow,
+    suffix,
+    wrap_narrow,
+)
+from tilewright.codegen.llvm_text import Function, Value, element_type, literal, splat
 from tilewright.ir.expr import BinaryOp, CompareOp, UnaryOp
 
 CONTRACT = "contract"  # an add may take a product in (FMA): docs/semantics.md
-
-
-def constant(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
-    return Value(splat(literal(value, dtype), dtype, lanes), dtype, lanes)
-
-
-def suffix(v: Value) -> str:
-    """The type suffix of an overloaded intrinsic."""
-    base = {"double": "f64", "float": "f32", "half": "f16", "bfloat": "bf16"}
-    name = element_type(v.dtype)
-    name = base.get(name, name)
-    return f"v{v.lanes}{name}" if v.lanes > 1 else name
-
-
-def broadcast(f: Function, v: Value, lanes: int) -> Value:
-    """The scalar in all lanes; a vector as it is."""
-    if v.lanes == lanes or lanes == 1:
-        return v
-    if not v.ref.startswith("%"):
-        return Value(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
-    kind = type_name(v.dtype, lanes)
-    first = f.let(f"insertelement {kind} poison, {v}, i64 0")
-    mask = f"<{lanes} x i32> zeroinitializer"
-    return Value(f.let(f"shufflevector {kind} {first}, {kind} poison, {mask}"), v.dtype, lanes)
-
-
-def is_narrow(dtype: DType) -> bool:
-    """A float type that is computed in f32 and rounded after each operator."""
-    return dtype.is_float and dtype.bits <= 16
-
-
-# ---------------------------------------------------------------- conversions
-
-
-def convert(f: Function, v: Value, to: DType) -> Value:
-    """Conversion by value."""
-    source = v.dtype
-    if source == to:
-        return v
-    if to.kind is Kind.BOOL:
-        return _to_bool(f, v)
-    if source.kind is Kind.BOOL:
-        if is_narrow(to):
-            return convert(f, convert(f, v, f32), to)
-        return _op(f, "uitofp" if to.is_float else "zext", v, to)
-    if source.is_float and to.is_float:
-        return _float_to_float(f, v, to)
-    if source.is_float:
-        return _float_to_int(f, v, to)
-    if to.is_float:
-        return _int_to_float(f, v, to)
-    return _int_to_int(f, v, to)
-
-
-def _op(f: Function, op: str, v: Value, to: DType) -> Value:
-    return Value(f.let(f"{op} {v} to {type_name(to, v.lanes)}"), to, v.lanes)
-
-
-def _to_bool(f: Function, v: Value) -> Value:
-    zero = splat(literal(0, v.dtype), v.dtype, v.lanes)
-    op = "fcmp une" if v.dtype.is_float else "icmp ne"
-    return Value(f.let(f"{op} {v}, {zero}"), bool_, v.lanes)
-
-
-def _float_to_float(f: Function, v: Value, to: DType) -> Value:
-    if to.bits > v.dtype.bits:
-        return _op(f, "fpext", v, to)
-    if v.dtype is f64 and to.bits == 16:
-        return _op(f, "fptrunc", _op(f, "fptrunc", v, f32), to)
-    if to.bits < v.dtype.bits:
-        return _op(f, "fptrunc", v, to)
-    return _op(f, "fptrunc", _op(f, "fpext", v, f32), to)  # f16 and bf16
-
-
-def _float_to_int(f: Function, v: Value, to: DType) -> Value:
-    if is_narrow(v.dtype):
-        v = _op(f, "fpext", v, f32)
-    sign = "s" if to.kind is Kind.INT else "u"
-    if to.bits < 8:  # saturate at the narrow limits: clamp before
-        wide = _float_to_int(f, v, i32)
-        return _int_to_int(f, _clamp(f, wide, int(to.min), int(to.max)), to)
-    result = type_name(to, v.lanes)
-    name = f"llvm.fpto{sign}i.sat.{suffix(Value('', to, v.lanes))}.{suffix(v)}"
-    return Value(f.call(result, name, v), to, v.lanes)
-
-
-def _clamp(f: Function, v: Value, low: int, high: int) -> Value:
-    v = _intrinsic(f, "smax", v, constant(low, v.dtype, v.lanes))
-    return _intrinsic(f, "smin", v, constant(high, v.dtype, v.lanes))
-
-
-def _int_to_float(f: Function, v: Value, to: DType) -> Value:
-    if is_narrow(to):
-        return convert(f, _int_to_float(f, v, f32), to)
-    return _op(f, "sitofp" if v.dtype.kind is Kind.INT else "uitofp", v, to)
-
-
-def _int_to_int(f: Function, v: Value, to: DType) -> Value:
-    have, want = max(8, v.dtype.bits), max(8, to.bits)
-    if want < have:
-        v = _op(f, "trunc", v, to)
-    elif want > have:
-        v = _op(f, "sext" if v.dtype.kind is Kind.INT else "zext", v, to)
-    else:
-        v = Value(v.ref, to, v.lanes)
-    return wrap_narrow(f, v)
-
-
-def wrap_narrow(f: Function, v: Value) -> Value:
-    """Brings the value of a type below 8 bits, held in a byte, back into its range."""
-    if not v.dtype.is_integer or v.dtype.bits >= 8:
-        return v
-    shift = splat(str(8 - v.dtype.bits), v.dtype, v.lanes)
-    up = Value(f.let(f"shl {v}, {shift}"), v.dtype, v.lanes)
-    down = "ashr" if v.dtype.kind is Kind.INT else "lshr"
-    return Value(f.let(f"{down} {up}, {shift}"), v.dtype, v.lanes)
 
 
 # ---------------------------------------------------------------- unary
@@ -143,12 +35,6 @@ def emit_unary(f: Function, op: UnaryOp, v: Value) -> Value:
 
 def _line(f: Function, text: str, like: Value) -> Value:
     return Value(f.let(text), like.dtype, like.lanes)
-
-
-def _intrinsic(f: Function, name: str, *args: Value) -> Value:
-    first = args[0]
-    result = f.call(first.type, f"llvm.{name}.{suffix(first)}", *args)
-    return Value(result, first.dtype, first.lanes)
 
 
 def _libm(name: str) -> Callable[[Function, Value], Value]:
@@ -195,7 +81,7 @@ def _isnan(f: Function, v: Value) -> Value:
 
 
 def _isinf(f: Function, v: Value) -> Value:
-    size = _intrinsic(f, "fabs", v)
+    size = intrinsic(f, "fabs", v)
     inf = constant(float("inf"), v.dtype, v.lanes)
     return Value(f.let(f"fcmp oeq {size}, {inf.ref}"), bool_, v.lanes)
 
@@ -215,15 +101,22 @@ def _abs_int(f: Function, v: Value) -> Value:
     return Value(f.call(v.type, f"llvm.abs.{suffix(v)}", v, "i1 false"), v.dtype, v.lanes)
 
 
+def _popcount(f: Function, v: Value) -> Value:
+    """The ones in the two's complement; of a byte that holds a narrower type, its low bits'."""
+    if v.dtype.bits < 8:
+        v = _line(f, f"and {v}, {splat(str((1 << v.dtype.bits) - 1), v.dtype, v.lanes)}", v)
+    return intrinsic(f, "ctpop", v)
+
+
 _FLOAT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
     UnaryOp.NEG: lambda f, v: _line(f, f"fneg {v}", v),
-    UnaryOp.ABS: lambda f, v: _intrinsic(f, "fabs", v),
+    UnaryOp.ABS: lambda f, v: intrinsic(f, "fabs", v),
     UnaryOp.SIGN: _sign,
-    UnaryOp.SQRT: lambda f, v: _intrinsic(f, "sqrt", v),
-    UnaryOp.FLOOR: lambda f, v: _intrinsic(f, "floor", v),
-    UnaryOp.CEIL: lambda f, v: _intrinsic(f, "ceil", v),
-    UnaryOp.ROUND: lambda f, v: _intrinsic(f, "roundeven", v),
-    UnaryOp.TRUNC: lambda f, v: _intrinsic(f, "trunc", v),
+    UnaryOp.SQRT: lambda f, v: intrinsic(f, "sqrt", v),
+    UnaryOp.FLOOR: lambda f, v: intrinsic(f, "floor", v),
+    UnaryOp.CEIL: lambda f, v: intrinsic(f, "ceil", v),
+    UnaryOp.ROUND: lambda f, v: intrinsic(f, "roundeven", v),
+    UnaryOp.TRUNC: lambda f, v: intrinsic(f, "trunc", v),
     UnaryOp.ISNAN: _isnan,
     UnaryOp.ISINF: _isinf,
     **{
@@ -244,7 +137,7 @@ _INT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
     UnaryOp.NOT: _not,
     UnaryOp.ABS: _abs_int,
     UnaryOp.SIGN: _sign,
-    UnaryOp.POPCOUNT: lambda f, v: _intrinsic(f, "ctpop", v),
+    UnaryOp.POPCOUNT: _popcount,
 }
 
 
@@ -281,14 +174,20 @@ def _extreme(test: str) -> Callable[[Function, Value, Value], Value]:
     selection say it all (which is the machine's own min or max)."""
 
     def emit(f: Function, a: Value, b: Value) -> Value:
-        if not b.ref.startswith("%"):
+        if _is_number(b):
             a, b = b, a
         best = _select(f, f.let(f"fcmp {test} {a}, {b.ref}"), a, b)
-        if not a.ref.startswith("%"):
+        if _is_number(a):
             return best
         return _select(f, f.let(f"fcmp uno {a}, {a.ref}"), a, best)
 
     return emit
+
+
+def _is_number(v: Value) -> bool:
+    """Whether a float is a constant, and not NaN."""
+    nan = constant(float("nan"), v.dtype, v.lanes).ref
+    return not v.ref.startswith("%") and v.ref != nan
 
 
 def _is_signed(v: Value) -> bool:
@@ -347,11 +246,11 @@ def _shift(op: str) -> Callable[[Function, Value, Value], Value]:
 
 
 def _int_extreme(name: str) -> Callable[[Function, Value, Value], Value]:
-    return lambda f, a, b: _intrinsic(f, ("s" if _is_signed(a) else "u") + name, a, b)
+    return lambda f, a, b: intrinsic(f, ("s" if _is_signed(a) else "u") + name, a, b)
 
 
 def _floor_div(f: Function, a: Value, b: Value) -> Value:
-    return _intrinsic(f, "floor", _line(f, f"fdiv {a}, {b.ref}", a))
+    return intrinsic(f, "floor", _line(f, f"fdiv {a}, {b.ref}", a))
 
 
 def _float_mod(f: Function, a: Value, b: Value) -> Value:
@@ -363,7 +262,7 @@ def _float_mod(f: Function, a: Value, b: Value) -> Value:
     differ = f.let(f"xor {_mask(a)} {left}, {right}")
     fix = f.let(f"and {_mask(a)} {nonzero}, {differ}")
     moved = _select(f, fix, _line(f, f"fadd {rest}, {b.ref}", a), rest)
-    signed_zero = _intrinsic(f, "copysign", zero, b)
+    signed_zero = intrinsic(f, "copysign", zero, b)
     return _select(f, nonzero, moved, signed_zero)
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from tilewright.base.dtype import DType, Kind, f32, f64
 
-_FLOATS = {"f64": "double", "f32": "float", "f16": "half", "bf16": "bfloat"}
+# Other float types are held as their bits: lower/expand_f8.py, llvm_convert.py.
+_FLOATS = {"f64": "double", "f32": "float", "f16": "half"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ def element_type(dtype: DType) -> str:
     if dtype.kind is Kind.BOOL:
         return "i1"
     if dtype.is_float:
-        return _FLOATS.get(dtype.name, "i8")  # 8-bit floats are their bits: lower/expand_f8.py
+        return _FLOATS.get(dtype.name, f"i{dtype.bits}")
     return f"i{max(8, dtype.bits)}"
 
 
@@ -61,10 +62,9 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     if dtype in (f32, f64):
         (bits,) = struct.unpack("<Q", struct.pack("<d", float(value)))
         return f"0x{bits:016X}"
-    if dtype.bits == 8:
-        return str(int(np.array(value, dtype.numpy).reshape(1).view(np.uint8)[0]))
-    (bits,) = np.array(value, dtype.numpy).reshape(1).view(np.uint16)
-    return f"0x{'R' if dtype.name == 'bf16' else 'H'}{int(bits):04X}"
+    with np.errstate(all="ignore"):
+        (bits,) = np.array(value, dtype.numpy).reshape(1).view(f"u{dtype.bytes}")
+    return f"0xH{int(bits):04X}" if dtype.name in _FLOATS else str(int(bits))
 
 
 def splat(text: str, dtype: DType, lanes: int) -> str:

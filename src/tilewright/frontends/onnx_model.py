@@ -34,10 +34,6 @@ NEWEST = defs.onnx_opset_version()
 MOST_NODES = 1 << 20  # with everything inlined and unrolled
 
 
-class _NodeError(ModelError):
-    """A refusal that names its node already."""
-
-
 class ModelImporter:
     """The import of one model."""
 
@@ -57,6 +53,7 @@ class ModelImporter:
         self.functions = local_functions(model)
         self.context = NodeContext(self.builder, folder, self.run_graph)
         self.nodes = 0
+        self.refusal: ModelError | None = None
 
     def run(self) -> Graph:
         """The whole model."""
@@ -176,13 +173,13 @@ class ModelImporter:
         node = Node(proto, proto.op_type, domain, label, scope.opsets.get(domain, 0), (), {}, scope)
         try:
             self._import_node(node, later)
-        except _NodeError as error:
-            if scope.depth > 0 or node.scope is not scope:
-                error.add_context(f"importing {node.shown}")
-            raise
         except (ModelError, CompileError) as error:  # CompileError: numbers beyond 64 bits
+            if error is self.refusal:  # it names the node inside this one
+                error.add_context(f"importing {node.shown}")
+                raise
             hint = error.hint or "check the model with onnx.checker.check_model(full_check=True)"
-            raise _NodeError(f"{node.shown}: {error.what}", hint=hint) from error
+            self.refusal = ModelError(f"{node.shown}: {error.what}", hint=hint)
+            raise self.refusal from error
 
     def _import_node(self, node: Node, later: Mapping[str, int]) -> None:
         self.nodes += 1

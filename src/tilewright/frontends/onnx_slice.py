@@ -13,6 +13,7 @@ from tilewright.frontends.onnx_context import (
     one_of,
 )
 from tilewright.frontends.onnx_node import Node
+from tilewright.frontends.onnx_types import LARGEST_DIM
 from tilewright.ir.dims import canonical, divide_exactly, greatest, least, limits
 from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr
 from tilewright.ir.graph import Value
@@ -63,7 +64,9 @@ def _slice_range(ctx: NodeContext, extent: Dim, start: Dim, end: Dim, step: int)
 
 
 def _from_end(place: Dim, extent: Dim) -> Dim:
-    """A negative place counts from the end."""
+    """A negative place counts from the end; far before the start is before the start."""
+    if isinstance(place, int) and place <= -LARGEST_DIM:
+        return -1
     try:
         negative = decide(CompareOp.LT, place, 0)
     except Unknown:
@@ -82,7 +85,7 @@ def _clamp(ctx: NodeContext, place: Dim, low: Dim, high: Dim) -> Dim:
             return high
         ctx.builder.assume_at_most(place, high)
         return place
-    if isinstance(place, int) and place >= (1 << 31) - 1:
+    if isinstance(place, int) and place >= LARGEST_DIM:
         return high
     return least(greatest(place, low), high)
 

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ModelError
+from tilewright.frontends.builder import HIGHEST_RANK
 from tilewright.frontends.names import shown
 from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.scalar import apply_cast
@@ -65,6 +66,8 @@ def to_array(tensor: TensorProto, folder: Path | None, what: str) -> np.ndarray:
 def checked_shape(dims: Any, dtype: DType, what: str) -> tuple[int, ...]:
     """The declared dimensions, if a tensor of them can exist."""
     total = dtype.bytes
+    if len(dims) > HIGHEST_RANK:
+        raise ModelError(f"{what} has {len(dims)} dimensions: at most {HIGHEST_RANK}")
     for dim in dims:
         if dim < 0:
             raise ModelError(f"{what} has a negative dimension: {list(dims)}")

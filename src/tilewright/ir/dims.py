@@ -6,6 +6,7 @@ compared with `==`. What is not a polynomial (a floor division, a remainder) is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilewright.base.dtype import DType
@@ -143,12 +144,13 @@ def _limits_sub(a: Limits, b: Limits) -> Limits:
 
 
 def _limits_mul(a: Limits, b: Limits) -> Limits:
-    if None not in a and None not in b:
-        ends = [x * y for x in a for y in b]
-        return min(ends), max(ends)
-    if a[0] is None or b[0] is None or a[0] < 0 or b[0] < 0:
-        return None, None
-    return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]
+    ends = [x * y if x and y else 0 for x in _endless(a) for y in _endless(b)]
+    low, high = min(ends), max(ends)
+    return None if low == -math.inf else low, None if high == math.inf else high
+
+
+def _endless(a: Limits) -> tuple[float, float]:
+    return -math.inf if a[0] is None else a[0], math.inf if a[1] is None else a[1]
 
 
 def _limits_floordiv(a: Limits, b: Limits) -> Limits:

@@ -29,7 +29,7 @@ def expand_call(call: Call) -> Block:
     instruction = call.instruction
     loops = [s.var for s in walk_statements(instruction.body) if isinstance(s, For)]
     values: dict[Expr, Expr] = {v: Var(f"{instruction.name}.{v.name}") for v in loops}
-    values |= {f.var: value for f, value in zip(instruction.fields, call.fields, strict=True)}
+    values |= {f.symbol: value for f, value in zip(instruction.fields, call.fields, strict=True)}
     regions = dict(zip(instruction.operands, call.regions, strict=True))
 
     def expression(e: Expr) -> Expr:

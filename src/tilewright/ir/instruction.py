@@ -10,21 +10,21 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr
 
 
 @node
 class Field(Node):
     """An integer that an instruction takes: low … high, a multiple of `multiple`."""
 
-    var: Var
+    symbol: Symbol  # what stands for it in the meaning; its bounds are low and high
     low: int
     high: int
     multiple: int = 1
 
     @property
     def name(self) -> str:
-        return self.var.name
+        return self.symbol.name
 
     def admits(self, value: int) -> bool:
         return self.low <= value <= self.high and value % self.multiple == 0

@@ -299,7 +299,7 @@ def _format_accumulate(s: Accumulate) -> list[str]:
 
 
 def _format_call(s: Call) -> list[str]:
-    fields = zip(s.instruction.fields, s.fields, strict=True)
+    fields = zip(s.instruction.fields, s.fields, strict=False)  # errors print what is wrong, too
     regions = [format_place(r.buffer, r.indices) for r in s.regions]
     arguments = [*regions, *(f"{identifier(f.name)}={value}" for f, value in fields)]
     return [f"{identifier(s.instruction.name)}({', '.join(arguments)})"]

@@ -37,7 +37,7 @@ def split_accumulators(kernel: Kernel) -> Kernel:
 
 class _Names:
     def __init__(self, kernel: Kernel) -> None:
-        self.taken = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+        self.taken = {x.name for x in kernel.distinct() if isinstance(x, (Var, Buffer))}
 
     def fresh(self, name: str) -> str:
         unique, n = name, 1
@@ -78,7 +78,7 @@ def _lane_accumulation(lanes: For, inside: set[Var]) -> tuple[For, Accumulate] |
     if not isinstance(at, Accumulate) or not isinstance(lanes.extent, int):
         return None
     used = set().union(*(variables(i) for i in at.indices)) if at.indices else set()
-    reads_itself = any(isinstance(x, Load) and x.buffer == at.buffer for x in at.value.walk())
+    reads_itself = any(isinstance(x, Load) and x.buffer == at.buffer for x in at.value.distinct())
     return None if used & inside or reads_itself else (lanes, at)
 
 

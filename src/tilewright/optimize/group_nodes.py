@@ -24,6 +24,7 @@ from tilewright.optimize.views import is_view
 
 MAX_NODES = 64  # of a group
 MAX_COPIES = 64  # of one node's expression, when every value is written out where it is read
+DEAR_COPIES = 3  # what a dear function counts for in these: it grows when it is expanded
 MAX_RECOMPUTED = 4  # nodes of a group that are computed more often than their results have elements
 MAX_TIMES = 4  # how often such a node may be computed, but for broadcasts
 MAX_READERS = 4  # groups that a cheap group may move into
@@ -285,6 +286,7 @@ class _Grouping:
             if len(ordered) > MAX_NODES or copies[n] > MAX_COPIES:
                 return False
             here = 1 if n is anchor else copies[n]  # an anchor's result is stored
+            here *= 1 if self.costs.is_cheap(n) else DEAR_COPIES
             for i, v in enumerate(n.inputs):
                 if v in makers:
                     copies[makers[v]] += here * self.costs.mentions(n, i)

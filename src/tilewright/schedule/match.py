@@ -22,6 +22,7 @@ from tilewright.ir.expr import (
     Dim,
     Expr,
     Load,
+    Symbol,
     Var,
     as_expr,
     const,
@@ -40,9 +41,9 @@ class Binding:
 
     loops: tuple[tuple[Var, For | None], ...] = ()
     elements: tuple[tuple[Buffer, tuple[Expr, ...], Buffer, tuple[Expr, ...]], ...] = ()
-    fields: tuple[tuple[Var, Expr], ...] = ()
+    fields: tuple[tuple[Symbol, Expr], ...] = ()
 
-    def bind_field(self, var: Var, value: Expr) -> Binding | None:
+    def bind_field(self, var: Symbol, value: Expr) -> Binding | None:
         known = dict(self.fields)
         if var in known:
             return self if known[var] == value else None
@@ -140,7 +141,7 @@ class Matcher:
             if known != pattern.extent:
                 return self.no(f"axis {pattern.var.name} is {pattern.extent}, {name} is {extent}")
         else:
-            if not isinstance(pattern.extent, Var):
+            if not isinstance(pattern.extent, Symbol):
                 return self.no(f"axis {pattern.var.name} has the extent {pattern.extent}")
             limits = self.instruction.field(pattern.extent.name)
             if known is None or not limits.admits(int(known)):
@@ -172,7 +173,7 @@ class Matcher:
             else:
                 element = (pattern.buffer, pattern.indices, e.buffer, e.indices)
                 yield self._element(b, element)
-        elif isinstance(pattern, Var) and any(pattern == f.var for f in self.instruction.fields):
+        elif isinstance(pattern, Symbol) and any(pattern == f.symbol for f in self.instruction.fields):
             found = b.bind_field(pattern, e)
             if found is not None:
                 yield found
@@ -222,7 +223,7 @@ class Matcher:
             return self.no(f"operand {missing[0]} has no counterpart")
         values = []
         for f in self.instruction.fields:
-            value = fields.get(f.var, const(f.low))
+            value = fields.get(f.symbol, const(f.low))
             known = constant_value(value)
             if known is not None and not f.admits(int(known)):
                 return self.no(f"{f.name} cannot be {known}: it goes from {f.low} to {f.high}")
@@ -237,7 +238,7 @@ class Matcher:
         buffer: Buffer,
         theirs: tuple[Expr, ...],
         b: Binding,
-        fields: dict[Var, Expr],
+        fields: dict[Symbol, Expr],
     ) -> Region | None:
         if operand.dtype != buffer.dtype:
             return self.no(f"operand {operand.name} is {operand.dtype}, {buffer.name} {buffer.dtype}")
@@ -266,7 +267,7 @@ class Matcher:
         region = Region(buffer, tuple(indices))
         return region if self._strides_fit(operand, region, used, fields) else None
 
-    def _moves(self, i: Expr, b: Binding, fields: dict[Var, Expr]) -> Linear:
+    def _moves(self, i: Expr, b: Binding, fields: dict[Symbol, Expr]) -> Linear:
         """An operand's subscript in terms of the program's loops (axes of one left out)."""
         values: dict[Expr, Expr] = {v: loop.var if loop else const(0) for v, loop in b.loops}
         values |= dict(fields)
@@ -287,7 +288,7 @@ class Matcher:
         return moving, base
 
     def _strides_fit(
-        self, operand: Buffer, region: Region, axes: set[int], fields: dict[Var, Expr]
+        self, operand: Buffer, region: Region, axes: set[int], fields: dict[Symbol, Expr]
     ) -> bool:
         """Whether a step along each axis is as far in memory as the instruction takes it to be;
         where a field carries the stride, its value."""
@@ -299,7 +300,7 @@ class Matcher:
                 if not f.admits(step):
                     self.no(f"{f.name} cannot be {step}, the step of operand {operand.name}")
                     return False
-                fields[f.var] = const(step)
+                fields[f.symbol] = const(step)
                 continue
             wanted = 1
             for n in operand.shape[d + 1 :]:
@@ -328,10 +329,10 @@ def _chain(stmt: Stmt) -> tuple[list[For], Block]:
     return loops, block
 
 
-def _flag(cond: Expr) -> tuple[Var | None, int]:
+def _flag(cond: Expr) -> tuple[Symbol | None, int]:
     """(field, value) for a condition `field == value` with value 0 or 1."""
     a, b = getattr(cond, "a", None), getattr(cond, "b", None)
-    if isinstance(a, Var) and isinstance(b, Const) and b.value in (0, 1):
+    if isinstance(a, Symbol) and isinstance(b, Const) and b.value in (0, 1):
         return a, int(b.value)
     return None, 0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError
+from tilewright.ir.instruction import Instruction
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,16 @@ class Memory:
     size: int | None
     cached: bool = True
     shared_by: int = 1  # cores that share one of these
+    bandwidth: float | None = None  # bytes a cycle, of all users together; None: no limit
+    latency: int = 0  # cycles
+
+
+@dataclass(frozen=True)
+class Queue:
+    """An engine that runs its instructions in order, and holds up to `depth` of them in advance."""
+
+    name: str
+    depth: int
 
 
 @dataclass(frozen=True)
@@ -52,18 +63,27 @@ class Native:
 
 @dataclass(frozen=True)
 class Target:
-    """A chip. `clock` in Hz; `cores` may work on one kernel at the same time."""
+    """A chip. `clock` in Hz; `cores` may work on one kernel at the same time.
+
+    A processor has a vector unit and LLVM's description of it (`native`). Any chip may have
+    instructions, run by queues; `tokens` names the pairs of queues that can make each other wait.
+    """
 
     name: str
     cores: int
     clock: float
-    vector: VectorUnit
-    memories: tuple[Memory, ...]
-    native: Native
+    vector: VectorUnit | None = None
+    memories: tuple[Memory, ...] = ()
+    native: Native | None = None
+    queues: tuple[Queue, ...] = ()
+    tokens: tuple[tuple[str, str], ...] = ()
+    instructions: tuple[Instruction, ...] = ()
 
     def __post_init__(self) -> None:
         if self.cores < 1:
             raise TargetError(f"{self.name}: cores must be at least 1, not {self.cores}")
+        if self.vector is None:
+            return
         if self.vector.bytes < 1 or self.vector.bytes & (self.vector.bytes - 1):
             raise TargetError(
                 f"{self.name}: vectors of {self.vector.bytes} bytes: not a power of 2"
@@ -79,5 +99,7 @@ class Target:
 
     def peak(self, dtype: DType) -> float:
         """Multiply-adds a second of all cores, at best."""
+        if self.vector is None:
+            return 0.0
         rates = dict(self.vector.multiply_adds)
         return self.cores * self.clock * rates.get(dtype, 0.0) * self.vector.lanes(dtype)

@@ -1,0 +1,335 @@
+"""Kernels as functions of arrays: machine code for one kernel, and schedules that can be tried.
+
+s = Schedule(gemm.bind(M=1024, N=1024, K=1024))
+…
+s.check()
+f = s.build(target)
+f(a, b, c)
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewright import backends
+from tilewright.base.dtype import from_numpy
+from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
+from tilewright.base.passes import Recorder
+from tilewright.codegen.machine import compile_assembly
+from tilewright.ir import kernel as front_end
+from tilewright.ir.arguments import check_arguments
+from tilewright.ir.bind_symbols import bind_symbols
+from tilewright.ir.evaluate import evaluate_dim, poisoned
+from tilewright.ir.expr import Buffer
+from tilewright.ir.graph import Layout, TensorType
+from tilewright.ir.interpret import interpret
+from tilewright.ir.loop import (
+    For,
+    Kernel,
+    LoopKind,
+    map_block,
+    map_inner_blocks,
+    symbols,
+    walk_statements,
+)
+from tilewright.ir.samples import (
+    count_statements,
+    first_difference,
+    has_gathers,
+    sample_arrays,
+    sample_sizes,
+)
+from tilewright.ir.text_names import identifier
+from tilewright.ir.verify import verify_kernel
+from tilewright.optimize.arrange import arrange, read_arranged
+from tilewright.runtime import _native
+from tilewright.runtime.array import address_of
+from tilewright.runtime.loader import LoadedCode, load_code
+from tilewright.runtime.machine import check_machine
+from tilewright.runtime.plan import TargetFacts
+from tilewright.runtime.pool import shared_pool
+from tilewright.schedule import loops, schedule
+from tilewright.schedule.default import default_schedule
+from tilewright.schedule.state import Loop, State
+from tilewright.target.target import Target
+
+ALIGN = 64  # bytes: of working memory
+INTERPRETED = 100_000  # statements that the interpreter is asked to run at most
+
+
+class KernelFunction(front_end.KernelFunction):
+    """A kernel that was written in Python, with the ways to compile it."""
+
+    def build(self, target: Target) -> BuiltKernel:
+        """Machine code, scheduled by default. A kernel that has parallel, vector or unrolled loops
+        of its own is built as it is written."""
+        return build(self, target)
+
+
+def kernel(function: Callable[..., Any]) -> KernelFunction:
+    """Reads a kernel from the source of a Python function; CompileError at what it may not say."""
+    found = KernelFunction(*front_end.read_kernel(function))
+    _check_kinds(found)
+    return found
+
+
+def _check_kinds(found: KernelFunction) -> None:
+    """Parallel and vector loops that the user wrote must be ones that a schedule could make."""
+    marked = [s for s in walk_statements(found.kernel.body) if _is_marked(s)]
+    if not marked:
+        return
+    state = State(found.kernel.with_(body=map_block(found.kernel.body, _as_serial)))
+    check = {LoopKind.PARALLEL: loops.parallel, LoopKind.VECTORIZE: loops.vectorize}
+    for s in reversed(marked):  # inner loops first: a vector loop has none inside
+        try:
+            check.get(s.kind, loops.unroll)(state, Loop(s.var))
+        except ScheduleError as error:
+            hint = "for … in range(…) keeps iterations in order"
+            raise found.lines.error_at(found.kernel, s, error.what, hint) from None
+
+
+def _is_marked(s: Any) -> bool:
+    return isinstance(s, For) and s.kind is not LoopKind.SERIAL
+
+
+def _as_serial(s: Any) -> Any:
+    s = map_inner_blocks(s, lambda b: map_block(b, _as_serial))
+    return s.with_(kind=LoopKind.SERIAL) if _is_marked(s) else s
+
+
+# ---------------------------------------------------------------- machine code
+
+
+@dataclass(eq=False)
+class BuiltKernel:
+    """Machine code of one kernel. Called with its arrays, in the order of its parameters: outputs
+    are written in place, and returned (a tuple of several)."""
+
+    kernel: Kernel  # as scheduled
+    lowered: Kernel
+    target: Target
+    llvm: str
+    parameters: tuple[str, ...] = field(default=())
+
+    @cached_property
+    def object(self) -> bytes:
+        return backends.to_object(self.llvm, self.target)
+
+    @cached_property
+    def asm(self) -> str:
+        """The machine code, as a person reads it."""
+        return compile_assembly(self.llvm, self.target.native)
+
+    @cached_property
+    def _order(self) -> list[Buffer]:
+        by_name = {b.name: b for b in self.kernel.inputs + self.kernel.outputs}
+        return [by_name[name] for name in self.parameters]
+
+    @cached_property
+    def _code(self) -> LoadedCode:
+        native = self.target.native
+        facts = TargetFacts(self.target.name, native.triple, native.processor, native.features)
+        check_machine(facts)
+        return load_code([(self.lowered.name, self.object)], [self.lowered.name])
+
+    @cached_property
+    def _function(self) -> Any:
+        kinds = [ctypes.c_void_p] * (1 + len(self.lowered.params))
+        kinds += [ctypes.c_int64] * len(symbols(self.lowered))
+        return ctypes.CFUNCTYPE(None, *kinds)(self._code.addresses[self.lowered.name])
+
+    @cached_property
+    def _shares(self) -> bool:
+        parallel = (
+            s.kind is LoopKind.PARALLEL
+            for s in walk_statements(self.lowered.body)
+            if isinstance(s, For)
+        )
+        return self.target.cores > 1 and any(parallel)
+
+    def __call__(self, *arrays: Any) -> Any:
+        found, sizes = check_arguments(self.kernel.name, self._order, arrays)
+        self._check_memory(found)
+        given = {b.name: a for b, a in zip(self._order, found, strict=True)}
+        scratch = [_aligned(b, sizes) for b in self.lowered.scratch]
+        params = self.lowered.inputs + self.lowered.outputs
+        memory = [*(given[b.name] for b in params), *scratch]
+        pool = 0
+        if self._shares:
+            pool = _native.pool_address(shared_pool(self.target.cores).handle)
+        dims = [sizes[s.name] for s in symbols(self.lowered)]
+        self._function(pool, *map(address_of, memory), *dims)
+        results = [given[b.name] for b in self.kernel.outputs]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _check_memory(self, arrays: list[np.ndarray]) -> None:
+        """Arrays must lie as the code expects them, and outputs apart from everything."""
+        name = self.kernel.name
+        written = [b in self.kernel.outputs for b in self._order]
+        for i, (buffer, a) in enumerate(zip(self._order, arrays, strict=True)):
+            if not (a.flags.c_contiguous and a.flags.aligned):
+                hint = "copy it first: np.ascontiguousarray(…)"
+                raise InputError(f"{buffer.name} of {name} is not a row-major array", hint=hint)
+            if not written[i]:
+                continue
+            if not a.flags.writeable:
+                raise InputError(f"{buffer.name} of {name} is written, and the array is read-only")
+            for other, b in zip(self._order, arrays, strict=True):
+                if other is not buffer and np.may_share_memory(a, b):
+                    what = f"{buffer.name} and {other.name} of {name} share memory"
+                    raise InputError(what, hint=f"{buffer.name} is written: pass a copy")
+
+    def __repr__(self) -> str:
+        return f"BuiltKernel({', '.join(map(str, self._order))})"
+
+
+def _aligned(buffer: Buffer, sizes: dict[str, int]) -> np.ndarray:
+    """Working memory for one call."""
+    shape = tuple(evaluate_dim(d, sizes) for d in buffer.shape)
+    count = int(np.prod(shape)) * buffer.dtype.bytes
+    room = np.empty(count + ALIGN, np.uint8)
+    start = -address_of(room) % ALIGN
+    return room[start : start + count].view(buffer.dtype.numpy).reshape(shape)
+
+
+def build(
+    program: Kernel | front_end.KernelFunction | State,
+    target: Target,
+    recorder: Recorder | None = None,
+) -> BuiltKernel:
+    """Machine code for a schedule as it stands; a kernel is scheduled by default first, unless it
+    has parallel, vector or unrolled loops of its own."""
+    source = program if isinstance(program, front_end.KernelFunction) else None
+    if isinstance(program, Schedule):
+        source = program.source
+    try:
+        scheduled = _scheduled(program, target)
+        verify_kernel(scheduled)
+        return _compiled(scheduled, target, source, recorder)
+    except TilewrightError as error:
+        where = source.locate(error) if source is not None else None
+        error.add_context(f"building {where or 'a kernel'}")
+        raise
+
+
+def _scheduled(program: Kernel | front_end.KernelFunction | State, target: Target) -> Kernel:
+    if isinstance(program, State):
+        return program.kernel
+    found = program.kernel if isinstance(program, front_end.KernelFunction) else program
+    if any(_is_marked(s) for s in walk_statements(found.body)):
+        return found
+    return default_schedule(found, target).kernel
+
+
+def _compiled(
+    program: Kernel,
+    target: Target,
+    source: front_end.KernelFunction | None = None,
+    recorder: Recorder | None = None,
+) -> BuiltKernel:
+    """Machine code for loops as they stand."""
+    named = program.with_(name=f"kernel_{identifier(program.name)}")  # apart from C's functions
+    lowered = backends.lower(named, target, recorder, verify=True)
+    text = backends.to_llvm(lowered, target)
+    buffers = program.inputs + program.outputs
+    names = source.parameters if source is not None else tuple(b.name for b in buffers)
+    return BuiltKernel(program, lowered, target, text, names)
+
+
+# ---------------------------------------------------------------- schedules
+
+
+class Schedule(schedule.Schedule):
+    """A schedule that can be built, called and checked."""
+
+    def __init__(self, program: Kernel | front_end.KernelFunction) -> None:
+        is_function = isinstance(program, front_end.KernelFunction)
+        self.source = program if is_function else None
+        super().__init__(program.kernel if is_function else program)
+
+    def build(self, target: Target) -> BuiltKernel:
+        """Machine code for the current program."""
+        return build(self, target)
+
+    def check(self, seed: int = 0, *, target: Target | None = None, **sizes: int) -> None:
+        """Runs the original program and the current one on random arrays, by the interpreter, or
+        with a target as machine code; ScheduleError where they differ. Symbols get small values
+        but for those in `sizes`."""
+        compare(self, seed, target=target, sizes=sizes)
+
+
+def compare(
+    s: State,
+    seed: int = 0,
+    *,
+    target: Target | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> None:
+    """ScheduleError if the program of a schedule and the one that it began with give different
+    outputs for random arrays (of small integers: no order of a reduction matters)."""
+    bind_symbols(s.original, sizes or {})  # refuses what is no size of it
+    known = sample_sizes(s.original, sizes or {}, seed)
+    arrays = sample_arrays(s.original, known, seed)
+    few = count_statements(s.original.body, known) <= INTERPRETED
+    if not few and (target is None or has_gathers(s.original)):
+        gathers = "subscripts come from memory, which only the interpreter checks: "
+        hint = "pass a target to run machine code, or " if target is None else gathers
+        what = f"{s.original.name} is too large for the interpreter"
+        raise CompileError(
+            what, hint=f"{hint}schedule it with symbolic sizes, and check small ones"
+        )
+    expected = _outputs(s.original, arrays, known, None if few else target)
+    packed = [_pack(s, b.name, a) for b, a in zip(s.original.inputs, arrays, strict=True)]
+    found = _outputs(s.kernel, packed, known, target)
+    for buffer, a, b in zip(s.original.outputs, expected, found, strict=True):
+        b = _unpack(s, buffer.name, b, a.shape)
+        place = first_difference(a, b)
+        if place is not None:
+            where = f"{buffer.name}[{', '.join(map(str, place)) or '()'}]"
+            shown = ", ".join(f"{k} = {v}" for k, v in known.items())
+            error = ScheduleError(
+                f"the schedule gives {where} = {b[place]}, where the original has {a[place]}",
+                program=s.kernel,
+                hint=f"a step of it is wrong: {', '.join(map(str, s.trace))}",
+            )
+            error.add_context(f"checking {s.original.name} with seed {seed}, {shown or 'no sizes'}")
+            raise error
+
+
+def _outputs(
+    program: Kernel, arrays: list[np.ndarray], sizes: Mapping[str, int], target: Target | None
+) -> list[np.ndarray]:
+    """What a program computes, by the interpreter or as machine code."""
+    if target is None:
+        return interpret(program, arrays, sizes)
+    shapes = [tuple(evaluate_dim(d, sizes) for d in b.shape) for b in program.outputs]
+    made = [poisoned(n, b.dtype) for n, b in zip(shapes, program.outputs, strict=True)]
+    _compiled(program, target)(*arrays, *made)
+    return made
+
+
+def _layouts(s: State, name: str) -> list[Layout]:
+    """How the schedule packed a parameter, step by step."""
+    steps = [dict(step.arguments) for step in s.trace if step.primitive == "pack_layout"]
+    return [step["layout"] for step in steps if step["buffer"].name == name]
+
+
+def _pack(s: State, name: str, array: np.ndarray) -> np.ndarray:
+    for layout in _layouts(s, name):
+        array = arrange(array, TensorType(from_numpy(array.dtype), array.shape, layout))
+    return array
+
+
+def _unpack(s: State, name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    layouts, shapes = _layouts(s, name), [shape]
+    for layout in layouts:
+        shapes.append(tuple(layout.physical_shape(shapes[-1])))
+    for layout, n in zip(reversed(layouts), reversed(shapes[:-1]), strict=True):
+        array = read_arranged(array, TensorType(from_numpy(array.dtype), n, layout), n)
+    return array

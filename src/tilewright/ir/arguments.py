@@ -1,0 +1,93 @@
+"""The arrays that a kernel is called with: whether they fit its parameters, and what sizes they
+give to its symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.dtype import DTYPES
+from tilewright.base.errors import CompileError, InputError
+from tilewright.ir.bind_symbols import check_size
+from tilewright.ir.evaluate import evaluate_dim
+from tilewright.ir.expr import Buffer, Expr, Symbol
+from tilewright.ir.loop import symbols
+
+_NAMES = {t.numpy: t.name for t in DTYPES.values()}
+
+
+def check_arguments(
+    name: str, buffers: Sequence[Buffer], values: Sequence[Any]
+) -> tuple[list[np.ndarray], dict[str, int]]:
+    """The arrays, and the value of each symbol of their shapes; InputError where something does
+    not fit. A Python number is taken for an array of one element without dimensions."""
+    if len(values) != len(buffers):
+        takes = ", ".join(map(str, buffers))
+        count = f"{len(buffers)} array{'s' * (len(buffers) != 1)}"
+        raise InputError(f"{name} takes {count} and was given {len(values)}", hint=takes)
+    arrays = [_as_array(name, b, v) for b, v in zip(buffers, values, strict=True)]
+    sizes: dict[str, int] = {}
+    for buffer, array in zip(buffers, arrays, strict=True):
+        _bind(name, buffer, array, sizes)
+    for buffer, array in zip(buffers, arrays, strict=True):
+        _check_shape(name, buffer, array, sizes)
+    return arrays, sizes
+
+
+def _as_array(name: str, buffer: Buffer, value: Any) -> np.ndarray:
+    scalar = isinstance(value, (bool, int, float)) and not buffer.shape
+    if scalar:
+        try:
+            return np.asarray(value).astype(buffer.dtype.numpy, casting="same_kind")
+        except (TypeError, OverflowError):
+            hint = f"pass a {buffer.dtype}"
+            raise InputError(f"{buffer.name} of {name} is {value!r}", hint=hint) from None
+    if not isinstance(value, (np.ndarray, np.generic)):
+        kind = type(value).__name__
+        raise InputError(f"{buffer.name} of {name} is a {kind}", hint="pass a numpy array")
+    array = np.asarray(value)
+    if array.dtype != buffer.dtype.numpy:
+        found = _NAMES.get(array.dtype, str(array.dtype))
+        raise InputError(
+            f"{buffer.name} of {name} has elements of type {found}, not {buffer.dtype}",
+            hint=f"convert it first: .astype({str(buffer.dtype.numpy)!r})",
+        )
+    return array
+
+
+def _bind(name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, int]) -> None:
+    """Every dimension that is a symbol gives its value."""
+    if len(array.shape) != len(buffer.shape):
+        raise _misfit(name, buffer, array)
+    for dim, n in zip(buffer.shape, array.shape, strict=True):
+        if isinstance(dim, Symbol) and dim.name not in sizes:
+            try:
+                check_size(dim, n)
+            except CompileError as error:
+                raise InputError(f"{buffer.name} of {name}: {error.what}") from None
+            sizes[dim.name] = n
+
+
+def _check_shape(name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, int]) -> None:
+    for dim, n in zip(buffer.shape, array.shape, strict=True):
+        missing = [s.name for s in symbols(dim) if s.name not in sizes] if _varies(dim) else []
+        if missing:
+            what = f"the arrays of {name} do not tell its dimension {missing[0]}"
+            raise InputError(what, hint=f"give it a number first: bind({missing[0]}=…)")
+        if evaluate_dim(dim, sizes) != n:
+            raise _misfit(name, buffer, array, sizes)
+
+
+def _varies(dim: Any) -> bool:
+    return isinstance(dim, Expr)
+
+
+def _misfit(
+    name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, int] | None = None
+) -> InputError:
+    used = {s.name for d in buffer.shape if isinstance(d, Expr) for s in symbols(d)}
+    where = ", ".join(f"{k} = {v}" for k, v in (sizes or {}).items() if k in used)
+    what = f"{buffer.name} of {name} has shape {list(array.shape)}"
+    return InputError(what, hint=f"it is {buffer}{f' with {where}' if where else ''}")

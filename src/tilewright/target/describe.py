@@ -1,0 +1,206 @@
+"""Describing a chip: memories, queues, how they wait for each other, instructions.
+
+    t = TargetBuilder("tiny", clock=500e6)
+    t.memory("dram", bandwidth=16, latency=64)
+    t.memory("spad", size=64 << 10)
+    load, compute = t.queues("load", "compute", depth=8)
+    t.tokens((load, compute))
+
+    @t.instruction(load)
+    def mvin(src: view(i8[64, 16] @ "dram", "stride"), dst: out(i8[64, 16] @ "spad"),
+             rows: Range(1, 64), stride: Range(0, 65535)):
+        for i, j in grid(rows, 16):
+            dst[i, j] = src[i, j]
+        cost(setup=16, bytes=rows * 16, latency=64)
+
+    target = t.build()
+
+An instruction is a function read from its source like a kernel (ir/kernel.py); its operands are
+formal buffers, of the largest shape, in the memory where they must lie; its other parameters are
+fields. `cost` gives its time in cycles as arithmetic on fields.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base.dtype import BufferType
+from tilewright.base.errors import TargetError
+from tilewright.ir.expr import DRAM, Buffer, Dim, Symbol, as_dim
+from tilewright.ir.instruction import Cost, Field, Instruction
+from tilewright.ir.kernel_source import MISSING
+from tilewright.ir.kernel_stmt import KernelStmtReader
+from tilewright.ir.kernel_words import Output
+from tilewright.target.target import Memory, Queue, Target
+
+
+@dataclass(frozen=True)
+class Range:
+    """A field from `low` to `high`, a multiple of `multiple`."""
+
+    low: int
+    high: int
+    multiple: int = 1
+
+
+flag = Range(0, 1)
+
+
+@dataclass(frozen=True)
+class View:
+    """An operand whose steps along axes are carried by fields (None: contiguous)."""
+
+    type: BufferType | Output
+    strides: tuple[str | None, ...]
+
+
+def view(kind: BufferType | Output, *strides: str | None) -> View:
+    """An operand that is a view of a larger array: view(i8[64, 16] @ "dram", "stride") carries
+    the step of its first axis in the field `stride`."""
+    return View(kind, strides)
+
+
+class TargetBuilder:
+    """Collects the parts of a description; `build` checks it and gives the Target."""
+
+    def __init__(self, name: str, *, clock: float) -> None:
+        self.name, self.clock = name, clock
+        self._memories: list[Memory] = []
+        self._queues: list[Queue] = []
+        self._tokens: list[tuple[str, str]] = []
+        self._instructions: list[Instruction] = []
+
+    def memory(
+        self,
+        name: str,
+        size: int | None = None,
+        *,
+        bandwidth: float | None = None,
+        latency: int = 0,
+    ) -> str:
+        """A memory of `size` bytes that the compiler manages (None: the host's, without limit).
+        `bandwidth` in bytes a cycle is shared by all that use it; `latency` in cycles."""
+        self._memories.append(Memory(name, size, False, bandwidth=bandwidth, latency=latency))
+        return name
+
+    def queues(self, *names: str, depth: int) -> tuple[str, ...]:
+        """In-order engines; each takes up to `depth` instructions in advance."""
+        self._queues += [Queue(name, depth) for name in names]
+        return names
+
+    def tokens(self, *pairs: tuple[str, str]) -> None:
+        """Pairs of queues that can make each other wait with tokens, both ways."""
+        self._tokens += pairs
+
+    def instruction(
+        self, queue: str, *, native: str = ""
+    ) -> Callable[[Callable[..., Any]], Instruction]:
+        """Declares the function below as an instruction of a queue."""
+
+        def declare(function: Callable[..., Any]) -> Instruction:
+            found = read_instruction(function).with_(queue=queue, native=native)
+            self._instructions.append(found)
+            return found
+
+        return declare
+
+    def build(self) -> Target:
+        return Target(
+            self.name,
+            1,
+            self.clock,
+            memories=tuple(self._memories),
+            queues=tuple(self._queues),
+            tokens=tuple(self._tokens),
+            instructions=tuple(self._instructions),
+        )
+
+
+def read_instruction(function: Callable[..., Any]) -> Instruction:
+    """The instruction that a Python function describes."""
+    return _InstructionReader(function).instruction()
+
+
+class _InstructionReader(KernelStmtReader):
+    """Reads an instruction: like a kernel, but that some parameters are fields, operands may be
+    read and written, and `cost(…)` says how long it takes."""
+
+    def instruction(self) -> Instruction:
+        operands: list[Buffer] = []
+        fields: list[Field] = []
+        strides: list[tuple[str, int, str]] = []
+        for param in self.parameters(self.function):
+            kind = self.annotation(param)
+            if isinstance(kind, View):
+                carried = enumerate(kind.strides)
+                strides += [(param.arg, axis, name) for axis, name in carried if name is not None]
+                kind = kind.type
+            if isinstance(kind, Range):
+                fields.append(self._field(param, kind))
+            else:
+                operands.append(self._operand(param, kind))
+        body, cost = self._body()
+        name = self.function.name
+        doc = ast.get_docstring(self.function) or ""
+        known = {f.name for f in fields}
+        for operand, _, carrier in strides:
+            if carrier not in known:
+                raise TargetError(f"{name}: the stride of {operand} is in {carrier!r}, no field")
+        return Instruction(
+            name, tuple(operands), tuple(fields), body, "", cost, tuple(strides), "", doc
+        )
+
+    def _field(self, param: ast.arg, kind: Range) -> Field:
+        symbol = Symbol(self.fresh(param.arg), kind.low, kind.high)
+        self.scalars[param.arg] = symbol
+        return Field(symbol, kind.low, kind.high, kind.multiple)
+
+    def _operand(self, param: ast.arg, kind: Any) -> Buffer:
+        written = isinstance(kind, Output)
+        kind = kind.type if written else kind
+        if kind is MISSING or not isinstance(kind, BufferType):
+            hint = f'{param.arg}: i8[16, 16] @ "spad" for an operand, Range(1, 16) for a field'
+            raise self.refuse(param, f"{param.arg} has no type of an operand or field", hint)
+        shape: tuple[Dim, ...] = tuple(as_dim(d) for d in kind.shape)
+        buffer = Buffer(self.fresh(param.arg), kind.dtype, shape, kind.memory or DRAM)
+        self.buffers[param.arg] = buffer
+        if not written:
+            self.read_only.add(buffer)
+        return buffer
+
+    def _body(self) -> tuple[tuple[Any, ...], Cost]:
+        """The meaning's statements, and what the `cost` statement says."""
+        stmts = list(self.function.body)
+        if stmts and isinstance(stmts[0], ast.Expr) and isinstance(stmts[0].value, ast.Constant):
+            del stmts[0]  # the docstring
+        costs = [s for s in stmts if _is_cost(s)]
+        body = self.block([s for s in stmts if not _is_cost(s)])
+        return body, self._cost(costs)
+
+    def _cost(self, stmts: Sequence[ast.stmt]) -> Cost:
+        terms: dict[str, Dim] = {}
+        for stmt in stmts:
+            assert isinstance(stmt, ast.Expr)
+            assert isinstance(stmt.value, ast.Call)
+            for keyword in stmt.value.keywords:
+                if keyword.arg not in _TERMS:
+                    hint = "cost(" + ", ".join(f"{t}=…" for t in _TERMS) + ")"
+                    raise self.refuse(keyword, f"{keyword.arg} is no term of a cost", hint)
+                terms[keyword.arg] = self.dim(keyword.value)
+        return Cost(**terms)
+
+
+_TERMS = ("setup", "busy", "latency", "bytes", "energy")
+
+
+def _is_cost(stmt: ast.stmt) -> bool:
+    return (
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and isinstance(stmt.value.func, ast.Name)
+        and stmt.value.func.id == "cost"
+    )
+
