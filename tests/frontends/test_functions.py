@@ -239,13 +239,14 @@ def test_graphs_that_hide_names():
 @pytest.mark.parametrize(
     "op, text",
     [
-        ("SequenceEmpty", "this operator is not supported"),
-        ("RandomNormal", "this operator is not supported"),
+        ("SequenceEmpty", "sequences and optional values are not supported"),
+        ("RandomNormal", "random numbers are not supported"),
     ],
 )
 def test_operators_that_are_not_supported(op, text):
     attributes = {"shape": [2]} if op == "RandomNormal" else {}
     assert refusal(model([node(op, [], ["y"], **attributes)], {})) == (
         f"operator {op} (node '{op}_0', opset 18): {text}\n"
-        "  hint: `tilewright ops --onnx` lists the operators that are"
+        "  hint: export the model without it, or define it in the model as a function of "
+        "operators that are supported"
     )

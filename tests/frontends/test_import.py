@@ -106,8 +106,11 @@ def test_fixed_dimensions():
     assert refusal(source, dims={"K": 4}) == (
         "the model has no dimension called 'K'\n  hint: known: M, N, x_2"
     )
-    assert refusal(source, dims={"N": 0}) == (
-        "the dimension 'N' was given as 0\n  hint: it must be 1 … 2147483647"
+    source = model([RELU], {"x": ("a b", None)})
+    for name in ("a b", "a_b"):
+        assert import_model(source, dims={name: 4}).outputs[0].shape[0] == 4
+    assert refusal(source, dims={"a b": 0}) == (
+        "the dimension 'a b' was given as 0\n  hint: it must be 1 … 2147483647"
     )
 
 

@@ -23,6 +23,7 @@ from tilewright.frontends.onnx_check import check_texts
 from tilewright.frontends.onnx_model import ModelImporter
 from tilewright.ir.graph import Graph
 
+LARGEST_FILE = (1 << 31) - 1
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 
@@ -54,6 +55,11 @@ def _load(model: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
         return _parse(model, "the model given as bytes"), None
     path = Path(model)
     try:
+        if path.stat().st_size > LARGEST_FILE:
+            raise ModelError(
+                f"{shown(path.name)!r} is larger than 2 GiB, which protobuf cannot read",
+                hint="save the model with its weights as external data",
+            )
         data = path.read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)

@@ -23,7 +23,7 @@ from tilewright.frontends.onnx_function import (
     standard_domain,
 )
 from tilewright.frontends.onnx_node import DEEPEST, Node, Scope
-from tilewright.frontends.onnx_table import find_importer
+from tilewright.frontends.onnx_table import find_importer, not_supported
 from tilewright.frontends.onnx_tensor import sparse_to_array, to_array
 from tilewright.frontends.onnx_types import Dimensions, element_type
 from tilewright.ir.dims import tensor_type
@@ -220,10 +220,7 @@ class ModelImporter:
             return (result,) if isinstance(result, Value) else result
         body = schema_function(schema, node.proto, node.inputs, node.attributes, node.opset)
         if body is None:
-            raise ModelError(
-                "this operator is not supported",
-                hint="`tilewright ops --onnx` lists the operators that are",
-            )
+            raise not_supported(node)
         return self._call(node, body, schema)
 
     def _call(

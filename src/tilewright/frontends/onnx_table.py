@@ -28,6 +28,27 @@ from tilewright.frontends.onnx_check import find_schema
 from tilewright.frontends.onnx_context import Importer
 from tilewright.frontends.onnx_node import Node
 
+# What there will be no importer for, and why.
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            *("ConcatFromSequence", "Optional", "SequenceAt", "SequenceConstruct", "SequenceEmpty"),
+            *("SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap"),
+            "SplitToSequence",
+        ),
+        "sequences and optional values are not supported",
+    ),
+    **dict.fromkeys(
+        ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit"),
+        "strings are not supported",
+    ),
+    **dict.fromkeys(
+        ("Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+        "random numbers are not supported",
+    ),
+    "ImageDecoder": "image files are not decoded",
+}
+
 MODERN = 7  # before this opset, an operator must still be the same, or be in onnx_legacy
 
 # By domain, then by operator.
@@ -52,6 +73,16 @@ IMPORTERS: dict[str, dict[str, Importer]] = {
     },
     "ai.onnx.ml": onnx_select.ML_IMPORTERS,
 }
+
+
+def not_supported(node: Node) -> ModelError:
+    """The error for an operator that has neither an importer nor a body."""
+    reason = REFUSED.get(node.op_type) if node.domain == "" else None
+    return ModelError(
+        reason or "this operator is not supported",
+        hint="export the model without it, or define it in the model as a function of operators "
+        "that are supported",
+    )
 
 
 def find_importer(node: Node, schema: defs.OpSchema) -> Importer | None:

@@ -30,7 +30,7 @@ from tilewright.base.dtype import (
     u64,
 )
 from tilewright.base.errors import ModelError, did_you_mean
-from tilewright.frontends.names import Names, shown
+from tilewright.frontends.names import Names, identifier, shown
 from tilewright.ir.expr import Dim, Symbol
 from tilewright.ir.graph import TensorType
 
@@ -106,10 +106,11 @@ class Dimensions:
                 )
 
     def named(self, name: str) -> Dim:
-        """The dimension that the model calls so."""
-        self._used.add(name)
-        if name in self._fixed:
-            return self._fixed[name]
+        """The dimension that the model calls so; `fixed` may name it as the graph would."""
+        for known in (name, identifier(name, "dim")):
+            self._used.add(known)
+            if known in self._fixed:
+                return self._fixed[known]
         if name not in self._symbols:
             self._symbols[name] = Symbol(self._names.fresh(name, "dim"))
         return self._symbols[name]

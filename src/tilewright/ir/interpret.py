@@ -30,6 +30,7 @@ from tilewright.ir.expr import (
     as_expr,
 )
 from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, Call, For, If, Kernel, Stmt, Store
+from tilewright.ir.loop import symbols as kernel_symbols
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
 
 Env = dict[Expr, Any]
@@ -44,7 +45,7 @@ def interpret(
     memory: Memory = dict(zip(kernel.inputs, inputs, strict=True))
     for buffer in kernel.outputs + kernel.scratch:
         memory[buffer] = _fresh(buffer, symbols)
-    env: Env = {s: np.int64(symbols[s.name]) for s in kernel.walk() if isinstance(s, Symbol)}
+    env: Env = {s: np.int64(symbols[s.name]) for s in kernel_symbols(kernel)}
     env[WORKER] = np.int64(0)
     _run(kernel.body, env, memory, symbols)
     return [memory[b] for b in kernel.outputs]

@@ -214,7 +214,7 @@ def symbols(root: Node) -> tuple[Symbol, ...]:
     seen: set[int] = set()  # expressions share parts: each is looked at once
 
     def visit(item: Node) -> None:
-        if id(item) not in seen:
+        if id(item) not in seen and not isinstance(item, Instruction):  # its own are fields
             seen.add(id(item))
             if isinstance(item, Symbol):
                 found.add(item)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.schedule import caching, loops, memory, stages, tensorize
+from tilewright.schedule import caching, loops, memory, pipeline, stages, tensorize
 from tilewright.schedule.state import State
 
 
@@ -29,6 +29,9 @@ class Schedule(State):
     cache_read = caching.cache_read
     rfactor = caching.rfactor
     peel = caching.peel
+
+    fold_init = pipeline.fold_init
+    buffer_ring = pipeline.buffer_ring
 
     tensorize = tensorize.tensorize
 

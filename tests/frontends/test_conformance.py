@@ -1,0 +1,37 @@
+"""ONNX's own operator tests, all of them, by the reference evaluator (tests/conformance.py)."""
+
+import collections
+import warnings
+
+import pytest
+from conformance import ENGINES, KINDS, run_case
+from onnx.backend.test.loader import load_model_tests
+
+LEAST = {  # how many are right, at least: without a constant's help, and with it
+    "node": (1429, 313),
+    "simple": (3, 4),
+    "pytorch-converted": (82, 0),
+    "pytorch-operator": (35, 0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_wrong(kind):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcomes = [run_case(c, ENGINES["evaluate"]) for c in load_model_tests(kind=kind)]
+    bad = [o.name for o in outcomes if o.outcome in ("wrong", "crashed")]
+    assert not bad
+    counts = collections.Counter(o.outcome for o in outcomes)
+    plain, frozen = LEAST[kind]
+    assert counts["compiled"] + counts["host"] >= plain
+    assert counts["frozen"] >= frozen
+
+
+def test_every_refusal_names_its_node_and_a_way_out():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = [c for c in load_model_tests(kind="node") if "sequence" in c.name]
+    for outcome in (run_case(c, ENGINES["evaluate"]) for c in cases):
+        assert outcome.outcome == "refused"
+        assert "hint: " in outcome.why
