@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import onnx
-from mutations import mutate
+from damage import damage
 from rich.console import Console
 from rich.progress import Progress
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from zoo_light import light  # noqa: E402  (the path above)
-from zoo_text import bert, gpt2, lstm  # noqa: E402
+from zoo_text import gpt2, lstm  # noqa: E402
 
 from tilewright import cli  # noqa: E402
 
@@ -74,7 +74,7 @@ def one_case(models: dict[str, onnx.ModelProto], seed: int, case: int) -> tuple[
     names = tuple(models)
     name = names[case % len(names)]
     number = seed * 1_000_003 + case
-    return name, mutate(number, models[name], 1 + number % 3)
+    return name, damage(number, models[name])
 
 
 # ---------------------------------------------------------------- one model in a process

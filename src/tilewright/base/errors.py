@@ -17,6 +17,9 @@ import difflib
 import textwrap
 
 
+SHOWN = 3  # lines of context at either end
+
+
 class TilewrightError(Exception):
     """`what` happened; `context` lines say while doing what; `program` shows where; `hint` says
     what to do."""
@@ -33,12 +36,19 @@ class TilewrightError(Exception):
         self.context.append(line)
 
     def __str__(self) -> str:
-        lines = [self.what, *(f"  while {line}" for line in self.context)]
+        lines = [self.what, *_shortened([f"  while {line}" for line in self.context])]
         if self.program is not None:
             lines.append("  in: " + textwrap.indent(str(self.program), "      ").lstrip())
         if self.hint:
             lines.append(f"  hint: {self.hint}")
         return "\n".join(lines)
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    """The innermost and outermost of a deep nest."""
+    if len(lines) <= 2 * SHOWN + 1:
+        return lines
+    return [*lines[:SHOWN], f"  … {len(lines) - 2 * SHOWN} more …", *lines[-SHOWN:]]
 
 
 class ModelError(TilewrightError):

@@ -9,7 +9,8 @@ buffers do not overlap.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
 from tilewright.analyze.linear import Linear
 from tilewright.analyze.simplify import Simplifier
@@ -19,7 +20,17 @@ from tilewright.codegen.llvm_convert import broadcast, constant
 from tilewright.codegen.llvm_expr import ExprEmitter, Lanes
 from tilewright.codegen.llvm_math import emit_binary, emit_lanes_reduction, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type
-from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, UnaryOp, Var, as_expr, constant_value
+from tilewright.ir.expr import (
+    Buffer,
+    Dim,
+    Expr,
+    Load,
+    Symbol,
+    UnaryOp,
+    Var,
+    as_expr,
+    constant_value,
+)
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
@@ -246,14 +257,36 @@ class StmtEmitter:
             if parts is None:
                 self._accumulate_each(s, at, value)
                 return
-            value = self._combined(s, value)
-            before_lanes, before_mask = e.lanes, e.mask
-            e.lanes, e.mask = None, None
-            self._update(s, value)
-            e.lanes, e.mask = before_lanes, before_mask
+            self._update_once(s, self._combined(s, value))
         else:
             self._update(s, value)
         e.end_statement()
+
+    def _update_once(self, s: Accumulate, value: Value) -> None:
+        """Adds what all lanes contribute to one element, if that is there."""
+        e = self.e
+        before_lanes, before_mask = e.lanes, e.mask
+        if e.mask is None or e.in_bounds(Load(s.buffer, s.indices)):
+            e.lanes, e.mask = None, None
+            self._update(s, value)
+        else:
+            with self._only_if(e.any_lane()):
+                e.lanes, e.mask = None, None
+                self._update(s, value)
+        e.lanes, e.mask = before_lanes, before_mask
+
+    @contextlib.contextmanager
+    def _only_if(self, cond: str) -> Iterator[None]:
+        """What is emitted here runs where a bit is set."""
+        f = self.f
+        yes, join = f.label("then"), f.label("join")
+        f.emit(f"br i1 {cond}, label %{yes}, label %{join}")
+        f.start(yes)
+        self.e.push()
+        yield
+        self.e.pop()
+        f.branch(join)
+        f.start(join)
 
     def _update(self, s: Accumulate, value: Value) -> None:
         e = self.e
@@ -275,11 +308,21 @@ class StmtEmitter:
 
     def _accumulate_each(self, s: Accumulate, at: Linear, value: Value) -> None:
         """Lanes that may meet at one element: one after the other."""
-        raise CompileError(
-            f"the lanes of {self.e.lanes.var} accumulate at places that memory decides",
-            program=s,
-            hint="do not vectorize this loop",
-        )
+        e, f = self.e, self.f
+        assert e.lanes is not None
+        value = broadcast(f, value, e.lanes.count)
+        pointers = e.lane_pointers(s.buffer, at)
+        for lane in range(e.lanes.count):
+            with contextlib.ExitStack() as stack:
+                if e.mask is not None:
+                    bit = f.let(f"extractelement {e.mask}, i64 {lane}")
+                    stack.enter_context(self._only_if(bit))
+                kind = f"<{e.lanes.count} x ptr>"
+                pointer = f.let(f"extractelement {kind} {pointers}, i64 {lane}")
+                one = Value(f.let(f"extractelement {value}, i64 {lane}"), value.dtype)
+                new = emit_binary(f, s.op, e.read(s.buffer, pointer, 1), one)
+                self._store(e.to_memory(new), pointer, s.buffer)
+        e.end_statement()
 
 
 def _vector_suffix(typed: str) -> str:

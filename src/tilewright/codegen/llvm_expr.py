@@ -42,7 +42,6 @@ from tilewright.ir.expr import (
     UnaryOp,
     Var,
     as_expr,
-    const,
 )
 from tilewright.ir.substitute import variables
 
@@ -70,6 +69,7 @@ class ExprEmitter:
         self._reads: list[dict[Expr, Value]] = [{}]  # of the current statement
         self._addresses: list[dict[tuple[object, ...], str]] = [{}]
         self._pure: dict[Expr, bool] = {}
+        self._counts_up: dict[tuple[Expr, int], bool] = {}
         self._variables: dict[Expr, frozenset[Var]] = {}
         self._positions: dict[tuple[Buffer, tuple[Expr, ...]], Linear] = {}
 
@@ -165,8 +165,6 @@ class ExprEmitter:
 
     def _pair(self, op: BinaryOp, a: Value, b: Value) -> Value:
         a, b = self.same_lanes(a, b)
-        if a.dtype == index and op in _NO_WRAP:  # index arithmetic never overflows
-            return Value(self.f.let(f"{_NO_WRAP[op]} {a}, {b.ref}"), index, a.lanes)
         return emit_binary(self.f, op, a, b)
 
     def same_lanes(self, *values: Value) -> list[Value]:
@@ -222,7 +220,7 @@ class ExprEmitter:
     def can_speculate(self, e: Expr) -> bool:
         """Whether an expression may be evaluated though its value is not wanted: every read in it
         is certainly inside its buffer."""
-        return all(self.in_bounds(x) for x in e.walk() if isinstance(x, Load))
+        return all(self.in_bounds(x) for x in e.distinct() if isinstance(x, Load))
 
     def in_bounds(self, load: Load) -> bool:
         for i, n in zip(load.indices, load.buffer.shape, strict=True):
@@ -273,15 +271,33 @@ class ExprEmitter:
         first, so that they can be hoisted; the constant last, so that it becomes an offset."""
         pointer, key = self.pointers[buffer], (buffer.name,)
         kind = memory_type(buffer.dtype)
+        step = f"getelementptr {self._inbounds(form)}{kind}"
         for atom, k in sorted(form.items(), key=lambda t: (self._depth(t[0]), str(t[0]))):
             key = (*key, atom, k)
             known = next((t[key] for t in reversed(self._addresses) if key in t), None)
             if known is None:
                 offset = str(k) if atom is None else self._scaled(atom, k).ref
-                known = self.f.let(f"getelementptr inbounds {kind}, ptr {pointer}, i64 {offset}")
+                known = self.f.let(f"{step}, ptr {pointer}, i64 {offset}")
                 self._addresses[-1][key] = known
             pointer = known
         return pointer
+
+    def _inbounds(self, form: Linear) -> str:
+        """What LLVM may know of the pointers on the way to an element: they lie in its buffer, if
+        the element is there for certain and every term counts up."""
+        if self.mask is not None:
+            return ""
+        for atom, k in form.items():
+            if atom is None:
+                up = k >= 0
+            elif (atom, k) in self._counts_up:
+                up = self._counts_up[atom, k]
+            else:
+                low = self.simplifier.range({atom: k})[0]
+                up = self._counts_up[atom, k] = low is not None and low >= 0
+            if not up:
+                return ""
+        return "inbounds "
 
     def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
         """The row-major position of an element."""
@@ -322,9 +338,9 @@ class ExprEmitter:
         if step == 0 and self.mask is not None and not self.in_bounds(e):
             return self._guarded_scalar(e.buffer, rest)
         if step == 0:
-            return self._read(e.buffer, self.address(e.buffer, rest), 1)
+            return self.read(e.buffer, self.address(e.buffer, rest), 1)
         if step == 1:
-            return self._read(e.buffer, self.address(e.buffer, rest), self.lanes.count)
+            return self.read(e.buffer, self.address(e.buffer, rest), self.lanes.count)
         return self._gather(e.buffer, at)
 
     def emit_load_at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
@@ -337,7 +353,8 @@ class ExprEmitter:
             atom is not None and not self.is_pure(atom) and not self.uniform(atom) for atom in at
         )
 
-    def _read(self, buffer: Buffer, pointer: str, lanes: int) -> Value:
+    def read(self, buffer: Buffer, pointer: str, lanes: int) -> Value:
+        """Consecutive elements from a pointer on."""
         kind = memory_type(buffer.dtype)
         full = f"<{lanes} x {kind}>" if lanes > 1 else kind
         align = _alignment(buffer)
@@ -370,11 +387,10 @@ class ExprEmitter:
         assert self.mask is not None
         f = self.f
         pointer = self.address(buffer, rest)
-        any_lane = f.call("i1", f"llvm.vector.reduce.or.{suffix(self.mask)}", self.mask)
         before, yes, join = f.block, f.label("yes"), f.label("join")
-        f.emit(f"br i1 {any_lane}, label %{yes}, label %{join}")
+        f.emit(f"br i1 {self.any_lane()}, label %{yes}, label %{join}")
         f.start(yes)
-        value = self._read(buffer, pointer, 1)
+        value = self.read(buffer, pointer, 1)
         end = f.block
         f.branch(join)
         f.start(join)
@@ -382,13 +398,19 @@ class ExprEmitter:
         ref = f.let(f"phi {value.type} [ {value.ref}, %{end} ], [ {zero}, %{before} ]")
         return Value(ref, buffer.dtype)
 
+    def any_lane(self) -> str:
+        """Whether some lane runs."""
+        assert self.mask is not None
+        return self.f.call("i1", f"llvm.vector.reduce.or.{suffix(self.mask)}", self.mask)
+
     def lane_pointers(self, buffer: Buffer, at: Linear) -> str:
         """A vector of pointers, one for each lane's element."""
         assert self.lanes is not None
         kind = memory_type(buffer.dtype)
         offsets = broadcast(self.f, self._emit_linear(at), self.lanes.count)
+        inbounds = "" if self.mask is not None else "inbounds "
         base = self.pointers[buffer]
-        return self.f.let(f"getelementptr inbounds {kind}, ptr {base}, {offsets}")
+        return self.f.let(f"getelementptr {inbounds}{kind}, ptr {base}, {offsets}")
 
     def _gather(self, buffer: Buffer, at: Linear) -> Value:
         assert self.lanes is not None
@@ -417,7 +439,6 @@ def _letter(kind: str) -> str:
 
 
 _NOT = UnaryOp.NOT
-_NO_WRAP = {BinaryOp.ADD: "add nsw", BinaryOp.SUB: "sub nsw", BinaryOp.MUL: "mul nsw"}
 
 _EMIT = {
     Unary: ExprEmitter.emit_unary,

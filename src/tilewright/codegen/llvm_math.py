@@ -108,6 +108,11 @@ def _popcount(f: Function, v: Value) -> Value:
     return intrinsic(f, "ctpop", v)
 
 
+_LIBRARY = (
+    *(UnaryOp.EXP, UnaryOp.LOG, UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN, UnaryOp.ERF),
+    *(UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH, UnaryOp.ASINH, UnaryOp.ACOSH, UnaryOp.ATANH),
+    *(UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN),
+)
 _FLOAT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
     UnaryOp.NEG: lambda f, v: _line(f, f"fneg {v}", v),
     UnaryOp.ABS: lambda f, v: intrinsic(f, "fabs", v),
@@ -119,17 +124,7 @@ _FLOAT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
     UnaryOp.TRUNC: lambda f, v: intrinsic(f, "trunc", v),
     UnaryOp.ISNAN: _isnan,
     UnaryOp.ISINF: _isinf,
-    **{
-        op: _libm(op.value)
-        for op in (UnaryOp.EXP, UnaryOp.LOG, UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN)
-        + (UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH, UnaryOp.ERF)
-    },
-    UnaryOp.ASIN: _libm("asin"),
-    UnaryOp.ACOS: _libm("acos"),
-    UnaryOp.ATAN: _libm("atan"),
-    UnaryOp.ASINH: _libm("asinh"),
-    UnaryOp.ACOSH: _libm("acosh"),
-    UnaryOp.ATANH: _libm("atanh"),
+    **{op: _libm(op.value) for op in _LIBRARY},
 }
 
 _INT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
@@ -356,6 +351,11 @@ _REDUCE_INT = {
     BinaryOp.OR: "or",
     BinaryOp.XOR: "xor",
 }
+_REDUCE_BOOL = {
+    **dict.fromkeys((BinaryOp.AND, BinaryOp.MIN, BinaryOp.MUL), "and"),
+    **dict.fromkeys((BinaryOp.OR, BinaryOp.MAX, BinaryOp.ADD), "or"),
+    BinaryOp.XOR: "xor",
+}
 
 
 def emit_lanes_reduction(f: Function, op: BinaryOp, v: Value) -> Value:
@@ -365,8 +365,9 @@ def emit_lanes_reduction(f: Function, op: BinaryOp, v: Value) -> Value:
         start = literal(-0.0 if op is BinaryOp.ADD else 1, v.dtype)
         name = f"llvm.vector.reduce.{_REDUCE_FLOAT[op]}.{suffix(v)}"
         return Value(f.call(f"reassoc {kind}", name, f"{kind} {start}", v), v.dtype)
-    if not v.dtype.is_float and op in _REDUCE_INT and v.dtype.bits >= 8:
-        name = f"llvm.vector.reduce.{_REDUCE_INT[op]}.{suffix(v)}"
+    names = _REDUCE_BOOL if v.dtype.kind is Kind.BOOL else _REDUCE_INT
+    if not v.dtype.is_float and op in names and v.dtype.bits >= 8:
+        name = f"llvm.vector.reduce.{names[op]}.{suffix(v)}"
         return Value(f.call(kind, name, v), v.dtype)
     result = Value(f.let(f"extractelement {v}, i64 0"), v.dtype)
     for lane in range(1, v.lanes):

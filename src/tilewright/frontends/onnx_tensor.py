@@ -180,7 +180,11 @@ def _external_path(location: str, folder: Path | None, what: str) -> Path:
             f"{what} lies in {shown(location)!r}, a link that leads out of the model's folder",
             hint="copy the data file beside the model file",
         )
-    if path.exists() and not path.is_file():
+    try:
+        strange = path.exists() and not path.is_file()
+    except OSError as error:  # a name that no file can have
+        raise ModelError(f"{what} lies in {shown(location)!r}: {error.strerror}") from None
+    if strange:
         raise ModelError(f"{what} lies in {shown(location)!r}, which is not a file")
     return path
 

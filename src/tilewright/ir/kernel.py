@@ -104,7 +104,8 @@ def dims(names: str, *, min: int = 1, max: int | None = None) -> Any:
             raise CompileError(f"{symbol.name!r} is no name", hint='M, N = dims("M N")')
     if not found or not 0 <= min <= (min if max is None else max):
         raise CompileError(
-            f"dims({names!r}) between {min} and {max}", hint='names, and 0 <= min <= max: dims("N")'
+            f"dims({names!r}, min={min}, max={max}) makes no dimension",
+            hint='names, and 0 <= min <= max: dims("N")',
         )
     return found[0] if len(found) == 1 else found
 
@@ -142,10 +143,10 @@ class _KernelReader(KernelStmtReader):
             self.declare(param, buffer, is_out, param.arg in written)
         inputs = tuple(b for b in buffers if b in self.read_only)
         outputs = tuple(b for b in buffers if b not in self.read_only)
+        body = self.block(self.function.body)
         if not outputs:
             hint = "results are elements of a parameter: C[i, j] = …"
             raise self.refuse(self.function, f"{self.function.name} writes no parameter", hint)
-        body = self.block(self.function.body)
         check_defined(self, body, set(inputs), set(outputs))
         found = Kernel(self.function.name, inputs, outputs, body)
         return found, tuple(b.name for b in buffers)
@@ -154,7 +155,11 @@ class _KernelReader(KernelStmtReader):
         """Brings a parameter into scope: one of a plain type is a value, not an array."""
         name, kind = param.arg, self.annotation(param)
         if is_out and not is_written:
-            raise self.refuse(param, f"{name} is an output and is not written", "store it, or in")
+            raise self.refuse(
+                param,
+                f"{name} is an output and is not written",
+                "store its elements, or take out() away",
+            )
         if isinstance(kind, DType):
             self.variables[name] = buffer
         else:

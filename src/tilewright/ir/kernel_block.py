@@ -79,7 +79,7 @@ class BlockReader(KernelExprReader):
     def require_new(self, name: ast.Name) -> None:
         here = self.defined(name.id)
         if here is not None:
-            raise self.refuse(name, f"{name.id} is {here} already", "another name")
+            raise self.refuse(name, f"{name.id} is {here} already", "take another name")
 
     # ---------------------------------------------------------- writes
 
@@ -167,13 +167,13 @@ def uses(name: str, rest: Sequence[ast.stmt]) -> tuple[int, int, bool]:
 
 
 _REFUSED: dict[str, tuple[str, str]] = {
-    "While": ("a kernel has no while loops", "for i in range(n), with an `if` in its body"),
-    "Break": ("a loop runs to its end", "an `if` around what must not be done any more"),
-    "Continue": ("an iteration runs to its end", "an `if` around the rest of the body"),
-    "Return": ("a kernel returns nothing", "write its results to a parameter: C[i, j] = …"),
+    "While": ("a kernel has no while loops", "write for i in range(n), with an `if` in its body"),
+    "Break": ("a loop runs to its end", "put an `if` around what must not be done any more"),
+    "Continue": ("an iteration runs to its end", "put an `if` around the rest of the body"),
+    "Return": ("a kernel returns nothing", "write results to a parameter: C[i, j] = …"),
     "Assert": ("a kernel cannot stop", "check the arrays before the call"),
     "Raise": ("a kernel cannot stop", "check the arrays before the call"),
-    "FunctionDef": ("a kernel has no functions inside", "its statements themselves"),
+    "FunctionDef": ("a kernel has no functions inside", "write its statements where it is called"),
     "Delete": ("nothing is deleted", "a name ends with the block that first assigns it"),
 }
 

@@ -28,9 +28,12 @@ def check_reduction(r: BlockReader, body: Block) -> None:
         if not isinstance(s, (Store, Accumulate)) or s.buffer in inside:
             continue
         if isinstance(s, Store) or operators.setdefault(s.buffer, s.op) is not s.op:
-            how = "stores" if isinstance(s, Store) else "combines in another way"
-            what = f"a reduction accumulates in one way, and this {how} {s.buffer.name}"
-            hint = "+= or another accumulation; a loop with range may do anything, in order"
+            name, first = s.buffer.name, operators.get(s.buffer, BinaryOp.ADD)
+            how = f"stores {name}, and may only accumulate it"
+            if isinstance(s, Accumulate):
+                how = f"accumulates {name} by {first.value} and by {s.op.value}"
+            what = f"a reduction {how}"
+            hint = "write +=, or = max(…) and its like; a loop with range may do anything, in order"
             raise r.refuse(r.node_of(s), what, hint)
     for s, load in _reads(body):
         if load.buffer in operators:

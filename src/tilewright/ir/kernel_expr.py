@@ -45,8 +45,7 @@ def _read_name(r: ValueReader, node: ast.Name) -> Value:
     if name in r.variables:
         return Load(r.variables[name], ())
     if name in r.buffers:
-        at = ", ".join("ijklmnopqrstuvwxyz"[: len(r.buffers[name].shape)]) or "()"
-        raise r.refuse(node, f"{name} is an array", f"one of its elements: {name}[{at}]")
+        raise r.refuse(node, *r.array_alone(name))
     if name in r.assigned:
         hint = "a name lives to the end of the block that first assigns it: assign it before"
         raise r.refuse(node, f"{name} has no value here", hint)
@@ -76,23 +75,23 @@ def _read_unary(r: ValueReader, node: ast.UnaryOp) -> Value:
     value = r.value(node.operand)
     if isinstance(node.op, ast.UAdd):
         return value
-    op, plain = _UNARY[type(node.op)]
+    sign, op, plain = _UNARY[type(node.op)]
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _python(r, node, plain, value)
     value = r.convert(node, value, None)
-    r.takes(node, op.value, UNARY_TAKES[op], value.dtype)
+    r.takes(node, sign, UNARY_TAKES[op], value.dtype)
     return unary(op, value)
 
 
 _UNARY = {
-    ast.USub: (UnaryOp.NEG, operator.neg),
-    ast.Invert: (UnaryOp.NOT, operator.invert),
+    ast.USub: ("-", UnaryOp.NEG, operator.neg),
+    ast.Invert: ("~", UnaryOp.NOT, operator.invert),
 }
 
 
 def _read_binary(r: ValueReader, node: ast.BinOp) -> Value:
     if type(node.op) not in BINARY_OPERATORS:
-        raise r.refuse(node, "kernels have no matrix product", "loops over its elements")
+        raise r.refuse(node, "kernels have no matrix product", "write loops over its elements")
     op, plain = BINARY_OPERATORS[type(node.op)]
     a, b = r.value(node.left), r.value(node.right)
     return combine(r, node, op, plain, a, b)
@@ -107,7 +106,7 @@ def combine(
     left, right = r.pair(at, a, b)
     if plain is operator.truediv and left.dtype.is_integer:
         hint = "a // b rounds down, div(a, b) towards zero; f32(a) / f32(b) has a fraction"
-        raise r.refuse(at, f"/ of {left.dtype} is not told how to round", hint)
+        raise r.refuse(at, f"/ of {left.dtype} does not say how to round", hint)
     r.takes(at, op.value, BINARY_TAKES[op], left.dtype)
     return binary(op, left, right)
 
@@ -167,7 +166,7 @@ def _read_compare(r: ValueReader, node: ast.Compare) -> Value:
     left = r.value(node.left)
     for kind, comparator in zip(node.ops, node.comparators, strict=True):
         if type(kind) not in _COMPARE:
-            raise r.refuse(node, "kernels have no such comparison", "== != < <= > >=")
+            raise r.refuse(node, "kernels have no such comparison", "compare with == != < <= > >=")
         op, plain = _COMPARE[type(kind)]
         right = r.value(comparator)
         if isinstance(left, (int, float)) and isinstance(right, (int, float)):
@@ -269,9 +268,11 @@ def _read_cast(r: ValueReader, node: ast.Call, called: str, kind: ast.expr, arg:
 def _unknown_function(r: ValueReader, node: ast.Call, called: Any) -> CompileError:
     shown = ast.unparse(node.func)
     if shown in r.buffers:
-        return r.refuse(node, f"{shown} is an array", f"{shown}[…]")
+        return r.refuse(node, *r.array_alone(shown))
     if called in (int, float):
-        return r.refuse(node, f"{shown} does not say how wide", "i32(…), i64(…), f32(…), f64(…)")
+        return r.refuse(
+            node, f"{shown} does not say how wide it is", "i32(…), i64(…), f32(…), f64(…)"
+        )
     if called in LOOPS:
         return r.refuse(node, f"{shown} stands outside of a loop's head", f"for i in {shown}(…)")
     if called == "local":

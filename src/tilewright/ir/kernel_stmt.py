@@ -44,9 +44,9 @@ def _read_for(r: BlockReader, node: ast.For) -> Block:
     called = r.word(node.iter.func) if isinstance(node.iter, ast.Call) else None
     if called not in LOOPS:
         what = "a kernel's loops count"
-        raise r.refuse(node.iter, what, "for i in " + ", ".join(f"{w}(…)" for w in LOOPS))
+        raise r.refuse(node.iter, what, "write for i in " + ", ".join(f"{w}(…)" for w in LOOPS))
     if node.orelse:
-        raise r.refuse(node.orelse[0], "a loop has no else", "the statements behind the loop")
+        raise r.refuse(node.orelse[0], "a loop has no else", "put the statements behind the loop")
     assert isinstance(node.iter, ast.Call)
     r.no_keywords(node.iter, _FORMS[called])
     targets = _targets(r, node.target)
@@ -55,7 +55,9 @@ def _read_for(r: BlockReader, node: ast.For) -> Block:
         ranges = [(as_expr(0), r.dim(arg), 1) for arg in args]
     else:
         if len(targets) != 1:
-            raise r.refuse(node.target, f"{called} has one variable", "for i, j in grid(n, m)")
+            raise r.refuse(
+                node.target, f"{called} has one variable", "write for i, j in grid(n, m)"
+            )
         ranges = [_range(r, node.iter, called)]
     return _nest(r, node, called, targets, ranges)
 
@@ -70,7 +72,7 @@ def _targets(r: BlockReader, node: ast.AST) -> list[ast.Name]:
         if target.id == "_":  # not read
             continue
         if target.id in names:
-            raise r.refuse(target, f"{target.id} is a loop variable already", "another name")
+            raise r.refuse(target, f"{target.id} is a loop variable already", "take another name")
         r.require_new(target)
         names.add(target.id)
     return targets
@@ -85,7 +87,7 @@ def _range(r: BlockReader, call: ast.Call, called: str) -> Range:
     bounds = [r.dim(arg) for arg in args[:2]]
     step = r.value(args[2]) if len(args) == 3 else 1
     if type(step) is not int or step == 0:
-        raise r.refuse(args[2], "a loop's step is a number that is not 0", "1, 2, -1, …")
+        raise r.refuse(args[2], "a loop's step is a number that is not 0", "write 1, 2, -1, …")
     begin, end = (0, *bounds) if len(bounds) == 1 else bounds
     length = as_expr(end) - begin if step > 0 else as_expr(begin) - end
     extent = ceil_div(as_dim(length), abs(step)) if abs(step) > 1 else as_dim(length)
@@ -94,7 +96,7 @@ def _range(r: BlockReader, call: ast.Call, called: str) -> Range:
         extent = max(0, extent)
     elif called in ("vectorize", "unroll"):
         what = f"{called} needs a constant number of iterations"
-        raise r.refuse(call, what, "split the loop first: the inner loop's is constant")
+        raise r.refuse(call, what, "write a loop of constant extent in another one")
     return as_expr(begin), extent, step
 
 
@@ -150,7 +152,7 @@ def _read_if(r: BlockReader, node: ast.If) -> Block:
 
 def _read_assign(r: BlockReader, node: ast.Assign) -> Block:
     if len(node.targets) > 1 or isinstance(node.targets[0], (ast.Tuple, ast.List)):
-        raise r.refuse(node, "this assigns several values at once", "one assignment for each")
+        raise r.refuse(node, "this assigns several values at once", "write one assignment for each")
     (target,) = node.targets
     if isinstance(target, ast.Subscript):
         place = r.place(target)
@@ -163,14 +165,14 @@ def _read_assign(r: BlockReader, node: ast.Assign) -> Block:
         return (r.write(name, r.variables[name.id], (), value),)
     if not isinstance(value, Expr) and uses(name.id, r.rest)[0]:
         form = f"{name.id}: f32 = {ast.unparse(node.value)}"
-        raise r.refuse(name, f"{name.id} changes, and has no type", form)
+        raise r.refuse(name, f"{name.id} changes, and has no type", f"give it one: {form}")
     return r.define(name, value, None)
 
 
 def _plain_target(r: BlockReader, target: ast.AST) -> ast.Name:
     if isinstance(target, ast.Name):
         return target
-    raise r.refuse(target, "this cannot be assigned", "an element A[i], or a plain name")
+    raise r.refuse(target, "this cannot be assigned", "assign an element A[i], or a plain name")
 
 
 def _is_variable(r: BlockReader, name: ast.Name) -> bool:
@@ -178,7 +180,9 @@ def _is_variable(r: BlockReader, name: ast.Name) -> bool:
     if name.id in r.variables and r.variables[name.id] not in r.read_only:
         return True
     if name.id in r.buffers:
-        raise r.refuse(name, f"{name.id} is an array", f"its elements, one by one: {name.id}[…]")
+        raise r.refuse(
+            name, f"{name.id} is an array", f"assign its elements, one by one: {name.id}[…]"
+        )
     r.require_new(name)
     return False
 
@@ -193,7 +197,7 @@ def _read_local(r: BlockReader, name: ast.Name, call: ast.Call) -> Block:
     for dim in shape:
         if any(isinstance(e, Var) for e in as_expr(dim).walk()):
             what = f"the size {dim} of {name.id} depends on a loop"
-            raise r.refuse(kind, what, "its greatest value: an allocation has one size")
+            raise r.refuse(kind, what, "take its greatest value: an allocation has one size")
     buffer = Buffer(r.fresh(name.id), dtype, shape, memory)
     r.buffers[name.id] = buffer
     return (Alloc(buffer),)
@@ -204,11 +208,11 @@ def _read_annotated(r: BlockReader, node: ast.AnnAssign) -> Block:
     name = _plain_target(r, node.target)
     r.require_new(name)
     if isinstance(node.annotation, (ast.Subscript, ast.BinOp)):
-        form = f"{name.id} = local({ast.unparse(node.annotation)}), and a loop that fills it"
+        form = f"write {name.id} = local({ast.unparse(node.annotation)}), and fill it in a loop"
         raise r.refuse(node, "an array is not assigned as a whole", form)
     dtype = r.dtype(node.annotation)
     if node.value is None:
-        raise r.refuse(node, f"{name.id} has no value", f"{name.id}: {dtype} = …")
+        raise r.refuse(node, f"{name.id} has no value", f"give it one: {name.id}: {dtype} = …")
     return r.define(name, r.convert(node.value, r.value(node.value), dtype), dtype)
 
 
@@ -216,14 +220,16 @@ def _read_increment(r: BlockReader, node: ast.AugAssign) -> Block:
     """C[i] += v and its like: an accumulation where the operator allows that."""
     target = node.target
     if type(node.op) not in BINARY_OPERATORS:
-        raise r.refuse(node, "kernels have no matrix product", "loops over its elements")
+        raise r.refuse(node, "kernels have no matrix product", "write loops over its elements")
     op, plain = BINARY_OPERATORS[type(node.op)]
     if isinstance(target, ast.Subscript):
         buffer, indices = r.place(target)
     else:
         name = _plain_target(r, target)
         if not _is_variable(r, name):
-            raise r.refuse(name, f"{name.id} has no value here", f"{name.id}: f32 = 0.0 before it")
+            raise r.refuse(
+                name, f"{name.id} has no value here", f"give it one before: {name.id}: f32 = 0.0"
+            )
         buffer, indices = r.variables[name.id], ()
     value = r.value(node.value)
     if isinstance(value, Expr) and value.dtype != buffer.dtype:
@@ -240,7 +246,8 @@ def _read_expression(r: BlockReader, node: ast.Expr) -> Block:
     first = r.function.body[0]
     if node is first and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return ()  # the docstring
-    raise r.refuse(node, "this statement does nothing", "an assignment, a loop or an if")
+    hint = "write an assignment, a loop or an `if`"
+    raise r.refuse(node, "an expression by itself does nothing in a kernel", hint)
 
 
 _READERS: dict[type, Callable[[Any, Any], Block]] = {

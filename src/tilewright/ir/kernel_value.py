@@ -99,7 +99,9 @@ class ValueReader(FunctionSource):
         if isinstance(value, bool) or (isinstance(value, Expr) and value.dtype == bool_):
             return value
         kind = f"of type {value.dtype}" if isinstance(value, Expr) else "a number"
-        raise self.refuse(node, f"a condition is true or false, and this is {kind}", "… != 0")
+        raise self.refuse(
+            node, f"a condition is true or false, and this is {kind}", "compare it: … != 0"
+        )
 
     def pair(self, at: ast.AST, a: Value, b: Value) -> tuple[Expr, Expr]:
         """Two operands of one type; a number takes the other's."""
@@ -120,7 +122,7 @@ class ValueReader(FunctionSource):
             raise self.refuse(node, f"{name} is one value, not an array", f"{name} alone")
         if name is None or name not in self.buffers:
             if isinstance(owner, ast.Subscript):
-                raise self.refuse(node, "this is no array", "all subscripts in one: A[i, j]")
+                raise self.refuse(node, "this is no array", "write all subscripts in one: A[i, j]")
             if name in self.scalars or self.captured(owner) is not MISSING:
                 hint = "subscripts are for parameters and local(…) arrays"
                 raise self.refuse(node, f"{ast.unparse(owner)} is no array of the kernel", hint)
@@ -136,21 +138,27 @@ class ValueReader(FunctionSource):
     def _subscript(self, node: ast.AST, n: Dim, buffer: Buffer) -> Expr:
         e = self.expr(node)
         if not e.dtype.is_integer:
-            raise self.refuse(node, f"a subscript is of type {e.dtype}", "i64(…)")
+            raise self.refuse(node, f"a subscript is of type {e.dtype}", "convert it: i64(…)")
         value = constant_value(e)
         if value is not None and (value < 0 or (isinstance(n, int) and value >= n)):
             hint = f"subscripts count from 0; the last one is {as_dim(const(0) + n - 1)}"
             raise self.refuse(node, f"{value} is outside of {buffer}", hint)
         return cast(index, e)
 
+    def array_alone(self, name: str) -> tuple[str, str]:
+        """What to say where an array stands and one value should."""
+        at = ", ".join("ijklmnopqrstuvwxyz"[: len(self.buffers[name].shape)]) or "()"
+        return f"{name} is an array", f"write one of its elements: {name}[{at}]"
+
     def dim(self, node: ast.AST) -> Dim:
         """A number of iterations or elements."""
         e = self.expr(node)
-        if e.dtype != index:
-            raise self.refuse(node, f"a size is of type {e.dtype}, not {index}", f"{index}(…)")
         if any(isinstance(x, Load) for x in e.walk()):
-            hint = "loop to the greatest number, with an `if` in the body"
-            raise self.refuse(node, "the number of iterations is read from memory", hint)
+            hint = "loop to its greatest value, with an `if` in the body"
+            raise self.refuse(node, "a number of iterations is read from memory", hint)
+        if e.dtype != index:
+            hint = f"convert it: {index}(…)"
+            raise self.refuse(node, f"a size is of type {e.dtype}, not {index}", hint)
         return as_dim(e)
 
     def dtype(self, node: ast.AST) -> DType:
@@ -171,7 +179,8 @@ class ValueReader(FunctionSource):
         """Refuses an operator on operands of a type that it does not take."""
         if dtype.kind not in kinds:
             names = " or ".join(k.value for k in Kind if k in kinds)
-            raise self.refuse(at, f"{what} of {dtype}: it takes {names}", "convert: f32(…)")
+            hint = f"convert it: {'f32' if Kind.FLOAT in kinds else 'i32'}(…)"
+            raise self.refuse(at, f"{what} of {dtype}: it takes {names}", hint)
 
 
 def _range_of(dtype: DType) -> str:
@@ -182,12 +191,12 @@ def _range_of(dtype: DType) -> str:
 
 
 _REFUSED = {
-    ast.Slice: ("a slice stands for many elements", "a loop over them: for i in range(n): …"),
-    ast.Lambda: ("kernels have no functions inside", "its expression itself"),
-    ast.ListComp: ("kernels have no lists", "t = local(f32[n]), filled by a loop"),
-    ast.List: ("kernels have no lists", "t = local(f32[n]), filled by a loop"),
-    ast.Tuple: ("kernels have no tuples", "one value for each name"),
-    ast.GeneratorExp: ("kernels have no generators", "a loop that accumulates: t += …"),
-    ast.NamedExpr: ("an expression assigns nothing", "an assignment on a line before"),
-    ast.Starred: ("kernels have no lists", "each argument by itself"),
+    ast.Slice: ("a slice stands for many elements", "loop over them: for i in range(n): …"),
+    ast.Lambda: ("kernels have no functions inside", "write its expression where it is used"),
+    ast.ListComp: ("kernels have no lists", "write t = local(f32[n]), and fill it in a loop"),
+    ast.List: ("kernels have no lists", "write t = local(f32[n]), and fill it in a loop"),
+    ast.Tuple: ("kernels have no tuples", "write one value for each name"),
+    ast.GeneratorExp: ("kernels have no generators", "write a loop that accumulates: t += …"),
+    ast.NamedExpr: ("an expression assigns nothing", "assign on a line before"),
+    ast.Starred: ("kernels have no lists", "write each argument by itself"),
 }

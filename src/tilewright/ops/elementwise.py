@@ -53,16 +53,18 @@ def elementwise(
     takes: tuple[str, Check] = ANY,
     attrs: type[Attrs] = NoAttrs,
     result: Callable[[Attrs, DType], DType] = lambda attrs, t: t,
-    same: bool = True,
+    chooses: bool = False,
 ) -> Op:
     """An operator whose output element is scalar(attrs, *input elements).
 
-    `takes` names and tests the element type of the last operand; with `same` all operands share
-    it. `result` gives the output's element type.
+    `takes` names and tests the element type of the last operand. All operands share it, but for
+    a first one that is a condition where `chooses` says so. `result` gives the output's type.
     """
 
     def infer(values: Attrs, types: Sequence[TensorType]) -> list[TensorType]:
-        kind = require_same_dtype(name, types) if same else types[-1].dtype
+        kind = require_same_dtype(name, types[1:] if chooses else types)
+        if chooses:
+            require(types[0].dtype == bool_, f"{name}: the condition is {types[0].dtype}, not bool")
         require(takes[1](kind), f"{name}: takes {takes[0]}, not {kind}")
         return [tensor_type(result(values, kind), broadcast([t.shape for t in types]))]
 
@@ -197,7 +199,7 @@ OPS: tuple[Op, ...] = (
     _compare("greater", CompareOp.GT, "x > y"),
     _compare("greater_equal", CompareOp.GE, "x >= y"),
     elementwise(
-        "where", lambda _, c, x, y: select(c, x, y), "x where c, else y", arity=(3, 3), same=False
+        "where", lambda _, c, x, y: select(c, x, y), "x where c, else y", arity=(3, 3), chooses=True
     ),
     elementwise(
         "cast",

@@ -1,0 +1,309 @@
+"""Issue programs to streams: the instructions that a chip is given, all at once, as arrays.
+
+A stream has one row for each instruction in program order. Rows of one call of the program are
+filled together: the loops around it become index arrays, and every field and address is computed
+for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.linear import linear
+from tilewright.base.errors import CompileError, TargetError
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const
+from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_statements
+from tilewright.ir.substitute import substitute
+from tilewright.target.target import Target
+
+ALIGN = 64  # bytes, of every buffer in a memory
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: bytes from the start of a memory."""
+
+    memory: str
+    offset: int
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A call of the program, and where its operands step in memory.
+
+    `steps[o][d]` is how many bytes a step along axis d of operand o is."""
+
+    call: Call
+    memories: tuple[str, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.call.instruction
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """n instructions: the site of each [n], its fields [n, most fields], and the address of the
+    first element of each operand [n, most operands], in bytes from the start of its memory."""
+
+    target: Target
+    sites: tuple[Site, ...]
+    site: np.ndarray
+    fields: np.ndarray
+    addresses: np.ndarray
+    places: Mapping[Buffer, Place]
+    sizes: Mapping[str, int]  # bytes used of each memory
+
+    def __len__(self) -> int:
+        return len(self.site)
+
+    def rows(self, k: int) -> np.ndarray:
+        """The rows of site k."""
+        return np.flatnonzero(self.site == k)
+
+
+def expand_stream(kernel: Kernel, target: Target) -> Stream:
+    """The stream of a kernel whose every statement is a loop, a condition or a call."""
+    places, sizes = place_buffers(kernel, target)
+    found = list(_calls(kernel.body, (), (), 0))
+    sites = tuple(_site(call, places) for call, _, _, _ in found)
+    parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
+    width = max((f.shape[1] for _, f, _ in parts), default=0)
+    operands = max((a.shape[1] for _, _, a in parts), default=0)
+    order = np.concatenate([p for p, _, _ in parts]) if parts else np.zeros(0, np.int64)
+    site = np.concatenate([np.full(len(p), k, np.int32) for k, (p, _, _) in enumerate(parts)])
+    fields = np.concatenate([_widened(f, width) for _, f, _ in parts])
+    addresses = np.concatenate([_widened(a, operands) for _, _, a in parts])
+    rank = np.argsort(order, kind="stable")
+    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes)
+
+
+def _widened(rows: np.ndarray, width: int) -> np.ndarray:
+    out = np.zeros((len(rows), width), np.int64)
+    out[:, : rows.shape[1]] = rows
+    return out
+
+
+# ---------------------------------------------------------------- memory
+
+
+def place_buffers(
+    kernel: Kernel, target: Target
+) -> tuple[dict[Buffer, Place], dict[str, int]]:
+    """Every buffer gets a place of its own in its memory; TargetError if a memory is too small."""
+    allocated = [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+    places: dict[Buffer, Place] = {}
+    used: dict[str, int] = {}
+    for buffer in (*kernel.params, *allocated):
+        offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
+        places[buffer] = Place(buffer.memory, offset)
+        used[buffer.memory] = offset + _bytes(buffer)
+    for name, size in used.items():
+        limit = target.memory(name).size
+        if limit is not None and size > limit:
+            held = ", ".join(f"{b} ({_bytes(b)})" for b in allocated if b.memory == name)
+            raise TargetError(
+                f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
+                hint=f"it holds {held}: make tiles smaller",
+            )
+    return places, used
+
+
+def _bytes(buffer: Buffer) -> int:
+    size = buffer.dtype.bytes
+    for n in buffer.shape:
+        if not isinstance(n, int):
+            raise CompileError(f"{buffer} has no constant size", hint="bind its dimensions")
+        size *= n
+    return size
+
+
+# ---------------------------------------------------------------- calls
+
+Loops = tuple[tuple[Var, int, int], ...]  # variable, extent, instructions in one iteration
+
+
+def _calls(
+    block: Block, loops: Loops, conditions: tuple[Expr, ...], base: int
+) -> Iterator[tuple[Call, Loops, tuple[Expr, ...], int]]:
+    """Every call with the loops around it, the conditions on it, and its position in the first
+    iteration."""
+    for stmt in block:
+        if isinstance(stmt, Call):
+            yield stmt, loops, conditions, base
+        elif isinstance(stmt, For):
+            inner = (*loops, (stmt.var, _extent(stmt), _count(stmt.body)))
+            yield from _calls(stmt.body, inner, conditions, base)
+        elif isinstance(stmt, If):
+            yield from _calls(stmt.body, loops, (*conditions, stmt.cond), base)
+            other = (*conditions, ~stmt.cond)
+            yield from _calls(stmt.orelse, loops, other, base + _count(stmt.body))
+        elif not isinstance(stmt, Alloc):
+            raise CompileError(
+                "a statement is left that no instruction does", program=stmt,
+                hint="map it with tensorize, or leave it to the host",
+            )  # fmt: skip
+        base += _positions(stmt)
+
+
+def _count(block: Block) -> int:
+    """Positions that one run of a block takes, conditions taken as true."""
+    return sum(_positions(s) for s in block)
+
+
+def _positions(stmt: Stmt) -> int:
+    if isinstance(stmt, For):
+        return _extent(stmt) * _count(stmt.body)
+    if isinstance(stmt, If):
+        return _count(stmt.body) + _count(stmt.orelse)
+    return int(isinstance(stmt, Call))
+
+
+def _extent(loop: For) -> int:
+    if not isinstance(loop.extent, int):
+        raise CompileError(f"loop {loop.var} runs {loop.extent} times, which is not a number")
+    return loop.extent
+
+
+def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
+    memories = tuple(places[r.buffer].memory for r in call.regions)
+    steps = tuple(
+        _steps(operand, region)
+        for operand, region in zip(call.instruction.operands, call.regions, strict=True)
+    )
+    return Site(call, memories, steps)
+
+
+def _steps(operand: Buffer, region: Region) -> tuple[int, ...]:
+    form = linear(_position(region))
+    return tuple(form.get(axis(d), 0) * operand.dtype.bytes for d in range(len(operand.shape)))
+
+
+def _position(region: Region) -> Expr:
+    """Elements from the buffer's start, in the operand's axes."""
+    at: Expr = const(0)
+    for i, n in zip(region.indices, region.buffer.shape, strict=True):
+        at = at * n + i
+    return at
+
+
+def _expand(
+    site: Site,
+    loops: Loops,
+    conditions: tuple[Expr, ...],
+    base: int,
+    places: Mapping[Buffer, Place],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(positions, fields, addresses) of all instances of a call."""
+    shape = tuple(extent for _, extent, _ in loops)
+    rank = len(shape)
+    env: dict[Expr, np.ndarray] = {
+        var: np.arange(n).reshape([-1 if d == k else 1 for d in range(rank)])
+        for k, (var, n, _) in enumerate(loops)
+    }
+
+    def column(e: Dim) -> np.ndarray:
+        return np.broadcast_to(evaluate_expr(as_expr(e), env, {}), shape).reshape(-1)
+
+    position = base + sum((column(v * each) for v, _, each in loops), np.zeros(1, np.int64))
+    position = np.broadcast_to(position, (int(np.prod(shape, dtype=np.int64)),))
+    fields = [column(value) for value in site.call.fields]
+    addresses = [_address(r, places[r.buffer], column) for r in site.call.regions]
+    keep = np.ones(len(position), bool)
+    for condition in conditions:
+        keep &= column(condition)
+    table = [np.stack(rows, axis=1) if rows else np.zeros((len(position), 0), np.int64)
+             for rows in (fields, addresses)]  # fmt: skip
+    return position[keep], table[0][keep], table[1][keep]
+
+
+def _address(region: Region, place: Place, column: object) -> np.ndarray:
+    axes: dict[Expr, Expr] = {
+        axis(d): const(0) for d in range(8)
+    }
+    first = substitute(_position(region), axes)
+    return place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+
+
+# ---------------------------------------------------------------- what instructions touch
+
+
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """Boxes of memory, one row for each operand of each instruction [m]: the instruction's row,
+    the memory's number, first byte, and per axis (padded to three) extent and step, innermost
+    last; `writes` and `reads` say what is done."""
+
+    row: np.ndarray
+    memory: np.ndarray
+    start: np.ndarray
+    extents: np.ndarray
+    steps: np.ndarray
+    width: np.ndarray
+    reads: np.ndarray
+    writes: np.ndarray
+
+
+AXES = 3
+
+
+def touched(stream: Stream) -> Touched:
+    """What every instruction reads and writes, operand by operand."""
+    numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
+    parts = []
+    for k, site in enumerate(stream.sites):
+        rows = stream.rows(k)
+        for o, operand in enumerate(site.instruction.operands):
+            parts.append(_touch(stream, site, rows, o, operand, numbers))
+    order = np.argsort(np.concatenate([p[0] for p in parts]), kind="stable")
+    columns = [np.concatenate([p[c] for p in parts])[order] for c in range(8)]
+    return Touched(*columns)
+
+
+def _touch(
+    stream: Stream, site: Site, rows: np.ndarray, o: int, operand: Buffer, numbers: dict[str, int]
+) -> tuple[np.ndarray, ...]:
+    n = len(rows)
+    used = [a for a in accesses(site.instruction.body) if a.buffer == operand]
+    env = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
+    extents = np.ones((n, AXES), np.int64)
+    steps = np.zeros((n, AXES), np.int64)
+    pad = AXES - len(operand.shape)
+    if pad < 0:
+        raise CompileError(f"operand {operand} has more than {AXES} axes")
+    for d in range(len(operand.shape)):
+        reach = [_reach(a.indices[d], a.loops) for a in used]
+        most = np.max([np.broadcast_to(evaluate_expr(r, env, {}), (n,)) for r in reach], axis=0)
+        extents[:, pad + d] = most + 1
+        steps[:, pad + d] = site.steps[o][d]
+    memory = numbers[site.memories[o]]
+    reads = any(not a.writes or a.op is not None for a in used)
+    writes = any(a.writes for a in used)
+    return (
+        rows,
+        np.full(n, memory),
+        stream.addresses[rows, o],
+        extents,
+        steps,
+        np.full(n, operand.dtype.bytes),
+        np.full(n, reads),
+        np.full(n, writes),
+    )
+
+
+def _reach(i: Expr, loops: tuple[For, ...]) -> Expr:
+    """The greatest value of an operand's subscript, in the fields."""
+    form = linear(i)
+    extents = {loop.var: loop.extent for loop in loops}
+    values: dict[Expr, Expr] = {}
+    for atom, k in form.items():
+        if isinstance(atom, Var) and atom in extents:
+            values[atom] = as_expr(extents[atom]) - 1 if k > 0 else const(0)
+    return substitute(i, values)

@@ -1,0 +1,125 @@
+"""The simplifier: equal values, sound bounds, one canonical form."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from index_expressions import Case, cases, data_cases
+
+from tilewright.analyze.simplify import Simplifier
+from tilewright.base.dtype import i64
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expr,
+    Select,
+    Symbol,
+    Var,
+    const,
+    maximum,
+    minimum,
+    select,
+)
+from tilewright.ir.interpret import scalar
+
+I, J, N, M = Var("i"), Var("j"), Symbol("n"), Symbol("m", 0, 9)
+
+
+@settings(max_examples=1500)
+@given(case=cases())
+def test_values_bounds_and_one_form(case: Case):
+    """Simplified expressions have the values of the originals, within the bounds claimed, and
+    are left alone by a second simplification."""
+    s = Simplifier(case.extents)
+    simple = s(case.expr)
+    low, high = s.bounds(case.expr)
+    for env in case.environments():
+        wanted = int(scalar(case.expr, env, {}))
+        found = int(scalar(simple, env, {}))
+        assert found == wanted, f"{case.expr} -> {simple} at {env}"
+        assert low is None or low <= wanted, f"{case.expr} >= {low} at {env}"
+        assert high is None or wanted <= high, f"{case.expr} <= {high} at {env}"
+    assert s(simple) == simple, f"{case.expr} -> {simple} -> {s(simple)}"
+
+
+@settings(max_examples=500)
+@given(case=cases(), other=cases())
+def test_conditions(case: Case, other: Case):
+    """What a comparison is decided to be, it is."""
+    for op in ("__lt__", "__le__", "__gt__", "__ge__", "equals", "differs"):
+        extents = {**other.extents, **case.extents}
+        condition = getattr(case.expr, op)(other.expr)
+        simple = Simplifier(extents)(condition)
+        for env in itertools.islice(Case(condition, extents).environments(), 60):
+            assert bool(scalar(simple, env, {})) == bool(scalar(condition, env, {})), condition
+
+
+@settings(max_examples=500)
+@given(case=data_cases())
+def test_data_may_overflow(case):
+    """Integers that are read from memory wrap around: nothing may be concluded from their not
+    doing so."""
+    expr, memory = case
+    simple = Simplifier()(expr)
+    with np.errstate(all="ignore"):
+        assert scalar(expr, {}, memory) == scalar(simple, {}, memory), f"{expr} -> {simple}"
+
+
+TEXTS = [
+    (I * 4 + J - I * 3, {}, "i + j"),
+    ((I * 4 + J) // 4, {J: 4}, "i"),
+    ((I * 4 + J) % 4, {J: 4}, "j"),
+    ((I * 4 + J) // 4, {J: 5}, "i + j // 4"),
+    ((I * 6 + J * 3 + 2) // 3, {}, "i * 2 + j"),
+    (I // 4 // 3, {}, "i // 12"),
+    (I // 4 * 4 + I % 4, {}, "i"),
+    (I // 3 % 4 * 3 + I % 3, {}, "i % 12"),
+    ((I * 6 + 3) % 9, {}, "i * 2 % 3 * 3 + 3"),
+    ((I * N + J) // N, {J: N}, "i"),
+    ((I * N + J) % N, {J: N}, "j"),
+    ((N * 3) // N, {}, "3"),
+    ((M * 3) // M, {}, "m * 3 // m"),
+    ((I + J) * N, {}, "i * n + j * n"),
+    (minimum(I, J + 8), {I: 8, J: 3}, "i"),
+    (maximum(I, J - 8), {I: 8, J: 3}, "i"),
+    (select(I < 8, I, J), {I: 8}, "i"),
+    (Select(I.equals(J), I, J), {}, "select(i == j, i, j)"),
+    (I + 0, {I: 1}, "0"),
+    (Binary(BinaryOp.MOD, I, const(0)), {I: 5}, "i % 0"),
+    (I.equals(I + 1), {}, "False"),
+    (I < N, {I: N}, "True"),
+    (I * 4 + J < N * 4, {I: N, J: 4}, "True"),
+    ((I >= 0) & (J >= 0), {I: 3, J: 3}, "True"),
+    (~(I < 3), {I: 3}, "False"),
+]
+
+
+@pytest.mark.parametrize("expr, extents, text", TEXTS, ids=lambda x: str(x))
+def test_texts(expr: Expr, extents: dict, text: str):
+    assert str(Simplifier(extents)(expr)) == text
+
+
+def test_inside_reads():
+    x = Buffer("x", i64, (100,))
+    s = Simplifier({J: 4})
+    assert str(s(x[(I * 4 + J) // 4] + x[I])) == "x[i] * 2"
+
+
+@given(st.integers(-20, 20), st.integers(-5, 5), st.integers(0, 3))
+def test_division_by_constants(value: int, by: int, kind: int):
+    """Also by negative numbers, and by zero."""
+    op = (BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.DIV, BinaryOp.REM)[kind]
+    e = Binary(op, I + value, const(by))
+    s = Simplifier({I: 7})
+    low, high = s.bounds(e)
+    for i in range(7):
+        wanted = int(evaluate_expr(e, {I: i}, {}))
+        assert int(evaluate_expr(s(e), {I: i}, {})) == wanted
+        assert low is None or low <= wanted
+        assert high is None or wanted <= high
