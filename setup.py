@@ -8,7 +8,7 @@ setup(
     ext_modules=[
         Extension(
             "tilewright.runtime._native",
-            sources=[f"{NATIVE}/{name}.c" for name in ("_native", "arena", "pool")],
+            sources=[f"{NATIVE}/{name}.c" for name in ("_native", "arena", "pool", "stream")],
             depends=[f"{NATIVE}/tilewright_runtime.h"],
             extra_compile_args=["-O3", "-std=c11", "-pthread", "-Wall", "-Wextra"],
             extra_link_args=["-pthread"],

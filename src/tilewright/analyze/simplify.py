@@ -30,6 +30,7 @@ from tilewright.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    Cast,
     Compare,
     CompareOp,
     Const,
@@ -61,6 +62,7 @@ class Simplifier:
         self.extents: dict[Var, Dim] = dict(extents or {})
         self._memo: dict[Expr, Expr] = {}
         self._linear: dict[Expr, Linear] = {}
+        self._data: dict[Expr, bool] = {}
 
     def with_loops(self, extents: Mapping[Var, Dim]) -> Simplifier:
         """A simplifier that knows these loops as well."""
@@ -92,7 +94,7 @@ class Simplifier:
         """The canonical linear form of an index expression."""
         found = self._linear.get(e)
         if found is None:
-            found = self._linear[e] = self.recombine(self._linear_of(e))
+            found = self._linear[e] = self.recombine(_wrapped(self._linear_of(e)))
         return found
 
     def _linear_of(self, e: Expr) -> Linear:
@@ -108,11 +110,15 @@ class Simplifier:
             return add(self.linear(e.a), self.linear(e.b), -1)
         if e.op is BinaryOp.MUL:
             return multiply(self.linear(e.a), self.linear(e.b))
-        divisor = self.linear(e.b)
-        if is_constant(divisor) and divisor.get(None, 0) > 0:
+        dividend, divisor = self.linear(e.a), self.linear(e.b)
+        if not divisor:  # by zero everything is 0
+            return {}
+        if self._may_wrap(dividend) or self._may_wrap(divisor):
+            return {Binary(e.op, to_expr(dividend), to_expr(divisor)): 1}
+        if is_constant(divisor) and divisor[None] > 0:
             divide = self._floordiv if e.op is BinaryOp.FLOORDIV else self._mod
-            return divide(self.linear(e.a), divisor[None])
-        return self._symbolic_quotient(e.op, self.linear(e.a), divisor)
+            return divide(dividend, divisor[None])
+        return self._symbolic_quotient(e.op, dividend, divisor)
 
     def _opaque(self, e: Expr) -> Expr:
         """An index expression that is no linear arithmetic (min, max, select, a read …)."""
@@ -176,9 +182,17 @@ class Simplifier:
             rest = a
         if self._is_within(rest, divisor):
             return whole if op is BinaryOp.FLOORDIV else rest
+        if whole and not self._is_nonzero(b):
+            return {Binary(op, to_expr(a), divisor): 1}
+        if not rest:
+            return whole if op is BinaryOp.FLOORDIV else {}
         if op is BinaryOp.FLOORDIV:
             return add(whole, {Binary(op, to_expr(rest), divisor): 1})
         return {Binary(op, to_expr(rest), divisor): 1}
+
+    def _is_nonzero(self, a: Linear) -> bool:
+        low, high = self.range(a)
+        return (low is not None and low > 0) or (high is not None and high < 0)
 
     def _is_within(self, rest: Linear, divisor: Expr) -> bool:
         """Whether 0 <= rest < divisor for certain."""
@@ -214,7 +228,38 @@ class Simplifier:
         """The least and greatest value of a linear form."""
         low = self._extreme(a, -1)
         high = self._extreme(a, 1)
-        return low, high
+        return (None, None) if self._wraps(a, low, high) else (low, high)
+
+    def difference(self, a: Expr, b: Expr) -> tuple[Bound, Bound]:
+        """The least and greatest value of a - b."""
+        x, y = self.linear(a), self.linear(b)
+        if self._may_wrap(x) or self._may_wrap(y):
+            return None, None
+        return self.range(add(x, y, -1))
+
+    def _may_wrap(self, a: Linear) -> bool:
+        """Whether the sum may overflow, so that nothing follows from the order of its parts."""
+        return self._wraps(a, self._extreme(a, -1), self._extreme(a, 1))
+
+    def _wraps(self, a: Linear, low: Bound, high: Bound) -> bool:
+        """Variables and dimensions are never so large that index arithmetic overflows; data are."""
+        if low is not None and high is not None:
+            return low < index.min or high > index.max
+        if len(a) == 1 and 1 in a.values():
+            return False  # nothing is added or multiplied
+        return any(
+            atom is not None and self._is_data(atom) and None in self._atom_range(atom)
+            for atom in a
+        )
+
+    def _is_data(self, e: Expr) -> bool:
+        """Whether an atom is computed of more than variables and dimensions."""
+        if isinstance(e, (Var, Symbol)):
+            return False
+        found = self._data.get(e)
+        if found is None:
+            found = self._data[e] = not all(_is_index_arithmetic(x) for x in e.walk())
+        return found
 
     def _extreme(self, a: Linear, side: int, depth: int = 8) -> Bound:
         """The greatest (side 1) or least (-1) value; symbolic loop extents are substituted."""
@@ -250,6 +295,8 @@ class Simplifier:
         if isinstance(atom, Select):
             (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
             return _least(al, bl), _greatest(ah, bh)
+        if isinstance(atom, Cast) and not atom.a.dtype.is_float and atom.a.dtype.max < index.max:
+            return int(atom.a.dtype.min), int(atom.a.dtype.max)
         return None, None
 
     # ---------------------------------------------------------- conditions
@@ -267,6 +314,23 @@ def _is(e: Expr, op: BinaryOp) -> bool:
     return isinstance(e, Binary) and e.op is op
 
 
+_INDEX_OPS = _LINEAR_OPS | {BinaryOp.MIN, BinaryOp.MAX, BinaryOp.DIV, BinaryOp.REM}
+_INDEX_NODES = (Var, Symbol, Const, Select, Compare, Unary)
+
+
+def _is_index_arithmetic(e: Expr) -> bool:
+    return isinstance(e, _INDEX_NODES) or (isinstance(e, Binary) and e.op in _INDEX_OPS)
+
+
+def _wrapped(a: Linear) -> Linear:
+    """Coefficients brought into 64 bits: what arithmetic that wraps around makes of them."""
+    if all(index.min <= k <= index.max for k in a.values()):
+        return a
+    span = 1 << index.bits
+    small = {atom: (k - index.min) % span + index.min for atom, k in a.items()}
+    return {atom: k for atom, k in small.items() if k}
+
+
 def _is_by(e: Expr, op: BinaryOp) -> bool:
     """Whether e is a division or remainder by a positive constant."""
     return _is(e, op) and isinstance(e.b, Const) and e.b.value > 0
@@ -274,7 +338,7 @@ def _is_by(e: Expr, op: BinaryOp) -> bool:
 
 def _quotient(s: Simplifier, x: Expr, c: int) -> Expr:
     """x // c in canonical form."""
-    return to_expr(s._floordiv(s.linear(x), c))
+    return s(Binary(BinaryOp.FLOORDIV, x, const(c)))
 
 
 def _divide(a: Linear, c: int) -> tuple[Linear, Linear]:
@@ -313,16 +377,20 @@ def _greatest(a: Bound, b: Bound) -> Bound:
 
 
 def _range_floordiv(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
-    low, high = s.bounds(e.a)
-    if not isinstance(e.b, Const) or e.b.value <= 0:
-        return (0 if low is not None and low >= 0 else None), None
-    c = int(e.b.value)
-    return None if low is None else low // c, None if high is None else high // c
+    (low, high), by = s.bounds(e.a), s.bounds(e.b)[0]
+    if by is None or by < 0:
+        return None, None
+    if isinstance(e.b, Const):
+        return None if low is None else low // by, None if high is None else high // by
+    # By more than one it is nearer to 0 (from above) or -1; by zero it is 0.
+    return None if low is None else min(low, 0), None if high is None else max(high, 0)
 
 
 def _range_mod(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
-    high = s.bounds(e.b)[1]
-    return 0, None if high is None else high - 1
+    """From 0 to below the divisor, or from above it to 0; by zero it is 0."""
+    low, high = s.bounds(e.b)
+    least = None if low is None else min(low + 1, 0)
+    return least, None if high is None else max(high - 1, 0)
 
 
 def _range_product(s: Simplifier, e: Binary) -> tuple[Bound, Bound]:
@@ -360,7 +428,7 @@ def _simplify_children(s: Simplifier, e: Expr) -> Expr:
 def _simplify_binary(s: Simplifier, e: Binary) -> Expr:
     a, b = s(e.a), s(e.b)
     if e.dtype == index and e.op in (BinaryOp.MIN, BinaryOp.MAX):
-        low, high = s.range(add(s.linear(a), s.linear(b), -1))
+        low, high = s.difference(a, b)
         smaller, greater = (a, b) if e.op is BinaryOp.MIN else (b, a)
         if high is not None and high <= 0:
             return smaller
@@ -374,7 +442,7 @@ def _simplify_compare(s: Simplifier, e: Compare) -> Expr:
         return _simplify_children(s, e)
     if e.op in _FLIP:
         return s(Compare(_FLIP[e.op], e.b, e.a))
-    low, high = s.range(add(s.linear(e.a), s.linear(e.b), -1))
+    low, high = s.difference(e.a, e.b)
     for known, value in _DECIDE[e.op](low, high):
         if known:
             return const(value, bool_)
