@@ -82,8 +82,9 @@ REFUSED = [
     (
         {"location": "loop.bin"},
         (
-            "the initializer 'w' lies in 'loop.bin', a link that leads out of the model's folder\n"
-            "  hint: copy the data file beside the model file"
+            "the initializer 'w' lies in 'loop.bin', which cannot be read: "
+            "Too many levels of symbolic links\n"
+            "  hint: put the data file beside the model file"
         ),
     ),
     ({"location": "folder"}, "the initializer 'w' lies in 'folder', which is not a file"),

@@ -21,7 +21,16 @@ from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Var
 from tilewright.ir.loop import Alloc, Block, For, sub_blocks
 from tilewright.ir.substitute import variables
 
-Path = tuple[int | For, ...]
+
+@dataclass(frozen=True)
+class Late:
+    """A loop in a path whose iterations happen `steps` later than their number."""
+
+    loop: For
+    steps: int
+
+
+Path = tuple[int | For | Late, ...]
 Reorder = Callable[[Path], Path | None]  # an access's time after the change; None: any time
 
 
@@ -73,10 +82,11 @@ def violation(
     simplifier: Simplifier,
     *,
     concurrent: bool = False,
+    within: bool = False,
 ) -> Conflict | None:
     """A pair of accesses in `block` that `reorder` would put in the wrong order. Only pairs that
-    differ in one of the loops `moved` are looked at; buffers allocated inside of all of them are
-    each iteration's own."""
+    differ in one of the loops `moved` are looked at, unless the order `within` an iteration changes
+    as well; buffers allocated inside of all of them are each iteration's own."""
     for found in _shared(block, moved).values():
         if not any(a.writes for a in found):
             continue
@@ -84,9 +94,10 @@ def violation(
             for second in found:
                 if not (first.writes or second.writes) or _commute(first, second, concurrent):
                     continue
-                if all(_separated(first, second, v, simplifier) for v in moved):
+                if not within and all(_separated(first, second, v, simplifier) for v in moved):
                     continue
-                pair = _swapped(first, second, reorder, moved, simplifier)
+                differing = () if within else moved
+                pair = _swapped(first, second, reorder, differing, simplifier)
                 if pair is not None:
                     return pair
     return None
@@ -146,7 +157,7 @@ def _swapped(
     after = _not_earlier(reorder(first.path), reorder(second.path), *names)
     if not before or not after:
         return None
-    constraints += [f"({' or '.join(x)})" for x in (differ, before, after)]
+    constraints += [f"({' or '.join(x)})" for x in (differ, before, after) if x]
     constraints += writer.parameter_bounds(s.extents)
     dims = [*names[0].values(), *names[1].values()]
     parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
@@ -167,12 +178,17 @@ def _earlier(a: Path, b: Path, x: dict[Var, str], y: dict[Var, str]) -> list[str
             if p != q:
                 return [*found, _all(equal)] if p < q else found
             continue
-        if not isinstance(p, For) or not isinstance(q, For):
+        if isinstance(p, int) or isinstance(q, int):
             return found  # a loop beside a statement: cannot be at one position
-        one, other = x[p.var], y[q.var]
+        one, other = _time(p, x), _time(q, y)
         found.append(_all([*equal, f"{one} < {other}"]))
         equal.append(f"{one} = {other}")
     return found
+
+
+def _time(p: For | Late, names: dict[Var, str]) -> str:
+    """When an iteration happens, among the steps of its loop."""
+    return f"({names[p.loop.var]} + {p.steps})" if isinstance(p, Late) else names[p.var]
 
 
 def _all(parts: Sequence[str]) -> str:
@@ -184,9 +200,9 @@ def _not_earlier(a: Path | None, b: Path | None, x: dict[Var, str], y: dict[Var,
     if a is None or b is None:  # in no order at all
         return ["0 = 0"]
     same = [
-        f"{x[p.var]} = {y[q.var]}"
+        f"{_time(p, x)} = {_time(q, y)}"
         for p, q in zip(a, b, strict=False)
-        if isinstance(p, For) and isinstance(q, For)
+        if not isinstance(p, int) and not isinstance(q, int)
     ]
     tie = all(p == q for p, q in zip(a, b, strict=False) if isinstance(p, int))
     return _earlier(b, a, y, x) + ([_all(same)] if tie and len(a) == len(b) else [])

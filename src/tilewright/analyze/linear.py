@@ -6,6 +6,7 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 
 from __future__ import annotations
 
+from tilewright.base.dtype import index
 from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, const
 
 Linear = dict[Expr | None, int]  # coefficient of each atom; None is the constant term
@@ -82,18 +83,23 @@ def _product(x: Expr, y: Expr) -> Expr:
 
 def to_expr(a: Linear) -> Expr:
     """The expression a linear form stands for, in one order of terms."""
-    positive = [(c, atom) for atom, c in a.items() if atom is not None and c > 0]
-    negative = [(c, atom) for atom, c in a.items() if atom is not None and c < 0]
+    added = [(c, atom) for atom, c in a.items() if atom is not None and not _is_taken(c)]
+    taken = [(c, atom) for atom, c in a.items() if atom is not None and _is_taken(c)]
     offset = a.get(None, 0)
     total: Expr | None = None
-    for c, atom in sorted(positive, key=_order):
+    for c, atom in sorted(added, key=_order):
         total = atom * c if total is None else total + atom * c
-    if total is None or (not negative and offset >= 0):
+    if total is None or (not taken and not _is_taken(offset)):
         total = const(offset) if total is None else total + offset
         offset = 0
-    for c, atom in sorted(negative, key=_order):
+    for c, atom in sorted(taken, key=_order):
         total = total - atom * -c
-    return total + offset if offset >= 0 else total - -offset
+    return total - -offset if _is_taken(offset) else total + offset
+
+
+def _is_taken(c: int) -> bool:
+    """Whether a term is subtracted: the least integer cannot be negated."""
+    return index.min < c < 0
 
 
 def _order(term: tuple[int, Expr]) -> tuple[int, str]:

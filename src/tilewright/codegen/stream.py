@@ -94,9 +94,7 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
 # ---------------------------------------------------------------- memory
 
 
-def place_buffers(
-    kernel: Kernel, target: Target
-) -> tuple[dict[Buffer, Place], dict[str, int]]:
+def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], dict[str, int]]:
     """Every buffer gets a place of its own in its memory; TargetError if a memory is too small."""
     allocated = [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
     places: dict[Buffer, Place] = {}
@@ -225,9 +223,7 @@ def _expand(
 
 
 def _address(region: Region, place: Place, column: object) -> np.ndarray:
-    axes: dict[Expr, Expr] = {
-        axis(d): const(0) for d in range(8)
-    }
+    axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
     first = substitute(_position(region), axes)
     return place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
 

@@ -41,7 +41,9 @@ def loop(ctx: NodeContext, node: Node) -> list[Value]:
         inputs = [number, ctx.constant(np.array(True)), *carried]
         results = ctx.run_graph(body, node.scope, inputs)
         if len(results) != 1 + max(len(node.outputs), len(carried)):
-            raise ModelError(f"the body gives {len(results)} values for {len(node.outputs)} outputs")
+            raise ModelError(
+                f"the body gives {len(results)} values for {len(node.outputs)} outputs"
+            )
         going = _truth(ctx, results[0])
         carried, scanned = results[1 : 1 + len(carried)], results[1 + len(carried) :]
         collected.append(scanned)

@@ -3,6 +3,7 @@ the model's own folder."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +172,7 @@ def _external_path(location: str, folder: Path | None, what: str) -> Path:
             hint="external data must be a relative path without '..'",
         )
     path = folder / location
-    try:
-        inside = path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # a loop of links
-        inside = False
-    if not inside:
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise ModelError(
             f"{what} lies in {shown(location)!r}, a link that leads out of the model's folder",
             hint="copy the data file beside the model file",

@@ -64,7 +64,9 @@ def _copy_box(state: State, buffer: Buffer, local: Buffer, lows: list[Expr]) -> 
     body: Block = (Store(local, tuple(axes), Load(buffer, places)),)
     extents = dict(zip(axes, local.shape, strict=True))
     known = state.simplifier.with_loops(extents)
-    inside = [c for p, n in zip(places, buffer.shape, strict=True) for c in (p >= 0, p < as_expr(n))]
+    inside = [
+        c for p, n in zip(places, buffer.shape, strict=True) for c in (p >= 0, p < as_expr(n))
+    ]
     guards = [c for c in inside if not known.proves(c)]
     if guards:
         body = (If(all_of(*guards), body),)
@@ -103,10 +105,12 @@ def rfactor(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     inner = map_block(target.body, redirect)
     combined = Accumulate(buffer, update.indices, update.op, Load(partial, place))
     final = _with_body(where.nest, target, (combined,), nest.reduce)
-    first: Block = (For(loop.var, target.extent, (*start, *_other_loops(nest.reduce, loop, inner))),)
+    first: Block = (
+        For(loop.var, target.extent, (*start, *_other_loops(nest.reduce, loop, inner))),
+    )
     for axis in reversed(nest.axes):
         first = (For(axis.var, axis.extent, first),)
-    state.replace(where.nest, (Alloc(partial), *first, *copy_block(state, final)))
+    state.replace(where.nest, (Alloc(partial), *first, *copy_block(final, state.names())))
     state.simplify_all()
     return partial
 
@@ -147,7 +151,7 @@ def peel(state: State, loop: Loop, count: int) -> Loop:
         refuse(f"{loop} cannot be cut after {count} of its {target.extent} iterations", state)
     var = Var(state.fresh(f"{loop}_p"))
     rest = as_dim(state.simplifier(n - size))
-    copied = copy_block(state, target.body)
+    copied = copy_block(target.body, state.names())
     offset = as_expr(0) if count > 0 else as_expr(rest)
     part = For(var, size, substitute_block(copied, {loop.var: offset + var}), target.kind)
     moved = substitute_block(target.body, {loop.var: loop.var + size}) if count > 0 else target.body

@@ -86,7 +86,7 @@ def _split_cut(state: State, target: For, factor: int, outer: Var, inner: Var) -
     tiles = as_dim(state.simplifier(n // factor))
     full = substitute_block(target.body, {target.var: as_expr(outer) * factor + inner})
     rest = substitute_block(
-        copy_block(state, target.body), {target.var: as_expr(tiles) * factor + rest_var}
+        copy_block(target.body, state.names()), {target.var: as_expr(tiles) * factor + rest_var}
     )
     loops: Block = (For(rest_var, as_dim(state.simplifier(n % factor)), rest, target.kind),)
     if tiles != 0:
@@ -96,9 +96,8 @@ def _split_cut(state: State, target: For, factor: int, outer: Var, inner: Var) -
     return Loop(outer), Loop(inner)
 
 
-def copy_block(state: State, block: Block) -> Block:
-    """The block with fresh names for its loops and allocations."""
-    taken = state.names()
+def copy_block(block: Block, taken: set[str]) -> Block:
+    """The block with names for its loops and allocations that are not in `taken` (and then are)."""
 
     def fresh(name: str) -> str:
         unique, n = name, 1

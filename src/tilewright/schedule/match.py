@@ -173,7 +173,9 @@ class Matcher:
             else:
                 element = (pattern.buffer, pattern.indices, e.buffer, e.indices)
                 yield self._element(b, element)
-        elif isinstance(pattern, Symbol) and any(pattern == f.symbol for f in self.instruction.fields):
+        elif isinstance(pattern, Symbol) and any(
+            pattern == f.symbol for f in self.instruction.fields
+        ):
             found = b.bind_field(pattern, e)
             if found is not None:
                 yield found
@@ -241,7 +243,9 @@ class Matcher:
         fields: dict[Symbol, Expr],
     ) -> Region | None:
         if operand.dtype != buffer.dtype:
-            return self.no(f"operand {operand.name} is {operand.dtype}, {buffer.name} {buffer.dtype}")
+            return self.no(
+                f"operand {operand.name} is {operand.dtype}, {buffer.name} {buffer.dtype}"
+            )
         if operand.memory and operand.memory != buffer.memory:
             where = f"{buffer.name} is in {buffer.memory}"
             return self.no(f"operand {operand.name} must be in {operand.memory}, and {where}")
@@ -263,7 +267,9 @@ class Matcher:
             indices.append(self.simplifier(to_expr(base) + axis(d)))
         left = [d for d, w in enumerate(wanted) if w and d not in used]
         if left:
-            return self.no(f"operand {operand.name} moves along an axis where {buffer.name} does not")
+            return self.no(
+                f"operand {operand.name} moves along an axis where {buffer.name} does not"
+            )
         region = Region(buffer, tuple(indices))
         return region if self._strides_fit(operand, region, used, fields) else None
 

@@ -1,13 +1,15 @@
-"""Primitives for overlapping work: fold_init, buffer_ring."""
+"""Primitives for overlapping work: fold_init, buffer_ring, pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.rewrite import replace_in, rewrite_accesses
-from tilewright.ir.expr import Buffer, Dim, Expr, as_expr, const
-from tilewright.ir.loop import Alloc, Block, For, If, Store, map_block, map_inner_blocks
+from tilewright.analyze.dependence import Late, Path, violation
+from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
+from tilewright.ir.expr import Buffer, Dim, Expr, as_dim, as_expr, const
+from tilewright.ir.loop import Alloc, Block, For, If, Stmt, Store, map_block, map_inner_blocks
+from tilewright.schedule.loops import copy_block
 from tilewright.schedule.stages import blocks
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
@@ -63,15 +65,96 @@ def buffer_ring(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int)
     ring = buffer.with_(shape=(depth, *buffer.shape))
     turn = _turn(targets) % depth
     inner = targets[-1]
-    without = tuple(
-        s for s in inner.body if not (isinstance(s, Alloc) and s.buffer == buffer)
-    )
+    without = tuple(s for s in inner.body if not (isinstance(s, Alloc) and s.buffer == buffer))
     body = rewrite_accesses(without, buffer, ring, lambda at: (turn, *at))
     outermost = replace_in((targets[0],), inner, inner.with_(body=body))
     state.replace(targets[0], (Alloc(ring), *outermost))
     state.simplify_all()
     assert not any(a.buffer == buffer for a in accesses(state.kernel.body))
     return ring
+
+
+@primitive
+def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
+    """Overlaps iterations: each statement of the body gets a stage, and one step of the new loop
+    does stage s of iteration i - s.
+
+        for i in n: { A(i); B(i) }     with stages (0, 1)
+    ->  A(0);  for i in n - 1: { A(i + 1); B(i) };  B(n - 1)
+
+    Buffers that the body allocates get as many places as iterations use them at a time, in turn.
+    Legal when no two accesses to one element, one of them a write, change their order.
+    """
+    target = state.for_(loop)
+    body = tuple(s for s in target.body if not isinstance(s, Alloc))
+    if len(stages) != len(body) or min(stages, default=0) != 0:
+        refuse(f"{len(body)} statements need a stage each, the first of them 0: {stages}", state)
+    last = max(stages)
+    n = as_expr(target.extent)
+    if not state.simplifier.proves(n >= last):
+        refuse(f"{loop} may run fewer than {last} times", state)
+    rings, body = _rings(target, body, stages)
+    _check_pipelined(state, target.with_(body=body), stages)
+    steps: list[Stmt] = []
+    taken = state.names()
+    for step in range(last):  # prologue: what the first steps do before all stages are busy
+        steps += _step(taken, body, stages, target, as_expr(step), lambda s, k=step: s <= k)
+    steady = _step(None, body, stages, target, loop.var + last, lambda s: True)
+    steps.append(target.with_(extent=as_dim(state.simplifier(n - last)), body=steady))
+    for step in range(last):  # epilogue
+        steps += _step(taken, body, stages, target, n + step, lambda s, k=step: s > k)
+    state.replace(target, (*(Alloc(ring) for ring in rings), *steps))
+    state.simplify_all()
+    return loop
+
+
+def _rings(target: For, body: Block, stages: Sequence[int]) -> tuple[list[Buffer], Block]:
+    """Buffers of the body, with a place for each iteration that is under way at the same time."""
+    rings: list[Buffer] = []
+    for stmt in target.body:
+        if not isinstance(stmt, Alloc):
+            continue
+        users = [g for s, g in zip(body, stages, strict=True) if uses(s, stmt.buffer)]
+        depth = max(users, default=0) - min(users, default=0) + 1
+        ring = stmt.buffer.with_(shape=(depth, *stmt.buffer.shape))
+        turn = target.var % depth
+        body = rewrite_accesses(body, stmt.buffer, ring, lambda at, t=turn: (t, *at))
+        rings.append(ring)
+    return rings, body
+
+
+def _step(
+    taken: set[str] | None,
+    body: Block,
+    stages: Sequence[int],
+    target: For,
+    now: Expr,
+    wanted: Callable[[int], bool],
+) -> Block:
+    """What one step does: every wanted stage s of iteration now - s. A copy beside the loop has
+    names of its own (none of `taken`)."""
+    out: list[Stmt] = []
+    for stmt, stage in zip(body, stages, strict=True):
+        if wanted(stage):
+            copy = (stmt,) if taken is None else copy_block((stmt,), taken)
+            out += substitute_block(copy, {target.var: now - stage})
+    return tuple(out)
+
+
+def _check_pipelined(state: State, target: For, stages: Sequence[int]) -> None:
+    """Stage s of an iteration happens s steps later; within a step, in the body's order."""
+
+    def shifted(path: Path) -> Path:
+        if not isinstance(path[1], For) or path[1] is not target:
+            return path
+        position = path[2]
+        assert isinstance(position, int)
+        late = Late(target, stages[position])
+        return (path[0], late, *path[2:])
+
+    pair = violation((target,), (target.var,), shifted, state.simplifier, within=True)
+    if pair is not None:
+        refuse(f"the order matters: {pair}", state)
 
 
 def _turn(loops: Sequence[For]) -> Expr:

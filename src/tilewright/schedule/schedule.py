@@ -32,6 +32,7 @@ class Schedule(State):
 
     fold_init = pipeline.fold_init
     buffer_ring = pipeline.buffer_ring
+    pipeline = pipeline.pipeline
 
     tensorize = tensorize.tensorize
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tilewright.ir.instruction import Instruction
-
 from tilewright.schedule.match import Matcher
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
@@ -25,5 +24,3 @@ def tensorize(state: State, loop: Loop, instruction: Instruction) -> None:
         reasons = "; ".join(matcher.reasons[-3:]) or "nothing fits"
         refuse(f"the nest of {loop} is no {instruction.name}: {reasons}", state)
     state.replace(target, call)
-
-

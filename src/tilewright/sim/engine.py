@@ -162,7 +162,9 @@ class WaitFault:
 
     def __str__(self) -> str:
         if self.should_wait_for is None:
-            return f"instruction {self.instruction} takes a token from {self.queue} that is not given"
+            return (
+                f"instruction {self.instruction} takes a token from {self.queue} that is not given"
+            )
         return (
             f"instruction {self.instruction} may begin before instruction {self.should_wait_for} "
             f"of {self.queue} is done, and both touch the same memory"
@@ -182,9 +184,7 @@ def check_waits(stream: Stream, need: np.ndarray, waits: Waits) -> WaitFault | N
         np.empty(pairs, np.int64),
     )
     arrays = (queue, np.ascontiguousarray(need), waits.pops, waits.pushes, *scratch, found)
-    result = _check_waits(
-        ctypes.c_int64(n), ctypes.c_int32(queues), *(_pointer(a) for a in arrays)
-    )
+    result = _check_waits(ctypes.c_int64(n), ctypes.c_int32(queues), *(_pointer(a) for a in arrays))
     if result == 0:
         return None
     name = stream.target.queues[found[1]].name

@@ -203,4 +203,3 @@ def _is_cost(stmt: ast.stmt) -> bool:
         and isinstance(stmt.value.func, ast.Name)
         and stmt.value.func.id == "cost"
     )
-
