@@ -429,8 +429,9 @@ def _call(m: GraphMaker, op: Op) -> list[Value] | None:
     given = Value("x", x.type)
     inner.inputs, inner.quality, inner.bound = [given], {given: EXACT}, {given: m.bound[x]}
     last, bound = given, m.bound[x]
-    for _ in range(m.d.int(1, 3)):
-        made = inner.add(m.ops[m.d.pick(("relu", "neg", "abs", "identity", "not"))], (last,), bound)
+    known = [m.ops[name] for name in ("relu", "neg", "abs", "identity", "not") if name in m.ops]
+    for _ in m.d.times(3 if known else 0):
+        made = inner.add(m.d.pick(known), (last,), bound) if known else None
         last = made[0] if made else last
     if last is given:
         return None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import reject
 from strategies_expr import INPUT_BOUND, SYMBOL_MAX, Draws, exact_limit
 
 from tilewright.base.dtype import DType, bool_, f32, i8, i32, i64, u8
@@ -62,10 +63,9 @@ class GraphMaker:
     def graph(self, most: int) -> Graph:
         known = [op for op in self.ops.values() if op.elementwise or op.name in self.generators]
         for _ in self.d.times(most):
-            op = self.d.pick(known)
-            generator = self.generators.get(op.name, elementwise)
-            if generator(self, op) is None:
-                elementwise(self, known[0])
+            self.apply(self.d.pick(known))
+        if not self.nodes and not any(self.apply(op) for op in known):
+            reject()
         used = {v for n in self.nodes for v in n.inputs}
         ends = tuple(v for n in self.nodes for v in n.outputs if v not in used)
         graph = Graph("random", tuple(self.inputs), ends, tuple(self.nodes), self.constants)
@@ -73,6 +73,9 @@ class GraphMaker:
             return graph
         self.input(f32, self.symbols)  # the one that says how large the symbol is
         return graph.with_(inputs=tuple(self.inputs))
+
+    def apply(self, op: Op) -> list[Value] | None:
+        return self.generators.get(op.name, elementwise)(self, op)
 
     # ---------------------------------------------------------- values
 

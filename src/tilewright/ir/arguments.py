@@ -11,8 +11,9 @@ import numpy as np
 from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import CompileError, InputError
 from tilewright.ir.bind_symbols import check_size
+from tilewright.ir.dims import polynomial
 from tilewright.ir.evaluate import evaluate_dim
-from tilewright.ir.expr import Buffer, Expr, Symbol
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol
 from tilewright.ir.loop import symbols
 
 _NAMES = {t.numpy: t.name for t in DTYPES.values()}
@@ -58,21 +59,36 @@ def _as_array(name: str, buffer: Buffer, value: Any) -> np.ndarray:
 
 
 def _bind(name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, int]) -> None:
-    """Every dimension that is a symbol gives its value."""
+    """Every dimension with one symbol that is not known yet, such as n or 2*n + 1, tells it."""
     if len(array.shape) != len(buffer.shape):
         raise _misfit(name, buffer, array)
     for dim, n in zip(buffer.shape, array.shape, strict=True):
-        if isinstance(dim, Symbol) and dim.name not in sizes:
-            try:
-                check_size(dim, n)
-            except CompileError as error:
-                raise InputError(f"{buffer.name} of {name}: {error.what}") from None
-            sizes[dim.name] = n
+        unknown = [s for s in _symbols_in(dim) if s.name not in sizes]
+        value = _solved(dim, n, unknown[0]) if len(unknown) == 1 else None
+        if value is None:
+            continue
+        try:
+            check_size(unknown[0], value)
+        except CompileError as error:
+            raise InputError(f"{buffer.name} of {name}: {error.what}") from None
+        sizes[unknown[0].name] = value
+
+
+def _solved(dim: Dim, n: int, symbol: Symbol) -> int | None:
+    """The symbol's value with dim = n, if dim is a multiple of it plus a constant."""
+    terms = polynomial(dim)
+    scale = terms.pop((symbol,), 0)
+    rest = terms.pop((), 0)
+    return None if terms or scale == 0 or (n - rest) % scale else (n - rest) // scale
+
+
+def _symbols_in(dim: Dim) -> tuple[Symbol, ...]:
+    return symbols(dim) if isinstance(dim, Expr) else ()
 
 
 def _check_shape(name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, int]) -> None:
     for dim, n in zip(buffer.shape, array.shape, strict=True):
-        missing = [s.name for s in symbols(dim) if s.name not in sizes] if _varies(dim) else []
+        missing = [s.name for s in _symbols_in(dim) if s.name not in sizes]
         if missing:
             what = f"the arrays of {name} do not tell its dimension {missing[0]}"
             raise InputError(what, hint=f"give it a number first: bind({missing[0]}=…)")
@@ -80,14 +96,10 @@ def _check_shape(name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, 
             raise _misfit(name, buffer, array, sizes)
 
 
-def _varies(dim: Any) -> bool:
-    return isinstance(dim, Expr)
-
-
 def _misfit(
     name: str, buffer: Buffer, array: np.ndarray, sizes: dict[str, int] | None = None
 ) -> InputError:
-    used = {s.name for d in buffer.shape if isinstance(d, Expr) for s in symbols(d)}
+    used = {s.name for d in buffer.shape for s in _symbols_in(d)}
     where = ", ".join(f"{k} = {v}" for k, v in (sizes or {}).items() if k in used)
     what = f"{buffer.name} of {name} has shape {list(array.shape)}"
     return InputError(what, hint=f"it is {buffer}{f' with {where}' if where else ''}")

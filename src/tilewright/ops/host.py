@@ -157,9 +157,11 @@ def _evaluate_unique(attrs: UniqueAttrs, inputs: Arrays) -> Arrays:
 
 def _infer_suppress(attrs: SuppressAttrs, types: Sequence[TensorType]) -> list[TensorType]:
     boxes, scores = types
+    fits = boxes.rank == scores.rank == 3 and boxes.shape[2] == 4
     require(
-        boxes.rank == scores.rank == 3 and boxes.shape[2] == 4,
-        f"suppress: boxes {boxes}, not [batches, boxes, 4], with scores {scores}",
+        fits and (boxes.shape[0], boxes.shape[1]) == (scores.shape[0], scores.shape[2]),
+        f"suppress: boxes {boxes} with scores {scores}, which must be [batches, boxes, 4] and "
+        "[batches, classes, boxes]",
     )
     return [tensor_type(i64, (attrs.count, 3))]
 

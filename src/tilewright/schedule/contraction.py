@@ -187,9 +187,9 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
         axis, factor = data.blocks[-1]
         read = c.data.indices[axis] if axis < len(c.data.indices) else None
         p = _position(c.weight, read) if isinstance(read, Var) and read in reduced else None
-        if p is not None and _size(c.weight.buffer.shape[p]) is not None:
-            if c.weight.buffer.shape[p] % factor == 0:
-                blocks.append((p, factor))
+        extent = None if p is None else _size(c.weight.buffer.shape[p])
+        if p is not None and extent is not None and extent % factor == 0:
+            blocks.append((p, factor))
     at = _position(c.weight, vector)
     assert at is not None
     return Layout(tuple(order), (*blocks, (at, width)))

@@ -155,7 +155,7 @@ class Matcher:
     def _write(
         self, pattern: Store | Accumulate, stmt: Store | Accumulate, b: Binding
     ) -> Iterator[Binding]:
-        if isinstance(pattern, Accumulate) and pattern.op is not stmt.op:  # type: ignore[union-attr]
+        if isinstance(pattern, Accumulate) and pattern.op is not getattr(stmt, "op", None):
             self.no(f"the program accumulates otherwise than with {pattern.op.value}")
             return
         element = (pattern.buffer, pattern.indices, stmt.buffer, stmt.indices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from tilewright.analyze.accesses import accesses
@@ -59,7 +60,7 @@ def buffer_ring(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int)
         refuse(f"a ring of {depth} places over {len(targets)} loops", state)
     if not any(isinstance(s, Alloc) and s.buffer == buffer for s in targets[-1].body):
         refuse(f"{loops[-1]} does not allocate {buffer.name} in its body", state)
-    for outer, inner in zip(targets, targets[1:], strict=False):
+    for outer, inner in itertools.pairwise(targets):
         if not any(s is inner for s in outer.body):
             refuse(f"{inner.var.name} does not stand in the body of {outer.var.name}", state)
     ring = buffer.with_(shape=(depth, *buffer.shape))

@@ -135,7 +135,8 @@ def _update_nests(s: Schedule) -> list[Stmt]:
 def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
     """Vectors along an axis of the result where that is contiguous, else along the reduction."""
     nest = nest_of(stmt)
-    assert nest is not None and nest.update is not None
+    assert nest is not None
+    assert nest.update is not None
     axes = [Loop(x.var) for x in nest.axes if x.extent != 1]
     reduce = [Loop(x.var) for x in nest.reduce if x.extent != 1]
     if axes and _steps_by_one(s, nest, axes[-1]):

@@ -282,7 +282,7 @@ def _shrunk(
     extents = dict(zip(axes, local.shape, strict=True))
     simplifier = Simplifier({**state.simplifier.extents, **extents})
     guards = []
-    for a, low, n in zip(axes, lows, buffer.shape, strict=True):
+    for a, n in zip(axes, buffer.shape, strict=True):
         at = values[a]
         guards += [g for g in (at >= 0, at < as_expr(n)) if not simplifier.proves(g)]
     guard = simplifier(all_of(*guards)) if guards else None

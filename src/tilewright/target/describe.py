@@ -33,7 +33,7 @@ from tilewright.ir.expr import DRAM, Buffer, Dim, Symbol, as_dim
 from tilewright.ir.instruction import Cost, Field, Instruction
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
-from tilewright.ir.kernel_words import Output
+from tilewright.ir.kernel_words import Output, Word
 from tilewright.target.target import Memory, Queue, Target
 
 
@@ -47,6 +47,7 @@ class Range:
 
 
 flag = Range(0, 1)
+cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ Everything the compiler and the simulators know of it is in this file.
 
 from tilewright.base.dtype import i8, i32
 from tilewright.ir.kernel_words import cast, grid, out, reduce
-from tilewright.target.describe import Range, TargetBuilder, flag, view
+from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 
 
@@ -15,7 +15,7 @@ def tiny(mesh: int = 16, spad: int = 64 << 10, acc: int = 64 << 10) -> Target:
     t.memory("dram", bandwidth=16, latency=64)
     t.memory("spad", spad)
     t.memory("acc", acc)
-    load, compute, store = t.queues("load", "compute", "store", depth=8)
+    load, compute, store = t.queues("load", "compute", "store", depth=64)
     t.tokens((load, compute), (compute, store))
 
     @t.instruction(load)

@@ -1,7 +1,7 @@
-/* Streams of instructions for chips with several in-order queues: what must wait for what, whether
- * the waits that are there suffice, and how long it all takes. Arrays in, arrays out; the Python side
- * is sim/waits.py and sim/events.py. All functions are linear in the instructions and the memory
- * cells they touch. */
+/* Streams of instructions for chips with several in-order queues: what must wait for what,
+ * whether the waits that are there suffice, and how long it all takes. Arrays in, arrays out; the
+ * Python side is sim/engine.py and sim/events.py. All functions are linear in the instructions and
+ * the memory cells they touch. */
 
 #include <stdint.h>
 #include <string.h>
@@ -75,10 +75,10 @@ static void join(int32_t *clock, const int32_t *other, int32_t queues) {
     if (clock[p] < other[p]) clock[p] = other[p];
 }
 
-/* The fewest waits that imply all needs: pops[i] has bit p if instruction i takes a token from queue
- * p, pushes[j] bit q if instruction j gives one to queue q when done. clock is [n][queues] scratch:
- * the last instruction of each queue known to be done when i begins. Tokens between two queues are
- * taken in the order they are given. Returns the number of waits between queues. */
+/* The fewest waits that imply all needs: pops[i] has bit p if instruction i takes a token from
+ * queue p, pushes[j] bit q if instruction j gives one to queue q when done. clock is [n][queues]
+ * scratch: the last instruction of each queue known to be done when i begins. Tokens between two
+ * queues are taken in the order they are given. Returns the number of waits between queues. */
 int64_t tw_place_waits(int64_t n, int32_t queues, const int32_t *queue, const int32_t *need,
                        int32_t *clock, uint32_t *pops, uint32_t *pushes) {
   int32_t last[MOST_QUEUES];
@@ -120,8 +120,8 @@ int64_t tw_place_waits(int64_t n, int32_t queues, const int32_t *queue, const in
 
 /* Whether given waits imply all needs. The k-th token taken is the k-th given. Writes to `found`
  * the instruction, the queue and the instruction it should have waited for. Returns 0: all is
- * well; 1: a need is not covered; 2: a token is taken that is given only later, or never. `given` is
- * [queues][queues][n] scratch, `taken` [queues][queues], `count` likewise. */
+ * well; 1: a need is not covered; 2: a token is taken that is given only later, or never. `given`
+ * is [queues][queues][n] scratch, `taken` [queues][queues], `count` likewise. */
 int32_t tw_check_waits(int64_t n, int32_t queues, const int32_t *queue, const int32_t *need,
                        const uint32_t *pops, const uint32_t *pushes, int32_t *clock,
                        int32_t *given, int64_t *count, int64_t *taken, int64_t *found) {
