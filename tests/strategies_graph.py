@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from strategies_expr import SYMBOL_MAX, Draws, largest
+from strategies_graph_layers import LAYERS
 from strategies_graph_maker import (
     EXACT,
     GRAPH_DTYPES,
@@ -24,7 +25,6 @@ from strategies_graph_maker import (
 )
 
 from tilewright.base.dtype import DType, bool_, f32, i8, i64, u8
-from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, Layout, Value
 from tilewright.ir.op import Op
 
@@ -308,137 +308,6 @@ def _dims(m: GraphMaker, op: Op) -> list[Value] | None:
     return m.add(op, (), values=tuple(m.dim() for _ in range(m.d.int(1, 3))))
 
 
-# ---------------------------------------------------------------- contractions and windows
-
-
-def _matmul(m: GraphMaker, op: Op) -> list[Value] | None:
-    x = m.any([t for t in m.dtypes if t != bool_], 2, SMOOTH)
-    y = m.like(x.dtype, (*x.shape[:-2], x.shape[-1], m.d.int(1, 4)), SMOOTH)
-    return m.add(op, (x, y), m.bound[x] * m.bound[y] * largest(x.shape[-1]))
-
-
-def _window(m: GraphMaker, rank: int) -> dict[str, tuple[int, ...]]:
-    limits = {"strides": (1, 2), "pads_begin": (0, 1), "pads_end": (0, 1), "dilations": (1, 2)}
-    return {k: tuple(m.d.int(*ends) for _ in range(rank)) for k, ends in limits.items()}
-
-
-def _image(m: GraphMaker, dtypes: Sequence[DType], rank: int) -> Value:
-    return m.operand(
-        lambda t: t.rank == rank + 2,
-        dtypes,
-        lambda: (m.dim(), m.d.int(1, 4), *(m.dim(6) for _ in range(rank))),
-        SMOOTH,
-    )
-
-
-def _conv(m: GraphMaker, op: Op) -> list[Value] | None:
-    rank = m.d.int(1, 2)
-    x = _image(m, [t for t in m.dtypes if t != bool_], rank)
-    channels = x.shape[1]
-    if not isinstance(channels, int):
-        return None
-    groups = channels if m.d.chance(3) else 1
-    kernel = tuple(m.d.int(1, 2) for _ in range(rank))
-    w = m.like(x.dtype, (groups * m.d.int(1, 2), channels // groups, *kernel), SMOOTH)
-    bound = m.bound[x] * m.bound[w] * channels // groups * math.prod(kernel)
-    return m.add(op, (x, w), bound, groups=groups, **_window(m, rank))
-
-
-def _pool(m: GraphMaker, op: Op) -> list[Value] | None:
-    rank = m.d.int(1, 2)
-    floats = [t for t in m.dtypes if t.is_float] or [f32]
-    numbers = [t for t in m.dtypes if t != bool_]
-    x = _image(m, numbers if op.name == "max_pool" else floats, rank)
-    if m.quality[x] > accepts(op):
-        return None
-    kernel = tuple(m.d.int(1, 3) for _ in range(rank))
-    attrs = {**_window(m, rank), "kernel": kernel, "ceil": m.d.chance(3)}
-    attrs["dilations"] = (1,) * rank
-    for low, size in zip(attrs["pads_begin"], kernel, strict=True):
-        if low >= size:
-            return None  # a window of padding alone
-    if op.name == "max_pool":
-        attrs["indices"] = m.quality[x] is EXACT and m.d.chance(2)
-        bound = math.inf if max(*attrs["pads_begin"], *attrs["pads_end"]) else m.bound_of((x,))
-        return m.add(op, (x,), bound, **attrs)
-    return m.add(op, (x,), m.bound[x] if op.name == "average_pool" else math.inf, **attrs)
-
-
-def _lrn(m: GraphMaker, op: Op) -> list[Value] | None:
-    x = m.any([t for t in m.dtypes if t.is_float] or [f32], 2, EXACT)
-    return m.add(op, (x,), size=m.d.int(1, 3))
-
-
-def _einsum(m: GraphMaker, op: Op) -> list[Value] | None:
-    """Two operands that share an axis, which is summed over or kept."""
-    x = m.any([t for t in m.dtypes if t != bool_], 2, SMOOTH)
-    if x.type.rank > 2:
-        return None
-    y = m.like(x.dtype, (x.shape[1], m.d.int(1, 3)), SMOOTH)
-    bound = m.bound[x] * m.bound[y] * largest(x.shape[1]) * largest(x.shape[0])
-    result = m.d.pick(("ik", "ki", "k", "ijk", "kji", ""))
-    return m.add(op, (x, y), bound, terms=("ij", "jk"), result=result)
-
-
-# ---------------------------------------------------------------- on the host
-
-
-def _top_k(m: GraphMaker, op: Op) -> list[Value] | None:
-    x = m.operand(
-        lambda t: t.rank >= 1 and all(isinstance(d, int) for d in t.shape),
-        [t for t in m.dtypes if t != bool_],
-        lambda: [m.d.int(1, 4) for _ in range(m.d.int(1, 3))],
-        EXACT,
-    )
-    axis = m.axis(x.type.rank)
-    return m.add(op, (x,), m.bound_of((x,)), k=m.d.int(1, x.shape[axis]), axis=axis)
-
-
-def _data_dependent(m: GraphMaker, op: Op) -> list[Value] | None:
-    """How many elements there are is a symbol of the node's own."""
-    x = m.any(m.dtypes, 1, EXACT)
-    axis = {"axis": m.d.int(0, x.type.rank - 1)} if hasattr(op.attrs, "axis") else {}
-    operands = [x]
-    if op.name == "compress":
-        operands.append(m.like(bool_, (x.shape[axis["axis"]],), EXACT))
-    made = m.add(op, operands, m.bound_of((x,)), count=Symbol(m.fresh("count"), 0), **axis)
-    m.private.update(made or ())
-    return made
-
-
-# ---------------------------------------------------------------- recurrent layers, calls
-
-
-def _recurrent(gates: int, states: int, functions: tuple[str, ...]) -> Generator:
-    def generate(m: GraphMaker, op: Op) -> list[Value] | None:
-        steps, batch, hidden = m.dim(), m.dim(), m.d.int(1, 3)
-        xw = m.like(f32, (steps, batch, gates * hidden), EXACT)
-        rt = m.like(f32, (hidden, gates * hidden), EXACT)
-        start = [m.like(f32, (batch, hidden), EXACT) for _ in range(states)]
-        parameters = (0.0,) * len(functions)
-        chosen = {"activations": functions, "alphas": parameters, "betas": parameters}
-        return m.add(op, (xw, rt, *start), math.inf, reverse=m.d.chance(2), **chosen)
-
-    return generate
-
-
-def _call(m: GraphMaker, op: Op) -> list[Value] | None:
-    """A group of element-wise operators on one operand, as one node."""
-    x = m.any(m.dtypes, quality=EXACT)
-    inner = GraphMaker(m.d, m.ops, m.dtypes, bool(m.symbols), {})
-    given = Value("x", x.type)
-    inner.inputs, inner.quality, inner.bound = [given], {given: EXACT}, {given: m.bound[x]}
-    last, bound = given, m.bound[x]
-    known = [m.ops[name] for name in ("relu", "neg", "abs", "identity", "not") if name in m.ops]
-    for _ in m.d.times(3 if known else 0):
-        made = inner.add(m.d.pick(known), (last,), bound) if known else None
-        last = made[0] if made else last
-    if last is given:
-        return None
-    body = Graph(m.d.pick(("group", "n", "and", "a b")), (given,), (last,), tuple(inner.nodes), {})
-    return m.add(op, (x,), m.bound_of((x,)), body=body)
-
-
 GENERATORS: dict[str, Generator] = {
     "where": _where,
     "cast": _cast,
@@ -463,7 +332,6 @@ GENERATORS: dict[str, Generator] = {
     "softmax": _along_axis(1.0),
     **dict.fromkeys(("log_softmax", "standardize"), _along_axis(math.inf)),
     **dict.fromkeys(("layer_norm", "rms_norm"), _norm),
-    "lrn": _lrn,
     "transpose": _transpose,
     "reshape": _reshape,
     "slice": _slice,
@@ -480,14 +348,5 @@ GENERATORS: dict[str, Generator] = {
     "iota": _iota,
     "full": _full,
     "dims": _dims,
-    "matmul": _matmul,
-    "conv": _conv,
-    **dict.fromkeys(("max_pool", "average_pool", "lp_pool"), _pool),
-    "einsum": _einsum,
-    "top_k": _top_k,
-    **dict.fromkeys(("nonzero", "unique", "compress"), _data_dependent),
-    "lstm": _recurrent(4, 2, ("sigmoid", "tanh", "tanh")),
-    "gru": _recurrent(3, 1, ("sigmoid", "tanh")),
-    "rnn": _recurrent(1, 1, ("tanh",)),
-    "call": _call,
+    **LAYERS,
 }

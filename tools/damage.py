@@ -23,7 +23,7 @@ def damage(seed: int, model: ModelProto) -> bytes:
     changed = ModelProto()
     changed.CopyFrom(model)
     count = source.choice((1, 1, 1, 2, 3))
-    in_bytes = sum(source.random() < 0.25 for _ in range(count))
+    in_bytes = sum(source.random() < 0.2 for _ in range(count))
     for _ in range(count - in_bytes):
         ways = source.choice((ON_VALUES, ON_NODES, ON_GROWTH))
         if changed.graph.output:

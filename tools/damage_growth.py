@@ -10,6 +10,10 @@ CHAINED = (
     *("Relu", "Neg", "Sigmoid", "Identity", "Exp", "Softmax", "HardSwish", "Elu", "Sign", "Floor"),
     *("Tanh", "Gelu", "Mish", "Celu", "Erf", "Round", "Softplus", "LogSoftmax", "Hardmax"),
 )
+REARRANGEMENTS = (
+    *("Reshape", "Transpose", "Slice", "Gather", "Unsqueeze", "Squeeze", "Split", "ReduceSum"),
+    *("TopK", "CumSum", "Trilu", "Flatten", "Concat"),
+)
 
 
 def append_chain(source: Random, model: ModelProto) -> None:
@@ -55,8 +59,7 @@ def append_growth(source: Random, model: ModelProto) -> None:
 def append_rearrangement(source: Random, model: ModelProto) -> None:
     """Operators that move elements, with numbers that fit or nearly fit."""
     small = [source.choice((0, 0, 1, -1, 2, 3, source.choice(EXTREMES))) for _ in range(4)]
-    kind = source.choice(("Reshape", "Transpose", "Slice", "Gather", "Unsqueeze", "Squeeze", "Split",
-                          "ReduceSum", "TopK", "CumSum", "Trilu", "Flatten", "Concat"))  # fmt: skip
+    kind = source.choice(REARRANGEMENTS)
     if kind == "Transpose":
         append(model, kind, perm=small[: source.randint(1, 4)])
     elif kind == "Slice":

@@ -5,7 +5,8 @@
 
 Each model is run or compiled in a process of its own, forked from one that has everything
 imported, with a limit on its address space and on its time. A refusal is exit code 2, one
-paragraph that begins with "error: " and no new file. Everything else is a finding, and exit code 1.
+paragraph that begins with "error: " and no new file; one that shows a program of the compiler's is
+a defect of ours, not of the model. All but success and refusal are findings, and exit code 1.
 """
 
 import argparse
@@ -38,8 +39,9 @@ from tilewright import cli  # noqa: E402
 COUNT, SEED, JOBS = 500, 0, os.cpu_count() or 1
 ADDRESS_SPACE = 4 << 30  # bytes
 SECONDS = 30
-OK, REFUSED, CRASHED, TIMED_OUT = "ok", "refused", "crashed", "timed out"
-LONGEST = 2000  # characters of a refusal: one paragraph
+OK, REFUSED, DEFECT, CRASHED, TIMED_OUT = "ok", "refused", "defect", "crashed", "timed out"
+LONGEST = 5000  # characters of a refusal: one paragraph
+SHOWN = 600  # characters of it in the list of findings
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ def _judge(status: int, words: str, files: set[str], command: str) -> str:
         return OK
     text = words.strip()
     is_paragraph = text.startswith("error: ") and "\n\n" not in text and len(text) < LONGEST
-    return REFUSED if os.waitstatus_to_exitcode(status) == 2 and is_paragraph else CRASHED
+    if os.waitstatus_to_exitcode(status) != 2 or not is_paragraph:
+        return CRASHED
+    return DEFECT if "\n  in: " in text else REFUSED
 
 
 def _forked(place: Path, command: str) -> int:
@@ -182,15 +186,17 @@ def judge_all(options: argparse.Namespace) -> int:
             counts[one.kind] += 1
             longest = max(longest, one.seconds)
             texts[one.words] += one.kind == REFUSED
-            if one.kind in (CRASHED, TIMED_OUT):
-                out.print(f"case {one.case} ({one.base}, {one.command}) {one.kind}: {one.words}")
+            if one.kind not in (OK, REFUSED):
+                words = one.words[:SHOWN]
+                out.print(f"case {one.case} ({one.base}, {one.command}) {one.kind}: {words}")
     done = sum(counts.values())
     if options.texts:
         for words, count in texts.most_common():
             out.print(f"{count} times: {words}")
     out.print(
         f"{done} of {options.count} damaged models: {counts[OK]} ran, {counts[REFUSED]} refused in"
-        f" words, {counts[CRASHED]} crashed, {counts[TIMED_OUT]} took more than {SECONDS} s;"
+        f" words; {counts[DEFECT]} defects, {counts[CRASHED]} crashes, {counts[TIMED_OUT]} longer"
+        f" than {SECONDS} s;"
         f" the longest took {longest:.1f} s, all {time.perf_counter() - start:.0f} s"
     )
     return int(counts[OK] + counts[REFUSED] != options.count)

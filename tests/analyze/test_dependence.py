@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import textwrap
 from collections import defaultdict
 
@@ -84,7 +85,7 @@ DEPENDENT = {
     "        t[0] = 3 - i\n        y[i + t[0]] = x[i]",
     "half": "for i in range(4):\n        y[i // 2] = x[i]",
     "remainder": "for i in range(4):\n        y[i % 3] = x[i]",
-    "other order": "for i in range(3):\n        z[i, 0] = x[i]\n        z[0, i] = x[i]",
+    "a row and a column": "for i in range(3):\n        z[i, 1] = x[i]\n        z[0, i] = x[i]",
     "sum and read": "for i in range(4):\n        y[0] += x[i]\n        y[1] = y[0]",
     "two operators": "for i in range(4):\n        y[0] += x[i]\n"
     "        accumulate(max, y[0], x[i])",
@@ -113,16 +114,13 @@ def test_sums_conflict_only_at_the_same_time():
     (loop,) = loops(kernel)
     assert conflict(loop.body, loop.var, simplifier(kernel)) is None
     found = conflict(loop.body, loop.var, simplifier(kernel), concurrent=True)
-    assert str(found) == (
-        "write after write: accumulation of y[0], then accumulation of y[0], "
-        "for example at i=0 and at i=1"
-    )
+    wanted = "write after write: accumulation of y[0], then accumulation of y[0], for example "
+    assert re.fullmatch(re.escape(wanted) + r"at i=(\d) and at i=(?!\1)\d", str(found))
 
 
 def test_text_of_a_conflict():
     kernel = read(HEAD + "for i in range(3):\n        y[i] = y[i + 1] + x[n[i]]")
     (loop,) = loops(kernel)
-    found = conflict(loop.body, loop.var, simplifier(kernel))
-    assert str(found) == (
-        "write after read: read of y[i + 1], then write of y[i], for example at i=0 and at i=1"
-    )
+    found = str(conflict(loop.body, loop.var, simplifier(kernel)))
+    wanted = "write after read: read of y[i + 1], then write of y[i], for example "
+    assert found in [f"{wanted}at i={i} and at i={i + 1}" for i in range(2)]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import islpy as isl
 
+from tilewright.base.dtype import index
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -96,7 +97,7 @@ class Writer:
             return self.condition(e.a, names, negate=not negate)
         if isinstance(e, Binary) and e.op in (BinaryOp.AND, BinaryOp.OR):
             return self._connective(e, names, negate)
-        if not isinstance(e, Compare):
+        if not isinstance(e, Compare) or e.a.dtype != index:
             return None
         a, b = self.affine(e.a, names), self.affine(e.b, names)
         op = _NEGATED[e.op] if negate else e.op

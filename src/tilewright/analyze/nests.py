@@ -18,7 +18,7 @@ from tilewright.ir.expr import (
     Var,
     const,
 )
-from tilewright.ir.loop import Accumulate, Block, For, Stmt, Store, Write, walk_statements
+from tilewright.ir.loop import Accumulate, Block, Call, For, Stmt, Store, Write, walk_statements
 from tilewright.ir.substitute import variables
 
 
@@ -49,8 +49,10 @@ class Nest:
 
 
 def nest_of(stmt: Stmt) -> Nest | None:
-    """What a statement computes; None unless it writes exactly one buffer."""
+    """What a statement computes; None unless it writes exactly one buffer, without calls."""
     inner = list(walk_statements((stmt,)))
+    if any(isinstance(s, Call) for s in inner):
+        return None
     writes = tuple(s for s in inner if isinstance(s, (Store, Accumulate)))
     if not writes or len({w.buffer for w in writes}) != 1:
         return None

@@ -74,7 +74,8 @@ class Simplifier:
         """The canonical form of `e`: equal values for all indices in range."""
         found = self._memo.get(e)
         if found is None:
-            found = self._memo[e] = self._simplify(e)
+            found = self._simplify(e)
+            found = self._memo[e] = e if found == e else found  # unchanged programs stay as they are
         return found
 
     def dim(self, dim: Dim) -> Dim:

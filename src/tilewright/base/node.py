@@ -54,10 +54,12 @@ class Node:
             yield from _nodes_of(getattr(self, name))
 
     def walk(self) -> Iterator[Node]:
-        """Every node below and including this one, parents first."""
-        yield self
-        for child in self.children():
-            yield from child.walk()
+        """Every node below and including this one, parents first, in the order of the fields."""
+        pending: list[Node] = [self]
+        while pending:
+            node = pending.pop()
+            yield node
+            pending.extend(reversed(list(node.children())))
 
     def distinct(self) -> Iterator[Node]:
         """Every node below and including this one, each object once: parts may be shared, and

@@ -6,6 +6,7 @@ alone. They are worked out when someone asks (`contents`), through the operators
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -25,7 +26,7 @@ from tilewright.ops.table import op as find_op
 LARGEST = 1 << 40  # bytes of a tensor that anyone can mean
 HIGHEST_RANK = 32
 FOLD_LIMIT = 1 << 24  # elements of a tensor that is computed while importing
-LARGEST_WINDOW = 1 << 12  # how far a symbol's lower bound is looked for
+LARGEST_BOUND = 1 << 31  # of a symbol, from below
 SHARED = 8  # constants of at most so many elements are kept once
 
 Contents = np.ndarray  # numbers; or objects: constants and symbolic dimensions
@@ -150,10 +151,12 @@ class GraphBuilder:
             return
         (symbol,) = found
         start, high = self._bounds.get(symbol, (symbol.lower, symbol.upper))
-        for value in range(start, start + LARGEST_WINDOW):
-            if evaluate_dim(dim, {symbol.name: value}) >= 0:
-                self._bounds[symbol] = value, high
-                return
+        if evaluate_dim(dim, {symbol.name: start}) >= 0:
+            return
+        known = range(start, LARGEST_BOUND + 1)
+        enough = bisect.bisect_left(known, 0, key=lambda n: evaluate_dim(dim, {symbol.name: n}))
+        if start + enough <= LARGEST_BOUND:
+            self._bounds[symbol] = start + enough, high
 
     # ------------------------------------------------------------ finishing
 
@@ -252,7 +255,7 @@ def _check_size(what: str, t: TensorType) -> None:
         if isinstance(dim, int):
             if dim < 0:
                 raise ModelError(f"{what}: a tensor {t} has a negative dimension")
-            size *= dim
+            size *= max(1, dim)
             continue
         size *= max(1, limits(dim)[0] or 1)
         if any(isinstance(e, Const) and abs(e.value) > LARGEST for e in dim.walk()):

@@ -55,9 +55,13 @@ def schema_function(
     resolved.CopyFrom(proto)
     del resolved.attribute[:]
     resolved.attribute.extend(attributes.values())
-    body = schema.get_context_dependent_function_with_opset_version(
-        max(dependent), resolved.SerializeToString(), types
-    )
+    try:
+        body = schema.get_context_dependent_function_with_opset_version(
+            max(dependent), resolved.SerializeToString(), types
+        )
+    except (RuntimeError, ValueError) as error:  # ONNX builds it from text with names in it
+        reason = shown(str(error).partition("\n")[0])
+        raise ModelError(f"ONNX cannot define it by other operators: {reason}") from None
     return FunctionProto.FromString(body) if body else None
 
 

@@ -31,7 +31,7 @@ from tilewright.ir.graph import Graph, TensorType, Value
 
 OLDEST = 1
 NEWEST = defs.onnx_opset_version()
-MOST_NODES = 1 << 20  # with everything inlined and unrolled
+MOST_NODES = 1 << 16  # with everything inlined and unrolled
 
 
 class ModelImporter:

@@ -96,9 +96,9 @@ def tensor_scatter(ctx: NodeContext, node: Node) -> Value:
     rank = past.type.rank
     axis = axis_of(node.int("axis", -2), rank)
     circular = one_of(node, "mode", "linear", ("linear", "circular")) == "circular"
-    extent, count = past.shape[axis], update.shape[axis]
     if axis == 0 or update.type.rank != rank:
         raise ModelError(f"axis {axis} of {past.type} with the update {update.type}")
+    extent, count = past.shape[axis], update.shape[axis]
     running = ctx.emit("iota", [], length=extent, dtype=i64)
     running = ctx.reshape(running, [extent, *[1] * (rank - axis - 1)])
     if starts is None:

@@ -169,7 +169,7 @@ class _KernelReader(KernelStmtReader):
 
     def parameter_type(self, param: ast.arg) -> tuple[DType, tuple[Dim, ...], str, bool]:
         kind = self.annotation(param)
-        form = f"{param.arg}: f32[M, N], or f32 for one value"
+        form = f"write {param.arg}: f32[M, N], or {param.arg}: f32 for one value"
         if kind is MISSING:
             raise self.refuse(param, f"{param.arg} has no type", form)
         is_out = isinstance(kind, Output)
@@ -186,7 +186,11 @@ class _KernelReader(KernelStmtReader):
         known = isinstance(dim, Expr) and not any(isinstance(e, (Var, Load)) for e in dim.walk())
         if known or (type(dim) is int and dim >= 0):
             return as_dim(dim)
-        raise self.refuse(param, f"{dim!r} is no dimension of {param.arg}", "a number, or dims()")
+        raise self.refuse(
+            param,
+            f"{dim!r} is no dimension of {param.arg}",
+            "write a number, or a name from dims()",
+        )
 
     def take_symbols(self, kinds: Sequence[tuple[DType, tuple[Dim, ...], str, bool]]) -> None:
         """Keeps the names of all symbols for them."""

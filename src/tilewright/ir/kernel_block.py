@@ -179,5 +179,5 @@ _REFUSED: dict[str, tuple[str, str]] = {
 
 
 def _refusal(node: ast.stmt) -> tuple[str, str]:
-    known = "loops, if, assignments and local(…) only"
+    known = "write loops, if, assignments and local(…) arrays only"
     return _REFUSED.get(type(node).__name__, ("a kernel has no such statement", known))

@@ -274,13 +274,15 @@ def _unknown_function(r: ValueReader, node: ast.Call, called: Any) -> CompileErr
             node, f"{shown} does not say how wide it is", "i32(…), i64(…), f32(…), f64(…)"
         )
     if called in LOOPS:
-        return r.refuse(node, f"{shown} stands outside of a loop's head", f"for i in {shown}(…)")
+        return r.refuse(
+            node, f"{shown} stands outside of a loop's head", f"write for i in {shown}(…)"
+        )
     if called == "local":
-        return r.refuse(node, "local stands inside of an expression", "t = local(f32[16])")
+        return r.refuse(node, "local stands inside of an expression", "write t = local(f32[16])")
     if isinstance(called, str) or r.captured(node.func) is MISSING:
         return r.unknown(node, "function", shown, list(FUNCTIONS))
     name = shown.split(".")[-1]
-    hint = f"{name}(…), the kernel language's own" if name in FUNCTIONS else "write it out here"
+    hint = f"write {name}(…), the kernel language's own" if name in FUNCTIONS else "write it out"
     return r.refuse(node, f"{shown} is Python's, which runs no part of a kernel", hint)
 
 

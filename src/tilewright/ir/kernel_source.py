@@ -52,10 +52,12 @@ class FunctionSource(ExprReader):
     def _only_function(self, module: ast.Module) -> ast.FunctionDef:
         (stmt,) = module.body[0].body if self.indented else module.body
         if not isinstance(stmt, ast.FunctionDef):
-            raise self.refuse(stmt, "a kernel is a plain function", "def name(A: f32[N], …): …")
+            raise self.refuse(
+                stmt, "a kernel is a plain function", "write def name(A: f32[N], …): …"
+            )
         if len(stmt.decorator_list) > 1:
             raise self.refuse(
-                stmt.decorator_list[0], "a kernel has no other decorators", "@kernel alone"
+                stmt.decorator_list[0], "a kernel has no other decorators", "put @kernel alone"
             )
         stmt.decorator_list = []
         return stmt

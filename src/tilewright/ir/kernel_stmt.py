@@ -10,9 +10,11 @@ from tilewright.ir.dims import canonical
 from tilewright.ir.expr import (
     COMBINERS,
     Buffer,
+    Const,
     Dim,
     Expr,
     Load,
+    Symbol,
     UnaryOp,
     Var,
     as_dim,
@@ -91,13 +93,22 @@ def _range(r: BlockReader, call: ast.Call, called: str) -> Range:
     begin, end = (0, *bounds) if len(bounds) == 1 else bounds
     length = as_expr(end) - begin if step > 0 else as_expr(begin) - end
     extent = ceil_div(as_dim(length), abs(step)) if abs(step) > 1 else as_dim(length)
-    extent = canonical(extent)
+    if isinstance(canonical(extent), (int, Symbol)):  # otherwise as the user wrote it
+        extent = canonical(extent)
     if isinstance(extent, int):
         extent = max(0, extent)
     elif called in ("vectorize", "unroll"):
         what = f"{called} needs a constant number of iterations"
         raise r.refuse(call, what, "write a loop of constant extent in another one")
     return as_expr(begin), extent, step
+
+
+def _value_at(var: Var, begin: Expr, step: int) -> Expr:
+    """What the user's loop variable is in the iteration counted by `var`."""
+    if step < 0:
+        return begin - var * -step
+    negative = isinstance(begin, Const) and begin.value < 0
+    return var * step - -begin if negative else var * step + begin
 
 
 def _nest(
@@ -118,7 +129,7 @@ def _nest(
         var = Var(r.fresh(target.id))
         loops.append((var, extent))
         if target.id != "_":
-            r.scalars[target.id] = var * step + begin if step > 0 else begin - var * -step
+            r.scalars[target.id] = _value_at(var, begin, step)
             r.counting.add(target.id)
     body = r.block(node.body)
     r.scalars, r.counting, r.parallel = scope

@@ -90,7 +90,7 @@ class ValueReader(FunctionSource):
         except (CompileError, OverflowError):
             result = None
         if result is None or (math.isfinite(value) and not math.isfinite(result.value)):
-            raise self.refuse(at, f"{value} is not a value of {dtype}", _range_of(dtype))
+            raise self.refuse(at, f"{value} is not a value of {dtype}", _values_of(dtype, value))
         return result
 
     def condition(self, node: ast.AST) -> Expr | bool:
@@ -130,8 +130,8 @@ class ValueReader(FunctionSource):
         buffer = self.buffers[name]
         slices = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(slices) != len(buffer.shape):
-            what = f"{len(slices)} subscripts for an array of {len(buffer.shape)} dimensions"
-            raise self.refuse(node, what, f"it is {buffer}")
+            what = f"{len(slices)} subscript{'s' * (len(slices) != 1)} for {buffer}"
+            raise self.refuse(node, what, "write one for each dimension")
         pairs = zip(slices, buffer.shape, strict=True)
         return buffer, tuple(self._subscript(s, n, buffer) for s, n in pairs)
 
@@ -183,11 +183,13 @@ class ValueReader(FunctionSource):
             raise self.refuse(at, f"{what} of {dtype}: it takes {names}", hint)
 
 
-def _range_of(dtype: DType) -> str:
+def _values_of(dtype: DType, value: float) -> str:
     if dtype.kind is Kind.BOOL:
-        return "True or False"
-    kind = "whole numbers " if dtype.is_integer else ""
-    return f"{kind}from {dtype.min} to {dtype.max}" if kind else "a number that it can hold"
+        return "write True or False"
+    if isinstance(value, bool):
+        return "write a number"
+    kind = "whole numbers" if dtype.is_integer else "numbers"
+    return f"it holds {kind} from {dtype.min} to {dtype.max}"
 
 
 _REFUSED = {

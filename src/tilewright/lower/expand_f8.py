@@ -17,12 +17,23 @@ from tilewright.ir.expr import (
     Cast,
     Compare,
     Expr,
+    Load,
     Unary,
     UnaryOp,
     const,
     select,
 )
-from tilewright.ir.loop import Kernel, map_block, map_exprs
+from tilewright.ir.loop import (
+    Accumulate,
+    For,
+    Kernel,
+    LoopKind,
+    Stmt,
+    Store,
+    map_block,
+    map_exprs,
+    map_inner_blocks,
+)
 
 
 @dataclass(frozen=True)
@@ -66,8 +77,20 @@ def expand_f8(kernel: Kernel) -> Kernel:
             memo[e] = _expand(e.map(visit))
         return memo[e]
 
-    body = map_block(kernel.body, lambda s: map_exprs(s, visit))
+    body = map_block(kernel.body, _stores)
+    body = map_block(body, lambda s: map_exprs(s, visit))
     return kernel if body is kernel.body else kernel.with_(body=body)
+
+
+def _stores(stmt: Stmt) -> Stmt:
+    """Accumulations of 8-bit floats as stores; the lanes of a vector loop around one take turns."""
+    if isinstance(stmt, Accumulate) and stmt.buffer.dtype.name in FORMATS:
+        old = Load(stmt.buffer, stmt.indices)
+        return Store(stmt.buffer, stmt.indices, Binary(stmt.op, old, stmt.value))
+    new = map_inner_blocks(stmt, lambda b: map_block(b, _stores))
+    if new is not stmt and isinstance(new, For) and new.kind is LoopKind.VECTORIZE:
+        return new.with_(kind=LoopKind.SERIAL)
+    return new
 
 
 def _expand(e: Expr) -> Expr:

@@ -57,6 +57,8 @@ class Costs:
 
     def __init__(self) -> None:
         self._programs: dict[GraphNode, TensorProgram] = {}
+        self._cheap: dict[GraphNode, bool] = {}
+        self._mentions: dict[tuple[GraphNode, int], int] = {}
 
     def program(self, n: GraphNode) -> TensorProgram:
         """The node's tensor expression, with operand i called x{i}."""
@@ -67,15 +69,21 @@ class Costs:
 
     def is_cheap(self, n: GraphNode) -> bool:
         """Whether an element of the result takes a few instructions."""
-        return not any(
-            isinstance(e, Unary | Binary) and e.op in DEAR and e.dtype.is_float
-            for s in _stages(self.program(n).items)
-            for e in s.value.walk()
-        )
+        if n not in self._cheap:
+            self._cheap[n] = not any(
+                isinstance(e, Unary | Binary) and e.op in DEAR and e.dtype.is_float
+                for s in _stages(self.program(n).items)
+                for e in s.value.walk()
+            )
+        return self._cheap[n]
 
     def mentions(self, n: GraphNode, position: int) -> int:
         """In how many places the operator's expression reads this operand."""
-        return sum(_loads(s, f"x{position}") for s in _stages(self.program(n).items))
+        key = n, position
+        if key not in self._mentions:
+            stages = _stages(self.program(n).items)
+            self._mentions[key] = sum(_loads(s, f"x{position}") for s in stages)
+        return self._mentions[key]
 
     def reads(self, n: GraphNode, position: int) -> float:
         """How often each element of this operand is read, on average, when whatever the operator

@@ -7,7 +7,7 @@ become one, the innermost runs along vectors, the outermost are shared among cor
 from __future__ import annotations
 
 from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
-from tilewright.ir.expr import Binary, BinaryOp, Compare, Const, Expr, Var
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Compare, Const, Expr, Load, Var
 from tilewright.ir.loop import (
     For,
     expressions,
@@ -39,21 +39,30 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
 # ---------------------------------------------------------------- order
 
 
-def arrange(s: Schedule, nest: Nest) -> list[Loop]:
-    """Puts the loops of a nest into the order of its result in memory, reductions (if any)
-    innermost. Blocked axes are split so that the block is a loop of its own."""
+def arrange(s: Schedule, nest: Nest, along: Buffer | None = None) -> list[Loop]:
+    """Puts the loops of a nest into the order in memory of its result, or of the buffer `along`
+    that it reads; reductions (if any) innermost. Blocked axes are split so that the block is a loop
+    of its own."""
     loops, _ = nest_loops(nest.stmt)
     names = [x.var for x in loops]
     for var in list(names):
-        factor = block_factor(nest.store.indices, var)
+        factor = block_factor(_subscripts(nest, along), var)
         if factor is not None and _move_innermost(s, names, var):
             outer, inner = s.split(Loop(var), factor)
             names[-1:] = [outer.var, inner.var]
     nest_now = _nest_with(s, names[0])
-    order = _memory_order(nest_now.store.indices if nest_now else (), names)
+    order = _memory_order(_subscripts(nest_now, along) if nest_now else (), names)
     if attempt(s.reorder, *(Loop(v) for v in order)):
         names = order
     return [Loop(v) for v in names]
+
+
+def _subscripts(nest: Nest, along: Buffer | None) -> tuple[Expr, ...]:
+    """Where the nest touches a buffer that it reads; where it writes, for None."""
+    if along is None:
+        return nest.store.indices
+    reads = (x for x in nest.store.value.walk() if isinstance(x, Load) and x.buffer == along)
+    return next(reads).indices
 
 
 def _nest_with(s: Schedule, var: Var) -> Nest | None:

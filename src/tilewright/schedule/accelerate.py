@@ -1,0 +1,248 @@
+"""Contractions on a chip's own instructions: the default schedule of a chip with queues.
+
+    for tiles of the result:                                         stage
+        data_local = alloc in the unit's memory; copy in             0
+        weight_local = alloc in the unit's memory; copy in           0
+        acc = alloc in the unit's memory; for …: unit(…)             1
+        copy out                                                     2
+
+Which instructions copy and which loops the unit takes follows from their meanings (units.py). Each
+local buffer is arranged as its operand wants: the operand's last axis innermost, the others right
+before it. `pipeline` then overlaps the stages of successive tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping as Names
+from dataclasses import dataclass
+
+from tilewright.analyze.nests import Nest, factors, nests, stride
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.graph import Layout
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import Alloc, Block, For, Stmt, buffers_written, sub_blocks
+from tilewright.ir.substitute import variables
+from tilewright.schedule.elementwise import arrange, collapse
+from tilewright.schedule.parallelize import attempt
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.state import Loop
+from tilewright.schedule.units import Mapping, Unit, copies, mappings, units
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A contraction, how a unit does it, and how many iterations of each loop of the result one
+    tile holds."""
+
+    nest: Nest
+    mapping: Mapping
+    tile: Names[Var, int]
+
+    @property
+    def unit(self) -> Unit:
+        return self.mapping.unit
+
+    @property
+    def reads(self) -> tuple[tuple[Load, Load], ...]:
+        """The program's factors, each with the unit's operand for it."""
+        assert self.nest.update is not None
+        pair = factors(self.nest.update.value)
+        assert pair is not None
+        ours = (self.unit.left, self.unit.right)
+        return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
+
+    def loop_of(self, axis: Var) -> For:
+        return dict(self.mapping.axes)[axis]
+
+
+def find_mapping(s: Schedule, target: Target) -> tuple[Nest, Mapping]:
+    """A kernel's contraction, and a way for one of the target's units to do it without waste."""
+    for nest in nests(s.kernel.body):
+        found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste == 1.0]
+        if found:  # loops further in step by less in memory
+            order = [loop.var for loop in (*nest.axes, *nest.reduce)]
+            return nest, max(found, key=lambda m: sum(order.index(x.var) for _, x in m.axes))
+    raise ScheduleError(
+        f"no instruction of {target.name} takes a contraction of this kernel",
+        program=s.kernel,
+        hint="each axis of an instruction needs a loop that plays its part and divides by its size",
+    )
+
+
+def accelerate(s: Schedule, target: Target, plan: Plan, *, overlap: bool = True) -> None:
+    """Applies the schedule in the module's docstring; without `overlap` one tile is done after
+    the other."""
+    result = plan.nest.buffer
+    acc = s.cache_write(s.buffer(result.name))  # first: local buffers are not blocked yet
+    _pack_parameters(s, plan)
+    acc, loop = _tile_result(s, plan, acc)
+    first, inner = _order_update(s, acc, plan)
+    locals_ = _bring_operands(s, loop, acc, plan, inner)
+    s.tensorize(first, plan.unit.instruction)
+    for name in (*locals_, result.name):
+        _map_copy(s, s.buffer(name), target)
+    if overlap:
+        s.pipeline(loop, _stages(s, loop, result.name, locals_))
+
+
+# ---------------------------------------------------------------- layouts
+
+
+def _pack_parameters(s: Schedule, plan: Plan) -> None:
+    """Parameters whose elements do not lie side by side along the operand's last axis are
+    blocked along it."""
+    update = plan.nest.update
+    assert update is not None
+    places = [(load.buffer, load.indices, ours) for load, ours in plan.reads]
+    places.append((update.buffer, update.indices, plan.unit.update))
+    for buffer, indices, ours in places:
+        (axis,) = variables(ours.indices[-1])
+        var = plan.loop_of(axis).var
+        if stride(buffer, indices, var, s.simplifier) != 1:
+            position = next(p for p, i in enumerate(indices) if var in variables(i))
+            rank = tuple(range(len(indices)))
+            s.pack_layout(s.buffer(buffer.name), Layout(rank, ((position, plan.unit.size(axis)),)))
+
+
+def _arrangement(plan: Plan, ours: Load, indices: tuple, inner: Names[Var, Loop]) -> Layout:
+    """The layout in which an operand's axes step through memory as the unit expects: `indices`
+    are a local buffer's subscripts, `inner` the loops that are the unit's axes."""
+    places = []
+    for i in ours.indices:
+        (axis,) = variables(i)
+        places.append(next(p for p, e in enumerate(indices) if inner[axis].var in variables(e)))
+    *others, last = places
+    (axis,) = variables(ours.indices[-1])
+    rest = [p for p in range(len(indices)) if p not in places]
+    return Layout((*rest, last, *others), ((last, plan.unit.size(axis)),))
+
+
+# ---------------------------------------------------------------- tiles
+
+
+def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, Loop]:
+    """Cuts the result into tiles, one loop over all of them; the accumulation moves into it."""
+    copy = next(n for n in nests(s.kernel.body) if n.buffer.name == plan.nest.buffer.name)
+    outer, inner = [], []
+    for loop, name in zip(copy.axes, plan.nest.axes, strict=True):
+        o, i = s.split(Loop(loop.var), plan.tile.get(name.var, 1))
+        outer.append(o)
+        inner.append(i)
+    s.reorder(*outer, *inner)
+    fused = outer[0]
+    for loop in outer[1:]:
+        fused = s.fuse(fused, loop)
+    return s.compute_at(acc, fused), fused
+
+
+def _order_update(s: Schedule, acc: Buffer, plan: Plan) -> tuple[Loop, dict[Var, Loop]]:
+    """Loops outside, the unit's axes inside, the initialisation where the unit clears. Returns
+    the outermost of the unit's loops, and all by axis."""
+    nest = _nest_of(s, acc)
+    sums = [Loop(x.var) for x in nest.reduce]
+    rows = [Loop(x.var) for x in nest.axes]
+    inner: dict[Var, Loop] = {}
+    for axis, loop in plan.mapping.axes:
+        outer, inner[axis] = s.split(Loop(loop.var), plan.unit.size(axis))
+        for loops in (sums, rows):
+            if Loop(loop.var) in loops:
+                loops[loops.index(Loop(loop.var))] = outer
+    used = set().union(*(variables(i) for i in plan.unit.update.indices))
+    s.reorder(*sums, *(inner[axis] for axis, _ in plan.mapping.axes if axis not in used))
+    for loop in sums:
+        s.fold_init(acc, loop)
+    spatial = [inner[axis] for axis, _ in plan.mapping.axes if axis in used]
+    s.reorder(*rows, *sums, *spatial)
+    return spatial[0], inner
+
+
+def _bring_operands(
+    s: Schedule, loop: Loop, acc: Buffer, plan: Plan, inner: Names[Var, Loop]
+) -> list[str]:
+    """Copies of the operands in the unit's memories, arranged as the unit takes them; their
+    names."""
+    update = plan.unit.update
+    write = _nest_of(s, acc).update
+    assert write is not None
+    layout = _arrangement(plan, Load(update.buffer, update.indices), write.indices, inner)
+    s.pack_layout(s.set_memory(acc, update.buffer.memory), layout)
+    names = []
+    for load, ours in plan.reads:
+        local = s.cache_read(s.buffer(load.buffer.name), loop, ours.buffer.memory)
+        indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
+        s.pack_layout(local, _arrangement(plan, ours, indices, inner))
+        names.append(local.name)
+    return names
+
+
+def _reads(s: Schedule, name: str) -> Iterator[Load]:
+    update = _nest_of(s, s.buffer(name)).update
+    assert update is not None
+    return (x for x in update.value.walk() if isinstance(x, Load))
+
+
+def _nest_of(s: Schedule, buffer: Buffer) -> Nest:
+    """The nest that computes a buffer, wherever it stands."""
+
+    def search(block: Block) -> Nest | None:
+        for nest in nests(block):
+            if nest.buffer == buffer:
+                return nest
+        found = (search(b) for stmt in block for b in sub_blocks(stmt))
+        return next((n for n in found if n is not None), None)
+
+    found = search(s.kernel.body)
+    assert found is not None, f"nothing computes {buffer}"
+    return found
+
+
+# ---------------------------------------------------------------- copies
+
+
+def _map_copy(s: Schedule, buffer: Buffer, target: Target) -> None:
+    """Gives the nest that copies into a buffer to one of the target's copy instructions."""
+    nest = _nest_of(s, buffer)
+    (read,) = (x for x in nest.store.value.walk() if isinstance(x, Load))
+    managed = s.buffer(buffer.name) if target.memory(buffer.memory).size else read.buffer
+    loops = arrange(s, nest, None if managed == buffer else managed)
+    once = [x for x in loops if s.for_(x).extent == 1]
+    loops = [x for x in loops if x not in once]
+    s.reorder(*once, *loops)
+    outer = collapse(s, loops[:-1])  # the last runs within one row of the instruction
+    for instruction in copies(target, read.buffer.memory, buffer.memory):
+        if _cut_and_map(s, outer[-1], instruction):
+            return
+    raise ScheduleError(
+        f"no instruction of {target.name} copies {read.buffer.name} to {buffer.name}",
+        program=s.kernel,
+    )
+
+
+def _cut_and_map(s: Schedule, rows: Loop, instruction: Instruction) -> bool:
+    """Cuts the loop over rows so that one call takes as many as it can."""
+    extent = s.for_(rows).extent
+    limits = [f for f in instruction.fields if f.high < 1 << 15]
+    most = max((f.high for f in limits), default=1)
+    if not isinstance(extent, int):
+        return False
+    before, steps = s.kernel, len(s.trace)
+    for size in range(min(most, extent), 0, -1):
+        if extent % size == 0:
+            _, part = s.split(rows, size)
+            if attempt(s.tensorize, part, instruction):
+                return True
+            s.kernel, s.trace = before, s.trace[:steps]
+    return False
+
+
+def _stages(s: Schedule, loop: Loop, result: str, locals_: list[str]) -> tuple[int, ...]:
+    """Copies in, work, copies out."""
+
+    def stage(stmt: Stmt) -> int:
+        written = {b.name for b in buffers_written((stmt,))}
+        return 0 if written & set(locals_) else 2 if result in written else 1
+
+    return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

@@ -1,0 +1,54 @@
+"""A new kind of statement, expression or operator must be known everywhere: each table has all."""
+
+import types
+
+from tilewright.ir import (
+    evaluate,
+    expr,
+    host,
+    interpret,
+    loop,
+    scalar,
+    text_expr,
+    verify_expr,
+    verify_host,
+    verify_loop,
+)
+from tilewright.ir.expr import BinaryOp, CompareOp, Expr, UnaryOp
+from tilewright.ir.loop import Stmt
+
+
+def kinds(module: types.ModuleType, base: type) -> set[type]:
+    """The classes below `base` that a module defines."""
+    found = {v for v in vars(module).values() if isinstance(v, type) and issubclass(v, base)}
+    return {c for c in found if c.__module__ == module.__name__} - {base}
+
+
+def test_statements():
+    known = set(loop._FORMAT)
+    assert known == kinds(loop, Stmt)
+    assert known == set(verify_loop._STATEMENTS) == set(interpret._RUN)
+
+
+def test_expressions():
+    known = set(expr._FORMAT)
+    assert known == kinds(expr, Expr)
+    for table in (verify_expr._CHECKS, interpret._SCALAR, evaluate._EVALUATE):
+        assert known == set(table)
+
+
+def test_host_steps():
+    assert {*verify_host._STEPS, host.Memory, host.Slot} == set(host._FORMAT)
+
+
+def test_operators():
+    by_hand = {UnaryOp.ISNAN, UnaryOp.ISINF, UnaryOp.NOT, UnaryOp.POPCOUNT}
+    assert set(scalar._UNARY) | by_hand == set(UnaryOp)
+    assert set(scalar._FLOAT) | set(scalar._INTEGER) == set(BinaryOp)
+    assert set(scalar._COMPARE) == set(CompareOp)
+    spelled = set(text_expr._FUNCTIONS) - {"select", "cast", "bitcast"}
+    assert spelled | {"not"} | {op.value for op in expr.INFIX.values()} == {
+        op.value for op in (*UnaryOp, *BinaryOp)
+    }
+    assert set(text_expr._AST_BINARY.values()) == set(expr.INFIX.values())
+    assert set(text_expr._AST_COMPARE.values()) == set(CompareOp)
