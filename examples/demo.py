@@ -121,8 +121,7 @@ def run_digits(talk: Talk) -> DigitsResult:
     scores = module(images)
     found = scores.argmax(axis=1)
     right = int((found == labels).sum())
-    wrong = np.flatnonzero(found != labels)
-    chosen = [*np.flatnonzero(found == labels)[: SHOWN - 1], *wrong[:1]]
+    chosen = choose_shown(found, labels)
     talk.say("")
     for line in draw_digits(images[chosen, 0], found[chosen], labels[chosen], talk.colours):
         talk.say(line)
@@ -135,6 +134,12 @@ def run_digits(talk: Talk) -> DigitsResult:
     return DigitsResult(
         seconds, size, load, right, len(labels), agreement, one, every, steps
     )  # fmt: skip
+
+
+def choose_shown(found: np.ndarray, labels: np.ndarray) -> list[int]:
+    """The first of each class that is read right, and one that is not."""
+    right = [int(np.flatnonzero((labels == c) & (found == c))[0]) for c in range(SHOWN - 1)]
+    return right + np.flatnonzero(found != labels)[:1].tolist()
 
 
 def run_resnet(talk: Talk) -> ResNetResult:
@@ -285,13 +290,17 @@ def say_digits(r: DigitsResult, talk: Talk) -> None:
         f" {milliseconds(r.load_milliseconds)}"
     )
     talk.say("")
-    talk.say(steps_table(f"where the time goes, {r.of} digits at once", r.steps))
+    talk.say(f"where the time goes, {r.of} digits at once:")
+    talk.say(steps_table(r.steps))
 
 
 def say_resnet(r: ResNetResult, talk: Talk) -> None:
-    table = new_table(
+    talk.say("")
+    talk.say(
         f"ResNet-18, batch 1: {r.macs / 1e9:.2f} billion multiply-adds,"
-        f" {r.weights / 1e6:.1f} million weights",
+        f" {r.weights / 1e6:.1f} million weights"
+    )
+    table = new_table(
         ">threads", ">compiled in", ">a call takes", ">fastest", ">GFLOP/s", ">peak", ">of peak",
     )  # fmt: skip
     for run in r.runs:
@@ -304,26 +313,27 @@ def say_resnet(r: ResNetResult, talk: Talk) -> None:
             f"{run.peak_gflops:.0f}",
             f"{run.share_of_peak:.0%}",
         )
-    talk.say("")
     talk.say(table)
     if r.agreement is not None:
         say_agreement(r.agreement, talk)
     talk.say("")
-    talk.say(steps_table(f"the {len(r.steps)} steps that take longest, all threads", r.steps))
+    talk.say(f"the {len(r.steps)} steps that take longest, on all threads:")
+    talk.say(steps_table(r.steps))
 
 
-def steps_table(title: str, steps: Sequence[StepShare]) -> Table:
-    table = new_table(title, "kernel", ">time", ">share", "", "computes")
+def steps_table(steps: Sequence[StepShare]) -> Table:
+    table = new_table("kernel", ">time", ">share", "", "computes")
+    longest = max(s.share for s in steps)
     for s in steps:
-        bar = "█" * max(1, round(BAR * s.share / max(x.share for x in steps)))
-        time_text, nodes = milliseconds(s.microseconds / 1e3), ", ".join(s.nodes)
-        table.add_row(s.kernel, time_text, f"{s.share:.0%}", bar, nodes)
+        bar = "█" * max(1, round(BAR * s.share / longest))
+        ends = f"{s.nodes[0]} … {s.nodes[-1]}" if len(s.nodes) > 1 else s.nodes[0]
+        table.add_row(s.kernel, milliseconds(s.microseconds / 1e3), f"{s.share:.0%}", bar, ends)
     return table
 
 
-def new_table(title: str, *columns: str) -> Table:
+def new_table(*columns: str) -> Table:
     """Columns that begin with ">" are numbers."""
-    table = Table(title=title, title_justify="left", title_style="", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for column in columns:
         right = column.startswith(">")
         table.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=right)
@@ -341,8 +351,9 @@ def main() -> int:
     start = time.perf_counter()
     target = cpu.host()
     cores = f"{target.cores} core{'s' if target.cores > 1 else ''}"
+    version = importlib.metadata.version("tilewright")
     talk.say(
-        f"tilewright {importlib.metadata.version('tilewright')} on {target.native.processor}, {cores},"
+        f"tilewright {version} on {target.native.processor}, {cores},"
         f" vectors of {target.vector.bytes} bytes at {target.clock / 1e9:.1f} GHz"
     )
     talk.title("Handwritten digits: a convolutional network, trained on real images")

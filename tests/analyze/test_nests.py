@@ -55,7 +55,7 @@ def _position(access, loop: For, i: int, values: dict[str, int]) -> int | None:
 
 
 def _symbols(e: object) -> list[Symbol]:
-    return [x for x in getattr(e, "walk", lambda: [])() if isinstance(x, Symbol)]
+    return [x for x in getattr(e, "walk", list)() if isinstance(x, Symbol)]
 
 
 @pytest.mark.parametrize(

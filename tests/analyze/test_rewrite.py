@@ -59,10 +59,7 @@ def test_variables_are_replaced_everywhere():
     assert isinstance(loop, For)
     found = substitute_block(loop.body, {loop.var: Var("i") + 1})
     assert body(k, found) == (
-        "if t[i + 1] > f32(0.0):\n"
-        "    y[i + 1] = t[7 - (i + 1)]\n"
-        "else:\n"
-        "    y[i + 1] += x[i + 1]"
+        "if t[i + 1] > f32(0.0):\n    y[i + 1] = t[7 - (i + 1)]\nelse:\n    y[i + 1] += x[i + 1]"
     )
     assert substitute_block(loop.body, {Var("other"): const(0)}) is loop.body
 
@@ -103,9 +100,6 @@ def k(y: out(f32[8])):
     assert isinstance(loop, For)
     found = simplify_block(k.body, Simplifier({loop.var: 8}))
     assert body(k, found) == (
-        "for i in range(8):\n"
-        "    y[i] = f32(1.0)\n"
-        "    if i < 4:\n"
-        "        y[i] = f32(3.0)"
+        "for i in range(8):\n    y[i] = f32(1.0)\n    if i < 4:\n        y[i] = f32(3.0)"
     )
     assert simplify_block(found, Simplifier({loop.var: 8})) is found

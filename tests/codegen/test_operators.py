@@ -11,7 +11,7 @@ import pytest
 from edge_values import edges, identical, units_apart, wide
 from native import build
 
-from tilewright.base.dtype import DTYPES, DType, Kind, bool_, f32, f64, i32
+from tilewright.base.dtype import DTYPES, DType, bool_, f32, f64, i32
 from tilewright.ir.expr import (
     TESTS,
     Binary,

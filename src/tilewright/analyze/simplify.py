@@ -13,7 +13,7 @@ used: linear arithmetic, the ranges of variables, and these facts (c, d > 0):
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilewright.analyze.linear import (
     Linear,
@@ -41,6 +41,7 @@ from tilewright.ir.expr import (
     Unary,
     Var,
     as_dim,
+    as_expr,
     binary,
     compare,
     const,
@@ -75,7 +76,8 @@ class Simplifier:
         found = self._memo.get(e)
         if found is None:
             found = self._simplify(e)
-            found = self._memo[e] = e if found == e else found  # unchanged programs stay as they are
+            found = e if found == e else found  # what is simple stays the same object
+            self._memo[e] = found
         return found
 
     def dim(self, dim: Dim) -> Dim:
@@ -306,6 +308,13 @@ class Simplifier:
         """Whether a condition holds for all indices in range."""
         result = self(condition)
         return isinstance(result, Const) and bool(result.value)
+
+    def in_bounds(self, buffer: Buffer, indices: Sequence[Expr]) -> bool:
+        """Whether an element is inside its buffer for all indices in range."""
+        return all(
+            self.proves(i >= 0) and self.proves(i < as_expr(n))
+            for i, n in zip(indices, buffer.shape, strict=True)
+        )
 
 
 _LINEAR_OPS = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.MOD})

@@ -16,7 +16,6 @@ from __future__ import annotations
 import difflib
 import textwrap
 
-
 SHOWN = 3  # lines of context at either end
 
 

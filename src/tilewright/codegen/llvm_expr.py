@@ -41,7 +41,6 @@ from tilewright.ir.expr import (
     Unary,
     UnaryOp,
     Var,
-    as_expr,
 )
 from tilewright.ir.substitute import variables
 
@@ -223,10 +222,7 @@ class ExprEmitter:
         return all(self.in_bounds(x) for x in e.distinct() if isinstance(x, Load))
 
     def in_bounds(self, load: Load) -> bool:
-        for i, n in zip(load.indices, load.buffer.shape, strict=True):
-            if not (self.simplifier.proves(i >= 0) and self.simplifier.proves(i < as_expr(n))):
-                return False
-        return True
+        return self.simplifier.in_bounds(load.buffer, load.indices)
 
     def _branch(self, cond: Value, e: Select) -> Value:
         f = self.f

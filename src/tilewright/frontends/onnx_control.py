@@ -118,6 +118,8 @@ def _scan_batches(
         raise ModelError("sequence_lens is not supported", hint="export with opset 9 or later")
     if any(node.ints("directions", (0,) * scanned)):
         raise ModelError("directions are not supported", hint="export with opset 9 or later")
+    if not all(v.shape[:1] == values[0].shape[:1] != () for v in values):
+        raise ModelError("the inputs differ in their number of batches")
     batches = values[0].shape[0]
     if not isinstance(batches, int):
         raise ModelError("the number of batches is symbolic", hint="fix it with dims=")
@@ -129,6 +131,8 @@ def _scan_batches(
         for step in range(steps):
             parts = [_part(ctx, v, 0, step) for v in sequences]
             given = ctx.run_graph(body, node.scope, [*states, *parts])
+            if len(given) != len(node.outputs):
+                raise ModelError(f"the body gives {len(given)} values, not {len(node.outputs)}")
             states, rest = given[: len(states)], given[len(states) :]
             collected.append(rest)
         rows = [stack(ctx, list(column), 0) for column in zip(*collected, strict=True)]
@@ -137,6 +141,8 @@ def _scan_batches(
 
 
 def _steps(sequences: Sequence[Value], axes: Sequence[int]) -> int:
+    if not all(axis < v.type.rank for v, axis in zip(sequences, axes, strict=True)):
+        raise ModelError("a scalar has no steps")
     found = {v.shape[a] for v, a in zip(sequences, axes, strict=True)}
     steps = found.pop()
     if found:

@@ -10,6 +10,7 @@ Allowed because an accumulation may be reordered.
 
 from __future__ import annotations
 
+from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.loop import (
     Accumulate,
@@ -21,8 +22,10 @@ from tilewright.ir.loop import (
     LoopKind,
     Stmt,
     Store,
+    loads,
     map_block,
     map_inner_blocks,
+    walk_statements,
 )
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import neutral
@@ -30,13 +33,17 @@ from tilewright.ir.tensor import neutral
 
 def split_accumulators(kernel: Kernel) -> Kernel:
     """Gives every reduction over a vector loop inside serial loops an accumulator per lane."""
-    names = _Names(kernel)
-    body = map_block(kernel.body, lambda s: _visit(s, names))
+    known = _Known(kernel)
+    body = map_block(kernel.body, lambda s: _visit(s, known))
     return kernel if body is kernel.body else kernel.with_(body=body)
 
 
-class _Names:
+class _Known:
+    """The names that are taken, and how long loops are."""
+
     def __init__(self, kernel: Kernel) -> None:
+        loops = (s for s in walk_statements(kernel.body) if isinstance(s, For))
+        self.simplifier = Simplifier({s.var: s.extent for s in loops})
         self.taken = {x.name for x in kernel.distinct() if isinstance(x, (Var, Buffer))}
 
     def fresh(self, name: str) -> str:
@@ -47,12 +54,18 @@ class _Names:
         return unique
 
 
-def _visit(stmt: Stmt, names: _Names) -> Stmt | Block:
+def _visit(stmt: Stmt, known: _Known) -> Stmt | Block:
     if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
         found = _reduction(stmt)
-        if found is not None:
-            return _split(stmt, *found, names)
-    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, names)))
+        if found is not None and _is_there(stmt, found[1], known.simplifier):
+            return _split(stmt, *found, known)
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, known)))
+
+
+def _is_there(stmt: For, update: Accumulate, s: Simplifier) -> bool:
+    """Whether the element exists even if the nest never gets to it, and nothing in it is read."""
+    read = any(load.buffer == update.buffer for load in loads(stmt))
+    return not read and s.in_bounds(update.buffer, update.indices)
 
 
 def _reduction(stmt: For) -> tuple[For, Accumulate] | None:
@@ -78,11 +91,10 @@ def _lane_accumulation(lanes: For, inside: set[Var]) -> tuple[For, Accumulate] |
     if not isinstance(at, Accumulate) or not isinstance(lanes.extent, int):
         return None
     used = set().union(*(variables(i) for i in at.indices)) if at.indices else set()
-    reads_itself = any(isinstance(x, Load) and x.buffer == at.buffer for x in at.value.distinct())
-    return None if used & inside or reads_itself else (lanes, at)
+    return None if used & inside else (lanes, at)
 
 
-def _split(stmt: For, lanes: For, update: Accumulate, names: _Names) -> Block:
+def _split(stmt: For, lanes: For, update: Accumulate, names: _Known) -> Block:
     assert isinstance(lanes.extent, int)
     part = Buffer(
         names.fresh(f"{update.buffer.name}_lanes"), update.value.dtype, (lanes.extent,), "register"

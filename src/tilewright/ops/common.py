@@ -95,7 +95,7 @@ def wrap_index(i: Expr, extent: Dim) -> Expr:
     range is moved to the nearest element, so that no program reads outside its buffers."""
     i = cast(index, i)
     wrapped = select(i < 0, i + extent, i)
-    return minimum(maximum(wrapped, 0), as_expr(extent) - 1)
+    return maximum(minimum(wrapped, as_expr(extent) - 1), 0)
 
 
 def widened(dtype: DType) -> DType:

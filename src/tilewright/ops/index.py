@@ -95,7 +95,13 @@ def _check_elements(name: str, axis: int, x: TensorType, places: TensorType) -> 
             a == axis or (spare is not None and spare >= 0),
             f"{name}: {n} indices along axis {a}, where data has {d} elements",
         )
+    _require_elements(name, x.shape[axis : axis + 1], places.shape)
     return axis
+
+
+def _require_elements(name: str, pointed: Sequence[Dim], shape: Sequence[Dim]) -> None:
+    """Axes that indices point along must have elements, unless there are no indices."""
+    require(0 not in pointed or 0 in shape, f"{name}: indices into an axis without elements")
 
 
 def _infer_gather_elements(attrs: AxisAttrs, types: Sequence[TensorType]) -> list[TensorType]:
@@ -129,6 +135,7 @@ def _gather_nd_shape(
         all(canonical(p) == canonical(q) for p, q in zip(x[:batch], places[:batch], strict=True)),
         "gather_nd: data and indices differ in their batch axes",
     )
+    _require_elements("gather_nd", x[batch : batch + depth], places)
     return (*places[:-1], *x[batch + depth :])
 
 
@@ -227,6 +234,7 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, types: Sequence[TensorType]) -> lis
         tensor_type(updates.dtype, updates.shape) == wanted,
         f"scatter_nd: updates are {updates}, which must be {wanted}",
     )
+    _require_elements("scatter_nd", x.shape[:depth], updates.shape)
     return [tensor_type(x.dtype, x.shape)]
 
 

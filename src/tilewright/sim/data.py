@@ -14,9 +14,9 @@ import numpy as np
 from tilewright.codegen.llvm import emit_kernel
 from tilewright.codegen.machine import compile_object
 from tilewright.codegen.stream import Site, Stream
+from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Expr, as_expr, const
 from tilewright.ir.instruction import Region, axis
-from tilewright.ir.expand import expand_call
 from tilewright.ir.loop import Call, Kernel, symbols
 from tilewright.runtime.loader import LoadedCode, load_code
 from tilewright.target.target import Target

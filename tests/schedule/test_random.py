@@ -1,0 +1,89 @@
+"""Any series of primitives: what is accepted changes nothing but how the program runs, what is
+refused changes nothing at all."""
+
+from __future__ import annotations
+
+import numpy as np
+from executor import run_concurrently
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import arrays, kernels, same, symbol_values, tensor_programs
+from strategies_schedule import Application, applications, packed_inputs, unpacked_outputs
+
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.graph import Layout
+from tilewright.ir.interpret import interpret
+from tilewright.ir.loop import Kernel, symbols
+from tilewright.ir.text import parse_kernel
+from tilewright.ir.verify import verify_kernel
+from tilewright.schedule.create_loops import create_loops
+from tilewright.schedule.schedule import Schedule
+
+STEPS = 6
+
+
+class Trial:
+    """A schedule, with what its kernel computed at first."""
+
+    def __init__(self, kernel: Kernel, data: st.DataObject) -> None:
+        self.original, self.schedule = kernel, Schedule(kernel)
+        self.values = data.draw(symbol_values(symbols(kernel)))
+        self.inputs = data.draw(arrays(kernel.inputs, self.values))
+        self.wanted = interpret(kernel, self.inputs, self.values)
+        self.layouts: dict[str, list[Layout]] = {}
+        self.story = [str(kernel)]
+
+    def apply(self, step: Application) -> None:
+        before = self.schedule.kernel
+        traced = len(self.schedule.trace)
+        try:
+            step(self.schedule)
+        except ScheduleError as error:
+            assert self.schedule.kernel is before, f"{step} was refused and changed the kernel"
+            assert len(self.schedule.trace) == traced
+            assert f"while applying {step.primitive}(" in str(error)
+            return
+        if step.primitive == "pack_layout":
+            buffer, layout = step.arguments
+            self.layouts.setdefault(buffer.name, []).append(layout)
+        self.story.append(f"\n{step}\n{self.schedule.kernel}")
+        self.check()
+
+    def check(self) -> None:
+        kernel = self.schedule.kernel
+        try:
+            verify_kernel(kernel)
+            assert parse_kernel(str(kernel)) == kernel
+            inputs = packed_inputs(self.original.inputs, self.inputs, self.layouts)
+            self.compare(interpret(kernel, inputs, self.values), "in order")
+            self.compare(run_concurrently(kernel, inputs, self.values), "at the same time")
+        except Exception as error:
+            error.add_note("\n".join(self.story))
+            raise
+
+    def compare(self, outputs: list[np.ndarray], how: str) -> None:
+        shapes = [a.shape for a in self.wanted]
+        found = unpacked_outputs(self.original.outputs, outputs, self.layouts, shapes)
+        for a, b, buffer in zip(self.wanted, found, self.original.outputs, strict=True):
+            assert same(a, b), f"{buffer.name} {how}: {b}, not {a}"
+
+
+def run(kernel: Kernel, data: st.DataObject) -> None:
+    trial = Trial(kernel, data)
+    trial.check()
+    for _ in range(data.draw(st.integers(1, STEPS))):
+        step = data.draw(applications(trial.schedule))
+        if step is not None:
+            trial.apply(step)
+
+
+@settings(max_examples=120)
+@given(kernel=kernels(), data=st.data())
+def test_kernels(kernel: Kernel, data: st.DataObject):
+    run(kernel, data)
+
+
+@settings(max_examples=120)
+@given(program=tensor_programs(), data=st.data())
+def test_tensor_programs(program, data: st.DataObject):
+    run(create_loops(program), data)

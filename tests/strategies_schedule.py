@@ -1,0 +1,288 @@
+"""Random applications of schedule primitives, and parameters packed as a schedule wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from strategies_expr import Draws
+
+from tilewright.ir.evaluate import poisoned
+from tilewright.ir.expr import Buffer
+from tilewright.ir.graph import Layout
+from tilewright.ir.loop import Accumulate, Alloc, For, Store, walk_statements
+from tilewright.schedule.loops import Tail
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.state import Loop
+
+
+@dataclass(frozen=True)
+class Application:
+    """One primitive with its arguments; `str` says it as a trace would."""
+
+    primitive: str
+    arguments: tuple[Any, ...]
+
+    def __call__(self, s: Schedule) -> Any:
+        return getattr(s, self.primitive)(*self.arguments)
+
+    def __str__(self) -> str:
+        return f"{self.primitive}({', '.join(map(str, self.arguments))})"
+
+
+@st.composite
+def applications(draw: Callable[..., Any], s: Schedule) -> Application | None:
+    """A primitive applied to what the program has now; None where there is nothing to apply it to.
+    Many are legal, some are not."""
+    d = Draws(draw)
+    name = d.pick(tuple(_ARGUMENTS))
+    arguments = _ARGUMENTS[name](d, s)
+    return None if arguments is None else Application(name, arguments)
+
+
+Arguments = tuple[Any, ...] | None
+
+
+def _loop(d: Draws, s: Schedule) -> Loop | None:
+    loops = s.loops()
+    return d.pick(loops) if loops else None
+
+
+def _one_loop(d: Draws, s: Schedule) -> Arguments:
+    loop = _loop(d, s)
+    return None if loop is None else (loop,)
+
+
+def _split(d: Draws, s: Schedule) -> Arguments:
+    loop = _loop(d, s)
+    return None if loop is None else (loop, d.int(1, 5), d.pick(tuple(Tail)))
+
+
+def _inner(d: Draws, s: Schedule, loop: Loop) -> list[Loop]:
+    """The loops inside of a loop."""
+    return [Loop(x.var) for x in walk_statements(s.for_(loop).body) if isinstance(x, For)]
+
+
+def _fuse(d: Draws, s: Schedule) -> Arguments:
+    outer = _loop(d, s)
+    inner = _inner(d, s, outer) if outer is not None else []
+    return (outer, inner[0] if d.int(0, 3) else d.pick(s.loops())) if inner else None
+
+
+def _reorder(d: Draws, s: Schedule) -> Arguments:
+    outer = _loop(d, s)
+    inner = _inner(d, s, outer) if outer is not None else []
+    chosen = [outer, *inner[: d.int(0, len(inner))]]
+    if not inner or len(chosen) < 2:
+        return None
+    for last in range(len(chosen) - 1, 0, -1):
+        other = last - d.int(0, last)
+        chosen[last], chosen[other] = chosen[other], chosen[last]
+    return tuple(chosen)
+
+
+def _allocated(d: Draws, s: Schedule) -> Buffer | None:
+    found = list(s.allocations())
+    return d.pick(found) if found else None
+
+
+def _any_buffer(d: Draws, s: Schedule) -> Buffer:
+    return d.pick([*s.allocations(), *s.kernel.outputs, *s.kernel.inputs])
+
+
+def _written(d: Draws, s: Schedule) -> Buffer:
+    return d.pick([*s.allocations(), *s.kernel.outputs])
+
+
+def _inline(d: Draws, s: Schedule) -> Arguments:
+    buffer = _allocated(d, s)
+    return None if buffer is None else (buffer,)
+
+
+def _compute_at(d: Draws, s: Schedule) -> Arguments:
+    buffer, loop = _allocated(d, s), _loop(d, s)
+    return None if buffer is None or loop is None else (buffer, loop)
+
+
+def _buffer_and_loop(d: Draws, s: Schedule) -> Arguments:
+    loop = _loop(d, s)
+    return None if loop is None else (_any_buffer(d, s), loop)
+
+
+def _reduction(d: Draws, s: Schedule) -> Arguments:
+    """A buffer that is accumulated, and a loop around that."""
+    found = [
+        (x.buffer, Loop(around.var))
+        for x in walk_statements(s.kernel.body)
+        if isinstance(x, Accumulate)
+        for around in s.loops_around(x)
+    ]
+    return d.pick(found) if found else None
+
+
+def _reduced(d: Draws, s: Schedule) -> Arguments:
+    found = _reduction(d, s)
+    return None if found is None else found[:1]
+
+
+def _peel(d: Draws, s: Schedule) -> Arguments:
+    loop = _loop(d, s)
+    return None if loop is None else (loop, d.pick((1, -1, 2, -2)))
+
+
+def _buffer_ring(d: Draws, s: Schedule) -> Arguments:
+    allocs = [x for x in walk_statements(s.kernel.body) if isinstance(x, Alloc)]
+    if not allocs:
+        return None
+    alloc = d.pick(allocs)
+    around = [Loop(x.var) for x in s.loops_around(alloc)]
+    return (alloc.buffer, around[-d.int(1, 2) :], d.int(1, 3)) if around else None
+
+
+def _pipeline(d: Draws, s: Schedule) -> Arguments:
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    loops = [x for x in loops if len(x.body) > 1] or loops
+    if not loops:
+        return None
+    loop = d.pick(loops)
+    count = sum(not isinstance(x, Alloc) for x in loop.body)
+    stages = [0] * count
+    for position in range(1, count):
+        stages[position] = stages[position - 1] + d.int(0, 1)
+    if d.chance(4) and count > 1:
+        stages.reverse()
+    return (Loop(loop.var), tuple(stages))
+
+
+@st.composite
+def layouts(draw: Callable[..., Any], rank: int) -> Layout:
+    """Any order of the axes, perhaps with blocks."""
+    return _layout(Draws(draw), rank)
+
+
+def _layout(d: Draws, rank: int) -> Layout:
+    order = list(range(rank))
+    for last in range(rank - 1, 0, -1):
+        other = last - d.int(0, last)
+        order[last], order[other] = order[other], order[last]
+    count = d.int(0, 2) if rank else 0
+    blocks = tuple((d.int(0, rank - 1), d.int(2, 4)) for _ in range(count))
+    return Layout(tuple(order), blocks)
+
+
+def _pack_layout(d: Draws, s: Schedule) -> Arguments:
+    buffer = _any_buffer(d, s)
+    rank = len(buffer.shape)
+    return None if rank > 3 else (buffer, _layout(d, rank))
+
+
+def _set_memory(d: Draws, s: Schedule) -> Arguments:
+    buffer = _allocated(d, s)
+    return None if buffer is None else (buffer, d.pick(("sram", "register")))
+
+
+def _cache_write(d: Draws, s: Schedule) -> Arguments:
+    return (_written(d, s),)
+
+
+_ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
+    "split": _split,
+    "reorder": _reorder,
+    "vectorize": _one_loop,
+    "parallel": _one_loop,
+    "fuse": _fuse,
+    "unroll": _one_loop,
+    "compute_at": _compute_at,
+    "inline": _inline,
+    "split_init": _reduced,
+    "cache_write": _cache_write,
+    "cache_read": _buffer_and_loop,
+    "rfactor": _reduction,
+    "peel": _peel,
+    "fold_init": _reduction,
+    "buffer_ring": _buffer_ring,
+    "pipeline": _pipeline,
+    "pack_layout": _pack_layout,
+    "set_memory": _set_memory,
+}
+
+
+# ---------------------------------------------------------------- arrangements in memory
+
+
+def packed(layout: Layout, array: np.ndarray, dtype: Any) -> np.ndarray:
+    """The array as it lies in memory; what pads it is poisoned."""
+    extents = [-(-n // layout.factor(a)) * layout.factor(a) for a, n in enumerate(array.shape)]
+    padded = poisoned(tuple(extents), dtype)
+    padded[tuple(map(slice, array.shape))] = array
+    return _blocked(layout, padded)
+
+
+def unpacked(layout: Layout, memory: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """The logical array that `memory` holds."""
+    extents = [-(-n // layout.factor(a)) * layout.factor(a) for a, n in enumerate(shape)]
+    places = _blocked(layout, np.arange(math.prod(extents)).reshape(extents))
+    whole = np.empty(math.prod(extents), memory.dtype)
+    whole[places.reshape(-1)] = memory.reshape(-1)
+    return whole.reshape(extents)[tuple(map(slice, shape))]
+
+
+def _blocked(layout: Layout, array: np.ndarray) -> np.ndarray:
+    """A permutation of the elements: blocks cut off their axes and put innermost."""
+    parts: list[tuple[int, list[int]]] = []  # for each axis: its extents, outermost first
+    for axis, n in enumerate(array.shape):
+        factors = [f for a, f in layout.blocks if a == axis]
+        parts.append((axis, [n // layout.factor(axis), *factors]))
+    split = array.reshape([n for _, sizes in parts for n in sizes])
+    first, at = {}, 0
+    for axis, sizes in parts:
+        first[axis], at = at, at + len(sizes)
+    used = dict.fromkeys(first, 0)
+    order = [first[axis] for axis in layout.order]
+    for axis, _ in layout.blocks:
+        used[axis] += 1
+        order.append(first[axis] + used[axis])
+    return np.ascontiguousarray(split.transpose(order))
+
+
+Layouts = Mapping[str, Sequence[Layout]]
+
+
+def packed_inputs(
+    buffers: Sequence[Buffer], arrays: Sequence[np.ndarray], applied: Layouts
+) -> list[np.ndarray]:
+    """Arrays for the inputs of a schedule that packed them, layout after layout."""
+    found = []
+    for buffer, array in zip(buffers, arrays, strict=True):
+        for layout in applied.get(buffer.name, ()):
+            array = packed(layout, array, buffer.dtype)
+        found.append(array)
+    return found
+
+
+def unpacked_outputs(
+    buffers: Sequence[Buffer],
+    arrays: Sequence[np.ndarray],
+    applied: Layouts,
+    shapes: Sequence[tuple[int, ...]],
+) -> list[np.ndarray]:
+    """The logical arrays (of `shapes`) in the outputs of a schedule that packed them."""
+    found = []
+    for buffer, array, shape in zip(buffers, arrays, shapes, strict=True):
+        steps = [(layout, shape) for layout in applied.get(buffer.name, ())[:1]]
+        for layout in applied.get(buffer.name, ())[1:]:
+            before, extents = steps[-1]
+            steps.append((layout, before.physical_shape(extents)))
+        for layout, extents in reversed(steps):
+            array = unpacked(layout, array, [int(n) for n in extents])
+        found.append(array)
+    return found
+
+
+def stores(s: Schedule) -> list[Store]:
+    """The plain stores of the program, in order."""
+    return [x for x in walk_statements(s.kernel.body) if isinstance(x, Store)]
