@@ -246,7 +246,7 @@ def _blocked(layout: Layout, array: np.ndarray) -> np.ndarray:
     for axis, _ in layout.blocks:
         used[axis] += 1
         order.append(first[axis] + used[axis])
-    return np.ascontiguousarray(split.transpose(order))
+    return split.transpose(order).copy()
 
 
 Layouts = Mapping[str, Sequence[Layout]]

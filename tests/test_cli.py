@@ -272,7 +272,8 @@ def test_explain(tilewright, model):
         nodes = [n for s in found["steps"] for n in s["nodes"]]
         assert {"product", "rectify", "normalize", "shift", "negate"} <= set(nodes)
         assert abs(sum(s["share"] for s in found["steps"]) - 1) < 1e-6
-        assert found["bytes_per_second"] > 1e8
+        assert found["limits"]["operations_per_second"] > 1e8
+        assert {s["bound_by"] for s in found["steps"]} <= {"compute", "memory", "overhead"}
 
 
 @pytest.mark.parametrize("stage", STAGES)

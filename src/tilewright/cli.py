@@ -2,6 +2,7 @@
 
 Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
 code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module reads the environment.
+What the commands print as JSON stands in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_o
 from tilewright.cli_check import check as check_results
 from tilewright.cli_machine import measure_limits
 from tilewright.cli_measure import explain_steps, measure
-from tilewright.cli_session import HOST, TARGETS, Request, find_target, open_module, stage_texts
-from tilewright.compile import STAGES
+from tilewright.cli_session import (
+    HOST,
+    TARGETS,
+    Request,
+    find_target,
+    onnx_operators,
+    open_module,
+    stage_texts,
+)
+from tilewright.compile import STAGES, VERSION
 from tilewright.ops.table import OPS
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes
@@ -32,7 +41,6 @@ FAILED, BROKEN, INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="tilewright",
-    help="Compiles deep-learning models, runs them, and explains what they do.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,7 +74,23 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 # ---------------------------------------------------------------- commands
 
 
-@app.command(epilog="Example: tilewright run model.onnx --input x=image.npy --check --output out/")
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        _print(f"tilewright {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="print the version", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Compiles deep-learning models, runs them, and explains what they do."""
+
+
+@app.command(epilog="Example: tilewright run examples/digits/digits.onnx --dim batch=4 --check")
 def run(
     model: Model,
     inputs: Inputs = None,
@@ -110,7 +134,9 @@ def run(
         raise typer.Exit(FAILED)
 
 
-@app.command(name="compile", epilog="Example: tilewright compile model.onnx -o model.tw")
+@app.command(
+    name="compile", epilog="Example: tilewright compile examples/digits/digits.onnx -o digits.tw"
+)
 def compile_(
     model: Source,
     output: Annotated[
@@ -140,7 +166,7 @@ def compile_(
         _print(f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s")
 
 
-@app.command(epilog="Example: tilewright bench model.onnx --threads 2 --seconds 5")
+@app.command(epilog="Example: tilewright bench examples/digits/digits.onnx --threads 1 --seconds 1")
 def bench(
     model: Model,
     inputs: Inputs = None,
@@ -165,7 +191,7 @@ def bench(
         _print(show.timing_line(timing))
 
 
-@app.command(epilog="Example: tilewright explain model.onnx --dim batch=8")
+@app.command(epilog="Example: tilewright explain examples/digits/digits.onnx --dim batch=360")
 def explain(
     model: Model,
     inputs: Inputs = None,
@@ -198,7 +224,7 @@ def explain(
         _print(line)
 
 
-@app.command(epilog="Example: tilewright dump model.onnx --stage scheduled --kernel k0_conv_relu")
+@app.command(epilog="Example: tilewright dump examples/digits/digits.onnx --stage graph")
 def dump(
     model: Source,
     stage: Annotated[str, typer.Option("--stage", help=f"one of {', '.join(STAGES)}")],
@@ -222,9 +248,14 @@ def dump(
 @app.command(epilog="Example: tilewright ops conv")
 def ops(
     name: Annotated[str | None, typer.Argument(help="one operator, with its attributes")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="list ONNX's operators instead")] = False,
     json: Json = False,
 ) -> None:
-    """List the operators, or describe one."""
+    """List the compiler's operators, describe one, or list what is read of ONNX."""
+    if onnx:
+        names = onnx_operators()
+        _print(show.to_json(names) if json else "\n".join(show.onnx_lines(names)))
+        return
     if name is not None and name not in OPS:
         hint = did_you_mean(name, sorted(OPS))
         raise ModelError(f"there is no operator called {name!r}", hint=hint)
@@ -306,12 +337,20 @@ def _print(what: object) -> None:
         show.make_console().print(what)
 
 
+def _fail(text: str) -> None:
+    show.make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
+    raise SystemExit(BROKEN) from None
+
+
 def main() -> None:
     """The entry point: exit codes, and errors in words."""
     try:
         app()
     except TilewrightError as error:
-        show.make_console(stderr=True).print(f"error: {error}", soft_wrap=True)
-        raise SystemExit(BROKEN) from None
+        _fail(str(error))
+    except MemoryError:
+        _fail("there is not enough memory\n  hint: run it where there is more, or smaller models")
+    except RecursionError:
+        _fail("the model is nested too deeply")
     except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code
         raise SystemExit(INTERRUPTED) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -13,8 +14,10 @@ from tilewright.base.errors import InputError, did_you_mean
 from tilewright.runtime.atomic import write_atomically
 from tilewright.runtime.plan import SymbolSpec, Tensor
 from tilewright.runtime.size import evaluate_size
+from tilewright.runtime.system import available_memory, format_bytes
 
 RANDOM = "random"
+WORKING = 8  # bytes of an element while it is made
 
 
 def parse_dims(texts: Sequence[str]) -> dict[str, int]:
@@ -52,12 +55,26 @@ def make_inputs(
             hint=did_you_mean(unknown[0], [s.name for s in symbols]),
         )
     sizes |= dims
-    generator = np.random.default_rng(seed)
-    for tensor in inputs:  # in the model's order: equal seeds give equal arrays
-        shape = [evaluate_size(d, sizes) for d in tensor.shape]
-        numbers = random_array(generator, tensor.dtype, shape)
-        arrays.setdefault(tensor.name, numbers)
+    shapes = {t.name: [evaluate_size(d, sizes) for d in t.shape] for t in inputs}
+    _check_room([(t, shapes[t.name]) for t in inputs if t.name not in arrays])
+    for position, tensor in enumerate(inputs):  # equal seeds give equal arrays
+        if tensor.name not in arrays:
+            generator = np.random.default_rng([seed, position])
+            arrays[tensor.name] = random_array(generator, tensor.dtype, shapes[tensor.name])
     return {t.name: arrays[t.name] for t in inputs}
+
+
+def _check_room(wanted: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
+    """Before anything is allocated: InputError if random inputs would take more than there is."""
+    needed = sum((t.dtype.bytes + WORKING) * math.prod(shape) for t, shape in wanted)
+    room = available_memory()
+    if room is not None and needed > room:
+        shapes = ", ".join(f"{t.name}: {t.dtype}{list(shape)}" for t, shape in wanted)
+        raise InputError(
+            f"random inputs need {format_bytes(needed)} of memory, and {format_bytes(room)} are"
+            f" available: {shapes}",
+            hint="choose smaller dimensions with --dim",
+        )
 
 
 def random_array(generator: np.random.Generator, dtype: DType, shape: Sequence[int]) -> np.ndarray:

@@ -149,12 +149,12 @@ def _read_rate(read: Callable[..., Any], size: int, threads: int) -> float:
 
 
 def _read_text() -> str:
-    """i64 @loop(ptr data, i64 blocks, i64 rounds): reads `blocks` of BLOCK bytes, `rounds` times."""
+    """i64 @loop(ptr data, i64 blocks, i64 rounds): reads blocks of BLOCK bytes, round by round."""
     vector, count = "<8 x i64>", BLOCK // 64
     phis = [
         f"  %a{k} = phi {vector} [zeroinitializer, %entry], [%b{k}, %body]" for k in range(count)
     ]
-    steps = ["  %start = mul i64 %place, 512"]
+    steps = [f"  %start = mul i64 %place, {BLOCK}"]
     for k in range(count):
         steps += [
             f"  %o{k} = add i64 %start, {64 * k}",

@@ -14,10 +14,12 @@ from tilewright.base.errors import InputError, ModelError, TargetError, did_you_
 from tilewright.base.passes import Recorder, Step
 from tilewright.codegen.host_plan import host_table
 from tilewright.compile import STAGES, compile
+from tilewright.frontends.onnx_table import IMPORTERS
 from tilewright.ir.graph import Graph
 from tilewright.ops.table import OPS
 from tilewright.options import Options
 from tilewright.runtime import artifact
+from tilewright.runtime.container import is_program
 from tilewright.runtime.module import Module
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -41,7 +43,8 @@ class Request:
 
     @property
     def is_compiled(self) -> bool:
-        return self.model.suffix == ".tw"
+        """By its name, or by how it begins."""
+        return self.model.suffix == ".tw" or is_program(self.model)
 
 
 def find_target(name: str, threads: int | None) -> Target:
@@ -86,6 +89,12 @@ def stage_texts(request: Request, stage: str, kernel: str | None) -> dict[str, s
         known = ", ".join(texts) if "" not in texts else "it is one program for the whole model"
         raise InputError(f"stage {stage!r} has no kernel {kernel!r}", hint=f"kernels: {known}")
     return {kernel: texts[kernel]}
+
+
+def onnx_operators() -> dict[str, list[str]]:
+    """The ONNX operators that models may use, by domain. Those that ONNX defines by others, and
+    the model's own functions, need no entry."""
+    return {domain or "ai.onnx": sorted(table) for domain, table in IMPORTERS.items()}
 
 
 def _compile(request: Request, model: Path | Graph, until: str | None = None) -> Any:

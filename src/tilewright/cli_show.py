@@ -329,6 +329,12 @@ def ops_table(ops: Sequence[Op]) -> Table:
     return table
 
 
+def onnx_lines(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """One operator a line."""
+    found = [f"{domain}.{name}" for domain in names for name in names[domain]]
+    return [*found, "and what ONNX, or the model itself, defines by these"]
+
+
 def op_tables(op: Op) -> list[Any]:
     """One operator, with its attributes."""
     least, most = op.arity

@@ -177,7 +177,11 @@ class _Compilation:
             used[n] = self.keys[key]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
-            return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
+            try:
+                return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
+            except BaseException:  # Ctrl-C too: those that have not begun are not wanted
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
 
     def kernel(
         self,

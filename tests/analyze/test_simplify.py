@@ -101,7 +101,7 @@ TEXTS = [
 ]
 
 
-@pytest.mark.parametrize("expr, extents, text", TEXTS, ids=lambda x: str(x))
+@pytest.mark.parametrize("expr, extents, text", TEXTS, ids=str)
 def test_texts(expr: Expr, extents: dict, text: str):
     assert str(Simplifier(extents)(expr)) == text
 

@@ -66,9 +66,9 @@ REFUSED = [
         ),
     ),
     (
-        {"location": "/etc/passwd"},
+        {"location": "/outside.bin"},
         (
-            "the initializer 'w' lies in '/etc/passwd', which is not inside the model's folder\n"
+            "the initializer 'w' lies in '/outside.bin', which is not inside the model's folder\n"
             "  hint: external data must be a relative path without '..'"
         ),
     ),

@@ -44,6 +44,23 @@ class ToPython(ast.NodeTransformer):
             return ast.Call(ast.Name(op, ast.Load()), [a, b], [])
         return ast.BinOp(a, OPERATORS[op](), b)
 
+    def visit_arg(self, node):
+        return node
+
+    def visit_Constant(self, node):
+        """Numbers without a type are indices in the text form, and bools have their type."""
+        kind = {int: "i64", bool: "bool"}.get(type(node.value))
+        return ast.Call(ast.Name(kind, ast.Load()), [node], []) if kind else node
+
+    def visit_UnaryOp(self, node):
+        if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            return ast.Call(ast.Name("i64", ast.Load()), [node], [])
+        return self.generic_visit(node)
+
+    def visit_Call(self, node):
+        typed = isinstance(node.func, ast.Name) and node.func.id in DTYPES
+        return node if typed else self.generic_visit(node)
+
     def visit_BinOp(self, node):
         """a / b is the text form's division of integers, too."""
         self.generic_visit(node)
@@ -71,7 +88,7 @@ def read(folder, program):
 
 
 @hypothesis.given(st.data())
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=150)
 def test_same_results(tmp_path_factory, data):
     program = data.draw(kernels())
     sizes = data.draw(symbol_values(symbols(program)))

@@ -117,6 +117,7 @@ def test_limits_hold(dim, at):
         ((N * M) // M, "n"),
         ((N * Z) // Z, "n * z // z"),  # z may be 0, and then the quotient is 0
         ((N * Z) % Z, "n * z % z"),
+        (Binary(BinaryOp.DIV, N + N, const(1)) + N, "3 * n"),
         (as_expr(7) // as_expr(-2), "-4"),
         (as_expr(7) // as_expr(0), "0"),
         (Binary(BinaryOp.MAX, N - N, const(5)) * 2, "10"),

@@ -401,6 +401,27 @@ def test_an_interrupted_save_leaves_the_old_file_and_nothing_else(path, monkeypa
     assert entries(path.parent) == ["model.tw"]
 
 
+def test_a_system_without_nameless_files(path, monkeypatch):
+    monkeypatch.delattr(atomic.os, "O_TMPFILE")
+    write_program(path, with_weights())
+    assert entries(path.parent) == ["model.tw"]
+    artifact.load(path)
+    monkeypatch.setattr(atomic.os, "replace", lambda *names: os.strerror(1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        write_program(path, with_weights())
+    assert entries(path.parent) == ["model.tw"]
+
+
+def test_a_system_that_cannot_name_a_file(path, monkeypatch):
+    def refuse(*names, **options):
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(atomic.os, "link", refuse)
+    write_program(path, with_weights())
+    assert entries(path.parent) == ["model.tw"]
+    artifact.load(path)
+
+
 def test_places_that_cannot_be_written(tmp_path):
     path = tmp_path / "no" / "m.tw"
     assert refusal(write_program, path, affine()) == (

@@ -58,8 +58,8 @@ class Trial:
             self.compare(interpret(kernel, inputs, self.values), "in order")
             self.compare(run_concurrently(kernel, inputs, self.values), "at the same time")
         except Exception as error:
-            error.add_note("\n".join(self.story))
-            raise
+            story = "\n".join(self.story)
+            raise AssertionError(f"{error}\nafter\n{story}") from error
 
     def compare(self, outputs: list[np.ndarray], how: str) -> None:
         shapes = [a.shape for a in self.wanted]

@@ -139,8 +139,10 @@ index = i64  # loop variables, extents and subscripts
 
 DTYPES: dict[str, DType] = {
     t.name: t
-    for t in (f64, f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz)
-    + (i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_)
+    for t in (
+        *(f64, f32, f16, bf16, f8e4m3fn, f8e4m3fnuz, f8e5m2, f8e5m2fnuz),
+        *(i64, i32, i16, i8, i4, u64, u32, u16, u8, u4, bool_),
+    )
 }
 _BY_NUMPY = {t.numpy: t for t in DTYPES.values()}
 

@@ -3,18 +3,35 @@ give to its symbols."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtype import DTYPES
+from tilewright.base.dtype import DTYPES, DType, Kind
 from tilewright.base.errors import CompileError, InputError
 from tilewright.ir.bind_symbols import check_size
 from tilewright.ir.dims import polynomial
 from tilewright.ir.evaluate import evaluate_dim
-from tilewright.ir.expr import Buffer, Dim, Expr, Symbol
+from tilewright.ir.expr import Buffer, Const, Dim, Expr, Symbol, const
 from tilewright.ir.loop import symbols
+
+
+def number(value: int | float | bool, dtype: DType) -> Const:
+    """A Python number as a constant of this type: bools are no numbers, fractions no integers, and
+    what is finite stays so; CompileError otherwise."""
+    fits = isinstance(value, bool) == (dtype.kind is Kind.BOOL)
+    if dtype.is_integer and isinstance(value, float):
+        fits = False
+    try:
+        result = const(value, dtype) if fits else None
+    except (CompileError, OverflowError):
+        result = None
+    if result is None or (math.isfinite(value) and not math.isfinite(result.value)):
+        raise CompileError(f"{value} is not a value of {dtype}")
+    return result
+
 
 _NAMES = {t.numpy: t.name for t in DTYPES.values()}
 
@@ -38,13 +55,11 @@ def check_arguments(
 
 
 def _as_array(name: str, buffer: Buffer, value: Any) -> np.ndarray:
-    scalar = isinstance(value, (bool, int, float)) and not buffer.shape
-    if scalar:
+    if isinstance(value, (bool, int, float)) and not buffer.shape:
         try:
-            return np.asarray(value).astype(buffer.dtype.numpy, casting="same_kind")
-        except (TypeError, OverflowError):
-            hint = f"pass a {buffer.dtype}"
-            raise InputError(f"{buffer.name} of {name} is {value!r}", hint=hint) from None
+            return np.asarray(number(value, buffer.dtype).value, buffer.dtype.numpy)
+        except CompileError as error:
+            raise InputError(f"{buffer.name} of {name}: {error.what}") from None
     if not isinstance(value, (np.ndarray, np.generic)):
         kind = type(value).__name__
         raise InputError(f"{buffer.name} of {name} is a {kind}", hint="pass a numpy array")

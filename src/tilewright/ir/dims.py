@@ -44,8 +44,10 @@ def polynomial(dim: Dim) -> Polynomial:
     if isinstance(dim, Unary) and dim.op is UnaryOp.NEG:
         return _add({}, polynomial(dim.a), -1)
     if isinstance(dim, Binary):
-        dim = binary(dim.op, canonical(dim.a), canonical(dim.b))
-    return {(dim,): 1} if not isinstance(dim, Const) else polynomial(dim)
+        folded = binary(dim.op, canonical(dim.a), canonical(dim.b))
+        whole = isinstance(folded, Binary) and folded.op is dim.op
+        return {(folded,): 1} if whole else polynomial(folded)
+    return {(dim,): 1}
 
 
 def canonical(dim: Dim) -> Dim:

@@ -36,6 +36,7 @@ from tilewright.ir.text_source import reads_text
 from tilewright.ir.verify import verify_kernel
 
 F = TypeVar("F", bound="KernelFunction")
+ParameterType = tuple[DType, tuple[Dim, ...], str, bool]  # the last: whether it says out(…)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,12 @@ class KernelFunction:
         if missing:
             what = f"the inputs of {self.name} do not tell its dimension {missing[0]}"
             raise CompileError(what, hint=f"give it a number first: bind({missing[0]}=…)")
-        results = interpret(self.kernel, [by_name[b.name] for b in self.kernel.inputs], sizes)
+        ordered = [by_name[b.name] for b in self.kernel.inputs]
+        try:
+            results = interpret(self.kernel, ordered, sizes)
+        except TilewrightError as error:
+            error.add_context(f"interpreting {self.locate(error) or self.name}")
+            raise
         return results[0] if len(results) == 1 else tuple(results)
 
     def locate(self, error: TilewrightError) -> str | None:
@@ -134,7 +140,7 @@ class _KernelReader(KernelStmtReader):
     def kernel(self) -> tuple[Kernel, tuple[str, ...]]:
         params = self.parameters(self.function)
         kinds = [self.parameter_type(param) for param in params]
-        self.take_symbols(kinds)
+        self.take_symbols(params, kinds)
         written = written_names(self.function)
         buffers: list[Buffer] = []
         for param, (dtype, shape, memory, is_out) in zip(params, kinds, strict=True):
@@ -167,7 +173,7 @@ class _KernelReader(KernelStmtReader):
         if not is_written or isinstance(kind, DType):
             self.read_only.add(buffer)
 
-    def parameter_type(self, param: ast.arg) -> tuple[DType, tuple[Dim, ...], str, bool]:
+    def parameter_type(self, param: ast.arg) -> ParameterType:
         kind = self.annotation(param)
         form = f"write {param.arg}: f32[M, N], or {param.arg}: f32 for one value"
         if kind is MISSING:
@@ -192,11 +198,17 @@ class _KernelReader(KernelStmtReader):
             "write a number, or a name from dims()",
         )
 
-    def take_symbols(self, kinds: Sequence[tuple[DType, tuple[Dim, ...], str, bool]]) -> None:
-        """Keeps the names of all symbols for them."""
-        found = [d for _, shape, _, _ in kinds for d in shape if isinstance(d, Expr)]
+    def take_symbols(self, params: Sequence[ast.arg], kinds: Sequence[ParameterType]) -> None:
+        """Keeps the names of all symbols for them; each name must be one dimension's."""
+        found: list[tuple[ast.AST, Any]] = []
+        for param, (_, shape, _, _) in zip(params, kinds, strict=True):
+            found += [(param, dim) for dim in shape]
         for node in outside_names(self.function):
-            value = self.captured(node) if isinstance(node, ast.Name) else MISSING
-            found += [value] if isinstance(value, Expr) else []
-        for e in found:
-            self.taken |= {s.name for s in e.walk() if isinstance(s, Symbol)}
+            found.append((node, self.captured(node) if isinstance(node, ast.Name) else MISSING))
+        known: dict[str, Symbol] = {}
+        for node, value in found:
+            for s in value.walk() if isinstance(value, Expr) else ():
+                if isinstance(s, Symbol) and known.setdefault(s.name, s) != s:
+                    what = f"{s.name} is the name of two dimensions, with different bounds"
+                    raise self.refuse(node, what, "make it once, by dims(), and use that")
+        self.taken |= set(known)

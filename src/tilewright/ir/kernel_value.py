@@ -7,13 +7,13 @@ operand that has one; `Choice` is such a number that depends on a condition.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tilewright.base.dtype import BufferType, DType, Kind, bool_, index
 from tilewright.base.errors import CompileError
+from tilewright.ir.arguments import number
 from tilewright.ir.expr import (
     DRAM,
     Buffer,
@@ -79,19 +79,10 @@ class ValueReader(FunctionSource):
             raise self.refuse(at, f"{shown} has no type here", f"give it one: f32({form})")
         if isinstance(value, Choice):
             return select(value.cond, *(self.convert(at, v, dtype) for v in (value.a, value.b)))
-        return self._number(at, value, dtype)
-
-    def _number(self, at: ast.AST, value: int | float | bool, dtype: DType) -> Expr:
-        fits = isinstance(value, bool) == (dtype.kind is Kind.BOOL)
-        if dtype.is_integer and isinstance(value, float):
-            fits = False
         try:
-            result = const(value, dtype) if fits else None
-        except (CompileError, OverflowError):
-            result = None
-        if result is None or (math.isfinite(value) and not math.isfinite(result.value)):
-            raise self.refuse(at, f"{value} is not a value of {dtype}", _values_of(dtype, value))
-        return result
+            return number(value, dtype)
+        except CompileError as error:
+            raise self.refuse(at, error.what, _values_of(dtype, value)) from None
 
     def condition(self, node: ast.AST) -> Expr | bool:
         """What is true or false; a bool is decided now."""

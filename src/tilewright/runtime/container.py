@@ -156,6 +156,15 @@ def read_program(path: str | Path, *, verify: bool = True) -> Program:
     raise ArtifactError(f"{path} is for machines whose numbers are {order}-endian")
 
 
+def is_program(path: str | Path) -> bool:
+    """Whether a file begins as a compiled model does."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False
+
+
 def _check_start(path: str | Path, start: bytes, size: int) -> int:
     """The header's size, if the first bytes are those of a file that we can read."""
     if start[: len(MAGIC)] != MAGIC:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +17,13 @@ import llvmlite.binding as llvm
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/meminfo")
+PAGES = Path("/proc/self/statm")
 
 
 def available_memory() -> int | None:
-    """Bytes that this process can still use: of the machine, and of each control group that it is
-    in. None where the system does not say."""
-    room = [_machine_memory(), *_group_memory()]
+    """Bytes that this process can still use: of the machine, of each control group that it is in,
+    and of its own address space. None where the system does not say."""
+    room = [_machine_memory(), *_group_memory(), _address_space()]
     known = [n for n in room if n is not None]
     return min(known) if known else None
 
@@ -74,6 +76,15 @@ def _free_pages() -> int | None:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError):
         return None
+
+
+def _address_space() -> int | None:
+    """What the process's own limit leaves."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    pages = _read(PAGES).split()
+    if limit == resource.RLIM_INFINITY or not pages or not pages[0].isdecimal():
+        return None
+    return max(0, limit - int(pages[0]) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _group_memory() -> Iterator[int | None]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.nests import nest_of
-from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
+from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
 from tilewright.ir.expr import Buffer, Expr, Load, Var, all_of, as_dim, as_expr
 from tilewright.ir.loop import (
     Accumulate,
@@ -15,12 +14,13 @@ from tilewright.ir.loop import (
     Stmt,
     Store,
     buffers_written,
-    map_block,
-    map_inner_blocks,
+    loads,
+    walk_statements,
 )
+from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import neutral
 from tilewright.schedule.loops import copy_block
-from tilewright.schedule.stages import box_read, definition
+from tilewright.schedule.stages import box_read, definition, nest_loops
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -83,56 +83,49 @@ def rfactor(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     ->  for k: P[k, i] = 0; for r: P[k, i] += f(i, k, r)
         C[i] = 0; for k: C[i] += P[k, i]
 
-    Legal for a loop of the reduction around nothing but the accumulation (it may be reordered).
+    Legal when the nest initialises the element and then does nothing but accumulate into it, in a
+    perfect nest of which the loop is one.
     """
     where = definition(state, buffer)
-    nest = nest_of(where.nest)
-    target = state.for_(loop)
-    if nest is None or nest.update is None or all(x.var != loop.var for x in nest.reduce):
+    axes, store, reduce, update = _reduction(state, where.nest, buffer)
+    target = next((x for x in reduce if x.var == loop.var), None)
+    if target is None or variables(target.extent):
         refuse(f"{loop} is no loop of a reduction into {buffer.name}", state)
-    update = nest.update
     partial = Buffer(
         state.fresh(f"{buffer.name}_partial"), buffer.dtype, (target.extent, *buffer.shape)
     )
     place = (loop.var, *update.indices)
-    start: Block = (Store(partial, place, neutral(update.op, update.value.dtype)),)
-
-    def redirect(s: Stmt) -> Stmt:
-        if s is update:
-            return update.with_(buffer=partial, indices=place)
-        return map_inner_blocks(s, lambda b: map_block(b, redirect))
-
-    inner = map_block(target.body, redirect)
+    start = Store(partial, place, neutral(update.op, update.value.dtype))
+    inner = replace_in(reduce[-1].body, update, update.with_(buffer=partial, indices=place))
+    for x in reversed([x for x in reduce if x is not target]):
+        inner = (For(x.var, x.extent, inner),)
+    first: Block = (For(target.var, target.extent, (start, *inner)),)
     combined = Accumulate(buffer, update.indices, update.op, Load(partial, place))
-    final = _with_body(where.nest, target, (combined,), nest.reduce)
-    first: Block = (
-        For(loop.var, target.extent, (*start, *_other_loops(nest.reduce, loop, inner))),
-    )
-    for axis in reversed(nest.axes):
-        first = (For(axis.var, axis.extent, first),)
-    state.replace(where.nest, (Alloc(partial), *first, *copy_block(final, state.names())))
+    last: Block = (store, target.with_(body=(combined,)))
+    for axis in reversed(axes):
+        first, last = (axis.with_(body=first),), (axis.with_(body=last),)
+    state.replace(where.nest, (Alloc(partial), *first, *copy_block(last, state.names())))
     state.simplify_all()
     return partial
 
 
-def _other_loops(reduce: tuple[For, ...], loop: Loop, inner: Block) -> Block:
-    """The reduction's loops outside of `loop`, put inside of it."""
-    outside = reduce[: [x.var for x in reduce].index(loop.var)]
-    for x in reversed(outside):
-        inner = (For(x.var, x.extent, inner),)
-    return inner
-
-
-def _with_body(nest: Stmt, target: For, body: Block, reduce: tuple[For, ...]) -> Block:
-    """The nest with its reduction loops replaced by `target` alone, around `body`."""
-    outermost = reduce[0]
-
-    def visit(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.var == outermost.var:
-            return target.with_(body=body)
-        return map_inner_blocks(s, lambda b: map_block(b, visit))
-
-    return map_block((nest,), visit)
+def _reduction(
+    state: State, nest: Stmt, buffer: Buffer
+) -> tuple[list[For], Store, list[For], Accumulate]:
+    """(axes, initialisation, reduction's loops, accumulation) of a nest that is just these."""
+    axes, body = nest_loops(nest)
+    store, loop = body if len(body) == 2 else (None, None)
+    reduce, rest = nest_loops(loop) if isinstance(loop, For) else ([], ())
+    writes = [s for s in walk_statements(rest) if not isinstance(s, (For, If))]
+    update = writes[0] if len(writes) == 1 else None
+    if (
+        not isinstance(store, Store)
+        or not isinstance(update, Accumulate)
+        or (store.buffer, store.indices) != (update.buffer, update.indices)
+        or any(load.buffer == buffer for load in loads(nest))
+    ):
+        refuse(f"{buffer.name} is no plain reduction", state)
+    return axes, store, reduce, update
 
 
 @primitive

@@ -20,7 +20,7 @@ from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
 from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import For, walk_statements
+from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.elementwise import block_factor
 from tilewright.schedule.loops import Tail
@@ -344,7 +344,9 @@ def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
 def _by_role(s: Schedule, loop: Loop, local: Buffer, tile: RegisterTile, lanes: int) -> None:
     """Initialisation: vectors along the last axis, copies along the rows."""
     extent = s.for_(loop).extent
-    if extent == local.shape[-1] and extent == tile.vectors * lanes:
+    inside = walk_statements(s.for_(loop).body)
+    store = next(x for x in inside if isinstance(x, Store) and x.buffer == local)
+    if loop.var in variables(store.indices[-1]) and extent == tile.vectors * lanes:
         _lanes(s, loop, lanes)
     elif isinstance(extent, int) and extent > 1:
         s.unroll(loop)

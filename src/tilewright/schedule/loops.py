@@ -258,6 +258,8 @@ def vectorize(state: State, loop: Loop) -> None:
     inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
     if any(s.kind in (LoopKind.VECTORIZE, LoopKind.PARALLEL) for s in inner):
         refuse(f"{loop} contains a vector or parallel loop", state)
+    if any(s.kind is LoopKind.VECTORIZE for s in state.loops_around(target)):
+        refuse(f"{loop} stands in a vector loop", state)
 
     def in_step(path: Path) -> Path:
         """All lanes do one read or write, then all the next."""

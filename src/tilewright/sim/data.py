@@ -121,7 +121,8 @@ def driver(stream: Stream, kernels: Sequence[Kernel], host: Target) -> str:
         [
             f'target triple = "{host.native.triple}"',
             *declared,
-            f"define void @{RUN}(ptr %count, ptr %site, ptr %fields, ptr %addresses, ptr %bases) {{",
+            f"define void @{RUN}(ptr %count, ptr %site, ptr %fields, ptr %addresses, "
+            "ptr %bases) {",
             "entry:",
             "  %n = load i64, ptr %count",
             "  br label %loop",

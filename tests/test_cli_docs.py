@@ -1,0 +1,119 @@
+"""docs/cli.md against the command line: its examples run, and its JSON keys are all there are."""
+
+import json
+import re
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright import cli
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+DIGITS = "examples/digits/digits.onnx"
+COMMANDS = ("run", "compile", "bench", "explain", "dump", "ops", "targets")
+FREE = ("programs.", "memories.")  # whose names the model or the target gives
+
+
+@pytest.fixture
+def tilewright(capsys, monkeypatch, tmp_path):
+    """Runs a command where the examples are, and nothing else."""
+    shutil.copytree(ROOT / "examples" / "digits", tmp_path / "examples" / "digits")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def examples_in_help(text):
+    plain = [line.strip() for line in text.splitlines() if line.strip()[:1] not in ("│", "╭", "╰")]
+    return re.findall(r"Example: tilewright (.*?)\s*$", " ".join(plain))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_example_of_each_help_works(tilewright, command):
+    (example,) = examples_in_help(tilewright(command, "--help")[1])
+    assert example.split()[0] == command
+    code, out, err = tilewright(*shlex.split(example))
+    assert code == 0
+    assert out
+    assert "Traceback" not in err
+
+
+def test_the_examples_of_the_page_work(tilewright):
+    block = PAGE.split("```")[1]
+    found = [line.split()[1:] for line in block.strip().splitlines()]
+    assert [arguments[0] for arguments in found] == list(COMMANDS)
+    for arguments in found:
+        assert tilewright(*arguments)[0] == 0
+
+
+# ---------------------------------------------------------------- keys
+
+
+def documented(command):
+    """The keys in the section's table."""
+    section = re.search(rf"\n### {command}\n(.*?)(?=\n##|\Z)", PAGE, re.S).group(1)
+    rows = re.findall(r"^\| (`.*?) \|", section, re.M)
+    return {key for row in rows for key in re.findall(r"`([^`]+)`", row)}
+
+
+def keys(value, path=""):
+    """The paths to all values that are no containers, or empty ones."""
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            free = path in FREE
+            yield from keys(inner, f"{path}*" if free else f"{path}{name}" + "." * is_table(inner))
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for inner in value:
+            yield from keys(inner, f"{path}[]." if path else "")
+    else:
+        yield path.rstrip(".")
+
+
+def is_table(value):
+    return isinstance(value, dict) and bool(value)
+
+
+ARGUMENTS = {
+    "run": ["run", DIGITS, "--check", "--json"],
+    "compile": ["compile", DIGITS, "--json"],
+    "bench": ["bench", DIGITS, "--seconds", "0", "--json"],
+    "explain": ["explain", DIGITS, "--repeat", "2", "--json"],
+    "dump": ["dump", DIGITS, "--stage", "tensor", "--json"],
+    "ops": ["ops", "conv", "--json"],
+    "targets": ["targets", "--json"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_keys_of_json_are_documented(tilewright, command):
+    code, out, err = tilewright(*ARGUMENTS[command])
+    assert (code, err) == (0, "")
+    wanted = documented(command)
+    inner = {key for key in wanted if key.startswith("check.first_difference.")}
+    assert set(keys(json.loads(out))) == wanted - inner
+
+
+def test_a_list_of_operators_has_the_same_keys(tilewright):
+    assert set(keys(json.loads(tilewright("ops", "--json")[1]))) >= documented("ops")
+    found = json.loads(tilewright("ops", "--onnx", "--json")[1])
+    assert {"Conv", "LSTM"} <= set(found["ai.onnx"])
+    lines = tilewright("ops", "--onnx")[1].splitlines()
+    assert "ai.onnx.Conv" in lines
+
+
+def test_the_module_is_the_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tilewright", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    assert re.fullmatch(r"tilewright \d+\.\d+\.\d+\n", capsys.readouterr().out)

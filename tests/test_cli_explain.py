@@ -1,0 +1,54 @@
+"""What `explain` holds a step against: the longest of three times, measured on this machine."""
+
+import pytest
+
+from tilewright.cli_machine import Level, Limits, measure_limits
+from tilewright.cli_measure import Bound, find_bound, totals
+from tilewright.cli_show import limits_line
+from tilewright.runtime.plan import StepKind
+from tilewright.runtime.profile import StepTime
+
+LEVELS = (Level("l1", 1000, 100e9), Level("l2", 10_000, 50e9), Level("dram", None, 10e9))
+LIMITS = Limits(2, 200e9, LEVELS, 20.0)
+
+
+def step(operations, size, kind=StepKind.CALL):
+    return StepTime(kind, "k", "host", ("n",), 1000, 900, operations, size)
+
+
+@pytest.mark.parametrize(
+    "operations, size, bound",
+    [
+        (100_000, 1000, Bound(500.0, "compute")),
+        (100, 5000, Bound(100.0, "memory", "l2")),
+        (100, 1_000_000, Bound(100_000.0, "memory", "dram")),
+        (100, 1000, Bound(20.0, "overhead")),
+        (0, 10_000, Bound(200.0, "memory", "l2")),
+        (None, None, Bound(20.0, "overhead")),
+    ],
+)
+def test_the_longest_of_three_times(operations, size, bound):
+    assert find_bound(step(operations, size), LIMITS) == bound
+
+
+def test_what_runs_in_python_has_no_bound():
+    assert find_bound(step(100, 100, StepKind.HOST_CALL), LIMITS) is None
+    assert totals([])["bound"] == 0
+
+
+def test_the_limits_in_words():
+    assert limits_line(LIMITS) == (
+        "at best, measured here with 2 threads: 200 Gop/s (float32), reading from l1 100 GB/s,"
+        " l2 50 GB/s, dram 10 GB/s; an empty step takes 20 ns"
+    )
+
+
+def test_measured_limits_are_plausible():
+    limits = measure_limits(1)
+    assert 1e9 < limits.operations_per_second < 1e13
+    assert 1 < limits.step_nanoseconds < 1e5
+    rates = [level.bytes_per_second for level in limits.levels]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] > 1e8
+    assert limits.levels[-1] == Level("dram", None, rates[-1])
+    assert limits.level(1).name == limits.levels[0].name
