@@ -31,12 +31,12 @@ N = Symbol("n", 2, 9)
 
 @dataclass(frozen=True, slots=True)
 class ManyAttrs(Attrs):
-    to: DType = attr(f32, doc="a type")  # noqa: RUF009 - it declares a field
+    to: DType = attr(f32, doc="a type")
     axes: tuple[int, ...] = attr((), doc="numbers", high=9)
     scale: float | None = attr(None, doc="a number")
     mode: str = attr("a", doc="a word")
     exact: bool = attr(False, doc="yes or no")
-    value: Any = attr(0, doc="anything")  # noqa: RUF009 - it declares a field
+    value: Any = attr(0, doc="anything")
 
 
 OPAQUE = Op(
