@@ -11,10 +11,11 @@ import numpy as np
 from hypothesis import strategies as st
 from strategies_expr import Draws
 
+from tilewright.analyze.accesses import accesses
 from tilewright.ir.evaluate import poisoned
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import Accumulate, Alloc, For, Store, walk_statements
+from tilewright.ir.loop import Accumulate, Alloc, For, walk_statements
 from tilewright.schedule.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
@@ -103,14 +104,26 @@ def _inline(d: Draws, s: Schedule) -> Arguments:
     return None if buffer is None else (buffer,)
 
 
-def _compute_at(d: Draws, s: Schedule) -> Arguments:
-    buffer, loop = _allocated(d, s), _loop(d, s)
-    return None if buffer is None or loop is None else (buffer, loop)
-
-
-def _buffer_and_loop(d: Draws, s: Schedule) -> Arguments:
+def _reading(d: Draws, s: Schedule, buffers: Sequence[Buffer]) -> Arguments:
+    """One of some buffers, and a loop, usually one around a read of it."""
+    found = [
+        (a.buffer, Loop(around.var))
+        for a in accesses(s.kernel.body)
+        if a.buffer in buffers and not a.writes
+        for around in s.loops_around(a.stmt)
+    ]
     loop = _loop(d, s)
-    return None if loop is None else (_any_buffer(d, s), loop)
+    if not buffers or loop is None:
+        return None
+    return (d.pick(buffers), loop) if d.chance(6) or not found else d.pick(found)
+
+
+def _compute_at(d: Draws, s: Schedule) -> Arguments:
+    return _reading(d, s, list(s.allocations()))
+
+
+def _cache_read(d: Draws, s: Schedule) -> Arguments:
+    return _reading(d, s, [*s.kernel.inputs, *s.allocations(), *s.kernel.outputs])
 
 
 def _reduction(d: Draws, s: Schedule) -> Arguments:
@@ -200,7 +213,7 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "inline": _inline,
     "split_init": _reduced,
     "cache_write": _cache_write,
-    "cache_read": _buffer_and_loop,
+    "cache_read": _cache_read,
     "rfactor": _reduction,
     "peel": _peel,
     "fold_init": _reduction,
@@ -281,8 +294,3 @@ def unpacked_outputs(
             array = unpacked(layout, array, [int(n) for n in extents])
         found.append(array)
     return found
-
-
-def stores(s: Schedule) -> list[Store]:
-    """The plain stores of the program, in order."""
-    return [x for x in walk_statements(s.kernel.body) if isinstance(x, Store)]

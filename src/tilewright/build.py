@@ -281,9 +281,7 @@ def compare(
         gathers = "subscripts come from memory, which only the interpreter checks: "
         hint = "pass a target to run machine code, or " if target is None else gathers
         what = f"{s.original.name} is too large for the interpreter"
-        raise CompileError(
-            what, hint=f"{hint}schedule it with symbolic sizes, and check small ones"
-        )
+        raise CompileError(what, hint=f"{hint}make the sizes symbolic, and check small ones")
     expected = _outputs(s.original, arrays, known, None if few else target)
     packed = [_pack(s, b.name, a) for b, a in zip(s.original.inputs, arrays, strict=True)]
     found = _outputs(s.kernel, packed, known, target)

@@ -17,6 +17,7 @@ from tilewright.runtime.size import evaluate_size
 from tilewright.runtime.system import available_memory, format_bytes
 
 RANDOM = "random"
+LONGEST = 18  # digits of a dimension
 WORKING = 8  # bytes of an element while it is made
 
 
@@ -27,6 +28,8 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
         name, equals, value = text.partition("=")
         if not name or not equals or not value.strip().isdecimal():
             raise InputError(f"--dim {text}: not NAME=NUMBER", hint="for example --dim batch=4")
+        if len(value) > LONGEST:
+            raise InputError(f"--dim {name}: a number of {len(value)} digits")
         dims[name.strip()] = int(value)
     return dims
 

@@ -64,6 +64,8 @@ def _load(model: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"cannot read {shown(str(path))!r}: {why}") from None
+    if not data:
+        raise ModelError(f"{shown(path.name)!r} is empty", hint="was it written to the end?")
     return _parse(data, repr(shown(path.name))), path.parent
 
 

@@ -204,7 +204,7 @@ class _KernelReader(KernelStmtReader):
         for param, (_, shape, _, _) in zip(params, kinds, strict=True):
             found += [(param, dim) for dim in shape]
         for node in outside_names(self.function):
-            found.append((node, self.captured(node) if isinstance(node, ast.Name) else MISSING))
+            found.append((node, self.captured(node)))
         known: dict[str, Symbol] = {}
         for node, value in found:
             for s in value.walk() if isinstance(value, Expr) else ():

@@ -24,17 +24,23 @@ class Signature:
     arenas: tuple[int, ...]  # bytes
     outputs: tuple[tuple[Shape, np.dtype], ...]
     output_bytes: int
+    runs: bool = True  # False: no input and no output has any elements, and nothing is to do
 
 
 def solve(plan: Plan, shapes: Sequence[Shape]) -> Signature:
     """The signature of a call with inputs of these shapes; InputError if they do not fit."""
-    symbols = _solve_symbols(plan, shapes)
+    symbols, problem = _solve_symbols(plan, shapes)
     for tensor, shape in zip(plan.inputs, shapes, strict=True):
         _check_shape(tensor, shape, symbols)
     outputs = tuple((_output_shape(t, symbols), t.dtype.numpy) for t in plan.outputs)
+    dims = tuple(symbols[s.name] for s in plan.symbols)
+    if problem is not None:
+        if any(0 not in shape for shape, _ in outputs):
+            raise problem
+        return Signature(symbols, dims, (), outputs, 0, runs=False)
     arenas = tuple(_memory_size(m.name, m.size, symbols) for m in plan.of_kind(MemoryKind.ARENA))
     total = sum(int(np.prod(shape, dtype=object)) * t.itemsize for shape, t in outputs)
-    return Signature(symbols, tuple(symbols[s.name] for s in plan.symbols), arenas, outputs, total)
+    return Signature(symbols, dims, arenas, outputs, total)
 
 
 def check_memory(signature: Signature, growth: int) -> None:
@@ -54,8 +60,9 @@ def check_memory(signature: Signature, growth: int) -> None:
     )
 
 
-def _solve_symbols(plan: Plan, shapes: Sequence[Shape]) -> dict[str, int]:
-    """Each symbol from the first input dimension that it is; all others must agree."""
+def _solve_symbols(plan: Plan, shapes: Sequence[Shape]) -> tuple[dict[str, int], InputError | None]:
+    """Each symbol from the first input dimension that it is; all others must agree. Compiled code
+    may rely on a symbol not being 0: then the error says so, unless there is nothing to compute."""
     found: dict[str, tuple[int, Tensor, int]] = {}
     for tensor, shape in zip(plan.inputs, shapes, strict=True):
         if len(shape) != len(tensor.shape):
@@ -73,20 +80,18 @@ def _solve_symbols(plan: Plan, shapes: Sequence[Shape]) -> dict[str, int]:
                     f" and {size} in input {tensor.name!r} (dimension {axis} of {tensor.type})",
                     hint="the model takes these only when they are equal",
                 )
+    problem = None
     for symbol in plan.symbols:
         value, tensor, axis = found[symbol.name]
-        _check_bounds(symbol.name, symbol.lower, symbol.upper, value, tensor, axis)
-    return {s.name: found[s.name][0] for s in plan.symbols}
-
-
-def _check_bounds(
-    name: str, lower: int, upper: int | None, value: int, tensor: Tensor, axis: int
-) -> None:
-    where = f"{name} is {value} in input {tensor.name!r} (dimension {axis} of {tensor.type})"
-    if value < lower:
-        raise InputError(f"{where}; the model takes {lower} or more")
-    if upper is not None and value > upper:
-        raise InputError(f"{where}; the model takes {upper} at most")
+        name = symbol.name
+        where = f"{name} is {value} in input {tensor.name!r} (dimension {axis} of {tensor.type})"
+        if value < symbol.lower:
+            problem = InputError(f"{where}; the model takes {symbol.lower} or more")
+            if value != 0 or symbol.lower != 1:
+                raise problem
+        if symbol.upper is not None and value > symbol.upper:
+            raise InputError(f"{where}; the model takes {symbol.upper} at most")
+    return {s.name: found[s.name][0] for s in plan.symbols}, problem
 
 
 def _check_shape(tensor: Tensor, shape: Shape, symbols: Mapping[str, int]) -> None:

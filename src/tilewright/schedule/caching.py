@@ -20,7 +20,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import neutral
 from tilewright.schedule.loops import copy_block
-from tilewright.schedule.stages import box_read, definition, nest_loops
+from tilewright.schedule.stages import box_read, check_no_lanes, definition, nest_loops
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -35,6 +35,8 @@ def cache_read(state: State, buffer: Buffer, loop: Loop, memory: str = "dram") -
     write the buffer.
     """
     target = state.for_(loop)
+    state.check_buffer(buffer)
+    check_no_lanes(state, target)
     if buffer in buffers_written(target.body):
         refuse(f"{loop} writes {buffer.name}", state)
     if not any(a.buffer == buffer for a in accesses(target.body)):

@@ -42,11 +42,13 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
 
     The condition is left out where it always holds. With tail=cut the last, partial tile becomes
     a loop of its own behind (`i_t`), and the tiles need no condition. With tail=shift the last
-    tile begins at n - factor: i = min(i_o*factor, n - factor) + i_i. Always legal, but for shift:
-    that needs n >= factor and a body that may be done twice (plain stores of what it does not
-    change).
+    tile begins at n - factor: i = min(i_o*factor, n - factor) + i_i. Legal for all loops but vector
+    loops; cut needs a full tile, shift also a body that may be done twice (plain stores of what it
+    does not read).
     """
     target = state.for_(loop)
+    if target.kind is LoopKind.VECTORIZE:
+        refuse(f"{loop} is a vector loop", state, "split it before")
     if factor < 1:
         refuse(f"the factor must be at least 1, not {factor}", state)
     outer, inner = Var(state.fresh(f"{loop}_o")), Var(state.fresh(f"{loop}_i"))
@@ -84,14 +86,14 @@ def _split_cut(state: State, target: For, factor: int, outer: Var, inner: Var) -
     n = as_expr(target.extent)
     rest_var = Var(state.fresh(f"{target.var.name}_t"))
     tiles = as_dim(state.simplifier(n // factor))
+    if tiles == 0:
+        refuse(f"{target.var} runs {n} times, which is not one tile of {factor}", state)
     full = substitute_block(target.body, {target.var: as_expr(outer) * factor + inner})
     rest = substitute_block(
         copy_block(target.body, state.names()), {target.var: as_expr(tiles) * factor + rest_var}
     )
-    loops: Block = (For(rest_var, as_dim(state.simplifier(n % factor)), rest, target.kind),)
-    if tiles != 0:
-        loops = (For(outer, tiles, (For(inner, factor, full),), target.kind), *loops)
-    state.replace(target, loops)
+    cut = For(rest_var, as_dim(state.simplifier(n % factor)), rest, target.kind)
+    state.replace(target, (For(outer, tiles, (For(inner, factor, full),), target.kind), cut))
     state.simplify_all()
     return Loop(outer), Loop(inner)
 
@@ -137,9 +139,11 @@ def fuse(state: State, outer: Loop, inner: Loop) -> Loop:
 
         for i in n: for j in m: S(i, j)   ->   for i_j in n*m: S(i_j // m, i_j % m)
 
-    Always legal.
+    Legal for loops of one kind, plain or unrolled.
     """
     first, second = state.for_(outer), state.for_(inner)
+    if first.kind is not LoopKind.UNROLL or second.kind is not LoopKind.UNROLL:
+        first, second = plain_loop(state, outer), plain_loop(state, inner)
     if len(first.body) != 1 or first.body[0] is not second:
         refuse(f"{inner} is not the only statement of {outer}", state, "fuse needs a perfect nest")
     if outer.var in variables(second.extent):
@@ -179,12 +183,18 @@ def reorder(state: State, *loops: Loop) -> None:
         if variables(stmt.extent) & {s.var for s in chain}:
             refuse(f"the extent of {stmt.var} depends on another of the loops", state)
     place = {stmt.var: i for i, stmt in enumerate(new_order)}
+    crossing = _crossing(chain, place)
+    for stmt in crossing:
+        if stmt.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZE):
+            what = f"{stmt.var} is a loop of kind {stmt.kind.value} already"
+            refuse(what, state, "reorder first")
 
     def permuted(path: Path) -> Path:
         loops = iter(sorted((x for x in path if _in(x, place)), key=lambda x: place[x.var]))
         return tuple(next(loops) if _in(x, place) else x for x in path)
 
-    pair = violation((chain[0],), _crossing(chain, place), permuted, state.simplifier)
+    moved = [stmt.var for stmt in crossing]
+    pair = violation((chain[0],), moved, permuted, state.simplifier)
     if pair is not None:
         refuse(f"the order matters: {pair}", state)
     body = chain[-1].body
@@ -217,16 +227,16 @@ def _in(x: object, places: Mapping[Var, int]) -> bool:
     return isinstance(x, For) and x.var in places
 
 
-def _crossing(old: list[For], place: Mapping[Var, int]) -> list[Var]:
+def _crossing(old: list[For], place: Mapping[Var, int]) -> list[For]:
     """The loops that change places with another."""
     return [
-        a.var
+        a
         for i, a in enumerate(old)
         if any((i < j) != (place[a.var] < place[b.var]) for j, b in enumerate(old) if j != i)
     ]
 
 
-def _plain(state: State, loop: Loop) -> For:
+def plain_loop(state: State, loop: Loop) -> For:
     """The loop, which must not have a kind yet."""
     target = state.for_(loop)
     if target.kind is not LoopKind.SERIAL:
@@ -237,7 +247,7 @@ def _plain(state: State, loop: Loop) -> For:
 @primitive
 def unroll(state: State, loop: Loop) -> None:
     """Marks a loop of constant extent to become copies of its body. Always legal."""
-    target = _plain(state, loop)
+    target = plain_loop(state, loop)
     if not isinstance(target.extent, int):
         refuse(f"{loop} runs {target.extent} times, which is not a constant", state)
     state.replace(target, target.with_(kind=LoopKind.UNROLL))
@@ -250,7 +260,7 @@ def vectorize(state: State, loop: Loop) -> None:
     Legal when its iterations are independent; an accumulation into one element for all lanes is
     combined across them.
     """
-    target = _plain(state, loop)
+    target = plain_loop(state, loop)
     if not isinstance(target.extent, int):
         refuse(f"{loop} runs {target.extent} times, which is not a constant", state)
     if any(isinstance(s, Alloc) for s in walk_statements(target.body)):
@@ -278,11 +288,13 @@ def parallel(state: State, loop: Loop) -> None:
     Legal when its iterations touch different elements (buffers allocated in its body are each
     worker's own).
     """
-    target = _plain(state, loop)
+    target = plain_loop(state, loop)
     around = state.loops_around(target)
     inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
     if any(s.kind is LoopKind.PARALLEL for s in (*around, *inner)):
         refuse(f"{loop} is inside or around another parallel loop", state)
+    if any(s.kind is LoopKind.VECTORIZE for s in around):
+        refuse(f"{loop} stands in a vector loop", state)
     pair = conflict(target.body, target.var, state.simplifier, concurrent=True)
     if pair is not None:
         refuse(f"the iterations of {loop} are not independent: {pair}", state)

@@ -17,8 +17,12 @@ def pack_layout(state: State, buffer: Buffer, layout: Layout) -> Buffer:
 
     For a parameter this changes what the caller passes. Always legal.
     """
-    if sorted(layout.order) != list(range(len(buffer.shape))):
-        refuse(f"{layout} does not order the {len(buffer.shape)} axes of {buffer.name}", state)
+    state.check_buffer(buffer)
+    axes = list(range(len(buffer.shape)))
+    if sorted(layout.order) != axes:
+        refuse(f"{layout} does not order the {len(axes)} axes of {buffer.name}", state)
+    if any(axis not in axes or factor < 1 for axis, factor in layout.blocks):
+        refuse(f"{layout} has blocks that the {len(axes)} axes of {buffer.name} cannot have", state)
     packed = buffer.with_(shape=layout.physical_shape(buffer.shape))
     body = rewrite_accesses(
         state.kernel.body, buffer, packed, lambda at: physical_indices(layout, at)
@@ -49,6 +53,7 @@ def physical_indices(layout: Layout, at: tuple[Expr, ...]) -> tuple[Expr, ...]:
 def set_memory(state: State, buffer: Buffer, memory: str) -> Buffer:
     """Moves an allocation to another memory of the target. Always legal; whether it fits is
     checked when the program is lowered."""
+    state.check_buffer(buffer)
     if buffer not in set(state.allocations()):
         refuse(f"{buffer.name} is a parameter of the kernel", state)
     moved = buffer.with_(memory=memory)

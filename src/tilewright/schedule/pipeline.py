@@ -10,7 +10,7 @@ from tilewright.analyze.dependence import Late, Path, violation
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.ir.expr import Buffer, Dim, Expr, as_dim, as_expr, const
 from tilewright.ir.loop import Alloc, Block, For, If, Stmt, Store, map_block, map_inner_blocks
-from tilewright.schedule.loops import copy_block
+from tilewright.schedule.loops import copy_block, plain_loop
 from tilewright.schedule.stages import blocks
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
@@ -55,7 +55,7 @@ def buffer_ring(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int)
     `loops` are the loops around the allocation that take turns, outermost first, each directly in
     the one before. Always legal: no iteration reads what another wrote.
     """
-    targets = [state.for_(loop) for loop in loops]
+    targets = [plain_loop(state, loop) for loop in loops]
     if depth < 1 or not targets:
         refuse(f"a ring of {depth} places over {len(targets)} loops", state)
     if not any(isinstance(s, Alloc) and s.buffer == buffer for s in targets[-1].body):
@@ -86,7 +86,7 @@ def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
     Buffers that the body allocates get as many places as iterations use them at a time, in turn.
     Legal when no two accesses to one element, one of them a write, change their order.
     """
-    target = state.for_(loop)
+    target = plain_loop(state, loop)
     body = tuple(s for s in target.body if not isinstance(s, Alloc))
     if len(stages) != len(body) or min(stages, default=0) != 0:
         refuse(f"{len(body)} statements need a stage each, the first of them 0: {stages}", state)

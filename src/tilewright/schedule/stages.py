@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
+from tilewright.analyze.dependence import Path, violation
 from tilewright.analyze.linear import Linear, add, to_expr
-from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
+from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const
@@ -16,9 +17,12 @@ from tilewright.ir.loop import (
     Block,
     For,
     If,
+    LoopKind,
     Stmt,
     Store,
+    Write,
     buffers_written,
+    loads,
     map_block,
     map_inner_blocks,
     sub_blocks,
@@ -57,6 +61,7 @@ def blocks(block: Block) -> list[Block]:
 def definition(state: State, buffer: Buffer) -> Definition:
     """The statement that computes a buffer, in the block where it is allocated (the kernel's
     body for a parameter)."""
+    state.check_buffer(buffer)
     home = next(
         (
             b
@@ -72,6 +77,7 @@ def definition(state: State, buffer: Buffer) -> Definition:
 
 
 def _allocated(state: State, buffer: Buffer) -> None:
+    state.check_buffer(buffer)
     if buffer not in set(state.allocations()):
         refuse(f"{buffer.name} is a parameter of the kernel", state, "use cache_write first")
 
@@ -107,6 +113,8 @@ def inline(state: State, buffer: Buffer) -> None:
         refuse(f"{buffer.name} is not defined by a single store", state)
     axes = _axis_vars(state, store, loops)
     _check_unchanged(state, where)
+    if uses(store.value, buffer):
+        refuse(f"{buffer.name} is defined by elements of its own: {store}", state)
 
     def expand(e: Expr) -> Expr:
         if not isinstance(e, Expr):
@@ -167,12 +175,15 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
                                                  Q[j] = … P'[0] … P'[1]
 
     The new buffer holds the box of elements that one iteration reads. Elements may be computed
-    more than once. Legal when every read stands in the loop, behind the definition, and nothing
-    the definition reads is written in between.
+    more than once. Legal when every read stands in the loop, behind the definition, which computes
+    nothing else, and nothing the definition reads is written in between.
     """
     _allocated(state, buffer)
     target = state.for_(loop)
     where = definition(state, buffer)
+    check_no_lanes(state, target)
+    _check_alone(state, where, buffer)
+    _check_workers(state, where, target)
     inside = {id(s) for s in walk_statements((target,))}
     if not any(target is s for b in where.after for s in walk_statements((b,))):
         refuse(f"{loop} does not stand behind the definition of {buffer.name}", state)
@@ -211,16 +222,46 @@ def box_read(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tup
     return _region(state, buffer, target, clamp=True)
 
 
+def check_no_lanes(state: State, target: For) -> None:
+    """Refuses to allocate in a loop whose iterations are lanes, or inside of one."""
+    for loop in (*state.loops_around(target), target):
+        if loop.kind is LoopKind.VECTORIZE:
+            refuse(f"the lanes of {loop.var} cannot have memory of their own", state)
+
+
+def _check_alone(state: State, where: Definition, buffer: Buffer) -> None:
+    """The definition writes the buffer only, and always the element that its axes say."""
+    nest = where.nest
+    own = {s.buffer for s in walk_statements((nest,)) if isinstance(s, Alloc)}
+    others = sorted(b.name for b in buffers_written((nest,)) - own - {buffer})
+    if others:
+        refuse(f"what computes {buffer.name} computes {', '.join(others)} as well", state)
+    writes = [a for a in accesses((nest,)) if a.writes and a.buffer == buffer]
+    if any(a.indices != writes[0].indices or not isinstance(a.stmt, Write) for a in writes):
+        refuse(f"{buffer.name} is computed in several ways: {writes[0]}, {writes[-1]}", state)
+
+
+def _check_workers(state: State, where: Definition, target: For) -> None:
+    """Workers are shared out once."""
+    inner = [s for s in walk_statements((where.nest,)) if isinstance(s, For)]
+    outer = (*state.loops_around(target), target)
+    for loop in outer:
+        shared = next((s for s in inner if s.kind is LoopKind.PARALLEL), None)
+        if loop.kind is LoopKind.PARALLEL and shared is not None:
+            refuse(f"parallel loop {shared.var} would stand in {loop.var}", state)
+
+
 def _region(
     state: State, buffer: Buffer, target: For, *, clamp: bool
 ) -> tuple[list[Expr], tuple[Dim, ...]]:
     """The box that one iteration of `target` reads: its lowest corner and its shape."""
     inner = {s.var for s in walk_statements(target.body) if isinstance(s, For)}
+    changing = {buffer, *buffers_written(target.body)}
     reads = [a.indices for a in accesses(target.body) if a.buffer == buffer and not a.writes]
     lows: list[Expr] = []
     shape: list[Dim] = []
     for axis, n in enumerate(buffer.shape):
-        spans = [_span(state.simplifier, i[axis], inner) for i in dict.fromkeys(reads)]
+        spans = [_span(state.simplifier, i[axis], inner, changing) for i in dict.fromkeys(reads)]
         low, extent = _hull(state.simplifier, spans, n, clamp=clamp)
         lows.append(low)
         shape.append(extent)
@@ -230,12 +271,16 @@ def _region(
 Span = tuple[Expr, int] | None  # lowest value in terms of outer loops, number of values
 
 
-def _span(s: Simplifier, i: Expr, inner: set[Var]) -> Span:
+def _span(s: Simplifier, i: Expr, inner: set[Var], changing: set[Buffer]) -> Span:
+    """What a subscript covers; None (all of the axis) if that depends on memory that the loop
+    changes, or on memory at places that its inner loops choose."""
     outside: Linear = {}
     varying: Linear = {}
+    if any(load.buffer in changing for load in loads(i)):
+        return None
     for atom, k in s.linear(i).items():
         if atom is not None and variables(atom) & inner:
-            if _has_read(atom):
+            if any(True for _ in loads(atom)):
                 return None
             varying = add(varying, {atom: k})
         else:
@@ -244,10 +289,6 @@ def _span(s: Simplifier, i: Expr, inner: set[Var]) -> Span:
     if low is None or high is None:
         return None
     return to_expr(add(outside, {None: low} if low else {})), high - low + 1
-
-
-def _has_read(e: Expr) -> bool:
-    return any(isinstance(x, Load) for x in e.walk())
 
 
 def _hull(s: Simplifier, spans: list[Span], n: Dim, *, clamp: bool) -> tuple[Expr, Dim]:
@@ -381,12 +422,19 @@ def split_init(state: State, buffer: Buffer) -> list[Loop]:
         for i: { C[i] = 0; for k: C[i] += … }   ->   for i: C[i] = 0
                                                       for i: for k: C[i] += …
 
-    Legal when the nest touches the buffer only at the element that is initialised.
+    Legal when no two accesses to one element, one of them a write, change their order.
     """
+    state.check_buffer(buffer)
     chain, store, rest = _initialisation(state, buffer)
-    for access in accesses((chain[0],) if chain else rest):
-        if access.buffer == buffer and access.indices != store.indices:
-            refuse(f"{buffer.name} is also touched elsewhere: {access}", state)
+
+    def first(path: Path) -> Path:
+        """Initialisations come before everything else."""
+        return (min(path[2 * len(chain)], 1), *path[1:])
+
+    vars_ = [loop.var for loop in chain]
+    pair = violation((chain[0],), vars_, first, state.simplifier)
+    if pair is not None:
+        refuse(f"the order matters: {pair}", state)
     renamed: dict[Expr, Expr] = {}
     taken = state.names()
     init: Block = (store,)
@@ -398,10 +446,9 @@ def split_init(state: State, buffer: Buffer) -> list[Loop]:
         renamed[loop.var] = Var(name)
         init = (For(Var(name), loop.extent, init),)
     init = substitute_block(init, renamed)
-    if chain:
-        innermost = chain[-1]
-        updated = replace_in((chain[0],), innermost, innermost.with_(body=rest))
-        state.replace(chain[0], (*init, *updated))
+    innermost = chain[-1]
+    updated = replace_in((chain[0],), innermost, innermost.with_(body=rest))
+    state.replace(chain[0], (*init, *updated))
     return [Loop(v) for v in reversed(list(renamed.values()))]
 
 

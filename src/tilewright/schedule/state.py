@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 from tilewright.analyze.rewrite import replace_in, simplify_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError, TilewrightError, did_you_mean
-from tilewright.ir.expr import Buffer, Var
+from tilewright.ir.expr import Buffer, Symbol, Var
 from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, sub_blocks, walk_statements
 
 
@@ -80,6 +80,13 @@ class State:
             refuse(f"there is no buffer called {name!r}", self, did_you_mean(name, list(found)))
         return found[name]
 
+    def check_buffer(self, buffer: Buffer) -> None:
+        """Refuses a buffer that is not in the program (any more)."""
+        found = [*self.kernel.params, *self.allocations()]
+        if buffer not in found:
+            hint = did_you_mean(str(buffer), list(map(str, found)))
+            refuse(f"there is no buffer {buffer} (any more)", self, hint)
+
     def allocations(self) -> Iterator[Buffer]:
         return (s.buffer for s in walk_statements(self.kernel.body) if isinstance(s, Alloc))
 
@@ -99,7 +106,7 @@ class State:
 
     def names(self) -> set[str]:
         """Every name taken in the program."""
-        taken = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer))}
+        taken = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer, Symbol))}
         return taken | {b.name for b in self.kernel.params}
 
     def fresh(self, name: str) -> str:

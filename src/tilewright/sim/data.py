@@ -22,6 +22,7 @@ from tilewright.runtime.loader import LoadedCode, load_code
 from tilewright.target.target import Target
 
 RUN = "tw_stream"
+_ARGUMENTS = ("count", "site", "fields", "addresses", "bases")
 
 
 class DataEngine:
@@ -121,8 +122,7 @@ def driver(stream: Stream, kernels: Sequence[Kernel], host: Target) -> str:
         [
             f'target triple = "{host.native.triple}"',
             *declared,
-            f"define void @{RUN}(ptr %count, ptr %site, ptr %fields, ptr %addresses, "
-            "ptr %bases) {",
+            f"define void @{RUN}({', '.join('ptr %' + name for name in _ARGUMENTS)}) {{",
             "entry:",
             "  %n = load i64, ptr %count",
             "  br label %loop",
