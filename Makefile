@@ -2,15 +2,16 @@
 
 PYTHON ?= python3
 JOBS   ?= 2
+CPUS   ?= $(shell nproc 2>/dev/null || echo 1)
 VENV   := .venv
 BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format demo conformance fuzz bench sanitize clean
+.PHONY: help setup test format demo conformance fuzz mutate-models bench sanitize clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## make .venv, build the C runtime, install tilewright and the test tools
 
@@ -32,8 +33,13 @@ conformance: setup ## run the ONNX backend test suite and print what passes
 fuzz: setup ## random models and programs against the interpreter
 	$(BIN)/python tools/fuzz.py
 
+mutate-models: setup ## 500 damaged models: each must run, or be refused in words
+	$(BIN)/python tools/mutate.py
+
 bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
-	$(BIN)/python benchmarks/run.py
+	@mkdir -p build
+	$(BIN)/python benchmarks/cpu.py --threads 1,$(CPUS) --json build/bench.json
+	$(BIN)/python benchmarks/readme_table.py build/bench.json
 
 sanitize: ## stress the C runtime under the thread, address and undefined-behaviour sanitizers
 	@mkdir -p build

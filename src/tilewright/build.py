@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tilewright import backends
+from tilewright.analyze.bounds import faults
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.passes import Recorder
@@ -75,8 +76,17 @@ class KernelFunction(front_end.KernelFunction):
 def kernel(function: Callable[..., Any]) -> KernelFunction:
     """Reads a kernel from the source of a Python function; CompileError at what it may not say."""
     found = KernelFunction(*front_end.read_kernel(function))
+    _check_elements(found)
     _check_kinds(found)
     return found
+
+
+def _check_elements(found: KernelFunction) -> None:
+    """Subscripts stay in their arrays, nothing is read before it is written, and outputs are
+    written whole, as far as that follows from loops and sizes."""
+    for fault in faults(found.kernel):
+        hint = "dims(…, min=…) says what sizes there are; a condition leaves out what is not meant"
+        raise found.lines.error_at(found.kernel, fault.stmt, str(fault), hint)
 
 
 def _check_kinds(found: KernelFunction) -> None:

@@ -43,8 +43,10 @@ class SourceLines:
         """file.py:12: C[i] = 0.0"""
         return f"{self.file}:{line}: {self.text.get(line, '').strip()}"
 
-    def error_at(self, kernel: Kernel, stmt: Stmt, what: str, hint: str | None) -> CompileError:
-        """The error to raise about a statement of the kernel (found by identity)."""
+    def error_at(
+        self, kernel: Kernel, stmt: Stmt | None, what: str, hint: str | None
+    ) -> CompileError:
+        """The error to raise about a statement of the kernel (found by identity), or all of it."""
         found = zip(walk_statements(kernel.body), self.lines, strict=True)
         line = next((line for s, line in found if s is stmt), self.start)
         text = self.text.get(line, "").strip()

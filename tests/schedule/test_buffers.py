@@ -1,0 +1,598 @@
+"""Primitives on buffers, as texts: pack_layout, set_memory, cache_read, rfactor, buffer_ring,
+fold_init, pipeline."""
+
+from schedule_cases import refused, rewritten
+
+from tilewright.ir.graph import Layout
+from tilewright.schedule.schedule import Schedule
+
+MATRIX = """
+def k(x: f32[4, 6], y: out(f32[4, 6])):
+    for i in range(4):
+        for j in range(6):
+            y[i, j] = x[i, j]
+"""
+EVEN = """
+def k(x: f32[12], y: out(f32[12])):
+    for i in range(12):
+        y[i] = x[i]
+"""
+LOCAL = """
+def k(x: f32[4, 8], y: out(f32[4, 8])):
+    for i in range(4):
+        t = alloc(f32[8])
+        for a in range(8):
+            t[a] = x[i, a]
+        for b in range(8):
+            y[i, b] = t[7 - b]
+"""
+TILES = """
+def k(x: f32[8, 8], y: out(f32[8])):
+    for o in range(4):
+        for q in range(2):
+            y[o * 2 + q] = x[o * 2 + q, 0] + x[o * 2 + q, 1]
+"""
+SUM = """
+def k(x: f32[4, 8], y: out(f32[4])):
+    for i in range(4):
+        y[i] = f32(0.0)
+        for r in range(8):
+            y[i] += x[i, r]
+"""
+STAGES = """
+def k(x: f32[8], y: out(f32[7])):
+    t = alloc(f32[8])
+    for i in range(8):
+        t[i] = x[i] + f32(1.0)
+    for j in range(7):
+        y[j] = t[j] * t[j + 1]
+"""
+
+
+# ---------------------------------------------------------------- rewritten
+
+
+def test_pack_an_input():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((1, 0)))
+
+    rewritten(
+        MATRIX,
+        steps,
+        """
+        def k(x: f32[6, 4], y: out(f32[4, 6])):
+            for i in range(4):
+                for j in range(6):
+                    y[i, j] = x[j, i]
+        """,
+    )
+
+
+def test_pack_in_blocks():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("y"), Layout((0, 1), ((1, 4),)))
+
+    rewritten(
+        MATRIX,
+        steps,
+        """
+        def k(x: f32[4, 6], y: out(f32[4, 2, 4])):
+            for i in range(4):
+                for j in range(6):
+                    y[i, j // 4, j % 4] = x[i, j]
+        """,
+    )
+
+
+def test_pack_in_blocks_of_blocks():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0,), ((0, 4), (0, 2))))
+
+    rewritten(
+        EVEN,
+        steps,
+        """
+        def k(x: f32[2, 4, 2], y: out(f32[12])):
+            for i in range(12):
+                y[i] = x[i // 8, i // 2 % 4, i % 2]
+        """,
+    )
+
+
+def test_pack_a_local_buffer():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("t"), Layout((0,), ((0, 2),)))
+
+    rewritten(
+        LOCAL,
+        steps,
+        """
+        def k(x: f32[4, 8], y: out(f32[4, 8])):
+            for i in range(4):
+                t = alloc(f32[4, 2])
+                for a in range(8):
+                    t[a // 2, a % 2] = x[i, a]
+                for b in range(8):
+                    y[i, b] = t[(1 - b) // 2 + 3, (1 - b) % 2]
+        """,
+    )
+
+
+def test_move_to_another_memory():
+    def steps(s: Schedule) -> None:
+        s.set_memory(s.buffer("t"), "sram")
+
+    rewritten(
+        LOCAL,
+        steps,
+        """
+        def k(x: f32[4, 8], y: out(f32[4, 8])):
+            for i in range(4):
+                t = alloc(f32[8] @ "sram")
+                for a in range(8):
+                    t[a] = x[i, a]
+                for b in range(8):
+                    y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_cache_a_tile_that_is_read():
+    def steps(s: Schedule) -> None:
+        s.cache_read(s.buffer("x"), s.loop("o"), "sram")
+
+    rewritten(
+        TILES,
+        steps,
+        """
+        def k(x: f32[8, 8], y: out(f32[8])):
+            for o in range(4):
+                x_local = alloc(f32[2, 2] @ "sram")
+                for x_local_0 in range(2):
+                    for x_local_1 in range(2):
+                        x_local[x_local_0, x_local_1] = x[o * 2 + x_local_0, x_local_1]
+                for q in range(2):
+                    y[o * 2 + q] = x_local[q, 0] + x_local[q, 1]
+        """,
+    )
+
+
+def test_partial_sums():
+    def steps(s: Schedule) -> None:
+        outer, _ = s.split(s.loop("r"), 4)
+        s.rfactor(s.buffer("y"), outer)
+
+    rewritten(
+        SUM,
+        steps,
+        """
+        def k(x: f32[4, 8], y: out(f32[4])):
+            y_partial = alloc(f32[2, 4])
+            for i in range(4):
+                for r_o in range(2):
+                    y_partial[r_o, i] = f32(0.0)
+                    for r_i in range(4):
+                        y_partial[r_o, i] += x[i, r_o * 4 + r_i]
+            for i_1 in range(4):
+                y[i_1] = f32(0.0)
+                for r_o_1 in range(2):
+                    y[i_1] += y_partial[r_o_1, i_1]
+        """,
+    )
+
+
+def test_two_places_in_turn():
+    def steps(s: Schedule) -> None:
+        s.buffer_ring(s.buffer("t"), [s.loop("i")], 2)
+
+    rewritten(
+        LOCAL,
+        steps,
+        """
+        def k(x: f32[4, 8], y: out(f32[4, 8])):
+            t = alloc(f32[2, 8])
+            for i in range(4):
+                for a in range(8):
+                    t[i % 2, a] = x[i, a]
+                for b in range(8):
+                    y[i, b] = t[i % 2, 7 - b]
+        """,
+    )
+
+
+def test_start_in_the_first_iteration():
+    def steps(s: Schedule) -> None:
+        s.fold_init(s.buffer("y"), s.loop("r"))
+
+    rewritten(
+        SUM,
+        steps,
+        """
+        def k(x: f32[4, 8], y: out(f32[4])):
+            for i in range(4):
+                for r in range(8):
+                    if r == 0:
+                        y[i] = f32(0.0)
+                    y[i] += x[i, r]
+        """,
+    )
+
+
+def test_overlap_two_stages():
+    def steps(s: Schedule) -> None:
+        s.pipeline(s.loop("i"), (0, 1))
+
+    rewritten(
+        LOCAL,
+        steps,
+        """
+        def k(x: f32[4, 8], y: out(f32[4, 8])):
+            t = alloc(f32[2, 8])
+            for a_1 in range(8):
+                t[0, a_1] = x[0, a_1]
+            for i in range(3):
+                for a in range(8):
+                    t[(i + 1) % 2, a] = x[i + 1, a]
+                for b in range(8):
+                    y[i, b] = t[i % 2, 7 - b]
+            for b_1 in range(8):
+                y[3, b_1] = t[1, 7 - b_1]
+        """,
+    )
+
+
+# ---------------------------------------------------------------- refused
+
+
+def test_refused_pack_what_is_gone():
+    def steps(s: Schedule) -> None:
+        x = s.buffer("x")
+        s.pack_layout(x, Layout((1, 0)))
+        s.pack_layout(x, Layout((1, 0)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        there is no buffer x: f32[4, 6] (any more)
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[1, 0])
+          in: def k(x: f32[6, 4], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[j, i]
+          hint: did you mean 'y: f32[4, 6]' or 'x: f32[6, 4]'?
+        """,
+    )
+
+
+def test_refused_pack_other_axes():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0, 1, 2)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        layout[0, 1, 2] does not order the 2 axes of x
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[0, 1, 2])
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_refused_pack_blocks_of_no_axis():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0, 1), ((2, 4),)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        layout[0, 1, 2:4] has blocks that the 2 axes of x cannot have
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[0, 1, 2:4])
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_refused_pack_blocks_of_none():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0, 1), ((1, 0),)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        layout[0, 1, 1:0] has blocks that the 2 axes of x cannot have
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[0, 1, 1:0])
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_refused_unknown_buffer():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("z"), Layout((1, 0)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        there is no buffer called 'z'
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+          hint: known: x, y
+        """,
+    )
+
+
+def test_refused_move_a_parameter():
+    def steps(s: Schedule) -> None:
+        s.set_memory(s.buffer("x"), "sram")
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        x is a parameter of the kernel
+          while applying set_memory(buffer=x: f32[4, 8], memory=sram)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_refused_cache_what_is_not_read():
+    def steps(s: Schedule) -> None:
+        s.cache_read(s.buffer("y"), s.loop("o"))
+
+    refused(
+        TILES,
+        steps,
+        """
+        o writes y
+          while applying cache_read(buffer=y: f32[8], loop=o, memory=dram)
+          in: def k(x: f32[8, 8], y: out(f32[8])):
+                  for o in range(4):
+                      for q in range(2):
+                          y[o * 2 + q] = x[o * 2 + q, 0] + x[o * 2 + q, 1]
+        """,
+    )
+
+
+def test_refused_cache_what_is_not_read_here():
+    def steps(s: Schedule) -> None:
+        s.cache_read(s.buffer("x"), s.loop("j"))
+
+    refused(
+        STAGES,
+        steps,
+        """
+        j does not read x
+          while applying cache_read(buffer=x: f32[8], loop=j, memory=dram)
+          in: def k(x: f32[8], y: out(f32[7])):
+                  t = alloc(f32[8])
+                  for i in range(8):
+                      t[i] = x[i] + f32(1.0)
+                  for j in range(7):
+                      y[j] = t[j] * t[j + 1]
+        """,
+    )
+
+
+def test_refused_cache_in_lanes():
+    def steps(s: Schedule) -> None:
+        s.vectorize(s.loop("q"))
+        s.cache_read(s.buffer("x"), s.loop("q"))
+
+    refused(
+        TILES,
+        steps,
+        """
+        the lanes of q cannot have memory of their own
+          while applying cache_read(buffer=x: f32[8, 8], loop=q, memory=dram)
+          in: def k(x: f32[8, 8], y: out(f32[8])):
+                  for o in range(4):
+                      for q in vectorize(2):
+                          y[o * 2 + q] = x[o * 2 + q, 0] + x[o * 2 + q, 1]
+        """,
+    )
+
+
+def test_refused_partial_sums_of_an_axis():
+    def steps(s: Schedule) -> None:
+        s.rfactor(s.buffer("y"), s.loop("i"))
+
+    refused(
+        SUM,
+        steps,
+        """
+        i is no loop of a reduction into y
+          while applying rfactor(buffer=y: f32[4], loop=i)
+          in: def k(x: f32[4, 8], y: out(f32[4])):
+                  for i in range(4):
+                      y[i] = f32(0.0)
+                      for r in range(8):
+                          y[i] += x[i, r]
+        """,
+    )
+
+
+def test_refused_partial_sums_of_no_sum():
+    def steps(s: Schedule) -> None:
+        s.rfactor(s.buffer("y"), s.loop("j"))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        y is no plain reduction
+          while applying rfactor(buffer=y: f32[4, 6], loop=j)
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_refused_a_ring_of_none():
+    def steps(s: Schedule) -> None:
+        s.buffer_ring(s.buffer("t"), [s.loop("i")], 0)
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        a ring of 0 places over 1 loops
+          while applying buffer_ring(buffer=t: f32[8], loops=[i], depth=0)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_refused_a_ring_for_workers():
+    def steps(s: Schedule) -> None:
+        s.parallel(s.loop("i"))
+        s.buffer_ring(s.buffer("t"), [s.loop("i")], 2)
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        i is a loop of kind parallel already
+          while applying buffer_ring(buffer=t: f32[8], loops=[i], depth=2)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in parallel(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_refused_a_ring_for_an_inner_loop():
+    def steps(s: Schedule) -> None:
+        s.buffer_ring(s.buffer("t"), [s.loop("a")], 2)
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        a does not allocate t in its body
+          while applying buffer_ring(buffer=t: f32[8], loops=[a], depth=2)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_refused_fold_nothing():
+    def steps(s: Schedule) -> None:
+        s.fold_init(s.buffer("y"), s.loop("j"))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        no initialisation of y stands right before j
+          while applying fold_init(buffer=y: f32[4, 6], loop=j)
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_refused_pipeline_with_too_few_stages():
+    def steps(s: Schedule) -> None:
+        s.pipeline(s.loop("i"), (0,))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        2 statements need a stage each, the first of them 0: (0,)
+          while applying pipeline(loop=i, stages=(0,))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_refused_pipeline_against_the_order():
+    def steps(s: Schedule) -> None:
+        s.pipeline(s.loop("i"), (1, 0))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        the order matters: read after write: write of t[i % 2, a], then read of t[i % 2, 7 - b], for example at i=0, a=0 and at i=0, b=7
+          while applying pipeline(loop=i, stages=(1, 0))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_refused_pipeline_workers():
+    def steps(s: Schedule) -> None:
+        s.parallel(s.loop("i"))
+        s.pipeline(s.loop("i"), (0, 1))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        i is a loop of kind parallel already
+          while applying pipeline(loop=i, stages=(0, 1))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in parallel(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
