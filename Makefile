@@ -28,7 +28,7 @@ demo: setup ## run examples/demo.py
 	$(BIN)/python examples/demo.py
 
 conformance: setup ## run the ONNX backend test suite and print what passes
-	$(BIN)/python tools/conformance.py
+	$(BIN)/python tests/conformance.py --engine compiled
 
 fuzz: setup ## random models and programs against the interpreter
 	$(BIN)/python tools/fuzz.py

@@ -11,7 +11,7 @@ BAR, GAP, GROUP_GAP = 15, 3, 18
 COLOURS = {"tilewright": "#e4572e", "onnxruntime": "#8fa6b8", "openvino": "#c3cdd5"}
 OTHER = "#9b8fb8"
 INK, PALE, LINE = "#24303a", "#6b7a86", "#e3e8ec"
-FONT = "ui-sans-serif, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
+FONT = "ui-sans-serif, -apple-system, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
 
 def draw(report: Json) -> str:
@@ -37,9 +37,11 @@ def draw(report: Json) -> str:
 def _frame(height: float, report: Json, threads: int, engines: list[str]) -> list[str]:
     """The sheet, the title and the legend."""
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}"'
-        f' width="{WIDTH}" height="{height:.0f}" font-family="{escape(FONT)}" role="img"'
-        ' aria-label="Share of the machine\'s peak that each engine reaches">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}"'
+            f' width="{WIDTH}" height="{height:.0f}" font-family="{escape(FONT)}" role="img"'
+            ' aria-label="Share of the machine\'s peak that each engine reaches">'
+        ),
         f'<rect width="{WIDTH}" height="{height:.0f}" rx="10" fill="#ffffff"/>',
         _text(20, 30, "Share of the machine's arithmetic peak", INK, 17, weight=700),
         _text(
@@ -81,7 +83,7 @@ def _bar(y: float, engine: str, found: Json | None, bound_ms: float, scale: floa
     share = bound_ms / middle
     width = scale * min(share, 1.05)
     colour, ours = COLOURS.get(engine, OTHER), engine == "tilewright"
-    label = f"{middle:.1f} ms" if middle >= 1 else f"{middle * 1000:.0f} µs"
+    label = f"{middle:.3g} ms"
     return [
         f'<rect x="{LEFT}" y="{y:.1f}" width="{width:.1f}" height="{BAR}" rx="3" fill="{colour}"/>',
         _text(LEFT + width + 7, y + BAR - 3.5, label, INK, 12, weight=700 if ours else 400),

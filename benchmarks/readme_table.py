@@ -36,7 +36,7 @@ def make_table(report: Json) -> str:
         ratio = "–" if case["ratio"] is None else f"**{case['ratio']:.2f}**"
         times = [_time(found.get(e)) for e in engines]
         lines.append(
-            _line([case["model"], str(case["threads"]), *times, ratio, f"{case['bound_ms']:.1f}"])
+            _line([case["model"], str(case["threads"]), *times, ratio, f"{case['bound_ms']:.3g}"])
         )
     return "\n".join([_caption(report), "", *lines])
 
@@ -65,7 +65,7 @@ def _time(measurement: Json | None) -> str:
     if measurement is None or measurement["failure"] or not measurement.get("min_ms"):
         return "–"
     times = [t for times in measurement["rounds_ms"] for t in times]
-    return f"{median(times):.1f} ({min(times):.1f})"
+    return f"{median(times):.3g} ({min(times):.3g})"
 
 
 def _line(cells: list[str]) -> str:

@@ -85,8 +85,7 @@ def _check_elements(found: KernelFunction) -> None:
     """Subscripts stay in their arrays, nothing is read before it is written, and outputs are
     written whole, as far as that follows from loops and sizes."""
     for fault in faults(found.kernel):
-        hint = "dims(…, min=…) says what sizes there are; a condition leaves out what is not meant"
-        raise found.lines.error_at(found.kernel, fault.stmt, str(fault), hint)
+        raise found.lines.error_at(found.kernel, fault.stmt, str(fault), fault.hint)
 
 
 def _check_kinds(found: KernelFunction) -> None:

@@ -29,7 +29,7 @@ def scope():
     """What a kernel's file may have imported, some sizes, and values that are no use to it."""
     words = {n: w for n, w in vars(kernel_words).items() if isinstance(w, kernel_words.Word)}
     types = {name: dtype for name, dtype in DTYPES.items() if name != "bool"}
-    m, n, k = tilewright.dims("M N K")
+    m, n, k = tilewright.dims("M N K", min=8)
     names = {"M": m, "N": n, "K": k, "ALPHA": 0.5, "FLAG": True, "TILE": (4, 8)}
     modules = {"math": math, "tilewright": tilewright, "tw": tilewright}
     tools = {"kernel": tilewright.kernel, "out": tilewright.out, "dims": tilewright.dims}

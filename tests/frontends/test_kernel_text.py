@@ -25,6 +25,8 @@ def test_program(tmp_path, source, program):
 
 @kernel
 def scaled(X: f32[M, N], factor: f32, Y: f32[N + 1, M * 2]):
+    for a, b in grid(N + 1, M * 2):
+        Y[a, b] = 0.0
     for i in range(1, M):
         for j in range(N):
             Y[j, i] = X[i, j] * factor if j < N - 4 else exp(X[M - 1, j])
@@ -35,6 +37,9 @@ def test_bind_some():
         [
             "def scaled(X: f32[M, 8], factor: f32[()], Y: out(f32[9, M * 2])):",
             "    M = symbol(2, 64)",
+            "    for a in range(9):",
+            "        for b in range(M * 2):",
+            "            Y[a, b] = f32(0.0)",
             "    for i in range(M - 1):",
             "        for j in range(8):",
             "            Y[j, i + 1] = select(j < 4, X[i + 1, j] * factor[()], exp(X[M - 1, j]))",
@@ -46,6 +51,9 @@ def test_bind_all():
     assert str(scaled.bind(N=8).bind(M=2)) == "\n".join(
         [
             "def scaled(X: f32[2, 8], factor: f32[()], Y: out(f32[9, 4])):",
+            "    for a in range(9):",
+            "        for b in range(4):",
+            "            Y[a, b] = f32(0.0)",
             "    for i in range(1):",
             "        for j in range(8):",
             "            Y[j, i + 1] = select(j < 4, X[i + 1, j] * factor[()], exp(X[1, j]))",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
 
@@ -48,9 +49,10 @@ def check_same(a: Kernel, b: Kernel) -> None:
 
 
 def refused(before: str, steps: Callable[[Schedule], object], error: str) -> None:
-    """The last of `steps` is refused with this text, and leaves the kernel as it was."""
+    """The last of `steps` is refused with this text (in which lines may break behind commas), and
+    leaves the kernel as it was."""
     s = schedule(before)
     with pytest.raises(ScheduleError) as caught:
         steps(s)
-    assert str(caught.value) == textwrap.dedent(error).strip()
+    assert str(caught.value) == re.sub(r",\n +", ", ", textwrap.dedent(error).strip())
     assert caught.value.program in (None, s.kernel)

@@ -35,11 +35,13 @@ Example = dict[str, int]  # loops and symbols
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong, at which statement (None: the kernel as a whole), and where for example."""
+    """What is wrong, at which statement (None: the kernel as a whole), where for example, and what
+    to do about it."""
 
     what: str
     stmt: Stmt | None
     example: Example
+    hint: str
 
     def __str__(self) -> str:
         where = ", ".join(f"{name} = {value}" for name, value in self.example.items())
@@ -74,7 +76,8 @@ def _outside(found: Sequence[Access]) -> Iterator[Fault]:
         example = _first(_set(writer, names.values(), known), writer, names)
         if example is not None:
             what = f"{_place(access)} is outside of {access.buffer}"
-            yield Fault(what, access.stmt, example)
+            hint = "put it under a condition, change the loop, or say what sizes there are"
+            yield Fault(what, access.stmt, example, hint)
 
 
 def _undefined(
@@ -88,7 +91,8 @@ def _undefined(
         example = _without_value(access, writes, homes.get(access.buffer, ()))
         if example is not None:
             how = "accumulated" if access.writes else "read"
-            yield Fault(f"{_place(access)} is {how} before it has a value", access.stmt, example)
+            what = f"{_place(access)} is {how} before it has a value"
+            yield Fault(what, access.stmt, example, "store it before, in every such case")
 
 
 def _without_value(
@@ -144,7 +148,8 @@ def _unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[F
         example = _first(rest, writer, elements)
         if example is not None:
             at = ", ".join(str(example.pop(e)) for e in elements.values()) or "()"
-            yield Fault(f"{buffer.name}[{at}] is never written", None, example)
+            hint = "an output is written whole: store what is left, too"
+            yield Fault(f"{buffer.name}[{at}] is never written", None, example, hint)
 
 
 # ---------------------------------------------------------------- parts of sets

@@ -36,7 +36,6 @@ from tilewright.ir.expr import (
     Const,
     Dim,
     Expr,
-    Load,
     Select,
     Symbol,
     Unary,
@@ -114,8 +113,6 @@ class Simplifier:
             return add(self.linear(e.a), self.linear(e.b), -1)
         if e.op is BinaryOp.MUL:
             return multiply(self.linear(e.a), self.linear(e.b))
-        if reads_memory(e):  # data may wrap around: no algebra on quotients
-            return {_simplify_children(self, e): 1}
         dividend, divisor = self.linear(e.a), self.linear(e.b)
         if not divisor:  # by zero everything is 0
             return {}
@@ -450,13 +447,8 @@ def _simplify_binary(s: Simplifier, e: Binary) -> Expr:
     return e if a is e.a and b is e.b else binary(e.op, a, b)
 
 
-def reads_memory(e: Expr) -> bool:
-    """Whether an expression depends on data: index arithmetic does not overflow, data may."""
-    return any(isinstance(x, Load) for x in e.walk())
-
-
 def _simplify_compare(s: Simplifier, e: Compare) -> Expr:
-    if e.a.dtype != index or reads_memory(e):
+    if e.a.dtype != index:
         return _simplify_children(s, e)
     if e.op in _FLIP:
         return s(Compare(_FLIP[e.op], e.b, e.a))

@@ -1,0 +1,362 @@
+"""Primitives on buffers and stages of a pipeline: what is refused, and why."""
+
+from schedule_cases import refused
+from schedule_programs import LOCAL, MATRIX, STAGES, SUM, TILES
+
+from tilewright.ir.graph import Layout
+from tilewright.schedule.schedule import Schedule
+
+
+def test_pack_what_is_gone():
+    def steps(s: Schedule) -> None:
+        x = s.buffer("x")
+        s.pack_layout(x, Layout((1, 0)))
+        s.pack_layout(x, Layout((1, 0)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        there is no buffer x: f32[4, 6] (any more)
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[1, 0])
+          in: def k(x: f32[6, 4], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[j, i]
+          hint: did you mean 'y: f32[4, 6]' or 'x: f32[6, 4]'?
+        """,
+    )
+
+
+def test_pack_other_axes():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0, 1, 2)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        layout[0, 1, 2] does not order the 2 axes of x
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[0, 1, 2])
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_pack_blocks_of_no_axis():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0, 1), ((2, 4),)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        layout[0, 1, 2:4] has blocks that the 2 axes of x cannot have
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[0, 1, 2:4])
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_pack_blocks_of_none():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("x"), Layout((0, 1), ((1, 0),)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        layout[0, 1, 1:0] has blocks that the 2 axes of x cannot have
+          while applying pack_layout(buffer=x: f32[4, 6], layout=layout[0, 1, 1:0])
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_unknown_buffer():
+    def steps(s: Schedule) -> None:
+        s.pack_layout(s.buffer("z"), Layout((1, 0)))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        there is no buffer called 'z'
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+          hint: known: x, y
+        """,
+    )
+
+
+def test_move_a_parameter():
+    def steps(s: Schedule) -> None:
+        s.set_memory(s.buffer("x"), "sram")
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        x is a parameter of the kernel
+          while applying set_memory(buffer=x: f32[4, 8], memory=sram)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_cache_what_is_not_read():
+    def steps(s: Schedule) -> None:
+        s.cache_read(s.buffer("y"), s.loop("o"))
+
+    refused(
+        TILES,
+        steps,
+        """
+        o writes y
+          while applying cache_read(buffer=y: f32[8], loop=o, memory=dram)
+          in: def k(x: f32[8, 8], y: out(f32[8])):
+                  for o in range(4):
+                      for q in range(2):
+                          y[o * 2 + q] = x[o * 2 + q, 0] + x[o * 2 + q, 1]
+        """,
+    )
+
+
+def test_cache_what_is_not_read_here():
+    def steps(s: Schedule) -> None:
+        s.cache_read(s.buffer("x"), s.loop("j"))
+
+    refused(
+        STAGES,
+        steps,
+        """
+        j does not read x
+          while applying cache_read(buffer=x: f32[8], loop=j, memory=dram)
+          in: def k(x: f32[8], y: out(f32[7])):
+                  t = alloc(f32[8])
+                  for i in range(8):
+                      t[i] = x[i] + f32(1.0)
+                  for j in range(7):
+                      y[j] = t[j] * t[j + 1]
+        """,
+    )
+
+
+def test_cache_in_lanes():
+    def steps(s: Schedule) -> None:
+        s.vectorize(s.loop("q"))
+        s.cache_read(s.buffer("x"), s.loop("q"))
+
+    refused(
+        TILES,
+        steps,
+        """
+        the lanes of q cannot have memory of their own
+          while applying cache_read(buffer=x: f32[8, 8], loop=q, memory=dram)
+          in: def k(x: f32[8, 8], y: out(f32[8])):
+                  for o in range(4):
+                      for q in vectorize(2):
+                          y[o * 2 + q] = x[o * 2 + q, 0] + x[o * 2 + q, 1]
+        """,
+    )
+
+
+def test_partial_sums_of_an_axis():
+    def steps(s: Schedule) -> None:
+        s.rfactor(s.buffer("y"), s.loop("i"))
+
+    refused(
+        SUM,
+        steps,
+        """
+        i is no loop of a reduction into y
+          while applying rfactor(buffer=y: f32[4], loop=i)
+          in: def k(x: f32[4, 8], y: out(f32[4])):
+                  for i in range(4):
+                      y[i] = f32(0.0)
+                      for r in range(8):
+                          y[i] += x[i, r]
+        """,
+    )
+
+
+def test_partial_sums_of_no_sum():
+    def steps(s: Schedule) -> None:
+        s.rfactor(s.buffer("y"), s.loop("j"))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        y is no plain reduction
+          while applying rfactor(buffer=y: f32[4, 6], loop=j)
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_a_ring_of_none():
+    def steps(s: Schedule) -> None:
+        s.buffer_ring(s.buffer("t"), [s.loop("i")], 0)
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        a ring of 0 places over 1 loops
+          while applying buffer_ring(buffer=t: f32[8], loops=[i], depth=0)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_a_ring_for_workers():
+    def steps(s: Schedule) -> None:
+        s.parallel(s.loop("i"))
+        s.buffer_ring(s.buffer("t"), [s.loop("i")], 2)
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        i is a loop of kind parallel already
+          while applying buffer_ring(buffer=t: f32[8], loops=[i], depth=2)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in parallel(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_a_ring_for_an_inner_loop():
+    def steps(s: Schedule) -> None:
+        s.buffer_ring(s.buffer("t"), [s.loop("a")], 2)
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        a does not allocate t in its body
+          while applying buffer_ring(buffer=t: f32[8], loops=[a], depth=2)
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_fold_nothing():
+    def steps(s: Schedule) -> None:
+        s.fold_init(s.buffer("y"), s.loop("j"))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        no initialisation of y stands right before j
+          while applying fold_init(buffer=y: f32[4, 6], loop=j)
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in range(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_pipeline_with_too_few_stages():
+    def steps(s: Schedule) -> None:
+        s.pipeline(s.loop("i"), (0,))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        2 statements need a stage each, the first of them 0: (0,)
+          while applying pipeline(loop=i, stages=(0,))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_pipeline_against_the_order():
+    def steps(s: Schedule) -> None:
+        s.pipeline(s.loop("i"), (1, 0))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        the order matters: read after write: write of t[i % 2, a], then read of t[i % 2,
+          7 - b], for example at i=0, a=0 and at i=0, b=7
+          while applying pipeline(loop=i, stages=(1, 0))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_pipeline_workers():
+    def steps(s: Schedule) -> None:
+        s.parallel(s.loop("i"))
+        s.pipeline(s.loop("i"), (0, 1))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        i is a loop of kind parallel already
+          while applying pipeline(loop=i, stages=(0, 1))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in parallel(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
