@@ -1,6 +1,7 @@
 """ONNX's own operator tests: import each model, run it, compare with the expected outputs.
 
     python tests/conformance.py                        all of them, with the reference evaluator
+    python tests/conformance.py --engine compiled      as machine code: what `make conformance` does
     python tests/conformance.py --filter softmax -v    some of them, saying why each was refused
     python tests/conformance.py --json results.json    one record for each test
 
@@ -9,7 +10,7 @@ Every test ends in one of these:
     compiled   right, and every node has a loop form
     host       right, with a node that calls the host
     frozen     right (compiled or host) once inputs that set shapes were given as constants
-    refused    the importer said no, with a ModelError
+    refused    the importer said no, with a ModelError (compiling: a size depends on data)
     wrong      another type, shape or value than expected
     crashed    any exception but a refusal
 """
@@ -35,12 +36,16 @@ from onnx import numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
-from tilewright.base.errors import ModelError
+import tilewright
+from tilewright.base.errors import CompileError, ModelError
 from tilewright.frontends.onnx import import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph
 from tilewright.ir.op import Category
+from tilewright.options import Options
+from tilewright.runtime.module import Module
+from tilewright.targets import cpu
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 OUTCOMES = ("compiled", "host", "frozen", "refused", "wrong", "crashed")
@@ -57,7 +62,22 @@ INEXACT: dict[str, tuple[float, float]] = {
 # Runs a graph on arrays, given the values of its symbols.
 Engine = Callable[[Graph, Sequence[np.ndarray], Mapping[str, int]], Sequence[np.ndarray]]
 
-ENGINES: dict[str, Engine] = {"evaluate": evaluate_graph}
+_TARGET = cpu.host(threads=1)
+_last: list[tuple[Graph, Module]] = []  # the model compiled last: a test may have several data sets
+
+
+def run_compiled(
+    graph: Graph, arrays: Sequence[np.ndarray], symbols: Mapping[str, int]
+) -> Sequence[np.ndarray]:
+    """The graph as machine code, every intermediate program verified."""
+    if not _last or _last[0][0] is not graph:
+        options = Options(verify=True)
+        _last[:] = [(graph, tilewright.compile(graph, target=_TARGET, options=options))]
+    results = _last[0][1](*arrays)
+    return results if isinstance(results, tuple) else (results,)
+
+
+ENGINES: dict[str, Engine] = {"compiled": run_compiled, "evaluate": evaluate_graph}
 
 
 @dataclass(frozen=True)
@@ -79,6 +99,9 @@ def run_case(case: TestCase, engine: Engine) -> Outcome:
         outcome, why = _run_model(case, model, data_sets, engine)
     except ModelError as error:
         outcome, why = "refused", str(error)
+    except CompileError as error:
+        known = "is known only after" in error.what  # sizes that depend on data
+        outcome, why = ("refused", str(error)) if known else ("crashed", traceback.format_exc())
     except AssertionError as error:
         outcome, why = "wrong", str(error).strip()
     except Exception:  # noqa: BLE001 - a crash is a result here

@@ -73,8 +73,7 @@ def test_compute_a_tile():
             for j_o in range(2):
                 t = alloc(f32[5])
                 for i in range(5):
-                    if j_o * 4 + i < 8:
-                        t[i] = x[j_o * 4 + i] + f32(1.0)
+                    t[i] = select(j_o * 4 + i < 8, x[j_o * 4 + i], f32(0.0)) + f32(1.0)
                 for j_i in range(4):
                     if j_o * 4 + j_i < 7:
                         y[j_o * 4 + j_i] = t[j_i] * t[j_i + 1]

@@ -21,6 +21,7 @@ from tilewright.ir.expr import (
     BinaryOp,
     Buffer,
     Compare,
+    Const,
     Expr,
     Symbol,
     Unary,
@@ -65,11 +66,7 @@ def _outside(found: Sequence[Access]) -> Iterator[Fault]:
         names = _names(access, "x")
         writer = Writer()
         known = _instances(access, writer, names)
-        beyond = []
-        for i, n in zip(access.indices, access.buffer.shape, strict=True):
-            at, size = writer.affine(i, names), writer.affine(n, names)
-            if at is not None and size is not None:
-                beyond.append(f"{at} < 0 or {at} >= {size}")
+        beyond = [f"not ({inside})" for inside in _inside(access, names, writer)]
         if known is None or not beyond or not _is_plain(writer):
             continue
         known.append(f"({' or '.join(beyond)})")
@@ -88,11 +85,31 @@ def _undefined(
         if access.buffer in inputs or (access.writes and access.op is None):
             continue
         writes = [w for w in found if w.writes and w.buffer == access.buffer]
+        if any(_always_before(w, access) for w in writes):
+            continue
+        writes = [w for w in writes if not _elsewhere(w, access)]
         example = _without_value(access, writes, homes.get(access.buffer, ()))
         if example is not None:
             how = "accumulated" if access.writes else "read"
             what = f"{_place(access)} is {how} before it has a value"
             yield Fault(what, access.stmt, example, "store it before, in every such case")
+
+
+def _always_before(w: Access, access: Access) -> bool:
+    """Whether it is plain that a write of the same element comes first in each iteration."""
+    if w.indices != access.indices or not all(loop in access.loops for loop in w.loops):
+        return False
+    if not all(e in access.conditions for e in w.conditions):
+        return False
+    differ = ((p, q) for p, q in zip(w.path, access.path, strict=False) if p is not q and p != q)
+    p, q = next(differ, (0, 0))
+    return isinstance(p, int) and isinstance(q, int) and p < q
+
+
+def _elsewhere(w: Access, access: Access) -> bool:
+    """Whether it is plain that these are two elements."""
+    pairs = zip(w.indices, access.indices, strict=True)
+    return any(isinstance(i, Const) and isinstance(j, Const) and i != j for i, j in pairs)
 
 
 def _without_value(
@@ -115,8 +132,10 @@ def _without_value(
         if before:
             exists = " and ".join([*written, *same, f"({' or '.join(before)})"])
             covered.append([_exists(own.values(), exists)])
+    inside = _inside(access, names, writer)  # beyond its buffer it is another fault
     if read is None or not _is_plain(writer):
         return None
+    read += inside
     rest = _set(writer, names.values(), read)
     for known in covered:
         rest = rest.subtract(_set(writer, names.values(), [*read, *known]))
@@ -202,6 +221,15 @@ def _equal(a: Access, x: Names, b: Access, y: Names, writer: Writer) -> list[str
             return None
         found.append(f"{left} = {right}")
     return found
+
+
+def _inside(access: Access, names: Names, writer: Writer) -> list[str]:
+    """The access stays in its buffer, as far as that is affine."""
+    pairs = [
+        (writer.affine(i, names), writer.affine(n, names))
+        for i, n in zip(access.indices, access.buffer.shape, strict=True)
+    ]
+    return [f"0 <= {i} < {n}" for i, n in pairs if i is not None and n is not None]
 
 
 def _earlier(a: tuple[int | For, ...], b: tuple[int | For, ...], x: Names, y: Names) -> list[str]:

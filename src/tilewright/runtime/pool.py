@@ -19,6 +19,7 @@ class ThreadPool:
         self.threads = threads
         self._handle = handle
         self._destroy = weakref.finalize(self, _native.pool_destroy, handle)
+        self._destroy.atexit = False  # other threads may still use it then
 
     @property
     def handle(self) -> int:

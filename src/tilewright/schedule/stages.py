@@ -10,7 +10,7 @@ from tilewright.analyze.linear import Linear, add, to_expr
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.dims import same_dim
-from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const, select
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -24,6 +24,7 @@ from tilewright.ir.loop import (
     buffers_written,
     loads,
     map_block,
+    map_exprs,
     map_inner_blocks,
     sub_blocks,
     walk_statements,
@@ -328,31 +329,38 @@ def _shrunk(
         guards += [g for g in (at >= 0, at < as_expr(n)) if not simplifier.proves(g)]
     guard = simplifier(all_of(*guards)) if guards else None
 
-    def inside(block: Block) -> bool:
-        """Whether every read is in bounds for all of the box: then elements outside of the old
-        buffer are harmless to compute, and nobody reads them."""
-        return all(
-            simplifier.proves(i >= 0) and simplifier.proves(i < as_expr(n))
-            for access in accesses(block)
-            if access.buffer != buffer
-            for i, n in zip(access.indices, access.buffer.shape, strict=True)
-        )
-
     def visit(stmt: Stmt) -> Stmt:
+        stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
         if isinstance(stmt, For):
-            body = map_block(stmt.body, visit)
-            return stmt.with_(extent=extents.get(stmt.var, stmt.extent), body=body)
+            return stmt.with_(extent=extents.get(stmt.var, stmt.extent))
         return stmt
 
     shrunk = substitute_block(map_block((where.nest,), visit), dict(values))
-    if guard is not None and inside(shrunk):
-        guard = None
+    if guard is not None:
+        # Elements outside of the old buffer are harmless to compute, and nobody reads them.
+        others = [a for a in accesses(shrunk) if a.buffer != buffer]
+        outside = [a for a in others if not simplifier.in_bounds(a.buffer, a.indices)]
+        if any(a.writes for a in outside):
+            shrunk = _guarded(shrunk, set(axes), guard)
+        elif outside:
+            shrunk = _guarded_reads(shrunk, guard, simplifier)
+        else:
+            guard = None
     shrunk = rewrite_accesses(
         shrunk, buffer, local, lambda at: tuple(i - low for i, low in zip(at, lows, strict=True))
     )
-    if guard is None:
-        return shrunk, False
-    return _guarded(shrunk, set(axes), guard), True
+    return shrunk, guard is not None
+
+
+def _guarded_reads(block: Block, guard: Expr, s: Simplifier) -> Block:
+    """Reads that may be out of bounds without the condition give 0 then: loops stay as they are."""
+
+    def read(e: Expr) -> Expr:
+        if isinstance(e, Load) and not s.in_bounds(e.buffer, e.indices):
+            return select(guard, e, const(0, e.dtype))
+        return e.map(read) if isinstance(e, Expr) else e
+
+    return map_block(block, lambda stmt: map_exprs(stmt, read))
 
 
 def _guarded(block: Block, axes: set[Var], guard: Expr) -> Block:
