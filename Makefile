@@ -30,7 +30,7 @@ demo: setup ## run examples/demo.py
 conformance: setup ## run the ONNX backend test suite and print what passes
 	$(BIN)/python tests/conformance.py --engine compiled
 
-fuzz: setup ## random models and programs against the interpreter
+fuzz: setup ## 4,000 random models, compiled, against the evaluator
 	$(BIN)/python tools/fuzz.py
 
 mutate-models: setup ## 500 damaged models: each must run, or be refused in words

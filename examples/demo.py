@@ -343,10 +343,10 @@ def new_table(*columns: str) -> Table:
 # ---------------------------------------------------------------- the command
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="demo.py", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     talk = Talk(quiet=options.json)
     start = time.perf_counter()
     target = cpu.host()

@@ -4,6 +4,7 @@ A way takes a source of random numbers and changes what it is given. What `damag
 function of the seed, so that a case can be made again.
 """
 
+import contextlib
 from collections.abc import Callable
 
 from damage_common import Random
@@ -27,7 +28,8 @@ def damage(seed: int, model: ModelProto) -> bytes:
     for _ in range(count - in_bytes):
         ways = source.choice((ON_VALUES, ON_NODES, ON_GROWTH))
         if changed.graph.output:
-            source.choice(ways)(source, changed)
+            with contextlib.suppress(ValueError, TypeError):  # what no message can hold
+                source.choice(ways)(source, changed)
     data = bytearray(changed.SerializeToString())
     for _ in range(in_bytes):
         source.choice(ON_BYTES)(source, data)

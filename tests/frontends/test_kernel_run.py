@@ -318,17 +318,34 @@ def test_interpreter(function, inputs):
         np.testing.assert_allclose(a, b, rtol=2e-6, atol=1e-6)
 
 
+def check_code(function, built, inputs):
+    """Machine code, called with its arrays, gives what numpy says."""
+    expected = reference_of(function, inputs)
+    outputs = [np.full(e.shape, 7, e.dtype) for e in expected]
+    given, made = iter(inputs), iter(outputs)
+    written = {b.name for b in function.kernel.outputs}
+    arguments = [next(made if name in written else given) for name in function.parameters]
+    returned = tupled(built(*arguments))
+    assert all(a is b for a, b in zip(returned, outputs, strict=True))
+    for a, b in zip(outputs, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("target", [HOST, TWO], ids=["alone", "shared"])
 @pytest.mark.parametrize("function, inputs", CASES, ids=[f.name for f, _ in CASES])
 def test_machine_code(function, inputs, target):
     bound = function.bind(**sizes_of(function, inputs))
-    expected = reference_of(function, inputs)
-    given = iter(inputs)
-    outputs = [np.full(e.shape, 7, e.dtype) for e in expected]
-    made = iter(outputs)
-    written = {b.name for b in function.kernel.outputs}
-    arguments = [next(made if name in written else given) for name in function.parameters]
-    returned = tupled(bound.build(target)(*arguments))
-    assert all(a is b for a, b in zip(returned, outputs, strict=True))
-    for a, b in zip(outputs, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
+    check_code(function, bound.build(target), inputs)
+
+
+@pytest.mark.parametrize("function, inputs", CASES, ids=[f.name for f, _ in CASES])
+def test_symbolic_machine_code(function, inputs):
+    check_code(function, function.build(HOST), inputs)
+
+
+@pytest.mark.parametrize("n", [1, 8, 16, 17])
+@pytest.mark.parametrize("level", ["sse2", "avx2"])
+def test_square_matrices(level, n):
+    """As many rows in a tile as lanes in a vector, among others."""
+    bound = gemm.bind(M=n, N=n, K=n)
+    check_code(gemm, bound.build(cpu.cpu(level)), [floats(n, n), floats(n, n)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.node import Node
@@ -22,7 +21,7 @@ from tilewright.ir.loop import (
     map_exprs,
     map_inner_blocks,
 )
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import rewrite, substitute
 
 
 def replace_in(block: Block, target: Stmt, new: Stmt | Block | None) -> Block:
@@ -66,11 +65,11 @@ def rewrite_accesses(
 ) -> Block:
     """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows."""
 
-    def read(e: Any) -> Any:
-        if not isinstance(e, Expr):
-            return e
-        e = e.map(read)
+    def redirect(e: Expr) -> Expr:
         return Load(new, place(e.indices)) if isinstance(e, Load) and e.buffer == buffer else e
+
+    def read(e: Expr) -> Expr:
+        return rewrite(e, redirect)
 
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Alloc):

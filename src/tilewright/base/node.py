@@ -54,16 +54,9 @@ class Node:
             yield from _nodes_of(getattr(self, name))
 
     def walk(self) -> Iterator[Node]:
-        """Every node below and including this one, parents first, in the order of the fields."""
-        pending: list[Node] = [self]
-        while pending:
-            node = pending.pop()
-            yield node
-            pending.extend(reversed(list(node.children())))
-
-    def distinct(self) -> Iterator[Node]:
-        """Every node below and including this one, each object once: parts may be shared, and
-        written out as a tree they may be exponentially many."""
+        """Every node below and including this one, parents first, in the order of the fields. Each
+        object comes once: parts may be shared, and written out as a tree they may be exponentially
+        many."""
         seen: set[int] = set()
         pending: list[Node] = [self]
         while pending:
@@ -71,7 +64,7 @@ class Node:
             if id(node) not in seen:
                 seen.add(id(node))
                 yield node
-                pending.extend(node.children())
+                pending.extend(reversed(list(node.children())))
 
     def with_(self: T, **changes: Any) -> T:
         """A copy with some fields replaced."""

@@ -53,9 +53,7 @@ def _loads(items: Sequence[Item], outer: dict[Var, Dim]) -> Iterator[tuple[Load,
         if isinstance(item, Stage):
             extents = outer | _extents((*item.axes, *item.reduce))
             parts = [item.value, *item.indices, *([] if item.init is None else [item.init])]
-            found = dict.fromkeys(
-                e for part in parts for e in part.distinct() if isinstance(e, Load)
-            )
+            found = dict.fromkeys(e for part in parts for e in part.walk() if isinstance(e, Load))
             yield from ((load, extents) for load in found)
         else:
             yield from _loads(item.items, outer | _extents([item.step]))

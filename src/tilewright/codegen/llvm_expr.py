@@ -219,7 +219,7 @@ class ExprEmitter:
     def can_speculate(self, e: Expr) -> bool:
         """Whether an expression may be evaluated though its value is not wanted: every read in it
         is certainly inside its buffer."""
-        return all(self.in_bounds(x) for x in e.distinct() if isinstance(x, Load))
+        return all(self.in_bounds(x) for x in e.walk() if isinstance(x, Load))
 
     def in_bounds(self, load: Load) -> bool:
         return self.simplifier.in_bounds(load.buffer, load.indices)

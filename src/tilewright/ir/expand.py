@@ -19,7 +19,7 @@ from tilewright.ir.loop import (
     map_inner_blocks,
     walk_statements,
 )
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import rewrite, substitute
 
 
 @functools.lru_cache(maxsize=4096)
@@ -32,16 +32,14 @@ def expand_call(call: Call) -> Block:
     values |= {f.symbol: value for f, value in zip(instruction.fields, call.fields, strict=True)}
     regions = dict(zip(instruction.operands, call.regions, strict=True))
 
-    def expression(e: Expr) -> Expr:
-        if not isinstance(e, Expr):
-            return e
-        if e in values:
-            return values[e]
-        e = e.map(expression)
+    def replaced(e: Expr) -> Expr:
         if isinstance(e, Load) and e.buffer in regions:
             region = regions[e.buffer]
             return Load(region.buffer, region.at(e.indices, substitute))
-        return e
+        return values.get(e, e)
+
+    def expression(e: Expr) -> Expr:
+        return rewrite(e, replaced)
 
     def visit(stmt: Stmt) -> Stmt:
         stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))

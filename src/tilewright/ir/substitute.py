@@ -1,8 +1,8 @@
-"""Replacing variables in expressions, and finding them."""
+"""Rewriting expressions, replacing variables in them, and finding those."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tilewright.ir.expr import Const, Dim, Expr, Symbol, Var, as_expr
 
@@ -23,6 +23,21 @@ def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
         if x not in memo:
             memo[x] = x.map(visit)
         return memo[x]
+
+    return visit(e)
+
+
+def rewrite(e: Expr, function: Callable[[Expr], Expr]) -> Expr:
+    """`e` with `function` applied to every expression in it, operands first. A part that is shared
+    is rewritten once and stays shared."""
+    memo: dict[int, tuple[Expr, Expr]] = {}  # with the part itself, so that its id stays its own
+
+    def visit(x: Expr) -> Expr:
+        if not isinstance(x, Expr):  # a buffer
+            return x
+        if id(x) not in memo:
+            memo[id(x)] = x, function(x.map(visit))
+        return memo[id(x)][1]
 
     return visit(e)
 

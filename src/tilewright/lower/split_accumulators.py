@@ -44,7 +44,7 @@ class _Known:
     def __init__(self, kernel: Kernel) -> None:
         loops = (s for s in walk_statements(kernel.body) if isinstance(s, For))
         self.simplifier = Simplifier({s.var: s.extent for s in loops})
-        self.taken = {x.name for x in kernel.distinct() if isinstance(x, (Var, Buffer))}
+        self.taken = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
 
     def fresh(self, name: str) -> str:
         unique, n = name, 1

@@ -28,18 +28,26 @@ def default_schedule(
     kernel: Kernel, target: Target, layouts: Mapping[str, Layout] | None = None
 ) -> Schedule:
     """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory."""
+    try:
+        s = _prepared(kernel, layouts or {})
+        contraction = find_contraction(s)
+        if contraction is not None:
+            schedule_contraction(s, contraction, target)
+        else:
+            schedule_reductions(s, target)
+    except ScheduleError:  # a shape that the rules do not foresee: slower, but never a refusal
+        s = _prepared(kernel, layouts or {})
+    schedule_remaining(s, target)
+    return s
+
+
+def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> Schedule:
     s = Schedule(kernel)
     inline_stages(s)
     localize_results(s)  # before layouts: local copies stay row-major and without padding
-    for name, layout in (layouts or {}).items():
+    for name, layout in layouts.items():
         s.pack_layout(s.buffer(name), layout)
-    pack_copies(s, layouts or {})
-    contraction = find_contraction(s)
-    if contraction is not None:
-        schedule_contraction(s, contraction, target)
-    else:
-        schedule_reductions(s, target)
-    schedule_remaining(s, target)
+    pack_copies(s, layouts)
     return s
 
 

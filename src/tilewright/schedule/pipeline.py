@@ -88,7 +88,7 @@ def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
     """
     target = plain_loop(state, loop)
     body = tuple(s for s in target.body if not isinstance(s, Alloc))
-    if len(stages) != len(body) or min(stages, default=0) != 0:
+    if len(stages) != len(body) or min(stages, default=1) != 0:
         refuse(f"{len(body)} statements need a stage each, the first of them 0: {stages}", state)
     last = max(stages)
     n = as_expr(target.extent)

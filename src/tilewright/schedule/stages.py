@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
@@ -29,7 +30,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
-from tilewright.ir.substitute import substitute, variables
+from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -117,13 +118,14 @@ def inline(state: State, buffer: Buffer) -> None:
     if uses(store.value, buffer):
         refuse(f"{buffer.name} is defined by elements of its own: {store}", state)
 
+    @functools.cache  # reads of one element share what they become
+    def element(indices: tuple[Expr, ...]) -> Expr:
+        return substitute(store.value, dict(zip(axes, indices, strict=True)))
+
     def expand(e: Expr) -> Expr:
-        if not isinstance(e, Expr):
-            return e
-        e = e.map(expand)
-        if isinstance(e, Load) and e.buffer == buffer:
-            return substitute(store.value, dict(zip(axes, e.indices, strict=True)))
-        return e
+        return rewrite(
+            e, lambda x: element(x.indices) if isinstance(x, Load) and x.buffer == buffer else x
+        )
 
     def visit(stmt: Stmt) -> Stmt | None:
         if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
@@ -358,9 +360,9 @@ def _guarded_reads(block: Block, guard: Expr, s: Simplifier) -> Block:
     def read(e: Expr) -> Expr:
         if isinstance(e, Load) and not s.in_bounds(e.buffer, e.indices):
             return select(guard, e, const(0, e.dtype))
-        return e.map(read) if isinstance(e, Expr) else e
+        return e
 
-    return map_block(block, lambda stmt: map_exprs(stmt, read))
+    return map_block(block, lambda stmt: map_exprs(stmt, lambda e: rewrite(e, read)))
 
 
 def _guarded(block: Block, axes: set[Var], guard: Expr) -> Block:

@@ -1,0 +1,60 @@
+"""examples/demo.py, with a small network in place of ResNet-18 and little time."""
+
+import json
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+import demo  # noqa: E402  (the path above)
+from arithmetic import fix_dimensions  # noqa: E402  (demo adds the benchmarks' folder)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def small():
+        return fix_dimensions(onnx.load(demo.DIGITS), batch=1)
+
+    monkeypatch.setattr(demo, "SECONDS", 0.01)
+    monkeypatch.setattr(demo, "WARM_UP", 0.0)
+    monkeypatch.setattr(demo, "resnet18", small)
+
+    def run(*arguments):
+        assert demo.main(list(arguments)) == 0
+        return capsys.readouterr()
+
+    return run
+
+
+def test_plain_lines(run):
+    out, err = run()
+    lines = out.splitlines()
+    assert lines[0].startswith("tilewright ")
+    assert "355 of 360 held-out digits are read right: 98.6%" in lines
+    assert any(line.split() == ["0", "✓", "1", "✓", "2", "✓", "3", "✓"] for line in lines)
+    assert any("✗ it is" in line for line in lines)
+    assert any(": the same class for 360 of 360," in line for line in lines)
+    assert any(line.startswith("where the time goes") for line in lines)
+    assert any(line.startswith("threads ") for line in lines)
+    assert "\x1b" not in out + err
+    assert max(map(len, lines)) <= 110
+    assert "… compiling digits.onnx" in err.splitlines()
+
+
+def test_json(run):
+    out, err = run("--json")
+    found = json.loads(out)
+    assert err == ""
+    assert found["digits"]["right"] == 355
+    assert found["digits"]["agreement"]["same_class"] == 360
+    assert found["digits"]["file_bytes"] > 10_000
+    runs = found["resnet18"]["runs"]
+    assert runs[0]["threads"] == 1
+    for one in runs:
+        assert 0 < one["latency"]["fastest"] <= one["latency"]["median"]
+        assert one["share_of_peak"] == pytest.approx(one["gflops"] / one["peak_gflops"])
+    assert sum(s["share"] for s in found["digits"]["steps"]) == pytest.approx(1)
