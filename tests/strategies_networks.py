@@ -108,7 +108,7 @@ def _concat(m: _Maker, x: Value) -> Value:
 def _pool(m: _Maker, x: Value) -> Value:
     if min(x.shape[2:]) < 3:
         return m.op("relu", x)
-    edges = {"pads_begin": (1, 1), "pads_end": (1, 1), "strides": (2, 2)}
+    edges = {"pads_begin": (1, 1), "pads_end": (1, 1), "strides": (2, 2), "dilations": (1, 1)}
     return m.op(m.d.pick(("max_pool", "average_pool")), x, kernel=(3, 3), **edges)
 
 

@@ -148,6 +148,18 @@ def test_fold_constants():
     check_same(graph, after)
 
 
+def test_fold_constants_keeps_what_depends_on_a_size():
+    graph = read(
+        """
+        def model(x: f32[n]):
+            n = symbol(1, 5)
+            y: i64[1] = dims(values=(n,))
+            return y
+        """
+    )
+    assert fold_constants(graph).nodes == graph.nodes
+
+
 def test_fold_constants_keeps_what_would_grow():
     m = Maker()
     n = Symbol("n")

@@ -355,13 +355,14 @@ def test_symbolic_sizes():
 def test_sizes_that_depend_on_data_are_refused():
     m = Maker()
     x = m.input(4, name="x")
-    y = m.op("nonzero", x, count=Symbol("found"))
-    graph = m.graph(y)
+    y = m.op("nonzero", x, count=Symbol("found"), node="find")
+    graph = m.graph(y).with_(source="opset 13")
     with pytest.raises(CompileError) as error:
         plan_memory(graph, {})
     assert str(error.value) == (
-        "the size of v1: i64[1, found] is known only after nonzero has run: found is no dimension "
-        "of an input\n  hint: run that part of the model outside, or make what it reads constant"
+        "operator nonzero (node 'find', opset 13): the size of v1: i64[1, found] is known only "
+        "after it has run: found is no dimension of an input\n"
+        "  hint: run that part of the model outside, or make what it reads constant"
     )
 
 

@@ -82,7 +82,8 @@ class ModelImporter:
         outputs = self._run_body(self.graph, scope)
         for value, declared in zip(outputs, self.graph.output, strict=True):
             _check_output(value, declared)
-        return self.builder.finish(dict(zip(results, outputs, strict=True)))
+        graph = self.builder.finish(dict(zip(results, outputs, strict=True)))
+        return graph.with_(source=f"opset {scope.opsets.get('', NEWEST)}")
 
     def _input_type(self, value: onnx.ValueInfoProto) -> TensorType:
         what = f"input {shown(value.name)!r}"

@@ -148,13 +148,15 @@ class GraphNode:
 @dataclass(frozen=True, eq=False)
 class Graph:
     """`constants` gives the values known while compiling; all other values are inputs or outputs
-    of nodes."""
+    of nodes. `source` says in messages where the nodes are from, such as "opset 17"; the text form
+    leaves it out."""
 
     name: str
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     nodes: tuple[GraphNode, ...]
     constants: Mapping[Value, np.ndarray]
+    source: str = ""
 
     def __str__(self) -> str:
         return format_graph(self)

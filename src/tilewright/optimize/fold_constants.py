@@ -9,8 +9,8 @@ import numpy as np
 
 from tilewright.ir.dims import limits
 from tilewright.ir.evaluate import evaluate_program, op_program
-from tilewright.ir.expr import Buffer, Dim, Expr
-from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.expr import Buffer, Dim
+from tilewright.ir.graph import Graph, GraphNode, Value, symbols_in
 from tilewright.ir.op import Category
 from tilewright.ir.tensor import Item, Scan, TensorProgram
 from tilewright.optimize.edit import rebuild
@@ -27,7 +27,7 @@ def fold_constants(
 
     A node stays when its result would take more than `small` bytes and more than `growth` times
     the constants of the model that it comes from (a scalar expanded to a large tensor: cheap to
-    compute, dear to keep), when evaluating it would take too long, when its shape is symbolic,
+    compute, dear to keep), when evaluating it would take too long, when it depends on a symbol,
     and when it is opaque (it may be random, and the host calls it).
     """
     constants = dict(graph.constants)
@@ -58,8 +58,7 @@ def _foldable(
     """What to evaluate, if the node can and should be folded."""
     if n.op.category is Category.OPAQUE or any(v not in sources for v in n.inputs):
         return None
-    dims = [d for v in (*n.inputs, *n.outputs) for d in v.shape]
-    if any(isinstance(d, Expr) for d in dims):
+    if symbols_in(n.attrs, *(v.type for v in (*n.inputs, *n.outputs))):
         return None
     size = sum(math.prod(v.shape) * v.dtype.bytes for v in n.outputs)
     behind = frozenset[Value]().union(*(sources[v] for v in n.inputs))

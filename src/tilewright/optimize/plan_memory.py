@@ -102,8 +102,10 @@ def _check_symbols(graph: Graph) -> None:
                 s for d in dims for s in d.walk() if isinstance(s, Symbol) and s not in known
             ]
             if missing:
+                where = ", ".join(t for t in (n.name and f"node {n.name!r}", graph.source) if t)
+                shown = f"operator {n.op.name}" + (f" ({where})" if where else "")
                 raise CompileError(
-                    f"the size of {v} is known only after {n.op.name} has run: {missing[0]} is no "
+                    f"{shown}: the size of {v} is known only after it has run: {missing[0]} is no "
                     "dimension of an input",
                     hint="run that part of the model outside, or make what it reads constant",
                 )
