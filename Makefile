@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format demo conformance fuzz mutate-models bench sanitize clean
+.PHONY: help setup test format demo conformance fuzz mutate-models accuracy bench sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ fuzz: setup ## 4,000 random models, compiled, against the evaluator
 
 mutate-models: setup ## 500 damaged models: each must run, or be refused in words
 	$(BIN)/python tools/mutate.py
+
+accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX Runtime
+	$(BIN)/python benchmarks/accuracy.py
 
 bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
 	@mkdir -p build

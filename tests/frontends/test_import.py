@@ -8,6 +8,8 @@ from onnx_models import FLOAT, INT64, compute, model, node, numbers, ops, refusa
 
 from tilewright.frontends.onnx import import_model
 from tilewright.ir.expr import Symbol
+from tilewright.ir.text import parse_graph
+from tilewright.ops.table import OPS
 
 RELU = node("Relu", ["x"], ["y"])
 
@@ -44,16 +46,17 @@ def test(x: f32[N, 3]):
 # ---------------------------------------------------------------- names
 
 
-def test_names_become_unique_identifiers():
+def test_names_are_the_models():
     nodes = [
         node("Relu", ["in.1"], ["in/1"]),
         node("Relu", ["in/1"], ["class"]),
         node("Relu", ["class"], ["0"]),
     ]
     graph = import_model(model(nodes, {"in.1": (2,)}, ["0"]))
-    assert [v.name for v in graph.inputs] == ["in_1"]
-    assert [n.outputs[0].name for n in graph.nodes] == ["in_1_1", "class_", "_0"]
-    assert [v.name for v in graph.outputs] == ["_0"]
+    assert [v.name for v in graph.inputs] == ["in.1"]
+    assert [n.outputs[0].name for n in graph.nodes] == ["in/1", "class", "0"]
+    assert [v.name for v in graph.outputs] == ["0"]
+    assert str(parse_graph(str(graph), OPS, {})) == str(graph)
 
 
 def test_symbols_are_named_by_the_model():

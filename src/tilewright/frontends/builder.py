@@ -33,7 +33,7 @@ Contents = np.ndarray  # numbers; or objects: constants and symbolic dimensions
 
 
 class GraphBuilder:
-    """Collects nodes. Names are wishes until `finish`, where they become unique identifiers."""
+    """Collects nodes. Names are wishes until `finish`, where they become unique."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""Names that are Python identifiers and unique, since the text form of a graph is Python syntax."""
+"""Names: unique, printable, and otherwise the model's own (the text form escapes what it must)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ LONGEST = 120
 
 
 def identifier(text: str, otherwise: str = "value") -> str:
-    """`text` as a Python identifier: what cannot stand in one becomes an underscore."""
+    """`text` as a Python identifier (dimensions stand in formulas, which people read): what cannot
+    stand in one becomes an underscore."""
     name = re.sub(r"[^0-9A-Za-z_]", "_", text)[:LONGEST] or otherwise
     if name[0].isdigit():
         name = f"_{name}"
@@ -24,8 +25,8 @@ class Names:
         self._next: dict[str, int] = {}
 
     def fresh(self, wish: str, otherwise: str = "value") -> str:
-        """`wish` as an identifier, with a number behind it if it is taken."""
-        stem = identifier(wish, otherwise)
+        """`wish` (made printable), with a number behind it if it is taken."""
+        stem = shown(wish) or otherwise
         name, n = stem, self._next.get(stem, 1)
         while name in self._taken:
             name, n = f"{stem}_{n}", n + 1

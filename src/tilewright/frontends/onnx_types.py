@@ -112,7 +112,7 @@ class Dimensions:
             if known in self._fixed:
                 return self._fixed[known]
         if name not in self._symbols:
-            self._symbols[name] = Symbol(self._names.fresh(name, "dim"))
+            self._symbols[name] = Symbol(self._names.fresh(identifier(name, "dim")))
         return self._symbols[name]
 
     def of(self, dim: onnx.TensorShapeProto.Dimension, value: str, axis: int) -> Dim:
