@@ -16,6 +16,7 @@ from tilewright.analyze.linear import Linear
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import bool_, index
 from tilewright.base.errors import CompileError
+from tilewright.codegen.llvm_call import emit_call
 from tilewright.codegen.llvm_convert import broadcast, constant
 from tilewright.codegen.llvm_expr import ExprEmitter, Lanes
 from tilewright.codegen.llvm_math import emit_binary, emit_lanes_reduction, emit_unary
@@ -36,6 +37,7 @@ from tilewright.ir.loop import (
     Accumulate,
     Alloc,
     Block,
+    Call,
     For,
     If,
     Kernel,
@@ -197,6 +199,9 @@ class StmtEmitter:
         kind = memory_type(s.buffer.dtype)
         self.f.entry.append(f"  {name} = alloca [{max(count, 1)} x {kind}], align {ALIGN}")
         self.e.pointers[s.buffer] = name
+
+    def emit_call(self, s: Call) -> None:
+        emit_call(self.f, self.e, s)
 
     def emit_store(self, s: Store) -> None:
         value = self.e(s.value)
@@ -414,4 +419,5 @@ _EMIT: dict[type[Stmt], object] = {
     Alloc: StmtEmitter.emit_alloc,
     Store: StmtEmitter.emit_store,
     Accumulate: StmtEmitter.emit_accumulate,
+    Call: StmtEmitter.emit_call,
 }

@@ -15,7 +15,9 @@ from tilewright.ir.loop import (
     WORKER,
     Accumulate,
     Alloc,
+    Barrier,
     Block,
+    Bound,
     Call,
     For,
     If,
@@ -44,7 +46,8 @@ class _KernelChecker(ExprChecker):
         self.at: list[tuple[Block, int]] = []  # the blocks around, and where in them
         self.read_only: set[Buffer] = set()
         self.written: set[Buffer] = set()
-        self.parallel = 0  # parallel loops around
+        self.around: list[LoopKind | Bound] = []  # the kinds of the loops around
+        self.inside: set[tuple[str, str]] = set()  # axes: a loop of the first stands in the second
 
     def fail(self, what: str, hint: str | None = None) -> CompileError:
         lines = [format_signature(self.program), *_excerpt(self.at)]
@@ -73,6 +76,11 @@ class _KernelChecker(ExprChecker):
             self.at.pop()
         for name in allocated:
             del self.buffers[name]
+
+    @property
+    def axes(self) -> list[str]:
+        """The axes that loops around are bound to."""
+        return [kind.axis for kind in self.around if isinstance(kind, Bound)]
 
     def value(self, s: Write) -> DType:
         """What both kinds of write must satisfy; the value's type."""
@@ -110,7 +118,7 @@ class _KernelChecker(ExprChecker):
             del self.scalars[var.name]
         wanted, found = ((b.dtype, b.memory) for b in (operand, region.buffer))
         self.require(
-            wanted == found,
+            wanted == found or (wanted[0] == found[0] and not wanted[1]),
             f"operand {operand.name} is {wanted[0]} in {wanted[1]}, but {region.buffer.name} is"
             f" {found[0]} in {found[1]}",
             "set_memory, or cache_read and cache_write, move data where an instruction takes it",
@@ -125,17 +133,52 @@ def _check_for(c: _KernelChecker, s: For) -> None:
             f"{s.kind.value} loop {s.var.name} runs {s.extent} times, which is not a constant",
             "split it by a constant first",
         )
-    parallel = s.kind is LoopKind.PARALLEL
     c.require(
-        not (parallel and c.parallel),
+        s.kind is not LoopKind.PARALLEL or LoopKind.PARALLEL not in c.around,
         f"parallel loop {s.var.name} stands in another one",
         "workers are shared out once; fuse the loops",
     )
+    c.require(
+        s.kind is not LoopKind.PARALLEL or not c.axes,
+        f"parallel loop {s.var.name} stands in a bound loop",
+        "a worker has no workers but those of an axis: bind the loop to one",
+    )
+    if isinstance(s.kind, Bound):
+        _check_bound(c, s, s.kind.axis)
     c.bind(s.var)
-    c.parallel += parallel
+    c.around.append(s.kind)
     c.block(s.body)
-    c.parallel -= parallel
+    c.around.pop()
     del c.scalars[s.var.name]
+
+
+def _check_bound(c: _KernelChecker, s: For, axis: str) -> None:
+    where = f"loop {s.var.name}, bound to {axis},"
+    c.require(axis != "", f"loop {s.var.name} is bound to an axis without a name")
+    c.require(axis not in c.axes, f"{where} stands in another one", "fuse the loops")
+    c.require(LoopKind.VECTORIZE not in c.around, f"{where} stands in a vector loop")
+    for outer in c.axes:
+        c.require(
+            (outer, axis) not in c.inside,
+            f"{where} stands in one bound to {outer}, and elsewhere {outer} in {axis}",
+            "the axes of a kernel are nested in one order",
+        )
+        c.inside.add((axis, outer))
+
+
+def _check_barrier(c: _KernelChecker, s: Barrier) -> None:
+    c.require(
+        s.axis not in c.axes,
+        f"a barrier of {s.axis} stands in a loop bound to {s.axis}",
+        "put the barrier between two loops: each is what the workers do up to it",
+    )
+    c.require(LoopKind.VECTORIZE not in c.around, f"a barrier of {s.axis} stands in a vector loop")
+    for outer in c.axes:
+        c.require(
+            (outer, s.axis) not in c.inside,
+            f"a barrier of {s.axis} stands in a loop bound to {outer}, an axis inside of {s.axis}",
+        )
+        c.inside.add((s.axis, outer))
 
 
 def _check_if(c: _KernelChecker, s: If) -> None:
@@ -187,6 +230,7 @@ _STATEMENTS: dict[type, Callable[[_KernelChecker, Any], object]] = {
     Alloc: lambda c, s: c.declare(s.buffer),
     Store: lambda c, s: c.value(s),
     Accumulate: _check_accumulate,
+    Barrier: _check_barrier,
 }
 
 

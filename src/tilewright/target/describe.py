@@ -29,12 +29,12 @@ from typing import Any
 
 from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import DRAM, Buffer, Dim, Symbol, as_dim
+from tilewright.ir.expr import Buffer, Dim, Symbol, as_dim
 from tilewright.ir.instruction import Cost, Field, Instruction
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
-from tilewright.target.target import Memory, Queue, Target
+from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Range:
 
 
 flag = Range(0, 1)
+ANYWHERE = ""  # the memory of an operand that names none
 cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
 
 
@@ -67,8 +68,19 @@ def view(kind: BufferType | Output, *strides: str | None) -> View:
 class TargetBuilder:
     """Collects the parts of a description; `build` checks it and gives the Target."""
 
-    def __init__(self, name: str, *, clock: float) -> None:
-        self.name, self.clock = name, clock
+    def __init__(
+        self,
+        name: str,
+        *,
+        clock: float,
+        cores: int = 1,
+        vector: VectorUnit | None = None,
+        native: Native | None = None,
+    ) -> None:
+        """A chip at `clock` Hz; a processor says as well how many cores it has, what its vectors
+        are, and what LLVM calls it."""
+        self.name, self.clock, self.cores = name, clock, cores
+        self.vector, self.native = vector, native
         self._memories: list[Memory] = []
         self._queues: list[Queue] = []
         self._tokens: list[tuple[str, str]] = []
@@ -79,12 +91,15 @@ class TargetBuilder:
         name: str,
         size: int | None = None,
         *,
+        cached: bool = False,
+        shared_by: int = 1,
         bandwidth: float | None = None,
         latency: int = 0,
     ) -> str:
-        """A memory of `size` bytes that the compiler manages (None: the host's, without limit).
-        `bandwidth` in bytes a cycle is shared by all that use it; `latency` in cycles."""
-        self._memories.append(Memory(name, size, False, bandwidth=bandwidth, latency=latency))
+        """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
+        `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
+        that use it; `latency` in cycles; `shared_by` cores have one of these together."""
+        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency))
         return name
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
@@ -97,9 +112,10 @@ class TargetBuilder:
         self._tokens += pairs
 
     def instruction(
-        self, queue: str, *, native: str = ""
+        self, queue: str = "", *, native: str = ""
     ) -> Callable[[Callable[..., Any]], Instruction]:
-        """Declares the function below as an instruction of a queue."""
+        """Declares the function below as an instruction of a queue, or of a processor: `native` is
+        the call of an LLVM intrinsic that does it (codegen/llvm_call.py)."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
             found = read_instruction(function).with_(queue=queue, native=native)
@@ -111,9 +127,11 @@ class TargetBuilder:
     def build(self) -> Target:
         return Target(
             self.name,
-            1,
+            self.cores,
             self.clock,
-            memories=tuple(self._memories),
+            self.vector,
+            tuple(self._memories),
+            self.native,
             queues=tuple(self._queues),
             tokens=tuple(self._tokens),
             instructions=tuple(self._instructions),
@@ -166,7 +184,7 @@ class _InstructionReader(KernelStmtReader):
             hint = f'{param.arg}: i8[16, 16] @ "spad" for an operand, Range(1, 16) for a field'
             raise self.refuse(param, f"{param.arg} has no type of an operand or field", hint)
         shape: tuple[Dim, ...] = tuple(as_dim(d) for d in kind.shape)
-        buffer = Buffer(self.fresh(param.arg), kind.dtype, shape, kind.memory or DRAM)
+        buffer = Buffer(self.fresh(param.arg), kind.dtype, shape, kind.memory or ANYWHERE)
         self.buffers[param.arg] = buffer
         if not written:
             self.read_only.add(buffer)

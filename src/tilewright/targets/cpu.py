@@ -18,7 +18,9 @@ import llvmlite.binding as llvm
 
 from tilewright.base.dtype import f32, f64
 from tilewright.base.errors import TargetError, did_you_mean
-from tilewright.target.target import Memory, Native, Target, VectorUnit
+from tilewright.target.describe import TargetBuilder
+from tilewright.target.target import Native, Target, VectorUnit
+from tilewright.targets.cpu_instructions import declare
 
 KiB, MiB = 1 << 10, 1 << 20
 
@@ -42,7 +44,10 @@ LEVELS: dict[str, Level] = {
     "sse4": Level("x86-64-v2", ("sse4.2", "ssse3", "popcnt"), 16, 16),
     "avx2": Level("x86-64-v3", _AVX2, 32, 16),
     "avx512": Level("x86-64-v4", _AVX512, 64, 32),
+    "avx512-vnni": Level("x86-64-v4", (*_AVX512, "avx512vnni", "avx512bf16"), 64, 32),
     "neon": Level("generic", ("neon",), 16, 32, "aarch64"),
+    "neon-dot": Level("generic", ("neon", "dotprod", "i8mm", "bf16"), 16, 32, "aarch64"),
+    "rvv": Level("generic-rv64", ("m", "a", "f", "d", "v", "zvl256b"), 32, 32, "riscv64"),
 }
 
 
@@ -64,7 +69,7 @@ def cpu(
     triple = f"{level.arch}-unknown-linux-gnu"
     native = Native(triple, level.processor, level.features)
     vector = _vector_unit(level.vector_bytes, level.registers)
-    return Target(f"cpu-{features}", cores, clock, vector, _memories(l1, l2, l3, cores), native)
+    return _processor(f"cpu-{features}", cores, clock, vector, (l1, l2, l3), native)
 
 
 def host(threads: int | None = None) -> Target:
@@ -81,22 +86,31 @@ def host(threads: int | None = None) -> Target:
         for level, default in ((1, 32 * KiB), (2, 512 * KiB), (3, 8 * MiB))
     )
     vector = _vector_unit(size, registers)
-    return Target("host", cores, _host_clock(), vector, _memories(l1, l2, l3, cores), native)
+    return _processor("host", cores, _host_clock(), vector, (l1, l2, l3), native)
+
+
+def _processor(
+    name: str,
+    cores: int,
+    clock: float,
+    vector: VectorUnit,
+    caches: tuple[int, int, int],
+    native: Native,
+) -> Target:
+    t = TargetBuilder(name, clock=clock, cores=cores, vector=vector, native=native)
+    l1, l2, l3 = caches
+    t.memory("register")
+    t.memory("l1", l1, cached=True)
+    t.memory("l2", l2, cached=True)
+    t.memory("l3", l3, cached=True, shared_by=cores)
+    t.memory("dram", shared_by=cores)
+    declare(t, native.triple.split("-")[0], native.features, vector.bytes)
+    return t.build()
 
 
 def _vector_unit(size: int, registers: int) -> VectorUnit:
     rates = ((f32, 1.0), (f64, 1.0)) if size == 64 else ((f32, 2.0), (f64, 2.0))
     return VectorUnit(size, registers, rates)
-
-
-def _memories(l1: int, l2: int, l3: int, cores: int) -> tuple[Memory, ...]:
-    return (
-        Memory("register", None, cached=False),
-        Memory("l1", l1),
-        Memory("l2", l2),
-        Memory("l3", l3, shared_by=cores),
-        Memory("dram", None, cached=False, shared_by=cores),
-    )
 
 
 def _host_vectors(features: tuple[str, ...], triple: str) -> tuple[int, int]:

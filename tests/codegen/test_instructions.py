@@ -1,0 +1,146 @@
+"""Instructions of processors, declared in targets/cpu_instructions.py: each does what its meaning
+says, becomes the machine instruction it is named for, and is reached by tensorize."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from native import build
+from strategies import array
+
+import tilewright
+from tilewright import backends, grid, reduce
+from tilewright.base.dtype import f32
+from tilewright.base.errors import CompileError
+from tilewright.codegen.machine import compile_assembly
+from tilewright.ir.expr import Buffer, Var, const
+from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.interpret import interpret
+from tilewright.ir.loop import Call, For, Kernel, Store, buffers_written
+from tilewright.ir.verify import verify_kernel
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+from tilewright.targets import cpu
+
+STEPS = 3
+HOST = cpu.host(threads=1)
+
+
+def calls(instruction: Instruction) -> Kernel:
+    """Three calls in a row into one result, which is 0 before: operands lie one behind another."""
+    (written,) = buffers_written(instruction.body)
+    step = Var("step")
+    inputs, regions = [], []
+    for operand in instruction.operands:
+        shape = operand.shape if operand == written else (STEPS, *operand.shape)
+        buffer = Buffer(operand.name, operand.dtype, shape)
+        at = tuple(axis(k) for k in range(len(operand.shape)))
+        regions.append(Region(buffer, at if operand == written else (step, *at)))
+        if operand == written:
+            result = buffer
+        else:
+            inputs.append(buffer)
+    start = zero(result)
+    body = (start, For(step, STEPS, (Call(instruction, tuple(regions)),)))
+    return Kernel(instruction.name, tuple(inputs), (result,), body)
+
+
+def zero(buffer: Buffer) -> Store | For:
+    i = Var("i")
+    (n,) = buffer.shape
+    return For(i, n, (Store(buffer, (i,), const(0, buffer.dtype)),))
+
+
+@pytest.mark.parametrize("instruction", HOST.instructions, ids=str)
+def test_the_meaning(instruction: Instruction):
+    kernel = calls(instruction)
+    verify_kernel(kernel)
+    inputs = [array(i, b.dtype, b.shape) for i, b in enumerate(kernel.inputs)]
+    (wanted,) = interpret(kernel, inputs)
+    (found,) = build(kernel, HOST)(inputs)
+    np.testing.assert_array_equal(found, wanted)
+
+
+MACHINE = {  # levels whose instructions have names of their own in assembly
+    "avx2": {"fma_f32": r"vfmadd\d+ps.*ymm", "fma_f64": r"vfmadd\d+pd.*ymm"},
+    "avx512-vnni": {
+        "fma_f32": r"vfmadd\d+ps.*zmm",
+        "fma_f64": r"vfmadd\d+pd.*zmm",
+        "vpdpbusd": r"vpdpbusd.*zmm",
+        "vdpbf16ps": r"vdpbf16ps.*zmm",
+    },
+    "neon": {"fma_f32": r"fmla\s+v\d+\.4s", "fma_f64": r"fmla\s+v\d+\.2d"},
+    "neon-dot": {
+        "fma_f32": r"fmla\s+v\d+\.4s",
+        "fma_f64": r"fmla\s+v\d+\.2d",
+        "sdot": r"\ssdot\s",
+        "udot": r"\sudot\s",
+        "usdot": r"\susdot\s",
+        "bfdot": r"\sbfdot\s",
+    },
+    "rvv": {"fma_f32": r"vfmacc\.v[vf]|vfmadd\.v[vf]", "fma_f64": r"vfmacc\.v[vf]|vfmadd\.v[vf]"},
+}
+
+
+@pytest.mark.parametrize("level", MACHINE)
+def test_the_machine_instruction(level: str):
+    target = cpu.cpu(level)
+    assert {i.name for i in target.instructions} == set(MACHINE[level])
+    for instruction in target.instructions:
+        lowered = backends.lower(calls(instruction), target, None, verify=True)
+        text = compile_assembly(backends.to_llvm(lowered, target), target.native)
+        assert re.search(MACHINE[level][instruction.name], text), f"{instruction}:\n{text}"
+
+
+def instruction_of(target: Target, name: str) -> Instruction:
+    return next(i for i in target.instructions if i.name == name)
+
+
+@tilewright.kernel
+def gemm(A: f32[5, 7], B: f32[7, 32], C: f32[5, 32]):
+    for i, j in grid(5, 32):
+        C[i, j] = 0.0
+        for k in reduce(7):
+            C[i, j] += A[i, k] * B[k, j]
+
+
+def test_tensorize_reaches_it():
+    s = Schedule(gemm.kernel)
+    s.split_init(s.buffer("C"))
+    outer, inner = s.split(s.loop("j"), HOST.vector.lanes(f32))
+    s.reorder(s.loop("k"), outer, inner)
+    s.tensorize(inner, instruction_of(HOST, "fma_f32"))
+    assert "fma_f32(A[i, k], B[k, " in s.show()
+    a, b = array(1, f32, (5, 7)), array(2, f32, (7, 32))
+    (found,) = build(s.kernel, HOST)([a, b])
+    np.testing.assert_array_equal(found, a @ b)
+
+
+def test_an_instruction_of_another_chip():
+    instruction = HOST.instructions[0].with_(native="")
+    with pytest.raises(CompileError) as error:
+        backends.to_llvm(calls(instruction), HOST)
+    assert error.value.what == (
+        "fma_f32 is an instruction of another chip: LLVM has no spelling for it"
+    )
+
+
+SPELLINGS = {
+    "llvm.fma": "it is no call of an intrinsic",
+    "<4 x i32> llvm.f(<4 x i32> d)": "'<4 x i32> d' is no type and operand",
+    "<16 x float> llvm.f(<3 x i8> a)": "a has 32 bits, which do not fill <3 x i8>",
+    "<2 x float> llvm.f(<16 x float> c)": "<2 x float> is not as large as c",
+}
+
+
+@pytest.mark.parametrize("native", SPELLINGS)
+def test_a_spelling_that_does_not_fit(native: str):
+    instruction = instruction_of(cpu.cpu("avx512"), "fma_f32").with_(native=native)
+    with pytest.raises(CompileError) as error:
+        backends.to_llvm(calls(instruction), HOST)
+    assert str(error.value) == (
+        f"the LLVM spelling of fma_f32 does not fit: {SPELLINGS[native]}\n  in: {native}\n"
+        "  hint: <16 x float> llvm.fma.v16f32(<16 x float> a, <16 x float> b, <16 x float> c)"
+    )
