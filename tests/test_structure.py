@@ -24,7 +24,7 @@ LAYERS = (
     ("analyze", "targets"),
     ("frontends", "schedule", "lower", "codegen"),
     ("optimize", "sim"),
-    ("backends", "check", "options"),
+    ("backends", "check", "chip", "options"),
     ("compile", "build"),
     ("tune", "viz", "onnx_backend"),
     ("cli",),
@@ -33,7 +33,7 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Who may run programs, not only make them. A simulator is a device.
-USES_RUNTIME = {"backends", "build", "check", "compile", "tune", "cli", "sim"}
+USES_RUNTIME = {"backends", "build", "chip", "check", "compile", "tune", "cli", "sim"}
 USES_RUNTIME |= {"onnx_backend", "__init__"}
 
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 600, 80, 100

@@ -139,6 +139,10 @@ class Simplifier:
         if g > 1:  # (g*x + r) // (g*d) = (x + r//g) // d
             rest = {atom: k // g for atom, k in rest.items()}
             return self._floordiv(rest, c // g)
+        digits = self._digits(rest, c)
+        if digits is not None:  # (g*x + r) // (g*d) = x // d  for 0 <= r < g
+            g, high, _ = digits
+            return self._floordiv(high, c // g)
         (atom, k), *more = rest.items()
         if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.FLOORDIV):
             inner = int(atom.b.value)
@@ -158,6 +162,10 @@ class Simplifier:
                 constant(offset // g),
             )
             return add(scaled(self._mod(inner, c // g), g), constant(offset % g))
+        digits = self._digits(rest, c)
+        if digits is not None:
+            g, high, low_digits = digits
+            return add(scaled(self._mod(high, c // g), g), low_digits)
         (atom, k), *more = rest.items()
         if (
             not more
@@ -168,6 +176,19 @@ class Simplifier:
         ):
             return self._mod(self.linear(atom.a), c)
         return {Binary(BinaryOp.MOD, to_expr(rest), const(c)): 1}
+
+    def _digits(self, a: Linear, c: int) -> tuple[int, Linear, Linear] | None:
+        """(g, x, r) with a = g*x + r and 0 <= r < g, for a divisor g of c; None if there is none."""
+        factors = {abs(k) for atom, k in a.items() if atom is not None}
+        for g in sorted((k for k in factors if k > 1 and c % k == 0), reverse=True):
+            high = {atom: k // g for atom, k in a.items() if atom is not None and k % g == 0}
+            rest = {atom: k for atom, k in a.items() if atom is not None and k % g}
+            offset = a.get(None, 0)
+            rest, high = add(rest, constant(offset % g)), add(high, constant(offset // g))
+            least, most = self.range(rest)
+            if least is not None and least >= 0 and most is not None and most < g:
+                return g, high, rest
+        return None
 
     def _symbolic_quotient(self, op: BinaryOp, a: Linear, b: Linear) -> Linear:
         """Division by a symbolic extent: exact terms come out, the rest is below it or an atom."""

@@ -72,12 +72,15 @@ def find_mapping(s: Schedule, target: Target) -> tuple[Nest, Mapping]:
     )
 
 
-def accelerate(s: Schedule, target: Target, plan: Plan, *, overlap: bool = True) -> None:
+def accelerate(
+    s: Schedule, target: Target, plan: Plan, *, overlap: bool = True
+) -> dict[str, Layout]:
     """Applies the schedule in the module's docstring; without `overlap` one tile is done after
-    the other."""
+    the other. Returns the arrangements in which parameters must lie in memory, by name; the others
+    are row-major."""
     result = plan.nest.buffer
     acc = s.cache_write(s.buffer(result.name))  # first: local buffers are not blocked yet
-    _pack_parameters(s, plan)
+    layouts = _pack_parameters(s, plan)
     acc, loop = _tile_result(s, plan, acc)
     first, inner = _order_update(s, acc, plan)
     locals_ = _bring_operands(s, loop, acc, plan, inner)
@@ -86,25 +89,29 @@ def accelerate(s: Schedule, target: Target, plan: Plan, *, overlap: bool = True)
         _map_copy(s, s.buffer(name), target)
     if overlap:
         s.pipeline(loop, _stages(s, loop, result.name, locals_))
+    return layouts
 
 
 # ---------------------------------------------------------------- layouts
 
 
-def _pack_parameters(s: Schedule, plan: Plan) -> None:
+def _pack_parameters(s: Schedule, plan: Plan) -> dict[str, Layout]:
     """Parameters whose elements do not lie side by side along the operand's last axis are
     blocked along it."""
     update = plan.nest.update
     assert update is not None
     places = [(load.buffer, load.indices, ours) for load, ours in plan.reads]
     places.append((update.buffer, update.indices, plan.unit.update))
+    layouts: dict[str, Layout] = {}
     for buffer, indices, ours in places:
         (axis,) = variables(ours.indices[-1])
         var = plan.loop_of(axis).var
         if stride(buffer, indices, var, s.simplifier) != 1:
             position = next(p for p, i in enumerate(indices) if var in variables(i))
-            rank = tuple(range(len(indices)))
-            s.pack_layout(s.buffer(buffer.name), Layout(rank, ((position, plan.unit.size(axis)),)))
+            layout = Layout(tuple(range(len(indices))), ((position, plan.unit.size(axis)),))
+            s.pack_layout(s.buffer(buffer.name), layout)
+            layouts[buffer.name] = layout
+    return layouts
 
 
 def _arrangement(plan: Plan, ours: Load, indices: tuple, inner: Names[Var, Loop]) -> Layout:

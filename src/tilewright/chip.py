@@ -1,0 +1,133 @@
+"""Kernels on chips that have queues: scheduled from the description, run on its simulators.
+
+    f = build_chip(gemm.kernel, tiny())
+    c = f(a, b, c)            the functional simulator: to the bit
+    f.timeline.cycles         the timed one
+
+A few of the best tiles by the analytic model are built and timed; the fastest stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.codegen.stream import Stream, expand_stream
+from tilewright.ir.arguments import check_arguments
+from tilewright.ir.graph import Layout, TensorType
+from tilewright.ir.loop import Kernel
+from tilewright.ir.verify import verify_kernel
+from tilewright.optimize.arrange import arrange, read_arranged
+from tilewright.schedule.accelerate import accelerate, find_mapping
+from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
+from tilewright.schedule.schedule import Schedule
+from tilewright.sim.data import run_stream
+from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
+from tilewright.sim.events import Timeline, simulate
+from tilewright.target.target import Target
+from tilewright.targets import cpu
+
+TRIES = 6  # tiles that are built and timed
+
+
+@dataclass(eq=False)
+class ChipKernel:
+    """A kernel as a chip's stream of instructions, proven free of races. Called with its arrays,
+    in the order of its parameters: outputs are written in place, and returned."""
+
+    source: Kernel  # as it was written
+    kernel: Kernel  # as scheduled: loops over calls
+    target: Target
+    stream: Stream
+    waits: Waits
+    timeline: Timeline
+    parameters: tuple[str, ...]
+    layouts: Mapping[str, Layout] = field(
+        default_factory=dict
+    )  # of parameters, in the chip's memory
+
+    def __call__(self, *arrays: Any) -> Any:
+        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
+        order = [by_name[name] for name in self.parameters]
+        found, _ = check_arguments(self.source.name, order, arrays)
+        given = {b.name: a for b, a in zip(order, found, strict=True)}
+        inputs = {
+            held: arrange(given[held.name], self._type(held.name)) for held in self.kernel.inputs
+        }
+        results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
+        for held, memory in zip(self.kernel.outputs, results, strict=True):
+            array = given[held.name]
+            array[...] = read_arranged(memory, self._type(held.name), array.shape)
+        outputs = [given[b.name] for b in self.source.outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    @property
+    def bound(self) -> Bound:
+        """What no schedule of this kernel can beat."""
+        return lower_bound(self.source, self.target)
+
+    def _type(self, name: str) -> TensorType:
+        buffer = next(b for b in self.source.params if b.name == name)
+        return TensorType(buffer.dtype, buffer.shape, self.layouts.get(name))
+
+
+def lower_bound(kernel: Kernel, target: Target) -> Bound:
+    """Cycles that no schedule of a kernel with one contraction can beat."""
+    s = Schedule(kernel)
+    return Model(s, target, *find_mapping(s, target)).bound()
+
+
+def build_chip(
+    kernel: Kernel,
+    target: Target,
+    *,
+    overlap: bool = True,
+    parameters: Sequence[str] = (),
+) -> ChipKernel:
+    """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
+    first = Schedule(kernel)
+    choices = choose_tiles(first, target, *find_mapping(first, target), overlap=overlap)
+    if not choices:
+        held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
+        raise TargetError(
+            f"no tile of {kernel.name} fits the memories of {target.name}",
+            hint=f"they have ({held}) bytes; the sums of one tile are not cut yet",
+        )
+    built, refusal = [], None
+    for choice in choices[:TRIES]:
+        try:
+            built.append(_built(kernel, target, choice, overlap, parameters))
+        except (ScheduleError, TargetError) as error:  # the model saw less than the schedule needs
+            refusal = refusal or error
+    if refusal is not None and not built:
+        raise refusal
+    return min(built, key=lambda b: b.timeline.cycles)
+
+
+def _built(
+    kernel: Kernel, target: Target, choice: Choice, overlap: bool, parameters: Sequence[str]
+) -> ChipKernel:
+    s = Schedule(kernel)
+    layouts = accelerate(s, target, choice.plan, overlap=overlap)
+    order = tuple(parameters) or tuple(b.name for b in (*kernel.inputs, *kernel.outputs))
+    return stream_kernel(s, target, order, layouts)
+
+
+def stream_kernel(
+    s: Schedule, target: Target, parameters: Sequence[str], layouts: Mapping[str, Layout]
+) -> ChipKernel:
+    """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
+    how parameters lie in the chip's memory."""
+    verify_kernel(s.kernel)
+    stream = expand_stream(s.kernel, target)
+    need = dependences(stream)
+    waits = place_waits(stream, need)
+    fault = check_waits(stream, need, waits)
+    if fault is not None:
+        raise CompileError(f"the waits of {s.kernel.name} do not suffice: {fault}")
+    timeline = simulate(stream, waits)
+    return ChipKernel(
+        s.original, s.kernel, target, stream, waits, timeline, tuple(parameters), layouts
+    )

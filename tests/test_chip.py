@@ -1,0 +1,157 @@
+"""The tiny chip, from its description alone: kernels become streams, exact to the bit, free of
+races, and close to the time that no schedule can beat."""
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import cast, grid, i8, i32, reduce
+from tilewright.base.errors import ScheduleError, TargetError
+from tilewright.chip import ChipKernel, build_chip, lower_bound
+from tilewright.ir.loop import Kernel
+from tilewright.sim.engine import Waits, check_waits, dependences
+from tilewright.sim.events import simulate
+from tilewright.targets.tiny import tiny
+
+CHIP = tiny()
+
+
+@tilewright.kernel
+def gemm(A: i8[256, 256], B: i8[256, 256], C: i32[256, 256]):
+    for i, j in grid(256, 256):
+        C[i, j] = 0
+        for k in reduce(256):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+
+@tilewright.kernel
+def small_gemm(A: i8[48, 32], B: i8[32, 64], C: i32[48, 64]):
+    for i, j in grid(48, 64):
+        C[i, j] = 0
+        for k in reduce(32):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+
+@tilewright.kernel
+def conv(X: i8[34, 34, 32], W: i8[3, 3, 32, 64], Y: i32[32, 32, 64]):
+    """Channels last."""
+    for h, w, o in grid(32, 32, 64):
+        Y[h, w, o] = 0
+        for r, s, c in reduce(3, 3, 32):
+            Y[h, w, o] += cast(i32, X[h + r, w + s, c]) * cast(i32, W[r, s, c, o])
+
+
+@tilewright.kernel
+def conv_planes(X: i8[32, 34, 34], W: i8[64, 32, 3, 3], Y: i32[64, 32, 32]):
+    """Channels first: operands must be arranged for the chip."""
+    for o, h, w in grid(64, 32, 32):
+        Y[o, h, w] = 0
+        for c, r, s in reduce(32, 3, 3):
+            Y[o, h, w] += cast(i32, X[c, h + r, w + s]) * cast(i32, W[o, c, r, s])
+
+
+def inputs(kernel: Kernel) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(-128, 128, b.shape).astype(b.dtype.numpy) for b in kernel.inputs]
+
+
+def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a.astype(np.int32) @ b.astype(np.int32)
+
+
+def convolve(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    h, wide = x.shape[0] - 2, x.shape[1] - 2
+    parts = (matmul(x[r : r + h, s : s + wide], w[r, s]) for r in range(3) for s in range(3))
+    return sum(parts)
+
+
+def convolve_planes(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    return convolve(x.transpose(1, 2, 0), w.transpose(2, 3, 1, 0)).transpose(2, 0, 1)
+
+
+# Kernel, reference, and the shares of the bound with tiles that overlap and one after another.
+CASES = {
+    "gemm": (gemm, matmul, 0.94, 0.67),
+    "small gemm": (small_gemm, matmul, 0.5, 0.3),
+    "conv": (conv, convolve, 0.98, 0.85),
+    "conv of planes": (conv_planes, convolve_planes, 0.98, 0.8),
+}
+
+
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlapped", "single"])
+@pytest.mark.parametrize("name", CASES)
+def test_exact_and_near_the_bound(name: str, overlap: bool):
+    function, reference, overlapped, single = CASES[name]
+    built = build_chip(function.kernel, CHIP, overlap=overlap)
+    arrays = inputs(function.kernel)
+    result = np.zeros(function.kernel.outputs[0].shape, np.int32)
+    assert built(*arrays, result) is result
+    np.testing.assert_array_equal(result, reference(*arrays))
+    share = lower_bound(function.kernel, CHIP).cycles / built.timeline.cycles
+    wanted = overlapped if overlap else single
+    assert wanted <= share <= 1
+
+
+def test_bound_is_counted_by_hand():
+    """256³ multiply-adds at 4,096 in 16 cycles; two loads of 16 rows of 16 bytes at 16 bytes a
+    cycle, 16 cycles to set up each, 64 until the last byte is there; the unit's own 32; a store of
+    1 KiB."""
+    bound = lower_bound(gemm.kernel, CHIP)
+    assert bound.work == 256**3 / 4096 * 16
+    assert bound.moves == 4 * 65536 / 16  # the result's: operands take half of that
+    assert (bound.fill, bound.drain) == (2 * (16 + 16) + 64, 32 + 16 + 64 + 64)
+
+
+@pytest.fixture(scope="module")
+def stream() -> ChipKernel:
+    return build_chip(gemm.kernel, CHIP)
+
+
+def test_every_wait_is_needed(stream: ChipKernel):
+    """Each wait that is left out is caught."""
+    need = dependences(stream.stream)
+    assert check_waits(stream.stream, need, stream.waits) is None
+    assert stream.waits.count == 600
+    for row in np.flatnonzero(stream.waits.pops):
+        for queue in range(len(CHIP.queues)):
+            if stream.waits.pops[row] >> queue & 1:
+                pops = stream.waits.pops.copy()
+                pops[row] &= ~np.uint32(1 << queue)
+                left_out = Waits(pops, stream.waits.pushes)
+                assert check_waits(stream.stream, need, left_out) is not None
+
+
+def test_a_race_is_reported(stream: ChipKernel):
+    need = dependences(stream.stream)
+    nothing = Waits(np.zeros_like(stream.waits.pops), np.zeros_like(stream.waits.pushes))
+    fault = check_waits(stream.stream, need, nothing)
+    assert str(fault) == (
+        f"instruction {fault.instruction} may begin before instruction {fault.should_wait_for} of "
+        f"{fault.queue} is done, and both touch the same memory"
+    )
+
+
+def test_more_waits_change_nothing_but_time(stream: ChipKernel):
+    assert simulate(stream.stream, stream.waits).cycles == stream.timeline.cycles
+
+
+def test_a_kernel_the_chip_cannot_do():
+    @tilewright.kernel
+    def odd(A: i8[10, 10], B: i8[10, 10], C: i32[10, 10]):
+        for i, j in grid(10, 10):
+            C[i, j] = 0
+            for k in reduce(10):
+                C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(odd.kernel, CHIP)
+    assert error.value.what == "no instruction of tiny takes a contraction of this kernel"
+
+
+def test_memories_that_are_too_small():
+    with pytest.raises(TargetError) as error:
+        build_chip(gemm.kernel, tiny(spad=1 << 10))
+    assert str(error.value) == (
+        "no tile of gemm fits the memories of tiny\n"
+        "  hint: they have (spad 1024, acc 65536) bytes; the sums of one tile are not cut yet"
+    )
