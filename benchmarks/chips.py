@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     options = parser.parse_args()
     rows = [measure(name, *case) for name, case in CASES.items()]
-    Console(highlight=False).print(table(rows))
+    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table(rows))
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))
     return int(not all(r.exact for r in rows))

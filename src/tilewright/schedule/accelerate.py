@@ -21,7 +21,6 @@ from tilewright.analyze.nests import Nest, factors, nests, stride
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.graph import Layout
-from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Alloc, Block, For, Stmt, buffers_written, sub_blocks
 from tilewright.ir.substitute import variables
 from tilewright.schedule.elementwise import arrange, collapse
@@ -220,29 +219,12 @@ def _map_copy(s: Schedule, buffer: Buffer, target: Target) -> None:
     s.reorder(*once, *loops)
     outer = collapse(s, loops[:-1])  # the last runs within one row of the instruction
     for instruction in copies(target, read.buffer.memory, buffer.memory):
-        if _cut_and_map(s, outer[-1], instruction):
+        if attempt(s.tensorize, outer[-1], instruction):
             return
     raise ScheduleError(
         f"no instruction of {target.name} copies {read.buffer.name} to {buffer.name}",
         program=s.kernel,
     )
-
-
-def _cut_and_map(s: Schedule, rows: Loop, instruction: Instruction) -> bool:
-    """Cuts the loop over rows so that one call takes as many as it can."""
-    extent = s.for_(rows).extent
-    limits = [f for f in instruction.fields if f.high < 1 << 15]
-    most = max((f.high for f in limits), default=1)
-    if not isinstance(extent, int):
-        return False
-    before, steps = s.kernel, len(s.trace)
-    for size in range(min(most, extent), 0, -1):
-        if extent % size == 0:
-            _, part = s.split(rows, size)
-            if attempt(s.tensorize, part, instruction):
-                return True
-            s.kernel, s.trace = before, s.trace[:steps]
-    return False
 
 
 def _stages(s: Schedule, loop: Loop, result: str, locals_: list[str]) -> tuple[int, ...]:

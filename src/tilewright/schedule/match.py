@@ -8,6 +8,7 @@ subscript of the buffer, as far in memory as the operand says.
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,8 +31,18 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.instruction import Instruction, Region, axis
-from tilewright.ir.loop import Accumulate, Block, Call, For, If, Stmt, Store
+from tilewright.ir.loop import Accumulate, Block, Call, For, If, Stmt, Store, Write
 from tilewright.ir.substitute import substitute, variables
+
+Pairs = tuple[tuple[Buffer, tuple[Expr, ...], Buffer, tuple[Expr, ...]], ...]
+
+
+class Stage(enum.IntEnum):
+    """How far a mapping got."""
+
+    LOOPS = 0
+    VALUES = 1
+    MEMORY = 2
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,7 @@ class Binding:
     an axis of one), operands' elements to the buffers' elements, fields to values."""
 
     loops: tuple[tuple[Var, For | None], ...] = ()
-    elements: tuple[tuple[Buffer, tuple[Expr, ...], Buffer, tuple[Expr, ...]], ...] = ()
+    elements: Pairs = ()
     fields: tuple[tuple[Symbol, Expr], ...] = ()
 
     def bind_field(self, var: Symbol, value: Expr) -> Binding | None:
@@ -52,22 +63,44 @@ class Binding:
 
 @dataclass
 class Matcher:
-    """One attempt; `reasons` collects why mappings were rejected, the nearest last."""
+    """One attempt. Mappings fail early, at their loops, or late, at values or places in memory:
+    `obstacle` is why the one that got farthest failed."""
 
     instruction: Instruction
     simplifier: Simplifier
-    reasons: list[str] = field(default_factory=list)
+    stage: Stage = Stage.LOOPS
+    _reasons: list[tuple[Stage, str]] = field(default_factory=list)
+
+    @property
+    def obstacle(self) -> tuple[Stage, str]:
+        """How far the nearest mapping got, and what stopped it."""
+        if not self._reasons:
+            return Stage.LOOPS, "nothing fits"
+        farthest = max(stage for stage, _ in self._reasons)
+        return farthest, "; ".join(
+            dict.fromkeys(reason for stage, reason in self._reasons if stage == farthest)
+        )
 
     def calls(self, block: Block) -> Iterator[Call]:
         """Every way to write `block` as one call of the instruction."""
+        self.stage = Stage.LOOPS
         for binding in self._block(self.instruction.body, block, Binding()):
+            self.stage = Stage.MEMORY
             call = self._call(binding)
+            self.stage = Stage.LOOPS
             if call is not None:
                 yield call
 
+    def pairs(self, pattern: Write, stmt: Stmt) -> Iterator[Pairs]:
+        """The ways to make two statements the same, whatever their loops: which element of which
+        operand is which element of which buffer."""
+        if isinstance(stmt, (Store, Accumulate)) and type(stmt) is type(pattern):
+            for binding in self._write(pattern, stmt, Binding()):
+                yield binding.elements
+
     def no(self, reason: str) -> None:
-        if reason not in self.reasons:
-            self.reasons.append(reason)
+        if (self.stage, reason) not in self._reasons:
+            self._reasons.append((self.stage, reason))
 
     # ---------------------------------------------------------- statements
 
@@ -118,8 +151,8 @@ class Matcher:
 
     def _nest(self, pattern: For, stmt: Stmt, b: Binding) -> Iterator[Binding]:
         """All ways to map one perfect nest to another."""
-        axes, body = _chain(pattern)
-        loops, inner = _chain(stmt)
+        axes, body = perfect_nest(pattern)
+        loops, inner = perfect_nest(stmt)
         loops = [x for x in loops if x.extent != 1]
         missing = len(axes) - len(loops)
         if missing < 0:
@@ -159,7 +192,9 @@ class Matcher:
             self.no(f"the program accumulates otherwise than with {pattern.op.value}")
             return
         element = (pattern.buffer, pattern.indices, stmt.buffer, stmt.indices)
+        self.stage = Stage.VALUES
         yield from self._value(pattern.value, stmt.value, self._element(b, element))
+        self.stage = Stage.LOOPS
 
     def _element(self, b: Binding, element: tuple) -> Binding:
         return b if element in b.elements else replace(b, elements=(*b.elements, element))
@@ -326,7 +361,8 @@ class Matcher:
         return self.simplifier.linear(at).get(axis(d), 0)
 
 
-def _chain(stmt: Stmt) -> tuple[list[For], Block]:
+def perfect_nest(stmt: Stmt) -> tuple[list[For], Block]:
+    """Loops that stand alone in each other, outermost first, and what is in the last."""
     loops: list[For] = []
     block: Block = (stmt,)
     while len(block) == 1 and isinstance(block[0], For):

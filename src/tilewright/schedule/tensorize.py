@@ -2,25 +2,155 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Iterator
+
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Expr, Symbol, Var, as_expr, constant_value
 from tilewright.ir.instruction import Instruction
-from tilewright.schedule.match import Matcher
+from tilewright.ir.loop import Call, For, Write, walk_statements
+from tilewright.ir.substitute import variables
+from tilewright.schedule.loops import reorder, split
+from tilewright.schedule.match import Matcher, Stage, perfect_nest
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
 @primitive
-def tensorize(state: State, loop: Loop, instruction: Instruction) -> None:
-    """Replaces a loop nest by one call of an instruction that means the same.
+def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) -> None:
+    """Replaces a loop nest by calls of an instruction that means the same.
 
-        for i in 16: for j in 16: for k in 16: C[i, j] += A[i, k] * B[k, j]
-    ->  gemm(A[_0, _1], B[_0, _1], C[_0, _1])
+        for i in 16: for j in 16: for k in 64: C[i, j] += A[i, k] * B[k, j]
+    ->  for k_o in 4: gemm(A[_0, k_o*16 + _1], B[k_o*16 + _0, _1], C[_0, _1])
 
-    Legal when the nest matches the instruction's body: loops one to one, values up to
-    commutativity, operands in the right memory with the right strides, fields within their limits.
+    The nest's loops are cut into the instruction's axes and put innermost where they are longer. If
+    there are several ways to do that, they are numbered. Legal when what is then innermost matches
+    the instruction's body: loops one to one, values up to commutativity, operands in the right
+    memory with the right strides, fields within their limits.
     """
     target = state.for_(loop)
     matcher = Matcher(instruction, state.simplifier)
-    call = next(matcher.calls((target,)), None)
+    found = _distinct(matcher.calls((target,)))
+    if way < len(found):
+        state.replace(target, found[way])
+        return
+    obstacle, count = matcher.obstacle, len(found)
+    nest, body = perfect_nest(target)
+    if len(body) > 1:
+        inside = f"inside {nest[-1].var} stand {len(body)} statements"
+        obstacle = Stage.LOOPS, f"its loops are not perfectly nested: {inside}"
+    before = state.kernel
+    for mapping in mappings(state, target, instruction):
+        for cut in _cuts(mapping, instruction):
+            refusal = _apply(state, target, cut, instruction)
+            if refusal is None and count == way:
+                return
+            if refusal is None:
+                state.kernel = before
+                count += 1
+                break
+            obstacle = max(obstacle, refusal, key=lambda r: r[0])
+    if count:
+        refuse(f"there are {count} ways to make {instruction.name} of {loop}, from 0", state)
+    refuse(f"the nest of {loop} is no {instruction.name}: {obstacle[1]}", state)
+
+
+def _distinct(calls: Iterator[Call]) -> list[Call]:
+    return list(dict.fromkeys(calls))
+
+
+# ---------------------------------------------------------------- cutting loops into axes
+
+
+Mapping = tuple[tuple[For, For], ...]  # (axis of the instruction, loop), outermost axis first
+Cut = tuple[tuple[For, int], ...]  # (loop, iterations of it that are an axis)
+
+
+def mappings(state: State, target: For, instruction: Instruction) -> list[Mapping]:
+    """Every way to give each axis of an instruction a loop of a perfect nest that moves the same
+    operands and is long enough; those that need least reordering first."""
+    nest, body = perfect_nest(target)
+    axes = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
+    updates = [s for s in walk_statements(instruction.body) if isinstance(s, Write)]
+    if len(body) != 1 or not updates:
+        return []
+    found: dict[Mapping, None] = {}
+    for pairs in Matcher(instruction, state.simplifier).pairs(updates[-1], body[0]):
+        ours = [indices for _, indices, _, _ in pairs]
+        theirs = [indices for _, _, _, indices in pairs]
+        candidates = [
+            [
+                (axis, loop)
+                for loop in nest
+                if _moves(loop.var, theirs) == _moves(axis.var, ours)
+                and _sizes(axis, loop, instruction)
+            ]
+            for axis in axes
+        ]
+        for chosen in itertools.product(*candidates):
+            if len({loop.var for _, loop in chosen}) == len(chosen):
+                found[chosen] = None
+    order = [loop.var for loop in nest]
+
+    def inversions(mapping: Mapping) -> int:
+        places = [order.index(loop.var) for _, loop in mapping]
+        return sum(a > b for a, b in itertools.combinations(places, 2))
+
+    return sorted(found, key=inversions)
+
+
+def _cuts(mapping: Mapping, instruction: Instruction) -> list[Cut]:
+    """The sizes that the axes can have, the largest calls first."""
+    options = [[(loop, size) for size in _sizes(axis, loop, instruction)] for axis, loop in mapping]
+    return sorted(itertools.product(*options), key=lambda cut: -math.prod(n for _, n in cut))
+
+
+def _moves(var: Var, elements: list[tuple[Expr, ...]]) -> tuple[bool, ...]:
+    """Which of some accesses a variable moves."""
+    return tuple(any(var in variables(i) for i in indices) for indices in elements)
+
+
+def _sizes(axis: For, loop: For, instruction: Instruction) -> list[int]:
+    """How many iterations of a loop a call can take along an axis."""
+    extent = constant_value(as_expr(loop.extent))
+    if extent is None:
+        return []
+    if isinstance(axis.extent, int):
+        return [axis.extent] if extent % axis.extent == 0 else []
+    if not isinstance(axis.extent, Symbol):
+        return []
+    limits = instruction.field(axis.extent.name)
+    sizes = range(min(limits.high, int(extent)), max(limits.low, 1) - 1, -1)
+    return [n for n in sizes if int(extent) % n == 0 and limits.admits(n)]
+
+
+def _apply(
+    state: State, target: For, cut: Cut, instruction: Instruction
+) -> tuple[Stage, str] | None:
+    """Cuts the loops, puts the axes innermost and matches; or says what is in the way, and leaves
+    the program as it was."""
+    before = state.kernel
+    nest, _ = perfect_nest(target)
+    outer, inner = [Loop(x.var) for x in nest], []
+    try:
+        for loop, size in cut:
+            handle = Loop(loop.var)
+            if loop.extent == size:
+                outer.remove(handle)
+                inner.append(handle)
+            else:
+                rest, part = split(state, handle, size)
+                outer[outer.index(handle)] = rest
+                inner.append(part)
+        reorder(state, *outer, *inner)
+    except ScheduleError as error:
+        state.kernel = before
+        return Stage.VALUES, error.what
+    matched = state.for_(inner[0])
+    matcher = Matcher(instruction, state.simplifier)
+    call = next(matcher.calls((matched,)), None)
     if call is None:
-        reasons = "; ".join(matcher.reasons[-3:]) or "nothing fits"
-        refuse(f"the nest of {loop} is no {instruction.name}: {reasons}", state)
-    state.replace(target, call)
+        state.kernel = before
+        return matcher.obstacle
+    state.replace(matched, call)
+    return None

@@ -1,0 +1,226 @@
+"""tensorize: which nests become which calls, that nothing changes, and what stands in the way."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import array
+
+import tilewright
+from tilewright import cast, f32, grid, i8, i32, reduce
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.graph import Layout
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.interpret import interpret
+from tilewright.ir.kernel_words import out
+from tilewright.ir.verify import verify_kernel
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.describe import Range, read_instruction, view
+
+
+@read_instruction
+def dot4(a: i8[4], b: i8[8, 4], c: out(i32[8])):
+    for i in grid(8):
+        for k in reduce(4):
+            c[i] += cast(i32, a[k]) * cast(i32, b[i, k])
+
+
+@read_instruction
+def rows(src: view(f32[8, 4], "stride"), dst: out(f32[8, 4]), n: Range(1, 8), stride: Range(0, 99)):
+    for i, j in grid(n, 4):
+        dst[i, j] = src[i, j]
+
+
+@read_instruction
+def outer4(
+    a: f32[4], b: f32[4], c: view(out(f32[4, 4]), "over", "along"),
+    over: Range(1, 99), along: Range(1, 99),
+):  # fmt: skip
+    for i, j in grid(4, 4):
+        c[i, j] += a[i] * b[j]
+
+
+@tilewright.kernel
+def gemm(A: i8[6, 8], B: i8[16, 8], C: i32[6, 16]):
+    for i, j in grid(6, 16):
+        C[i, j] = 0
+        for k in reduce(8):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[j, k])
+
+
+@tilewright.kernel
+def turn(X: f32[6, 12], Y: f32[12, 6]):
+    for i, j in grid(12, 6):
+        Y[i, j] = X[j, i]
+
+
+@tilewright.kernel
+def copy(X: f32[12, 8], Y: f32[3, 2, 4, 4]):
+    for t, i, u, j in grid(3, 4, 2, 4):
+        Y[t, u, i, j] = X[t * 4 + i, u * 4 + j]
+
+
+@tilewright.kernel
+def product(A: f32[8, 3], B: f32[3, 12], C: f32[8, 12]):
+    for i, j in grid(8, 12):
+        C[i, j] = 0.0
+        for k in reduce(3):
+            C[i, j] += A[i, k] * B[k, j]
+
+
+def prepared() -> Schedule:
+    """gemm with sums apart from zeros, and B in blocks."""
+    s = Schedule(gemm.kernel)
+    s.split_init(s.buffer("C"))
+    s.pack_layout(s.cache_read(s.buffer("B"), s.loop("i")), Layout((0, 1), ((0, 8), (1, 4))))
+    return s
+
+
+def check(s: Schedule) -> None:
+    verify_kernel(s.kernel)
+    inputs = [array(i, b.dtype, b.shape) for i, b in enumerate(s.original.inputs)]
+    before, after = interpret(s.original, inputs), interpret(s.kernel, inputs)
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def calls(s: Schedule, instruction: Instruction) -> list[str]:
+    """The program's last loops and the call in them."""
+    lines = s.show().split("\n")
+    at = next(n for n, line in enumerate(lines) if f"{instruction.name}(" in line)
+    return [line.strip() for line in lines[at - 2 : at + 1]]
+
+
+def test_loops_are_cut_and_put_innermost():
+    s = prepared()
+    s.tensorize(s.loop("j"), dot4)
+    assert calls(s, dot4) == [
+        "for j_o in range(2):",
+        "for k_o in range(2):",
+        "dot4(A[i, k_o * 4 + _0], B_local[j_o, k_o, _0, _1], C[i, j_o * 8 + _0])",
+    ]
+    assert [str(step).split("(")[0] for step in s.trace].count("split") == 0  # one step of its own
+    check(s)
+
+
+def test_a_range_takes_the_largest_that_divides():
+    s = Schedule(copy.kernel)
+    s.reorder(s.loop("u"), s.loop("t"), s.loop("i"), s.loop("j"))
+    s.fuse(s.loop("t"), s.loop("i"))
+    s.tensorize(s.loops()[1], rows)
+    assert "rows(X[t_i_o * 4 + _0, u * 4 + _1], Y[t_i_o, u, _0, _1], n=4, stride=8)" in s.show()
+    check(s)
+
+
+def test_ways_are_numbered():
+    """The unit takes either factor first: the result is then written across."""
+    found = []
+    for way in range(2):
+        s = Schedule(product.kernel)
+        s.split_init(s.buffer("C"))
+        s.reorder(s.loop("k"), s.loop("i"), s.loop("j"))
+        s.cache_read(s.buffer("A"), s.loop("k"))
+        s.tensorize(s.loop("i"), outer4, way)
+        found.append(calls(s, outer4)[-1])
+        check(s)
+    assert found == [
+        (
+            "outer4(A_local[i_o * 4 + _0, 0], B[k, j_o * 4 + _0], C[i_o * 4 + _0, j_o * 4 + _1], "
+            "over=12, along=1)"
+        ),
+        (
+            "outer4(B[k, j_o * 4 + _0], A_local[i_o * 4 + _0, 0], C[i_o * 4 + _1, j_o * 4 + _0], "
+            "over=1, along=12)"
+        ),
+    ]
+    s = Schedule(product.kernel)
+    s.split_init(s.buffer("C"))
+    s.reorder(s.loop("k"), s.loop("i"), s.loop("j"))
+    s.cache_read(s.buffer("A"), s.loop("k"))
+    with pytest.raises(ScheduleError) as error:
+        s.tensorize(s.loop("i"), outer4, 2)
+    assert error.value.what == "there are 2 ways to make outer4 of i, from 0"
+
+
+REFUSED = {
+    "an extent": (
+        lambda s: s.tensorize(s.loop("j_init"), dot4),
+        (
+            "the nest of j_init is no dot4: axis i is 8, loop j_init is 16; "
+            "axis i is 8, a single step is 1"
+        ),
+    ),
+    "two statements": (
+        lambda s: s.tensorize(s.loop("i"), dot4),
+        "the nest of i is no dot4: its loops are not perfectly nested: inside i stand 3 statements",
+    ),
+    "another statement": (
+        lambda s: s.tensorize(s.loop("B_local_0"), dot4),
+        (
+            "the nest of B_local_0 is no dot4: axis i is 8, loop B_local_0 is 16; "
+            "axis k is 4, loop B_local_0 is 16"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str):
+    s = prepared()
+    before = s.kernel
+    apply, wanted = REFUSED[name]
+    with pytest.raises(ScheduleError) as error:
+        apply(s)
+    assert error.value.what == wanted
+    assert s.kernel is before
+
+
+def test_the_nearest_obstacle():
+    """Everything fits but where the elements lie."""
+    s = Schedule(gemm.kernel)
+    s.split_init(s.buffer("C"))
+    with pytest.raises(ScheduleError) as error:
+        s.tensorize(s.loop("j"), dot4)
+    assert error.value.what == (
+        "the nest of j is no dot4: axis 0 of operand b steps by 4 elements of memory, "
+        "in B[j_o * 8 + _0, k_o * 4 + _1] by 8; "
+        "subscript j_o * 8 + j_i of B moves otherwise than operand a"
+    )
+
+
+def test_steps_in_memory():
+    """A transposition reads rows and writes columns: the instruction does not."""
+    s = Schedule(turn.kernel)
+    with pytest.raises(ScheduleError) as error:
+        s.tensorize(s.loop("i"), rows)
+    assert error.value.what == (
+        "the nest of i is no rows: axis 0 of operand dst steps by 4 elements of memory, "
+        "in Y[i_o * 4 + _1, _0] by 1"
+    )
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2), st.permutations("ijk"))
+def test_any_nest(m: int, n: int, depth: int, order: list[str]):
+    """Sizes and orders of loops."""
+    s = Schedule(any_gemm.bind(M=m, N=8 * n, K=4 * depth).kernel)
+    s.split_init(s.buffer("C"))
+    s.pack_layout(s.buffer("B"), Layout((0, 1), ((0, 8), (1, 4))))
+    s.reorder(*(s.loop(v) for v in order))
+    s.tensorize(s.loop(order[0]), dot4)
+    verify_kernel(s.kernel)
+    assert s.show().count("dot4(") == s.show().count("+=") + 1 == 1
+    a, b = array(0, i8, (m, 4 * depth)), array(1, i8, (8 * n, 4 * depth))
+    blocks = b.reshape(n, 8, depth, 4).transpose(0, 2, 1, 3)
+    (found,) = interpret(s.kernel, [a, np.ascontiguousarray(blocks)])
+    np.testing.assert_array_equal(found, a.astype(np.int32) @ b.T.astype(np.int32))
+
+
+M, N, K = tilewright.dims("M N K")
+
+
+@tilewright.kernel
+def any_gemm(A: i8[M, K], B: i8[N, K], C: i32[M, N]):
+    for i, j in grid(M, N):
+        C[i, j] = 0
+        for k in reduce(K):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[j, k])
