@@ -19,15 +19,23 @@ from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, factors, nests, stride
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.expr import DRAM, Buffer, Load, Var
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import Alloc, Block, For, Stmt, buffers_written, sub_blocks
+from tilewright.ir.loop import (
+    Alloc,
+    Block,
+    Call,
+    For,
+    Stmt,
+    buffers_written,
+    sub_blocks,
+    walk_statements,
+)
 from tilewright.ir.substitute import variables
-from tilewright.schedule.elementwise import arrange, collapse
-from tilewright.schedule.parallelize import attempt
+from tilewright.schedule.map_values import Rows, map_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
-from tilewright.schedule.units import Mapping, Unit, copies, mappings, units
+from tilewright.schedule.units import Mapping, Unit, mappings, units
 from tilewright.target.target import Target
 
 
@@ -78,17 +86,31 @@ def accelerate(
     the other. Returns the arrangements in which parameters must lie in memory, by name; the others
     are row-major."""
     result = plan.nest.buffer
-    acc = s.cache_write(s.buffer(result.name))  # first: local buffers are not blocked yet
+    acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
     layouts = _pack_parameters(s, plan)
-    acc, loop = _tile_result(s, plan, acc)
+    acc, loop, inside = _tile_result(s, plan, acc)
     first, inner = _order_update(s, acc, plan)
     locals_ = _bring_operands(s, loop, acc, plan, inner)
     s.tensorize(first, plan.unit.instruction)
-    for name in (*locals_, result.name):
-        _map_copy(s, s.buffer(name), target)
+    for name in locals_:
+        map_values(s, target, Loop(_nest_of(s, s.buffer(name)).axes[0].var))
+    map_values(s, target, Loop(inside[0]), _rows(plan, inside))
     if overlap:
-        s.pipeline(loop, _stages(s, loop, result.name, locals_))
+        s.pipeline(loop, _stages(s, loop))
     return layouts
+
+
+def _rows(plan: Plan, inside: list[Var]) -> Rows:
+    """How a tile of the result lies in the unit's memory, by the loops over it."""
+    loops = dict(zip([x.var for x in plan.nest.axes], inside, strict=True))
+    places = []
+    for i in plan.unit.update.indices:
+        (axis,) = variables(i)
+        places.append(loops[plan.loop_of(axis).var])
+    *others, last = places
+    (axis,) = variables(plan.unit.update.indices[-1])
+    rest = [v for v in inside if v not in places]
+    return Rows((*rest, last, *others), last, plan.unit.size(axis))
 
 
 # ---------------------------------------------------------------- layouts
@@ -129,19 +151,43 @@ def _arrangement(plan: Plan, ours: Load, indices: tuple, inner: Names[Var, Loop]
 # ---------------------------------------------------------------- tiles
 
 
-def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, Loop]:
-    """Cuts the result into tiles, one loop over all of them; the accumulation moves into it."""
-    copy = next(n for n in nests(s.kernel.body) if n.buffer.name == plan.nest.buffer.name)
+def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, Loop, list[Var]]:
+    """Cuts what is made of the sums into tiles, one loop over all of them; the accumulation moves
+    into it. Returns that loop, and those inside a tile, by the axes of the contraction."""
+    read = _consumer(s, acc)
     outer, inner = [], []
-    for loop, name in zip(copy.axes, plan.nest.axes, strict=True):
-        o, i = s.split(Loop(loop.var), plan.tile.get(name.var, 1))
+    update = plan.nest.update
+    assert update is not None
+    for axis in plan.nest.axes:
+        position = next(p for p, i in enumerate(update.indices) if axis.var in variables(i))
+        (var,) = variables(read.indices[position])
+        o, i = s.split(Loop(var), plan.tile.get(axis.var, 1))
         outer.append(o)
         inner.append(i)
     s.reorder(*outer, *inner)
     fused = outer[0]
     for loop in outer[1:]:
         fused = s.fuse(fused, loop)
-    return s.compute_at(acc, fused), fused
+    return s.compute_at(acc, fused), fused, [x.var for x in inner]
+
+
+def _consumer(s: Schedule, acc: Buffer) -> Load:
+    """The one read of the sums, element by element, by the nest behind them."""
+    found = [
+        x
+        for n in nests(s.kernel.body)
+        if n.buffer != acc
+        for x in dict.fromkeys(y for y in n.store.value.walk() if isinstance(y, Load))
+        if x.buffer == acc
+    ]
+    if len(found) != 1 or not all(isinstance(i, Var) for i in found[0].indices):
+        raise ScheduleError(
+            f"{acc.name} is read in {len(found)} ways, and a chip's tiles need one, element by"
+            " element",
+            program=s.kernel,
+            hint="inline what comes between",
+        )
+    return found[0]
 
 
 def _order_update(s: Schedule, acc: Buffer, plan: Plan) -> tuple[Loop, dict[Var, Loop]]:
@@ -205,33 +251,16 @@ def _nest_of(s: Schedule, buffer: Buffer) -> Nest:
     return found
 
 
-# ---------------------------------------------------------------- copies
+# ---------------------------------------------------------------- stages
 
 
-def _map_copy(s: Schedule, buffer: Buffer, target: Target) -> None:
-    """Gives the nest that copies into a buffer to one of the target's copy instructions."""
-    nest = _nest_of(s, buffer)
-    (read,) = (x for x in nest.store.value.walk() if isinstance(x, Load))
-    managed = s.buffer(buffer.name) if target.memory(buffer.memory).size else read.buffer
-    loops = arrange(s, nest, None if managed == buffer else managed)
-    once = [x for x in loops if s.for_(x).extent == 1]
-    loops = [x for x in loops if x not in once]
-    s.reorder(*once, *loops)
-    outer = collapse(s, loops[:-1])  # the last runs within one row of the instruction
-    for instruction in copies(target, read.buffer.memory, buffer.memory):
-        if attempt(s.tensorize, outer[-1], instruction):
-            return
-    raise ScheduleError(
-        f"no instruction of {target.name} copies {read.buffer.name} to {buffer.name}",
-        program=s.kernel,
-    )
-
-
-def _stages(s: Schedule, loop: Loop, result: str, locals_: list[str]) -> tuple[int, ...]:
-    """Copies in, work, copies out."""
+def _stages(s: Schedule, loop: Loop) -> tuple[int, ...]:
+    """Moves in, work, moves out."""
 
     def stage(stmt: Stmt) -> int:
-        written = {b.name for b in buffers_written((stmt,))}
-        return 0 if written & set(locals_) else 2 if result in written else 1
+        calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
+        written = {b.memory for b in buffers_written((stmt,))}
+        read = {r.buffer.memory for x in calls for r in x.regions} - written
+        return 2 if DRAM in written else 0 if DRAM in read else 1
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

@@ -19,6 +19,7 @@ from tilewright.ir.expr import (
     COMMUTATIVE,
     Binary,
     Buffer,
+    Cast,
     Const,
     Dim,
     Expr,
@@ -30,7 +31,7 @@ from tilewright.ir.expr import (
     constant_value,
     select,
 )
-from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.instruction import Field, Instruction, Region, axis
 from tilewright.ir.loop import Accumulate, Block, Call, For, If, Stmt, Store, Write
 from tilewright.ir.substitute import substitute, variables
 
@@ -52,7 +53,11 @@ class Binding:
 
     loops: tuple[tuple[Var, For | None], ...] = ()
     elements: Pairs = ()
+    parts: tuple[tuple[Buffer, Expr], ...] = ()  # operands that are values, where those are allowed
     fields: tuple[tuple[Symbol, Expr], ...] = ()
+
+    def with_part(self, operand: Buffer, part: Expr) -> Binding:
+        return replace(self, parts=(*self.parts, (operand, part)))
 
     def bind_field(self, var: Symbol, value: Expr) -> Binding | None:
         known = dict(self.fields)
@@ -203,15 +208,16 @@ class Matcher:
 
     def _value(self, pattern: Expr, e: Expr, b: Binding) -> Iterator[Binding]:
         if isinstance(pattern, Load) and pattern.buffer in self.instruction.operands:
-            if not isinstance(e, Load):
-                self.no(f"operand {pattern.buffer.name} would be {e}, which is not in memory")
-            else:
-                element = (pattern.buffer, pattern.indices, e.buffer, e.indices)
-                yield self._element(b, element)
-        elif isinstance(pattern, Symbol) and any(
-            pattern == f.symbol for f in self.instruction.fields
-        ):
+            yield from self._operand(pattern, e, b)
+        elif self._is_field(pattern):
+            assert isinstance(pattern, Symbol)
             found = b.bind_field(pattern, e)
+            if found is not None:
+                yield found
+        elif isinstance(pattern, Cast) and self._is_field(pattern.a) and isinstance(e, Const):
+            assert isinstance(pattern.a, Symbol)
+            fits = pattern.dtype == e.dtype and e.dtype.is_integer
+            found = b.bind_field(pattern.a, const(int(e.value))) if fits else None
             if found is not None:
                 yield found
         elif type(pattern) is not type(e) or pattern.dtype != e.dtype:
@@ -223,6 +229,15 @@ class Matcher:
                 self.no(f"the instruction has the constant {pattern}, the program {e}")
         else:
             yield from self._children(pattern, e, b)
+
+    def _is_field(self, e: Expr) -> bool:
+        return isinstance(e, Symbol) and any(e == f.symbol for f in self.instruction.fields)
+
+    def _operand(self, pattern: Load, e: Expr, b: Binding) -> Iterator[Binding]:
+        if not isinstance(e, Load):
+            self.no(f"operand {pattern.buffer.name} would be {e}, which is not in memory")
+        else:
+            yield self._element(b, (pattern.buffer, pattern.indices, e.buffer, e.indices))
 
     def _children(self, pattern: Expr, e: Expr, b: Binding) -> Iterator[Binding]:
         if getattr(pattern, "op", None) is not getattr(e, "op", None):
@@ -301,12 +316,20 @@ class Matcher:
             used.add(d)
             indices.append(self.simplifier(to_expr(base) + axis(d)))
         left = [d for d, w in enumerate(wanted) if w and d not in used]
-        if left:
+        if left and not all(self._may_stay(operand, d, fields) for d in left):
             return self.no(
                 f"operand {operand.name} moves along an axis where {buffer.name} does not"
             )
         region = Region(buffer, tuple(indices))
         return region if self._strides_fit(operand, region, used, fields) else None
+
+    def _may_stay(self, operand: Buffer, d: int, fields: dict[Symbol, Expr]) -> bool:
+        """Whether an operand can be the same all along an axis: its step is then 0."""
+        carrier = carrier_of(self.instruction, operand, d)
+        if carrier is None or not carrier.admits(0):
+            return False
+        fields[carrier.symbol] = const(0)
+        return True
 
     def _moves(self, i: Expr, b: Binding, fields: dict[Symbol, Expr]) -> Linear:
         """An operand's subscript in terms of the program's loops (axes of one left out)."""
@@ -369,6 +392,14 @@ def perfect_nest(stmt: Stmt) -> tuple[list[For], Block]:
         loops.append(block[0])
         block = block[0].body
     return loops, block
+
+
+def carrier_of(instruction: Instruction, operand: Buffer, d: int) -> Field | None:
+    """The field that carries how far apart an operand's elements are along axis d."""
+    for name, axis_, field_name in instruction.strides:
+        if (name, axis_) == (operand.name, d):
+            return instruction.field(field_name)
+    return None
 
 
 def _flag(cond: Expr) -> tuple[Symbol | None, int]:

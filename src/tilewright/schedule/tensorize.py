@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterator
 
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Expr, Symbol, Var, as_expr, constant_value
+from tilewright.ir.expr import Symbol, as_expr, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, For, Write, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.loops import reorder, split
-from tilewright.schedule.match import Matcher, Stage, perfect_nest
+from tilewright.schedule.match import Matcher, Pairs, Stage, carrier_of, perfect_nest
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -76,14 +76,11 @@ def mappings(state: State, target: For, instruction: Instruction) -> list[Mappin
         return []
     found: dict[Mapping, None] = {}
     for pairs in Matcher(instruction, state.simplifier).pairs(updates[-1], body[0]):
-        ours = [indices for _, indices, _, _ in pairs]
-        theirs = [indices for _, _, _, indices in pairs]
         candidates = [
             [
                 (axis, loop)
                 for loop in nest
-                if _moves(loop.var, theirs) == _moves(axis.var, ours)
-                and _sizes(axis, loop, instruction)
+                if _alike(axis, loop, pairs, instruction) and _sizes(axis, loop, instruction)
             ]
             for axis in axes
         ]
@@ -105,9 +102,17 @@ def _cuts(mapping: Mapping, instruction: Instruction) -> list[Cut]:
     return sorted(itertools.product(*options), key=lambda cut: -math.prod(n for _, n in cut))
 
 
-def _moves(var: Var, elements: list[tuple[Expr, ...]]) -> tuple[bool, ...]:
-    """Which of some accesses a variable moves."""
-    return tuple(any(var in variables(i) for i in indices) for indices in elements)
+def _alike(axis: For, loop: For, pairs: Pairs, instruction: Instruction) -> bool:
+    """Whether a loop moves the elements that an axis moves; those that may stay in place (a step of
+    0) need not be moved."""
+    for operand, ours, _, theirs in pairs:
+        moved = [d for d, i in enumerate(ours) if axis.var in variables(i)]
+        moves = any(loop.var in variables(i) for i in theirs)
+        carriers = [carrier_of(instruction, operand, d) for d in moved]
+        may_stay = all(c is not None and c.admits(0) for c in carriers)
+        if moves != bool(moved) and (moves or not may_stay):
+            return False
+    return True
 
 
 def _sizes(axis: For, loop: For, instruction: Instruction) -> list[int]:

@@ -1,0 +1,149 @@
+"""Primitives on what is computed: split_value gives part of it a buffer, reuse saves one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.dependence import violation
+from tilewright.analyze.rewrite import replace_in, rewrite_accesses
+from tilewright.ir.expr import COMBINERS, DRAM, Binary, Buffer, Expr, Load, const
+from tilewright.ir.loop import Accumulate, Alloc, Block, For, If, Store, map_block, map_inner_blocks
+from tilewright.ir.substitute import variables
+from tilewright.schedule.loops import copy_block
+from tilewright.schedule.stages import blocks, nest_loops
+from tilewright.schedule.state import Loop, State, primitive, refuse
+
+
+@primitive
+def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRAM) -> Buffer:
+    """Computes part of what a nest stores in a nest of its own, before it.
+
+        for i: Y[i] = max(X[i] + b[i], 0)          with path (0,)
+    ->  T = alloc([n]); for i: T[i] = X[i] + b[i]
+        for i: Y[i] = max(T[i], 0)
+
+    `path` leads to the part: the position of an operand in the stored value, then of an operand in
+    that, and so on. The new buffer has an axis for each loop that the part depends on. Legal when
+    the nest does nothing but store, and the part reads nothing that it writes.
+    """
+    target = state.for_(loop)
+    loops, body = nest_loops(target)
+    guard = body[0] if len(body) == 1 and isinstance(body[0], If) else None
+    inner = guard.body if guard is not None and not guard.orelse else body
+    store = inner[0] if len(inner) == 1 else None
+    if not isinstance(store, Store):
+        refuse(f"{loop} does more than store into one buffer", state)
+    part = _part(state, store.value, path)
+    if any(x.buffer == store.buffer for x in part.walk() if isinstance(x, Load)):
+        refuse(f"{part} reads {store.buffer.name}, which the nest writes", state)
+    needed = variables(part) if guard is None else {x.var for x in loops}
+    axes = [x for x in loops if x.var in needed]
+    for x in axes:
+        if isinstance(x.extent, Expr) and variables(x.extent):
+            refuse(f"{x.var} runs {x.extent} times, which is not the same every time", state)
+    name = state.fresh(f"{store.buffer.name.split('_part')[0]}_part")
+    value = Buffer(name, part.dtype, tuple(x.extent for x in axes), memory)
+    place = tuple(x.var for x in axes)
+    first: Block = (Store(value, place, part),)
+    first = (guard.with_(body=first),) if guard is not None else first
+    for x in reversed(axes):
+        first = (For(x.var, x.extent, first),)
+    first = copy_block(first, state.names())
+    reads = store.with_(value=_with_part(store.value, path, Load(value, place)))
+    state.replace(target, (Alloc(value), *first, *replace_in((target,), store, reads)))
+    state.simplify_all()
+    return value
+
+
+def _part(state: State, value: Expr, path: Sequence[int]) -> Expr:
+    part = value
+    for step in path:
+        operands = _operands(part)
+        if not 0 <= step < len(operands):
+            refuse(f"{part} has {len(operands)} operands, and no number {step}", state)
+        part = operands[step]
+    return part
+
+
+def _operands(e: Expr) -> list[Expr]:
+    """The operands of an operator; a read has none (its subscripts are no values)."""
+    return [] if isinstance(e, Load) else [c for c in e.children() if isinstance(c, Expr)]
+
+
+def _with_part(value: Expr, path: Sequence[int], new: Expr) -> Expr:
+    if not path:
+        return new
+    position = -1
+
+    def visit(child: Expr) -> Expr:
+        nonlocal position
+        if not isinstance(child, Expr):
+            return child
+        position += 1
+        return _with_part(child, path[1:], new) if position == path[0] else child
+
+    return value.map(visit)
+
+
+@primitive
+def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
+    """Lets a buffer take the place in memory of one that it is computed from.
+
+        T = alloc([n]); for i: T[i] = f(X[i]); … T[i] …   ->   for i: X[i] = f(X[i]); … X[i] …
+
+    Both are allocated in one block, of one type, shape and memory. Legal when the nest that
+    computes the buffer reads the other at the very element that it writes, and nothing reads that
+    one afterwards. A sum, product or extreme of the old value and another becomes an accumulation.
+    """
+    home = next((b for b in blocks(state.kernel.body) if Alloc(buffer) in b), None)
+    if home is None or Alloc(into) not in home:
+        refuse(f"{buffer.name} and {into.name} are not allocated in one block", state)
+    if (buffer.dtype, buffer.shape, buffer.memory) != (into.dtype, into.shape, into.memory):
+        both = " and ".join(f"{b} in {b.memory}" for b in (buffer, into))
+        refuse(f"{both} are not of one type, shape and memory", state)
+    touching = [i for i, s in enumerate(home) if any(a.buffer == buffer for a in accesses((s,)))]
+    nest = home[touching[0]] if touching else None
+    loops, body = nest_loops(nest) if nest is not None else ([], ())
+    store = body[0] if len(body) == 1 else None
+    if not isinstance(store, Store) or store.buffer != buffer:
+        refuse(f"{buffer.name} is not computed by a nest of one store", state)
+    reads = [x for x in store.value.walk() if isinstance(x, Load)]
+    if any(x.buffer == into and x.indices != store.indices for x in reads):
+        refuse(f"{buffer.name} is computed from other elements of {into.name}: {store}", state)
+    if not _one_to_one(state, store, loops):
+        refuse(f"{store} may write an element twice", state)
+    for later in home[touching[0] + 1 :]:
+        if any(a.buffer == into for a in accesses((later,))):
+            refuse(f"{into.name} is needed after {buffer.name} is computed", state)
+    kept = tuple(s for s in home if s != Alloc(buffer))
+    kept = replace_in(kept, store, _accumulation(store, into) or store)
+    renamed = rewrite_accesses(kept, buffer, into, lambda at: at)
+
+    def visit(block: Block) -> Block:
+        if block is home:
+            return renamed
+        return map_block(block, lambda s: map_inner_blocks(s, visit))
+
+    state.set_body(visit(state.kernel.body))
+
+
+def _accumulation(store: Store, into: Buffer) -> Accumulate | None:
+    """A store of op(old value, other) as what it is once the old value is in its place."""
+    value = store.value
+    if not isinstance(value, Binary) or value.op not in COMBINERS:
+        return None
+    old = Load(into, store.indices)
+    for mine, other in ((value.a, value.b), (value.b, value.a)):
+        if mine == old and not any(x == old for x in other.walk()):
+            return Accumulate(store.buffer, store.indices, value.op, other)
+    return None
+
+
+def _one_to_one(state: State, store: Store, loops: list[For]) -> bool:
+    """Whether every iteration writes an element of its own."""
+    alone: Block = (store.with_(value=const(0, store.buffer.dtype)),)
+    for x in reversed(loops):
+        alone = (x.with_(body=alone),)
+    names = tuple(x.var for x in loops)
+    return violation(alone, names, lambda path: None, state.simplifier, concurrent=True) is None
