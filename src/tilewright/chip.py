@@ -30,6 +30,7 @@ from tilewright.target.target import Target
 from tilewright.targets import cpu
 
 TRIES = 6  # tiles that are built and timed
+MOST = 4  # times as many are tried, if some cannot be built
 
 
 @dataclass(eq=False)
@@ -93,14 +94,16 @@ def build_chip(
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
             f"no tile of {kernel.name} fits the memories of {target.name}",
-            hint=f"they have ({held}) bytes; the sums of one tile are not cut yet",
+            hint=f"they have ({held}) bytes: not twice what one step of the unit takes",
         )
     built, refusal = [], None
-    for choice in choices[:TRIES]:
+    for choice in choices[: MOST * TRIES]:
         try:
             built.append(_built(kernel, target, choice, overlap, parameters))
         except (ScheduleError, TargetError) as error:  # the model saw less than the schedule needs
             refusal = refusal or error
+        if len(built) == TRIES:
+            break
     if refusal is not None and not built:
         raise refusal
     return min(built, key=lambda b: b.timeline.cycles)

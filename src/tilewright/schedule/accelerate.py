@@ -41,8 +41,8 @@ from tilewright.target.target import Target
 
 @dataclass(frozen=True)
 class Plan:
-    """A contraction, how a unit does it, and how many iterations of each loop of the result one
-    tile holds."""
+    """A contraction, how a unit does it, and how many iterations of each loop one tile holds: all
+    of a sum where nothing is said of it."""
 
     nest: Nest
     mapping: Mapping
@@ -89,12 +89,16 @@ def accelerate(
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
     layouts = _pack_parameters(s, plan)
     acc, loop, inside = _tile_result(s, plan, acc)
-    first, inner = _order_update(s, acc, plan)
-    locals_ = _bring_operands(s, loop, acc, plan, inner)
-    s.tensorize(first, plan.unit.instruction)
+    update = _order_update(s, acc, plan)
+    locals_ = _bring_operands(s, update.parts or loop, acc, plan, update.inner)
+    s.tensorize(update.first, plan.unit.instruction)
     for name in locals_:
         map_values(s, target, Loop(_nest_of(s, s.buffer(name)).axes[0].var))
     map_values(s, target, Loop(inside[0]), _rows(plan, inside))
+    if update.parts is not None:  # one loop over the parts of all sums
+        s.multi_buffer(s.buffer(acc.name), [loop], 2 if overlap else 1)
+        s.sink(loop, update.parts)
+        loop = s.fuse(loop, update.parts)
     if overlap:
         s.pipeline(loop, _stages(s, loop))
     return layouts
@@ -190,25 +194,44 @@ def _consumer(s: Schedule, acc: Buffer) -> Load:
     return found[0]
 
 
-def _order_update(s: Schedule, acc: Buffer, plan: Plan) -> tuple[Loop, dict[Var, Loop]]:
-    """Loops outside, the unit's axes inside, the initialisation where the unit clears. Returns
-    the outermost of the unit's loops, and all by axis."""
+@dataclass(frozen=True)
+class Update:
+    """The loops of an accumulation: over parts of the sums (None if one tile has them whole), the
+    outermost of the unit's, and the unit's by axis."""
+
+    parts: Loop | None
+    first: Loop
+    inner: dict[Var, Loop]
+
+
+def _order_update(s: Schedule, acc: Buffer, plan: Plan) -> Update:
+    """Parts of the sums outside, then tiles' rows, then the unit's axes; the initialisation where
+    the unit clears."""
     nest = _nest_of(s, acc)
-    sums = [Loop(x.var) for x in nest.reduce]
-    rows = [Loop(x.var) for x in nest.axes]
+    handles = {x.var: Loop(x.var) for x in (*nest.axes, *nest.reduce)}
+    parts = []
+    for x in nest.reduce:
+        size = plan.tile.get(x.var)
+        if size is not None and size != x.extent:
+            part, handles[x.var] = s.split(Loop(x.var), size)
+            parts.append(part)
     inner: dict[Var, Loop] = {}
     for axis, loop in plan.mapping.axes:
-        outer, inner[axis] = s.split(Loop(loop.var), plan.unit.size(axis))
-        for loops in (sums, rows):
-            if Loop(loop.var) in loops:
-                loops[loops.index(Loop(loop.var))] = outer
+        handles[loop.var], inner[axis] = s.split(handles[loop.var], plan.unit.size(axis))
+    rows, sums = ([handles[x.var] for x in loops] for loops in (nest.axes, nest.reduce))
     used = set().union(*(variables(i) for i in plan.unit.update.indices))
-    s.reorder(*sums, *(inner[axis] for axis, _ in plan.mapping.axes if axis not in used))
-    for loop in sums:
+    summed = [inner[axis] for axis, _ in plan.mapping.axes if axis not in used]
+    s.reorder(*parts, *sums, *summed)
+    for loop in (*parts, *sums):
         s.fold_init(acc, loop)
     spatial = [inner[axis] for axis, _ in plan.mapping.axes if axis in used]
-    s.reorder(*rows, *sums, *spatial)
-    return spatial[0], inner
+    s.reorder(*rows, *parts, *sums, *spatial)
+    s.reorder(*parts, *rows)
+    fused = parts[0] if parts else None
+    for loop in parts[1:]:
+        assert fused is not None
+        fused = s.fuse(fused, loop)
+    return Update(fused, spatial[0], inner)
 
 
 def _bring_operands(

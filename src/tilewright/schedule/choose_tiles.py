@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass
 
@@ -19,6 +19,7 @@ from tilewright.analyze.nests import Nest, stride
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, as_expr
 from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.schedule.accelerate import Plan
 from tilewright.schedule.schedule import Schedule
@@ -101,14 +102,15 @@ def choose_tiles(
 
 
 def _tiles(nest: Nest, mapping: Mapping) -> Iterator[dict[Var, int]]:
-    """Divisors of every loop of the result, in whole steps of the unit."""
+    """Divisors of every loop, in whole steps of the unit."""
     steps = {loop.var: mapping.unit.size(axis) for axis, loop in mapping.axes}
     sizes = []
-    for loop in nest.axes:
+    loops = (*nest.axes, *nest.reduce)
+    for loop in loops:
         assert isinstance(loop.extent, int)
         step = steps.get(loop.var, 1)
         sizes.append([d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0])
-    names = [loop.var for loop in nest.axes]
+    names = [loop.var for loop in loops]
     for chosen in itertools.product(*sizes):
         yield dict(zip(names, chosen, strict=True))
 
@@ -126,7 +128,8 @@ class Model:
         ours = Load(mapping.unit.update.buffer, mapping.unit.update.indices)
         self.result = self._piece(s, update.buffer, update.indices, ours, False)
         self.pieces = (*self.loads, self.result)
-        self.whole = {x.var: x.extent for x in nest.reduce if isinstance(x.extent, int)}
+        loops = (*nest.axes, *nest.reduce)
+        self.whole = {x.var: x.extent for x in loops if isinstance(x.extent, int)}
         self.step = math.prod(mapping.unit.size(axis) for axis, _ in mapping.axes)
         self.busy = _at_most(mapping.unit.instruction, mapping.unit.instruction.cost.busy)
 
@@ -171,37 +174,46 @@ class Model:
 
     def fits(self, tile: Names[Var, int], held: int) -> bool:
         """Whether every memory holds the pieces of `held` tiles."""
-        extents = {**self.whole, **tile}
         used: dict[str, int] = {}
         for piece in self.pieces:
-            used[piece.memory] = used.get(piece.memory, 0) + held * piece.size(extents)
+            used[piece.memory] = used.get(piece.memory, 0) + held * piece.size(tile)
         limits = {name: self.target.memory(name).size for name in used}
         return all(size <= (limits[m] or size) for m, size in used.items())
 
     def cycles(self, tile: Names[Var, int], overlap: bool) -> float:
-        """The whole contraction."""
-        extents = {**self.whole, **tile}
+        """The whole contraction: operands are loaded for each part of each tile, results stored
+        once for each tile."""
+        steps = self._times(tile, (*self.nest.axes, *self.nest.reduce))
+        tiles = self._times(tile, self.nest.axes)
         busy: dict[str, float] = {}
         for piece in self.pieces:
-            queue = piece.move.queue
-            busy[queue] = busy.get(queue, 0) + piece.cycles(extents)
-        moves = sum(busy.values())
+            queue, times = piece.move.queue, tiles if piece is self.result else steps
+            busy[queue] = busy.get(queue, 0) + times * piece.cycles(tile)
+        ends = sum(piece.cycles(tile) for piece in self.pieces)  # the first loads, the last store
         queue = self.unit.instruction.queue
-        busy[queue] = busy.get(queue, 0) + math.prod(extents.values()) / self.step * self.busy
-        extent = {x.var: x.extent for x in self.nest.axes}
-        count = math.prod(n // tile[v] for v, n in extent.items() if isinstance(n, int))
+        busy[queue] = busy.get(queue, 0) + math.prod(self.whole.values()) / self.step * self.busy
         if not overlap:
-            return count * sum(busy.values())
+            return sum(busy.values())
         # A buffer is free once the tile before the last is done with it: a load begins then, and
         # its data are there a memory's latency after its last byte has left.
         for queue, latency in {p.move.queue: p.move.latency for p in self.loads}.items():
-            busy[queue] += latency
-        return count * max(busy.values()) + moves
+            busy[queue] += steps * latency
+        return max(busy.values()) + ends + tiles * self._held_up(tile, steps)
+
+    def _held_up(self, tile: Names[Var, int], steps: int) -> float:
+        """How long a tile's store, which shares the memory's bandwidth, keeps the unit waiting for
+        the operands of the step during which it happens."""
+        work = math.prod(self.whole.values()) / self.step * self.busy / steps
+        moved = sum(p.size(tile) / p.move.rate for p in self.pieces)
+        latency = max((p.move.latency for p in self.loads), default=0)
+        return max(0.0, moved + latency - work)
+
+    def _times(self, tile: Names[Var, int], loops: Sequence[For]) -> int:
+        return math.prod(self.whole[x.var] // tile[x.var] for x in loops)
 
     def bound(self) -> Bound:
         """What no schedule can beat."""
-        loops = {x.var: x.extent for x in (*self.nest.axes, *self.nest.reduce)}
-        whole = {v: n for v, n in loops.items() if isinstance(n, int)}
+        whole = self.whole
         moves: dict[str, float] = {}
         for piece in self.pieces:
             queue = piece.move.queue
