@@ -8,10 +8,10 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format demo conformance fuzz mutate-models accuracy bench sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models accuracy bench bench-kernels bench-chips sanitize clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## make .venv, build the C runtime, install tilewright and the test tools
 
@@ -24,6 +24,9 @@ format: setup ## format the Python code and mend what the linter can mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
+docs: setup ## write docs/primitives.md from the primitives' docstrings
+	$(BIN)/python tools/primitive_docs.py
+
 demo: setup ## run examples/demo.py
 	$(BIN)/python examples/demo.py
 
@@ -32,6 +35,9 @@ conformance: setup ## run the ONNX backend test suite and print what passes
 
 fuzz: setup ## 4,000 random models, compiled, against the evaluator
 	$(BIN)/python tools/fuzz.py
+
+fuzz-schedules: setup ## 40,000 random steps of schedules, judged by an oracle and run
+	$(BIN)/python tools/fuzz_schedules.py
 
 mutate-models: setup ## 500 damaged models: each must run, or be refused in words
 	$(BIN)/python tools/mutate.py
@@ -43,6 +49,13 @@ bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
 	@mkdir -p build
 	$(BIN)/python benchmarks/cpu.py --threads 1,$(CPUS) --json build/bench.json
 	$(BIN)/python benchmarks/readme_table.py build/bench.json
+
+bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, beside the peak, BLAS and a copy loop
+	@mkdir -p build
+	$(BIN)/python benchmarks/kernels.py --json build/kernels.json
+
+bench-chips: setup ## kernels on described chips, in simulated cycles, beside their bounds
+	$(BIN)/python benchmarks/chips.py
 
 sanitize: ## stress the C runtime under the thread, address and undefined-behaviour sanitizers
 	@mkdir -p build

@@ -1,8 +1,9 @@
 """Running kernels as hardware may: the iterations of parallel loops interleaved at random, the
-lanes of vector loops in step; and noting what every iteration touches.
+lanes of vector loops in step, the workers of axes each at its own pace between barriers; and noting
+what every iteration touches.
 
 ir/interpret.py is the definition, and runs everything one iteration after the other. A kernel whose
-loops are marked rightly gives the same here.
+loops are marked rightly, and whose barriers are in place, gives the same here.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.analyze.workers import axes
 from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.expand import expand_call
-from tilewright.ir.expr import Buffer, Expr, Load, Select, Symbol, as_expr
+from tilewright.ir.expr import Buffer, Expr, Load, Select, as_expr
 from tilewright.ir.interpret import scalar
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
     Alloc,
+    Barrier,
     Block,
     Call,
     For,
@@ -31,7 +34,10 @@ from tilewright.ir.loop import (
     LoopKind,
     Stmt,
     Store,
+    sub_blocks,
+    walk_statements,
 )
+from tilewright.ir.loop import symbols as kernel_symbols
 from tilewright.ir.scalar import apply_binary
 
 Env = dict[Expr, Any]
@@ -64,20 +70,41 @@ class Lane:
         return Lane(env, dict(self.memory), (*self.within, (loop, run, i)))
 
 
-Steps = Iterator[None]  # each step reads, or writes one element for each lane
+# Each step reads, or writes one element for each lane; a worker of an axis may wait at a barrier.
+Steps = Iterator[Barrier | None]
+Worker = dict[str, int]  # a worker's number on every axis
+
+
+@dataclass(eq=False)
+class Running:
+    """A worker on its way through a kernel."""
+
+    worker: Worker
+    steps: Steps
+    at: Barrier | None = None  # where it waits
+    done: bool = False
+
+
+def _is_control(s: Stmt) -> bool:
+    """Whether every worker runs a statement, for the loops that are bound or barriers in it."""
+    inner = (x for b in sub_blocks(s) for x in walk_statements(b))
+    return any(isinstance(x, (For, Barrier)) and x.axis is not None for x in inner)
 
 
 @dataclass
 class Executor:
     """`concurrent` runs parallel and vector loops as hardware does, else everything in order.
-    `touched` lists all accesses, where `log` asks for them."""
+    `touched` lists all accesses, where `log` asks for them, and `waits` the barriers, each with the
+    number of accesses before it."""
 
     concurrent: bool = True
     seed: int = 0
     log: bool = False
     touched: list[Touch] = field(default_factory=list)
+    waits: list[tuple[int, str]] = field(default_factory=list)
     made: list[np.ndarray] = field(default_factory=list)  # every buffer's array, once allocated
     runs: Iterator[int] = field(default_factory=itertools.count)
+    team: list[Running] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -90,9 +117,9 @@ class Executor:
         memory: Memory = dict(zip(kernel.inputs, inputs, strict=True))
         for buffer in kernel.outputs + kernel.scratch:
             memory[buffer] = self.fresh(buffer)
-        env: Env = {s: np.int64(symbols[s.name]) for s in kernel.walk() if isinstance(s, Symbol)}
+        env: Env = {s: np.int64(symbols[s.name]) for s in kernel_symbols(kernel)}
         env[WORKER] = np.int64(0)
-        for _ in self.block(kernel.body, [Lane(env, memory)]):
+        for _ in self.whole(kernel, Lane(env, memory)):
             pass
         return [memory[b] for b in kernel.outputs]
 
@@ -120,6 +147,8 @@ class Executor:
         elif isinstance(s, Alloc):
             (lane,) = lanes  # lanes have no memory of their own
             lane.memory[s.buffer] = self.fresh(s.buffer)
+        elif isinstance(s, Barrier):
+            self.waits.append((len(self.touched), s.axis))
         elif isinstance(s, Call):
             yield from self.block(expand_call(s), lanes)
         else:
@@ -185,6 +214,81 @@ class Executor:
             if next(steps, self) is self:
                 running.remove(steps)
             yield
+
+    # ---------------------------------------------------------- workers of axes
+
+    def whole(self, kernel: Kernel, lane: Lane) -> Steps:
+        order = axes(kernel) if self.concurrent else ()
+        if not order:
+            yield from self.block(kernel.body, [lane])
+            return
+        loops = [s for s in walk_statements(kernel.body) if isinstance(s, For) and s.axis]
+        counts = [
+            max(evaluate_dim(s.extent, self.symbols) for s in loops if s.axis == axis)
+            for axis in order
+        ]
+        places = itertools.product(*(range(max(n, 1)) for n in counts))
+        self.storage: dict[tuple[Buffer, Place], np.ndarray] = {}
+        for at in places:
+            worker = dict(zip(order, at, strict=True))
+            own = Lane(lane.env, dict(lane.memory))
+            self.team.append(Running(worker, self.worker(kernel.body, own, worker, ())))
+        yield from self.race(order)
+
+    def race(self, order: Sequence[str]) -> Steps:
+        """One worker goes a few steps, or as far as the next barrier; then another."""
+        running = list(self.team)
+        while running:
+            one = self.rng.choice(running)
+            for _ in range(self.rng.choice((1, 1, 3, 1000))):
+                at = next(one.steps, self)
+                if at is not None:
+                    running.remove(one)
+                    if isinstance(at, Barrier):
+                        one.at = at
+                        running += self.released(at, one, order)
+                    else:
+                        one.done = True
+                    break
+                yield
+
+    def released(self, at: Barrier, one: Running, order: Sequence[str]) -> list[Running]:
+        """The workers that may go on, once all that share a place on the axes around are here."""
+        around = order[: order.index(at.axis)] if at.axis in order else order
+        group = [x for x in self.team if all(x.worker[a] == one.worker[a] for a in around)]
+        assert not any(x.done for x in group), f"{at} waits for ever"
+        if any(x.at is not at for x in group):
+            return []
+        for x in group:
+            x.at = None
+        return group
+
+    def worker(self, block: Block, lane: Lane, worker: Worker, bound: tuple[str, ...]) -> Steps:
+        """What one worker does of a block, in loops bound to these axes."""
+        for s in block:
+            if isinstance(s, Barrier):
+                yield s
+            elif isinstance(s, Alloc):
+                lane.memory[s.buffer] = self.shared(s.buffer, tuple(worker[a] for a in bound))
+            elif isinstance(s, For) and s.axis is not None:
+                if worker[s.axis] < self.value(as_expr(s.extent), lane):
+                    inside = lane.inside(s, 0, worker[s.axis])
+                    yield from self.worker(s.body, inside, worker, (*bound, s.axis))
+            elif isinstance(s, For) and _is_control(s):
+                for i in range(self.value(as_expr(s.extent), lane)):
+                    yield from self.worker(s.body, lane.inside(s, 0, i), worker, bound)
+            elif isinstance(s, If) and _is_control(s):
+                chosen = s.body if self.value(s.cond, lane) else s.orelse
+                yield
+                yield from self.worker(chosen, lane, worker, bound)
+            elif not any(i for axis, i in worker.items() if axis not in bound):
+                yield from self.statement(s, [lane])
+
+    def shared(self, buffer: Buffer, owner: Place) -> np.ndarray:
+        """Memory has a place of its own: what it held before is still there."""
+        if (buffer, owner) not in self.storage:
+            self.storage[buffer, owner] = self.fresh(buffer)
+        return self.storage[buffer, owner]
 
     # ---------------------------------------------------------- values
 

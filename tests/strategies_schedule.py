@@ -10,15 +10,19 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 from strategies_expr import Draws
+from strategies_instructions import INSTRUCTIONS
 
 from tilewright.analyze.accesses import accesses
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.evaluate import poisoned
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import Accumulate, Alloc, For, walk_statements
+from tilewright.ir.loop import Accumulate, Alloc, For, Store, walk_statements
 from tilewright.schedule.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
+
+TRIED = 12  # arguments of one primitive, to find some that it takes
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,16 @@ def applications(draw: Callable[..., Any], s: Schedule) -> Application | None:
     """A primitive applied to what the program has now; None where there is nothing to apply it to.
     Many are legal, some are not."""
     d = Draws(draw)
-    name = d.pick(tuple(_ARGUMENTS))
+    return application(d, s, d.pick(primitives()))
+
+
+def primitives() -> tuple[str, ...]:
+    """The names of what is applied."""
+    return tuple(_ARGUMENTS)
+
+
+def application(d: Draws, s: Schedule, name: str) -> Application | None:
+    """One primitive, with arguments drawn."""
     arguments = _ARGUMENTS[name](d, s)
     return None if arguments is None else Application(name, arguments)
 
@@ -122,6 +135,17 @@ def _compute_at(d: Draws, s: Schedule) -> Arguments:
     return _reading(d, s, list(s.allocations()))
 
 
+def _reverse_compute_at(d: Draws, s: Schedule) -> Arguments:
+    """An allocated buffer, and a loop around what writes it."""
+    found = [
+        (a.buffer, Loop(around.var))
+        for a in accesses(s.kernel.body)
+        if a.writes and a.buffer not in s.kernel.params
+        for around in s.loops_around(a.stmt)
+    ]
+    return _mostly_accepted(d, s, "reverse_compute_at", found)
+
+
 def _cache_read(d: Draws, s: Schedule) -> Arguments:
     return _reading(d, s, [*s.kernel.inputs, *s.allocations(), *s.kernel.outputs])
 
@@ -147,13 +171,87 @@ def _peel(d: Draws, s: Schedule) -> Arguments:
     return None if loop is None else (loop, d.pick((1, -1, 2, -2)))
 
 
-def _buffer_ring(d: Draws, s: Schedule) -> Arguments:
+def _multi_buffer(d: Draws, s: Schedule) -> Arguments:
     allocs = [x for x in walk_statements(s.kernel.body) if isinstance(x, Alloc)]
     if not allocs:
         return None
     alloc = d.pick(allocs)
     around = [Loop(x.var) for x in s.loops_around(alloc)]
     return (alloc.buffer, around[-d.int(1, 2) :], d.int(1, 3)) if around else None
+
+
+def _mostly_accepted(d: Draws, s: Schedule, name: str, found: list[tuple]) -> Arguments:
+    """One of `found`; usually one that the primitive takes, if there is any."""
+    if d.chance(3):
+        return d.pick(found) if found else None
+    return next(
+        (x for x in _rotated(d, found) if _accepts(s, name, x)), found[0] if found else None
+    )
+
+
+def _rotated(d: Draws, found: list[tuple]) -> list[tuple]:
+    start = d.int(0, len(found) - 1) if found else 0
+    return found[start:] + found[:start]
+
+
+def _accepts(s: Schedule, name: str, arguments: tuple[Any, ...]) -> bool:
+    try:
+        Application(name, arguments)(Schedule(s.kernel))
+    except ScheduleError:
+        return False
+    return True
+
+
+def _ring_buffer(d: Draws, s: Schedule) -> Arguments:
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    depth = d.pick((None, 4))
+    found = [
+        (x.buffer, Loop(loop.var), depth)
+        for loop in loops
+        for x in loop.body
+        if isinstance(x, Alloc)
+    ]
+    return _mostly_accepted(d, s, "ring_buffer", found)
+
+
+def _vthread(d: Draws, s: Schedule) -> Arguments:
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    loops = [x for x in loops if len(x.body) > 1] or loops
+    if not loops:
+        return None
+    loop = d.pick(loops)
+    inner = [x for x in loop.body if isinstance(x, For)]
+    through = (Loop(d.pick(inner).var),) if inner and d.chance(2) else ()
+    return (Loop(loop.var), d.int(1, 4), through)
+
+
+def _sink(d: Draws, s: Schedule) -> Arguments:
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    found = [(Loop(x.var), Loop(y.var)) for x in loops for y in x.body if isinstance(y, For)]
+    return _mostly_accepted(d, s, "sink", found)
+
+
+def _split_value(d: Draws, s: Schedule) -> Arguments:
+    path = tuple(d.int(0, 1) for _ in range(d.int(0, 2)))
+    found = [(loop, path) for loop in s.loops()]
+    return _mostly_accepted(d, s, "split_value", found)
+
+
+def _reuse(d: Draws, s: Schedule) -> Arguments:
+    buffers = list(s.allocations())
+    found = [(a, b) for a in buffers for b in buffers if a != b]
+    return _mostly_accepted(d, s, "reuse", found)
+
+
+def _tensorize(d: Draws, s: Schedule) -> Arguments:
+    """An innermost loop, and an instruction for elements of the type that it writes."""
+    found = []
+    for loop in (x for x in walk_statements(s.kernel.body) if isinstance(x, For)):
+        last = loop.body[-1] if loop.body else None
+        if isinstance(last, Store | Accumulate):
+            fits = [x for x in INSTRUCTIONS if x.operands[-1].dtype == last.buffer.dtype]
+            found += [(Loop(loop.var), x) for x in fits]
+    return _mostly_accepted(d, s, "tensorize", found[:TRIED])
 
 
 def _pipeline(d: Draws, s: Schedule) -> Arguments:
@@ -193,6 +291,23 @@ def _pack_layout(d: Draws, s: Schedule) -> Arguments:
     return None if rank > 3 else (buffer, _layout(d, rank))
 
 
+def _pad(d: Draws, s: Schedule) -> Arguments:
+    loops = [(loop, d.int(2, 4)) for loop in s.loops()]
+    return _mostly_accepted(d, s, "pad", loops)
+
+
+def _pad_buffer(d: Draws, s: Schedule) -> Arguments:
+    buffer = _allocated(d, s)
+    if buffer is None:
+        return None
+    return (buffer, d.int(0, max(0, len(buffer.shape) - 1)), d.int(1, 4))
+
+
+def _annotate(d: Draws, s: Schedule) -> Arguments:
+    loop = _loop(d, s)
+    return None if loop is None else (loop, d.pick(("unit", "unroll")), d.pick(("dma", 4, True)))
+
+
 def _set_memory(d: Draws, s: Schedule) -> Arguments:
     buffer = _allocated(d, s)
     return None if buffer is None else (buffer, d.pick(("sram", "register")))
@@ -210,6 +325,7 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "fuse": _fuse,
     "unroll": _one_loop,
     "compute_at": _compute_at,
+    "reverse_compute_at": _reverse_compute_at,
     "inline": _inline,
     "split_init": _reduced,
     "cache_write": _cache_write,
@@ -217,10 +333,20 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "rfactor": _reduction,
     "peel": _peel,
     "fold_init": _reduction,
-    "buffer_ring": _buffer_ring,
+    "multi_buffer": _multi_buffer,
+    "ring_buffer": _ring_buffer,
+    "vthread": _vthread,
     "pipeline": _pipeline,
+    "sink": _sink,
+    "split_value": _split_value,
+    "reuse": _reuse,
+    "tensorize": _tensorize,
     "pack_layout": _pack_layout,
     "set_memory": _set_memory,
+    "annotate": _annotate,
+    "keep_whole": _one_loop,
+    "pad": _pad,
+    "pad_buffer": _pad_buffer,
 }
 
 

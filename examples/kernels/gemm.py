@@ -10,17 +10,21 @@ the loops it began with.
 """
 
 import sys
-import time
 
-import numpy as np
+from common import Case, random, vectors, zeros
 
 import tilewright as tw
-from tilewright import dims, f32, grid, reduce
-from tilewright.ir.graph import Layout
+from tilewright import Schedule, dims, f32, grid, reduce
+from tilewright.schedule.loops import Tail
+from tilewright.target.target import Target
 from tilewright.targets import cpu
 
 M, N, K = dims("M N K")
-ROWS, BLOCK = 4, 128  # rows of a register tile; rows that share what of B is in the cache
+
+ROWS = 4
+"""Rows of a register tile. With 4 vectors in a row they are 16 sums: each step of K reads 4 vectors
+and 4 numbers for 16 multiply-adds, half as many reads as the machine could do meanwhile, and the
+sums, vectors and numbers fit 32 registers. 4 divides the usual sizes."""
 
 
 @tw.kernel
@@ -31,27 +35,27 @@ def gemm(A: f32[M, K], B: f32[K, N], C: f32[M, N]):
             C[i, j] += A[i, k] * B[k, j]
 
 
-def schedule(program, target):
-    """The program in register tiles of ROWS x (4 vectors). M must be a multiple of BLOCK."""
+def schedule(program: tw.KernelFunction, target: Target) -> Schedule:
+    """The program in register tiles of ROWS x (4 vectors)."""
     lanes = target.vector.lanes(f32)
     columns = lanes * (4 if target.vector.registers >= 32 else 2)
     s = tw.Schedule(program)
 
-    # C is computed tile by tile in registers, and copied out.
+    # C is computed tile by tile in registers, and copied out. A panel of columns is done from top
+    # to bottom: the last tile of rows begins early enough to be full, and does some rows again.
     tile = s.cache_write(s.buffer("C"), "register")
     i, j = s.loop("i_c"), s.loop("j_c")
-    block, i = s.split(i, BLOCK)
-    row, i = s.split(i, ROWS)
-    column, j = s.split(j, columns)
-    whole, block = s.split(block, s.for_(block).extent)  # one iteration: all of B is packed in it
-    s.reorder(whole, block, column, row, i, j)
+    rows = s.for_(i).extent
+    row, i = s.split(i, min(ROWS, rows) if isinstance(rows, int) else ROWS, Tail.SHIFT)
+    panel, j = s.split(j, columns)
+    s.reorder(panel, row, i, j)
     tile = s.compute_at(tile, row)
 
-    # B lies in panels as wide as a tile, each row of a panel behind the one before.
-    packed = s.cache_read(s.buffer("B"), whole)
-    s.pack_layout(packed, Layout((1, 0), ((1, columns),)))
-    _, inside = s.split(s.loop("B_local_1"), columns)
-    vectors(s, inside, lanes)
+    # The panel of B is packed: 256 bytes for each k, one behind the other, read in order. For
+    # K = 1024 it takes 256 KiB, and stays in L2 while all rows pass; the rows of A pass through L1,
+    # 16 bytes for each k. (In place, rows of B would be N apart: a page each, and few cache sets.)
+    s.cache_read(s.buffer("B"), panel)
+    vectors(s, s.loop("B_local_1"), lanes)
 
     # K outside, the tile's rows and vectors inside, written out.
     s.split_init(tile)
@@ -60,40 +64,19 @@ def schedule(program, target):
         s.unroll(s.loop(str(rows)))
         vectors(s, s.loop(str(lane)), lanes)
     if target.cores > 1:
-        s.parallel(s.loop("B_local_0"))
-        s.parallel(block)
+        s.parallel(panel)
     return s
 
 
-def vectors(s, loop, lanes):
-    """A loop as copies of vectors."""
-    outer, inner = s.split(loop, lanes)
-    s.unroll(outer)
-    s.vectorize(inner)
-
-
-def measure(f, n):
-    """Seconds of the fastest of some calls, which are checked."""
-    rng = np.random.default_rng(0)
-    a, b = rng.random((2, n, n), np.float32)
-    c = np.empty((n, n), np.float32)
-    np.testing.assert_allclose(f(a, b, c), a @ b, rtol=1e-4)
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        f(a, b, c)
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def main(n=1024, cores=1):
+def case(m: int = 1024, n: int = 1024, k: int = 1024, cores: int = 1) -> Case:
     target = cpu.host(threads=cores)
-    s = schedule(gemm.bind(M=n, N=n, K=n), target)
-    print(s.show(), end="\n\n")
-    seconds = measure(s.build(target), n)
-    peak = 2 * target.peak(f32)
-    rate = 2 * n**3 / seconds
-    print(f"{seconds * 1e3:.2f} ms, {rate / 1e9:.1f} GFLOP/s: {rate / peak:.0%} of the peak")
+    a, b = random(m, k), random(k, n)
+    s = schedule(gemm.bind(M=m, N=n, K=k), target)
+    return Case(s, target, (a, b, zeros(m, n)), lambda: a @ b, flops=2.0 * m * n * k)
+
+
+def main(n: int = 1024, cores: int = 1) -> None:
+    case(n, n, n, cores).show()
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from tilewright.ir.verify import verify_kernel
 from tilewright.lower.expand_f8 import expand_f8
 from tilewright.lower.expand_math import expand_math
 from tilewright.lower.place_storage import place_storage
+from tilewright.lower.run_in_order import run_in_order
 from tilewright.lower.split_accumulators import split_accumulators
 from tilewright.lower.unroll import unroll
 from tilewright.target.target import Target
@@ -23,6 +24,7 @@ from tilewright.target.target import Target
 def native_passes(target: Target) -> tuple[Pass, ...]:
     """From scheduled loops to loops that are code but for their spelling."""
     return (
+        run_in_order,  # first: to the others a bound loop is one like any
         expand_f8,
         expand_math,  # after expand_f8: it sees those as f32
         split_accumulators,  # before unroll: it looks for loops

@@ -27,10 +27,12 @@ from tilewright.ir import kernel as front_end
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.bind_symbols import bind_symbols
 from tilewright.ir.evaluate import evaluate_dim, poisoned
-from tilewright.ir.expr import Buffer
+from tilewright.ir.expand import expand_call
+from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import (
+    Call,
     For,
     Kernel,
     LoopKind,
@@ -59,6 +61,7 @@ from tilewright.schedule import loops, schedule
 from tilewright.schedule.default import default_schedule
 from tilewright.schedule.state import Loop, State
 from tilewright.target.target import Target
+from tilewright.targets import cpu
 
 ALIGN = 64  # bytes: of working memory
 INTERPRETED = 100_000  # statements that the interpreter is asked to run at most
@@ -125,6 +128,7 @@ class BuiltKernel:
     target: Target
     llvm: str
     parameters: tuple[str, ...] = field(default=())
+    _spare: list[tuple[dict[str, int], list[np.ndarray]]] = field(default_factory=list, repr=False)
 
     @cached_property
     def object(self) -> bytes:
@@ -150,8 +154,12 @@ class BuiltKernel:
     @cached_property
     def _function(self) -> Any:
         kinds = [ctypes.c_void_p] * (1 + len(self.lowered.params))
-        kinds += [ctypes.c_int64] * len(symbols(self.lowered))
+        kinds += [ctypes.c_int64] * len(self._symbols)
         return ctypes.CFUNCTYPE(None, *kinds)(self._code.addresses[self.lowered.name])
+
+    @cached_property
+    def _symbols(self) -> tuple[Symbol, ...]:
+        return symbols(self.lowered)
 
     @cached_property
     def _shares(self) -> bool:
@@ -166,16 +174,28 @@ class BuiltKernel:
         found, sizes = check_arguments(self.kernel.name, self._order, arrays)
         self._check_memory(found)
         given = {b.name: a for b, a in zip(self._order, found, strict=True)}
-        scratch = [_aligned(b, sizes) for b in self.lowered.scratch]
+        scratch = self._take_scratch(sizes)
         params = self.lowered.inputs + self.lowered.outputs
         memory = [*(given[b.name] for b in params), *scratch]
         pool = 0
         if self._shares:
             pool = _native.pool_address(shared_pool(self.target.cores).handle)
-        dims = [sizes[s.name] for s in symbols(self.lowered)]
+        dims = [sizes[s.name] for s in self._symbols]
         self._function(pool, *map(address_of, memory), *dims)
+        self._spare[:] = [(sizes, scratch)]
         results = [given[b.name] for b in self.kernel.outputs]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _take_scratch(self, sizes: dict[str, int]) -> list[np.ndarray]:
+        """Working memory for a call: the last one's, if its sizes were the same and no other call
+        has it. New memory costs as much as filling it: the system maps and clears each page."""
+        try:
+            known, scratch = self._spare.pop()
+        except IndexError:
+            known, scratch = {}, None
+        if scratch is None or known != sizes:
+            scratch = [_aligned(b, sizes) for b in self.lowered.scratch]
+        return scratch
 
     def _check_memory(self, arrays: list[np.ndarray]) -> None:
         """Arrays must lie as the code expects them, and outputs apart from everything."""
@@ -267,9 +287,10 @@ class Schedule(schedule.Schedule):
         return build(self, target)
 
     def check(self, seed: int = 0, *, target: Target | None = None, **sizes: int) -> None:
-        """Runs the original program and the current one on random arrays, by the interpreter, or
-        with a target as machine code; ScheduleError where they differ. Symbols get small values
-        but for those in `sizes`."""
+        """Runs the original program and the current one on random arrays: by the interpreter, or as
+        machine code what would take that too long; with a target, the current one as machine code
+        in any case. ScheduleError where they differ. Symbols get small values but for those in
+        `sizes`."""
         compare(self, seed, target=target, sizes=sizes)
 
 
@@ -286,14 +307,19 @@ def compare(
     known = sample_sizes(s.original, sizes or {}, seed)
     arrays = sample_arrays(s.original, known, seed)
     few = count_statements(s.original.body, known) <= INTERPRETED
-    if not few and (target is None or has_gathers(s.original)):
-        gathers = "subscripts come from memory, which only the interpreter checks: "
-        hint = "pass a target to run machine code, or " if target is None else gathers
-        what = f"{s.original.name} is too large for the interpreter"
-        raise CompileError(what, hint=f"{hint}make the sizes symbolic, and check small ones")
+    if not few and has_gathers(s.original):
+        raise CompileError(
+            f"{s.original.name} is too large for the interpreter",
+            hint="subscripts come from memory, which only the interpreter checks: "
+            "make the sizes symbolic, and check small ones",
+        )
+    scheduled = s.kernel
+    if not few and target is None:
+        target = cpu.host(threads=1)  # nothing else runs machine code here
+        scheduled = _without_instructions(scheduled)
     expected = _outputs(s.original, arrays, known, None if few else target)
     packed = [_pack(s, b.name, a) for b, a in zip(s.original.inputs, arrays, strict=True)]
-    found = _outputs(s.kernel, packed, known, target)
+    found = _outputs(scheduled, packed, known, target)
     for buffer, a, b in zip(s.original.outputs, expected, found, strict=True):
         b = _unpack(s, buffer.name, b, a.shape)
         place = first_difference(a, b)
@@ -307,6 +333,18 @@ def compare(
             )
             error.add_context(f"checking {s.original.name} with seed {seed}, {shown or 'no sizes'}")
             raise error
+
+
+def _without_instructions(program: Kernel) -> Kernel:
+    """The program with loops in the place of instructions, so that any processor runs it."""
+    taken = State(program).names()
+
+    def expanded(s: Any) -> Any:
+        if isinstance(s, Call):
+            return loops.copy_block(expand_call(s), taken)
+        return map_inner_blocks(s, lambda b: map_block(b, expanded))
+
+    return program.with_(body=map_block(program.body, expanded))
 
 
 def _outputs(

@@ -150,7 +150,7 @@ KERNELS = [
         line 2: this is not a loop
           in: for i in ragne(4):
                        ^
-          hint: expected for i in range(n), parallel(n), vectorize(n) or unroll(n)
+          hint: expected for i in range(n), parallel(n), vectorize(n), unroll(n) or bind(n, "axis")
         """,
     ),
     (
@@ -276,7 +276,7 @@ KERNELS = [
         line 2: this is not a call
           in: "naïve" "x"
               ^
-          hint: expected a loop, if, alloc, assignment, +=, accumulate(…) or an instruction
+          hint: expected a loop, if, alloc, =, +=, accumulate(…), barrier(…) or an instruction
         """,
     ),
     (

@@ -138,7 +138,7 @@ def test_partial_sums():
 
 def test_two_places_in_turn():
     def steps(s: Schedule) -> None:
-        s.buffer_ring(s.buffer("t"), [s.loop("i")], 2)
+        s.multi_buffer(s.buffer("t"), [s.loop("i")], 2)
 
     rewritten(
         LOCAL,

@@ -217,14 +217,14 @@ def test_partial_sums_of_no_sum():
 
 def test_a_ring_of_none():
     def steps(s: Schedule) -> None:
-        s.buffer_ring(s.buffer("t"), [s.loop("i")], 0)
+        s.multi_buffer(s.buffer("t"), [s.loop("i")], 0)
 
     refused(
         LOCAL,
         steps,
         """
         a ring of 0 places over 1 loops
-          while applying buffer_ring(buffer=t: f32[8], loops=[i], depth=0)
+          while applying multi_buffer(buffer=t: f32[8], loops=[i], depth=0)
           in: def k(x: f32[4, 8], y: out(f32[4, 8])):
                   for i in range(4):
                       t = alloc(f32[8])
@@ -239,14 +239,14 @@ def test_a_ring_of_none():
 def test_a_ring_for_workers():
     def steps(s: Schedule) -> None:
         s.parallel(s.loop("i"))
-        s.buffer_ring(s.buffer("t"), [s.loop("i")], 2)
+        s.multi_buffer(s.buffer("t"), [s.loop("i")], 2)
 
     refused(
         LOCAL,
         steps,
         """
         i is a loop of kind parallel already
-          while applying buffer_ring(buffer=t: f32[8], loops=[i], depth=2)
+          while applying multi_buffer(buffer=t: f32[8], loops=[i], depth=2)
           in: def k(x: f32[4, 8], y: out(f32[4, 8])):
                   for i in parallel(4):
                       t = alloc(f32[8])
@@ -260,14 +260,14 @@ def test_a_ring_for_workers():
 
 def test_a_ring_for_an_inner_loop():
     def steps(s: Schedule) -> None:
-        s.buffer_ring(s.buffer("t"), [s.loop("a")], 2)
+        s.multi_buffer(s.buffer("t"), [s.loop("a")], 2)
 
     refused(
         LOCAL,
         steps,
         """
         a does not allocate t in its body
-          while applying buffer_ring(buffer=t: f32[8], loops=[a], depth=2)
+          while applying multi_buffer(buffer=t: f32[8], loops=[a], depth=2)
           in: def k(x: f32[4, 8], y: out(f32[4, 8])):
                   for i in range(4):
                       t = alloc(f32[8])

@@ -8,6 +8,7 @@ from executor import run_concurrently
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import arrays, kernels, same, symbol_values, tensor_programs
+from strategies_instructions import INSTRUCTIONS
 from strategies_schedule import Application, applications, packed_inputs, unpacked_outputs
 
 from tilewright.base.errors import ScheduleError
@@ -53,7 +54,7 @@ class Trial:
         kernel = self.schedule.kernel
         try:
             verify_kernel(kernel)
-            assert parse_kernel(str(kernel)) == kernel
+            assert parse_kernel(str(kernel), INSTRUCTIONS) == kernel
             inputs = packed_inputs(self.original.inputs, self.inputs, self.layouts)
             self.compare(interpret(kernel, inputs, self.values), "in order")
             self.compare(run_concurrently(kernel, inputs, self.values), "at the same time")

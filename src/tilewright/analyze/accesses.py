@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Select, UnaryOp, unary
-from tilewright.ir.loop import Accumulate, Alloc, Block, Call, For, If, Stmt, Store
+from tilewright.ir.loop import Accumulate, Alloc, Barrier, Block, Call, For, If, Stmt, Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,8 +15,9 @@ class Access:
     """One read or write. `op` is set for accumulations.
 
     `path` says when it happens, from the outside in: positions in blocks (ints) and loops, in
-    turn; within a statement all reads (0) come before the write (1). `conditions` must hold for
-    it to happen.
+    turn; within a statement all reads (0) come before the write (1), within a conditional its
+    condition (0) before the body (1), and that before the other branch (2): lanes do both in turn.
+    `conditions` must hold for it to happen.
     """
 
     buffer: Buffer
@@ -59,11 +60,10 @@ def _for(s: For, path: _Path, conditions: _Conditions) -> Iterator[Access]:
 
 
 def _if(s: If, path: _Path, conditions: _Conditions) -> Iterator[Access]:
-    yield from _reads(s.cond, s, path, conditions)
-    yield from _block(s.body, path, (*conditions, s.cond))
+    yield from _reads(s.cond, s, (*path, 0), conditions)
+    yield from _block(s.body, (*path, 1), (*conditions, s.cond))
     if s.orelse:
-        # The branches exclude each other: that they share positions puts neither first.
-        yield from _block(s.orelse, path, (*conditions, unary(UnaryOp.NOT, s.cond)))
+        yield from _block(s.orelse, (*path, 2), (*conditions, unary(UnaryOp.NOT, s.cond)))
 
 
 def _write(s: Store | Accumulate, path: _Path, conditions: _Conditions) -> Iterator[Access]:
@@ -102,4 +102,5 @@ _ACCESSES = {
     Store: _write,
     Accumulate: _write,
     Alloc: lambda s, path, conditions: iter(()),
+    Barrier: lambda s, path, conditions: iter(()),
 }

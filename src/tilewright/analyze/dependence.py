@@ -11,7 +11,7 @@ Most pairs are settled by comparing linear forms; integer sets decide the rest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.integer_sets import Writer, sample
@@ -30,7 +30,15 @@ class Late:
     steps: int
 
 
-Path = tuple[int | For | Late, ...]
+@dataclass(frozen=True)
+class At:
+    """In a path, in the place of a loop: the iteration, an affine expression of the access's own
+    loops and constants."""
+
+    iteration: Expr
+
+
+Path = tuple[int | For | Late | At, ...]
 Reorder = Callable[[Path], Path | None]  # an access's time after the change; None: any time
 
 
@@ -103,6 +111,38 @@ def violation(
     return None
 
 
+def meets(first: Access, second: Access, simplifier: Simplifier) -> Conflict | None:
+    """Whether the second may touch an element that the first has touched before."""
+    return _swapped(first, second, lambda path: None, (), simplifier)
+
+
+def meeting(first: Access, second: Access, simplifier: Simplifier) -> Conflict | None:
+    """A pair of iterations in which two accesses of one program touch one element, whichever comes
+    first."""
+    pairs = ((first, second), (second, first))
+    found = (meets(*pair, simplifier) for pair in pairs)
+    return next((pair for pair in found if pair is not None), None)
+
+
+def possible(access: Access, simplifier: Simplifier, *conditions: Expr) -> bool:
+    """Whether an access may happen while some conditions hold."""
+    writer = Writer()
+    names = {loop.var: f"a{i}" for i, loop in enumerate(access.loops)}
+    constraints = _happens(
+        replace(access, conditions=(*access.conditions, *conditions)), names, writer
+    )
+    return sample(_set(list(names.values()), constraints, writer, simplifier), []) is not None
+
+
+def always(condition: Expr, simplifier: Simplifier) -> bool:
+    """Whether a condition on symbols and outer loops holds for all their values."""
+    if simplifier.proves(condition):
+        return True
+    writer = Writer()
+    fails = writer.condition(condition, {}, negate=True)
+    return fails is not None and sample(_set([], [fails], writer, simplifier), []) is None
+
+
 def _shared(block: Block, moved: Sequence[Var]) -> dict[Buffer, list[Access]]:
     """Accesses by buffer, without buffers that every iteration of the moved loops has anew."""
     private = _private(block, set(moved))
@@ -141,10 +181,7 @@ def _swapped(
              for letter, a in (("a", first), ("b", second))]  # fmt: skip
     constraints: list[str] = []
     for access, own in zip((first, second), names, strict=True):
-        for loop in access.loops:
-            constraints += writer.bounds(own[loop.var], loop.extent, own)
-        conditions = (writer.condition(c, own) for c in access.conditions)
-        constraints += [f"({c})" for c in conditions if c is not None]
+        constraints += _happens(access, own, writer)
     exact = True
     for i, j in zip(first.indices, second.indices, strict=True):
         left, right = writer.affine(i, names[0]), writer.affine(j, names[1])
@@ -158,15 +195,28 @@ def _swapped(
     if not before or not after:
         return None
     constraints += [f"({' or '.join(x)})" for x in (differ, before, after) if x]
-    constraints += writer.parameter_bounds(s.extents)
     dims = [*names[0].values(), *names[1].values()]
-    parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
-    text = f"{parameters}{{ [{', '.join(dims)}] : {' and '.join(constraints)} }}"
-    point = sample(text, dims)
+    point = sample(_set(dims, constraints, writer, s), dims)
     if point is None:
         return None
     iterations = tuple({v.name: point[n] for v, n in own.items()} for own in names)
     return Conflict(first, second, iterations if exact else None)  # type: ignore[arg-type]
+
+
+def _happens(access: Access, names: dict[Var, str], writer: Writer) -> list[str]:
+    """The iterations in which an access happens: its loops' bounds and its conditions."""
+    constraints: list[str] = []
+    for loop in access.loops:
+        constraints += writer.bounds(names[loop.var], loop.extent, names)
+    conditions = (writer.condition(c, names) for c in access.conditions)
+    return constraints + [f"({c})" for c in conditions if c is not None]
+
+
+def _set(dims: list[str], constraints: list[str], writer: Writer, s: Simplifier) -> str:
+    """The text of a set; its parameters are what the writer met."""
+    constraints = [*constraints, *writer.parameter_bounds(s.extents)]
+    parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
+    return f"{parameters}{{ [{', '.join(dims)}] : {' and '.join(constraints) or '0 = 0'} }}"
 
 
 def _earlier(a: Path, b: Path, x: dict[Var, str], y: dict[Var, str]) -> list[str]:
@@ -186,8 +236,12 @@ def _earlier(a: Path, b: Path, x: dict[Var, str], y: dict[Var, str]) -> list[str
     return found
 
 
-def _time(p: For | Late, names: dict[Var, str]) -> str:
+def _time(p: For | Late | At, names: dict[Var, str]) -> str:
     """When an iteration happens, among the steps of its loop."""
+    if isinstance(p, At):
+        time = Writer().affine(p.iteration, names)
+        assert time is not None, f"{p.iteration} is not affine"
+        return time
     return f"({names[p.loop.var]} + {p.steps})" if isinstance(p, Late) else names[p.var]
 
 

@@ -6,6 +6,7 @@ has no text: the caller leaves the constraint out, which makes a set larger, nev
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import islpy as isl
@@ -130,9 +131,16 @@ class Writer:
 
 def sample(text: str, names: list[str]) -> dict[str, int] | None:
     """One point of a set, by the names of its dimensions; None if the set is empty."""
+    point = _point(text, len(names))
+    return None if point is None else dict(zip(names, point, strict=True))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _point(text: str, dims: int) -> tuple[int, ...] | None:
+    """Schedules that are tried with many factors ask for the same sets again and again."""
     found = isl.Set(text)
     if found.is_empty():
         return None
     point = found.sample_point()
-    values = (point.get_coordinate_val(isl.dim_type.set, i) for i in range(len(names)))
-    return {name: int(v.to_python()) for name, v in zip(names, values, strict=True)}
+    values = (point.get_coordinate_val(isl.dim_type.set, i) for i in range(dims))
+    return tuple(int(v.to_python()) for v in values)

@@ -11,6 +11,7 @@ from tilewright.ir.instruction import Region
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
+    Barrier,
     Block,
     Call,
     For,
@@ -74,6 +75,8 @@ def rewrite_accesses(
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, Alloc):
             return Alloc(new) if stmt.buffer == buffer else stmt
+        if isinstance(stmt, Barrier):
+            return stmt
         if isinstance(stmt, (For, If)):
             stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
             if isinstance(stmt, If):

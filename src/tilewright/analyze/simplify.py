@@ -178,7 +178,7 @@ class Simplifier:
         return {Binary(BinaryOp.MOD, to_expr(rest), const(c)): 1}
 
     def _digits(self, a: Linear, c: int) -> tuple[int, Linear, Linear] | None:
-        """(g, x, r) with a = g*x + r and 0 <= r < g, for a divisor g of c; None if there is none."""
+        """(g, x, r) with a = g*x + r and 0 <= r < g, for a divisor g of c; None without one."""
         factors = {abs(k) for atom, k in a.items() if atom is not None}
         for g in sorted((k for k in factors if k > 1 and c % k == 0), reverse=True):
             high = {atom: k // g for atom, k in a.items() if atom is not None and k % g == 0}

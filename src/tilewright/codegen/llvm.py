@@ -21,6 +21,7 @@ from tilewright.codegen.llvm_convert import broadcast, constant
 from tilewright.codegen.llvm_expr import ExprEmitter, Lanes
 from tilewright.codegen.llvm_math import emit_binary, emit_lanes_reduction, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type
+from tilewright.codegen.llvm_transpose import emit_columns
 from tilewright.ir.expr import (
     Buffer,
     Dim,
@@ -132,7 +133,9 @@ class StmtEmitter:
             before, self.e.lanes = self.e.lanes, Lanes(s.var, s.extent)
             self.level += 1
             self.e.depth[s.var] = self.level
+            self.e.columns = emit_columns(self.e, s.body, self.module.target.vector.bytes)
             self.scoped(s.body)
+            self.e.columns = {}
             self.level -= 1
             self.e.lanes = before
         else:

@@ -63,6 +63,7 @@ class ExprEmitter:
         self.pointers: dict[Buffer, str] = {}
         self.lanes: Lanes | None = None
         self.mask: Value | None = None  # the lanes that run, where not all do
+        self.columns: dict[Load, Value] = {}  # reads of the vector loop that are done
         self.depth: dict[Var, int] = {}  # how deep each loop variable's loop is
         self._values: list[dict[Expr, Value]] = [{}]  # by enclosing block; no reads in them
         self._reads: list[dict[Expr, Value]] = [{}]  # of the current statement
@@ -326,6 +327,8 @@ class ExprEmitter:
 
     def emit_load(self, e: Load) -> Value:
         """A read: one element, consecutive ones, or a gather."""
+        if e in self.columns:
+            return self.columns[e]
         at = self.position(e.buffer, e.indices)
         parts = None if self.reads_lanes(at) else self.split_lanes(at)
         if parts is None:

@@ -166,7 +166,8 @@ def _select(f: Function, cond: str, a: Value, b: Value) -> Value:
 
 def _extreme(test: str) -> Callable[[Function, Value, Value], Value]:
     """min or max with NaN handed on. A constant operand goes first: then one comparison and one
-    selection say it all (which is the machine's own min or max)."""
+    selection say it all (which is the machine's own min or max). Otherwise NaN is the sum of the
+    two: LLVM would merge the selections if it were one of them, and miss the machine's own."""
 
     def emit(f: Function, a: Value, b: Value) -> Value:
         if _is_number(b):
@@ -174,7 +175,8 @@ def _extreme(test: str) -> Callable[[Function, Value, Value], Value]:
         best = _select(f, f.let(f"fcmp {test} {a}, {b.ref}"), a, b)
         if _is_number(a):
             return best
-        return _select(f, f.let(f"fcmp uno {a}, {a.ref}"), a, best)
+        unordered = f.let(f"fcmp uno {a}, {b.ref}")
+        return _select(f, unordered, _line(f, f"fadd {a}, {b.ref}", a), best)
 
     return emit
 
@@ -369,8 +371,23 @@ def emit_lanes_reduction(f: Function, op: BinaryOp, v: Value) -> Value:
     if not v.dtype.is_float and op in names and v.dtype.bits >= 8:
         name = f"llvm.vector.reduce.{names[op]}.{suffix(v)}"
         return Value(f.call(kind, name, v), v.dtype)
-    result = Value(f.let(f"extractelement {v}, i64 0"), v.dtype)
+    while v.lanes % 2 == 0:  # halves with halves: few steps wait for one another
+        v = emit_binary(f, op, *_halves(f, v))
+    result = Value(f.let(f"extractelement {v}, i64 0"), v.dtype) if v.lanes > 1 else v
     for lane in range(1, v.lanes):
         one = Value(f.let(f"extractelement {v}, i64 {lane}"), v.dtype)
         result = emit_binary(f, op, result, one)
     return result
+
+
+def _halves(f: Function, v: Value) -> list[Value]:
+    """The lower lanes and the upper ones; scalars of two lanes."""
+    half = v.lanes // 2
+    if half == 1:
+        return [Value(f.let(f"extractelement {v}, i64 {lane}"), v.dtype) for lane in range(2)]
+    parts = []
+    for start in (0, half):
+        places = ", ".join(f"i32 {start + lane}" for lane in range(half))
+        text = f"shufflevector {v}, {v.type} poison, <{half} x i32> <{places}>"
+        parts.append(Value(f.let(text), v.dtype, half))
+    return parts

@@ -29,7 +29,19 @@ from tilewright.ir.expr import (
     Var,
     as_expr,
 )
-from tilewright.ir.loop import WORKER, Accumulate, Alloc, Block, Call, For, If, Kernel, Stmt, Store
+from tilewright.ir.loop import (
+    WORKER,
+    Accumulate,
+    Alloc,
+    Barrier,
+    Block,
+    Call,
+    For,
+    If,
+    Kernel,
+    Stmt,
+    Store,
+)
 from tilewright.ir.loop import symbols as kernel_symbols
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
 
@@ -97,6 +109,7 @@ _RUN: dict[type, Any] = {
     Alloc: _run_alloc,
     Store: _run_store,
     Accumulate: _run_accumulate,
+    Barrier: lambda s, env, memory, symbols: None,  # one after the other, nobody has to wait
 }
 
 

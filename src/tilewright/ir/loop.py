@@ -2,18 +2,20 @@
 
     stmt = For(var, extent, body, kind) | If(cond, body, orelse) | Alloc(buffer)
          | Store(buffer, indices, value) | Accumulate(buffer, indices, op, value)
-         | Call(instruction, regions, fields)
+         | Call(instruction, regions, fields) | Barrier(axis)
 
 Loops count from 0 to extent - 1. A block is a tuple of statements; an allocation lives from its
 `Alloc` to the end of its block, and starts undefined. `Accumulate` combines with an associative,
-commutative operator: the order of a reduction may be changed, and nothing else may. The text form
-is Python syntax (text.py parses it back).
+commutative operator: the order of a reduction may be changed, and nothing else may. Bound loops and
+barriers are explained in docs/semantics.md ("Workers"). The text form is Python syntax (text.py
+parses it back).
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Symbol, Var, format_type
@@ -33,6 +35,18 @@ class LoopKind(enum.Enum):
     UNROLL = "unroll"  # as copies of the body
 
 
+@dataclass(frozen=True)
+class Bound:
+    """The kind of a loop whose iterations are the workers of an axis of the target: worker i runs
+    iteration i of every loop bound to the axis, and goes on without waiting for the others."""
+
+    axis: str
+
+    @property
+    def value(self) -> str:
+        return "bind"
+
+
 class Stmt(Node):
     __slots__ = ()
 
@@ -50,7 +64,12 @@ class For(Stmt):
     var: Var
     extent: Dim
     body: Block
-    kind: LoopKind = LoopKind.SERIAL
+    kind: LoopKind | Bound = LoopKind.SERIAL
+
+    @property
+    def axis(self) -> str | None:
+        """The axis that the loop is bound to."""
+        return self.kind.axis if isinstance(self.kind, Bound) else None
 
 
 @node
@@ -89,6 +108,13 @@ class Call(Stmt):
     instruction: Instruction
     regions: tuple[Region, ...]
     fields: tuple[Expr, ...] = ()
+
+
+@node
+class Barrier(Stmt):
+    """No worker of the axis goes on before all of them are here."""
+
+    axis: str
 
 
 Write = Store | Accumulate
@@ -279,7 +305,8 @@ def _place(stmt: Write) -> str:
 
 
 def _format_for(s: For) -> list[str]:
-    head = f"for {identifier(s.var.name)} in {s.kind.value}({s.extent}):"
+    axis = "" if s.axis is None else f", {quote(s.axis)}"
+    head = f"for {identifier(s.var.name)} in {s.kind.value}({s.extent}{axis}):"
     return [head, *format_block(s.body)]
 
 
@@ -312,6 +339,7 @@ _FORMAT: dict[type, Callable[..., list[str]]] = {
     Alloc: _format_alloc,
     Store: lambda s: [f"{_place(s)} = {s.value}"],
     Accumulate: _format_accumulate,
+    Barrier: lambda s: [f"barrier({quote(s.axis)})"],
 }
 
 

@@ -12,7 +12,9 @@ from tilewright.ir.loop import (
     WORKER,
     Accumulate,
     Alloc,
+    Barrier,
     Block,
+    Bound,
     Call,
     For,
     If,
@@ -78,22 +80,31 @@ class _KernelReader(ExprReader):
         return read(self, node)
 
 
-_KNOWN = "a loop, if, alloc, assignment, +=, accumulate(…) or an instruction"
-_LOOP = "for i in range(n), parallel(n), vectorize(n) or unroll(n)"
+_KNOWN = "a loop, if, alloc, =, +=, accumulate(…), barrier(…) or an instruction"
+_LOOP = 'for i in range(n), parallel(n), vectorize(n), unroll(n) or bind(n, "axis")'
 _KINDS = {kind.value: kind for kind in LoopKind}
+_BIND = "bind"
 
 
 def _read_for(r: _KernelReader, node: ast.For) -> Block:
     text, call = r.call(node.iter, _LOOP)
-    if text not in _KINDS or node.orelse:
+    if (text != _BIND and text not in _KINDS) or node.orelse:
         raise r.error(node.orelse[0] if node.orelse else node.iter, "this is not a loop", _LOOP)
     r.no_keywords(call, _LOOP)
-    extent = r.dim(*r.arguments(call, _LOOP, 1, 1))
+    count, *axis = r.arguments(call, _LOOP, *((2, 2) if text == _BIND else (1, 1)))
+    extent = r.dim(count)
+    kind = _KINDS[text] if text in _KINDS else Bound(_read_axis(r, axis[0], _LOOP))
     name = r.identifier(node.target, "a loop variable")
     var = r.scalar(node.target, name)
     body = r.block(node.body)
     del r.scalars[name]
-    return (For(var, extent, body, _KINDS[text]),)
+    return (For(var, extent, body, kind),)
+
+
+def _read_axis(r: _KernelReader, node: ast.expr, form: str) -> str:
+    if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+        raise r.error(node, "this is not the name of an axis", form)
+    return node.value
 
 
 def _read_if(r: _KernelReader, node: ast.If) -> Block:
@@ -125,8 +136,10 @@ def _read_call(r: _KernelReader, node: ast.Expr) -> Block:
     text, call = r.call(node.value, _KNOWN)
     if text == "accumulate":
         return _read_accumulate(r, call)
+    if text == "barrier":
+        return _read_barrier(r, call)
     if text not in r.instructions:
-        known = ["accumulate", *r.instructions]
+        known = ["accumulate", "barrier", *r.instructions]
         raise r.unknown(node, "statement or instruction", name_of(text), known)
     return _read_instruction(r, call, r.instructions[text])
 
@@ -137,6 +150,12 @@ def _read_accumulate(r: _KernelReader, call: ast.Call) -> Block:
     op, place, value = r.arguments(call, form, 3, 3)
     buffer, indices = r.place(place)
     return (Accumulate(buffer, indices, r.operator(op), r.expr(value)),)
+
+
+def _read_barrier(r: _KernelReader, call: ast.Call) -> Block:
+    form = 'barrier("axis")'
+    r.no_keywords(call, form)
+    return (Barrier(_read_axis(r, *r.arguments(call, form, 1, 1), form)),)
 
 
 def _read_instruction(r: _KernelReader, call: ast.Call, instruction: Instruction) -> Block:

@@ -5,8 +5,9 @@ shifts and bit casts with the accuracy stated, for all inputs (NaN, infinities, 
 functions without an expansion stay, and become calls of the C library, lane by lane. Types
 narrower than f32 are computed in f32 (docs/semantics.md), so they come here as well.
 
-Sources of the approximations: exp and log after Cephes (Moshier, 1992), tanh and erf rational
-approximations as in Eigen and XLA.
+Sources of the approximations: log, and the reduction of exp's argument, after Cephes (Moshier,
+1992); exp's polynomial fitted to the least greatest error; tanh and erf rational approximations as
+in Eigen and XLA.
 """
 
 from __future__ import annotations
@@ -62,16 +63,8 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the sum is ln 2; n * high is exact
-_ROUND = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
-_ROUND_BITS = 0x4B400000
-_EXP = (
-    1.9875691500e-4,
-    1.3981999507e-3,
-    8.3334519073e-3,
-    4.1665795894e-2,
-    1.6666665459e-1,
-    5.0000001201e-1,
-)
+_ROUND = 12582912.0 + 254  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
+_EXP = (1.3814539360e-3, 8.3687451838e-3, 4.1668390801e-2, 1.6666520398e-1, 4.9999993432e-1)
 
 
 def exp(x: Expr) -> Expr:
@@ -81,14 +74,18 @@ def exp(x: Expr) -> Expr:
     shifted = x * const(_LOG2_E, f32) + const(_ROUND, f32)
     n = shifted - const(_ROUND, f32)
     r = x - n * const(_LN2_HIGH, f32) - n * const(_LN2_LOW, f32)
-    p = _polynomial(r, _EXP) * (r * r) + r + const(1.0, f32)
-    whole = Bitcast(i32, shifted) - const(_ROUND_BITS, i32)
-    half = whole >> const(1, i32)  # 2**n in two steps: n may be beyond the exponent's range
-    return p * _power_of_two(half) * _power_of_two(whole - half)
+    p = _polynomial(r, _EXP) * (r * r) + r  # e**r - 1
+    # 2**n in two steps: n may be beyond the exponent's range. The low bits are n + 254, twice the
+    # exponent's bias; of those above, none is left by the shifts.
+    bits = Bitcast(i32, shifted)
+    half = bits >> const(1, i32)
+    first, second = _exponent(half), _exponent(bits - half)
+    return (p * first + first) * second
 
 
-def _power_of_two(n: Expr) -> Expr:
-    return Bitcast(f32, (n + const(127, i32)) << const(23, i32))
+def _exponent(bits: Expr) -> Expr:
+    """The power of two with these bits for an exponent."""
+    return Bitcast(f32, bits << const(23, i32))
 
 
 _SQRT_HALF = 0.70710678118654752

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Dim, Expr, Var, const, constant_value
+from tilewright.ir.expr import Dim, Expr, Var, as_dim, as_expr, const, constant_value
 from tilewright.ir.loop import (
     Alloc,
     Block,
@@ -79,7 +79,9 @@ class _Unroller:
                 return map_inner_blocks(stmt, lambda b: map_block(b, visit)).with_(cond=cond)
             if isinstance(stmt, For):
                 var = values.get(stmt.var, stmt.var)
-                return map_inner_blocks(stmt, lambda b: map_block(b, visit)).with_(var=var)
+                extent = as_dim(expression(as_expr(stmt.extent)))
+                inner = map_inner_blocks(stmt, lambda b: map_block(b, visit))
+                return inner.with_(var=var, extent=extent)
             return map_exprs(stmt, expression)
 
         return map_block(loop.body, visit)

@@ -19,6 +19,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import neutral
+from tilewright.schedule.annotate import check_may_cut
 from tilewright.schedule.loops import copy_block
 from tilewright.schedule.stages import box_read, check_no_lanes, definition, nest_loops
 from tilewright.schedule.state import Loop, State, primitive, refuse
@@ -140,6 +141,7 @@ def peel(state: State, loop: Loop, count: int) -> Loop:
     iterations; `loop` stays the one over the others.
     """
     target = state.for_(loop)
+    check_may_cut(state, target)
     n = as_expr(target.extent)
     size = abs(count)
     if count == 0 or not state.simplifier.proves(n >= size):

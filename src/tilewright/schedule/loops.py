@@ -6,12 +6,13 @@ import enum
 from collections.abc import Mapping
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.dependence import Path, conflict, violation
+from tilewright.analyze.dependence import Path, conflict, meets, violation
 from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
 from tilewright.ir.expr import Expr, Var, as_dim, as_expr, constant_value, minimum
 from tilewright.ir.loop import (
     Alloc,
     Block,
+    Bound,
     For,
     If,
     LoopKind,
@@ -19,6 +20,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
+from tilewright.schedule.annotate import check_may_cut
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -43,10 +45,11 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
     The condition is left out where it always holds. With tail=cut the last, partial tile becomes
     a loop of its own behind (`i_t`), and the tiles need no condition. With tail=shift the last
     tile begins at n - factor: i = min(i_o*factor, n - factor) + i_i. Legal for all loops but vector
-    loops; cut needs a full tile, shift also a body that may be done twice (plain stores of what it
-    does not read).
+    loops; cut needs a full tile, shift also a body that may be done twice (plain stores, of what
+    was not read before), and not by two workers.
     """
     target = state.for_(loop)
+    check_may_cut(state, target)
     if target.kind is LoopKind.VECTORIZE:
         refuse(f"{loop} is a vector loop", state, "split it before")
     if factor < 1:
@@ -58,7 +61,9 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
         return _split_cut(state, target, factor, outer, inner)
     value = as_expr(outer) * factor + inner
     if tail is Tail.SHIFT and not whole:
-        _check_repeatable(state, target, factor)
+        if not state.simplifier.proves(n >= factor):
+            refuse(f"{loop} may run fewer than {factor} times", state)
+        _check_repeatable(state, target)
         value = minimum(as_expr(outer) * factor, n - factor) + inner
         whole = True
     body = substitute_block(target.body, {loop.var: value})
@@ -71,15 +76,17 @@ def split(state: State, loop: Loop, factor: int, tail: Tail = Tail.GUARD) -> tup
     return Loop(outer), Loop(inner)
 
 
-def _check_repeatable(state: State, target: For, factor: int) -> None:
-    if not state.simplifier.proves(as_expr(target.extent) >= factor):
-        refuse(f"{target.var.name} may run fewer than {factor} times", state)
-    written = buffers_written(target.body)
+def _check_repeatable(state: State, target: For) -> None:
+    """An iteration done twice reads the same again: nothing that is read is written afterwards."""
+    if target.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
+        refuse(f"workers would do iterations of {target.var} at the same time", state)
+    changed = buffers_written(target.body)
     local = {s.buffer for s in walk_statements(target.body) if isinstance(s, Alloc)}
-    for access in accesses(target.body):
-        changed = access.buffer in written and access.buffer not in local
-        if changed and (not access.writes or access.op is not None):
-            refuse(f"{target.var.name} cannot do an iteration twice: {access}", state)
+    found = [a for a in accesses((target,)) if a.buffer in changed - local]
+    for a in found:
+        later = (b for b in found if b.writes and b.buffer == a.buffer and not a.writes)
+        if a.op is not None or any(meets(a, b, state.simplifier) for b in later):
+            refuse(f"{target.var.name} cannot do an iteration twice: {a}", state)
 
 
 def _split_cut(state: State, target: For, factor: int, outer: Var, inner: Var) -> tuple[Loop, Loop]:
@@ -142,6 +149,7 @@ def fuse(state: State, outer: Loop, inner: Loop) -> Loop:
     Legal for loops of one kind, plain or unrolled.
     """
     first, second = state.for_(outer), state.for_(inner)
+    check_may_cut(state, first, second)
     if first.kind is not LoopKind.UNROLL or second.kind is not LoopKind.UNROLL:
         first, second = plain_loop(state, outer), plain_loop(state, inner)
     if len(first.body) != 1 or first.body[0] is not second:
@@ -185,7 +193,7 @@ def reorder(state: State, *loops: Loop) -> None:
     place = {stmt.var: i for i, stmt in enumerate(new_order)}
     crossing = _crossing(chain, place)
     for stmt in crossing:
-        if stmt.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZE):
+        if isinstance(stmt.kind, Bound) or stmt.kind in (LoopKind.PARALLEL, LoopKind.VECTORIZE):
             what = f"{stmt.var} is a loop of kind {stmt.kind.value} already"
             refuse(what, state, "reorder first")
 
@@ -266,10 +274,14 @@ def vectorize(state: State, loop: Loop) -> None:
     if any(isinstance(s, Alloc) for s in walk_statements(target.body)):
         refuse(f"{loop} allocates in its body", state, "allocate outside of the loop")
     inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
-    if any(s.kind in (LoopKind.VECTORIZE, LoopKind.PARALLEL) for s in inner):
+    if any(s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL) for s in inner):
         refuse(f"{loop} contains a vector or parallel loop", state)
     if any(s.kind is LoopKind.VECTORIZE for s in state.loops_around(target)):
         refuse(f"{loop} stands in a vector loop", state)
+
+    for s in inner:
+        if loop.var in variables(as_expr(s.extent)):
+            refuse(f"how often {s.var} runs differs from lane to lane of {loop}", state)
 
     def in_step(path: Path) -> Path:
         """All lanes do one read or write, then all the next."""
@@ -293,6 +305,8 @@ def parallel(state: State, loop: Loop) -> None:
     inner = [s for s in walk_statements(target.body) if isinstance(s, For)]
     if any(s.kind is LoopKind.PARALLEL for s in (*around, *inner)):
         refuse(f"{loop} is inside or around another parallel loop", state)
+    if any(s.axis is not None for s in around):
+        refuse(f"{loop} stands in a bound loop", state, "bind it to an axis")
     if any(s.kind is LoopKind.VECTORIZE for s in around):
         refuse(f"{loop} stands in a vector loop", state)
     pair = conflict(target.body, target.var, state.simplifier, concurrent=True)

@@ -1,4 +1,4 @@
-"""Primitives for overlapping work: fold_init, buffer_ring, pipeline."""
+"""Primitives for overlapping work: fold_init, multi_buffer, pipeline."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tilewright.analyze.dependence import Late, Path, violation
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.ir.expr import Buffer, Dim, Expr, as_dim, as_expr, const
 from tilewright.ir.loop import Alloc, Block, For, If, Stmt, Store, map_block, map_inner_blocks
+from tilewright.schedule.annotate import check_may_cut
 from tilewright.schedule.loops import copy_block, plain_loop
 from tilewright.schedule.stages import blocks
 from tilewright.schedule.state import Loop, State, primitive, refuse
@@ -45,7 +46,7 @@ def fold_init(state: State, buffer: Buffer, loop: Loop) -> None:
 
 
 @primitive
-def buffer_ring(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int) -> Buffer:
+def multi_buffer(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int) -> Buffer:
     """Gives a buffer that every iteration of some loops fills anew several places in turn, so that
     one can be filled while another is in use.
 
@@ -87,6 +88,7 @@ def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
     Legal when no two accesses to one element, one of them a write, change their order.
     """
     target = plain_loop(state, loop)
+    check_may_cut(state, target)
     body = tuple(s for s in target.body if not isinstance(s, Alloc))
     if len(stages) != len(body) or min(stages, default=1) != 0:
         refuse(f"{len(body)} statements need a stage each, the first of them 0: {stages}", state)

@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
-from tilewright.schedule import caching, loops, memory, pipeline, stages, tensorize
+import difflib
+
+from tilewright.schedule import (
+    annotate,
+    caching,
+    cost,
+    loops,
+    memory,
+    padding,
+    pipeline,
+    reverse,
+    ring,
+    sink,
+    stages,
+    tensorize,
+    values,
+    vthread,
+    workers,
+)
 from tilewright.schedule.state import State
+from tilewright.target.target import Target
 
 
 class Schedule(State):
@@ -12,7 +31,7 @@ class Schedule(State):
     s = Schedule(kernel)
     outer, inner = s.split(s.loop("i"), 14)
     s.vectorize(inner)
-    print(s.kernel, *s.trace, sep="\\n")
+    print(s.kernel, s.trace, sep="\\n")
     """
 
     split = loops.split
@@ -21,24 +40,52 @@ class Schedule(State):
     unroll = loops.unroll
     vectorize = loops.vectorize
     parallel = loops.parallel
+    bind = workers.bind
 
     inline = stages.inline
     compute_at = stages.compute_at
+    reverse_compute_at = reverse.reverse_compute_at
     cache_write = stages.cache_write
     split_init = stages.split_init
     cache_read = caching.cache_read
     rfactor = caching.rfactor
+    split_value = values.split_value
+    reuse = values.reuse
     peel = caching.peel
 
     fold_init = pipeline.fold_init
-    buffer_ring = pipeline.buffer_ring
+    multi_buffer = pipeline.multi_buffer
     pipeline = pipeline.pipeline
+    sink = sink.sink
+    ring_buffer = ring.ring_buffer
+    vthread = vthread.vthread
 
     tensorize = tensorize.tensorize
 
     pack_layout = memory.pack_layout
     set_memory = memory.set_memory
+    pad = padding.pad
+    pad_buffer = padding.pad_buffer
+
+    keep_whole = annotate.keep_whole
+    annotate = annotate.annotate
 
     def show(self) -> str:
-        """The current program's text."""
-        return str(self.kernel)
+        """The current program's text; annotations are comments."""
+        return self.notes.show(self.kernel)
+
+    def diff(self, steps: int | None = None) -> str:
+        """What the schedule changed in the program's text, or its last steps did: a unified diff,
+        empty where nothing changed."""
+        before, name = self.original, "original"
+        if steps is not None:
+            earlier = self.trace[: max(0, len(self.trace) - steps)]
+            before = earlier.replay(self.original).kernel
+            name = f"after {len(earlier)} steps"
+        old, new = (str(k).splitlines() for k in (before, self.kernel))
+        after = f"after {len(self.trace)} steps"
+        return "\n".join(difflib.unified_diff(old, new, name, after, lineterm=""))
+
+    def cost(self, target: Target) -> cost.Cost:
+        """Operations, bytes and the least time of each nest on a target."""
+        return cost.kernel_cost(self.kernel, target)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.dependence import Path, violation
+from tilewright.analyze.dependence import Path, meets, violation
 from tilewright.analyze.linear import Linear, add, to_expr
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.analyze.simplify import Simplifier
@@ -16,6 +17,7 @@ from tilewright.ir.loop import (
     Accumulate,
     Alloc,
     Block,
+    Call,
     For,
     If,
     LoopKind,
@@ -114,32 +116,71 @@ def inline(state: State, buffer: Buffer) -> None:
     if not isinstance(store, Store) or store.buffer != buffer:
         refuse(f"{buffer.name} is not defined by a single store", state)
     axes = _axis_vars(state, store, loops)
-    _check_unchanged(state, where)
     if uses(store.value, buffer):
         refuse(f"{buffer.name} is defined by elements of its own: {store}", state)
+    for stmt in walk_statements(where.after):
+        if isinstance(stmt, Call) and any(r.buffer == buffer for r in stmt.regions):
+            refuse(f"an instruction reads {buffer.name}: {stmt}", state)
 
-    @functools.cache  # reads of one element share what they become
-    def element(indices: tuple[Expr, ...]) -> Expr:
-        return substitute(store.value, dict(zip(axes, indices, strict=True)))
+    def inlined(block: Block, value: Expr) -> Block:
+        """The block with `value` for every read."""
 
-    def expand(e: Expr) -> Expr:
-        return rewrite(
-            e, lambda x: element(x.indices) if isinstance(x, Load) and x.buffer == buffer else x
+        @functools.cache  # reads of one element share what they become
+        def element(indices: tuple[Expr, ...]) -> Expr:
+            return substitute(value, dict(zip(axes, indices, strict=True)))
+
+        def expand(e: Expr) -> Expr:
+            return rewrite(
+                e, lambda x: element(x.indices) if isinstance(x, Load) and x.buffer == buffer else x
+            )
+
+        def visit(stmt: Stmt) -> Stmt | None:
+            if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
+                return None
+            if isinstance(stmt, (For, If)):
+                stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
+                return stmt.with_(cond=expand(stmt.cond)) if isinstance(stmt, If) else stmt
+            if isinstance(stmt, (Store, Accumulate)):
+                indices = tuple(expand(i) for i in stmt.indices)
+                return stmt.with_(indices=indices, value=expand(stmt.value))
+            return stmt
+
+        return map_block(block, visit)
+
+    _check_kept(state, where, lambda moved: inlined(where.after, _renamed(store.value, moved)))
+    state.set_body(inlined(state.kernel.body, store.value))
+    state.simplify_all()
+
+
+def _renamed(e: Expr, buffers: Mapping[Buffer, Buffer]) -> Expr:
+    """The expression with reads of other buffers."""
+
+    def visit(x: Expr) -> Expr:
+        return (
+            x.with_(buffer=buffers[x.buffer]) if isinstance(x, Load) and x.buffer in buffers else x
         )
 
-    def visit(stmt: Stmt) -> Stmt | None:
-        if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
-            return None
-        if isinstance(stmt, (For, If)):
-            stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
-            return stmt.with_(cond=expand(stmt.cond)) if isinstance(stmt, If) else stmt
-        if isinstance(stmt, (Store, Accumulate)):
-            indices = tuple(expand(i) for i in stmt.indices)
-            return stmt.with_(indices=indices, value=expand(stmt.value))
-        return stmt
+    return rewrite(e, visit)
 
-    state.set_body(map_block(state.kernel.body, visit))
-    state.simplify_all()
+
+def _check_kept(
+    state: State, where: Definition, after: Callable[[Mapping[Buffer, Buffer]], Block]
+) -> None:
+    """What a definition reads must be the same where it is read instead: nothing behind the
+    definition writes it before, or at the same time. `after` gives what stands behind then, with
+    other buffers for those that the definition reads."""
+    read = {a.buffer for a in accesses((where.nest,)) if not a.writes}
+    changed = read & buffers_written(where.after)
+    moved = {b: b.with_(name=state.fresh(f"{b.name}_before")) for b in changed}
+    found = list(accesses(after(moved))) if moved else []
+    for old, new in moved.items():
+        reads = [a for a in found if a.buffer == new]
+        for write in (a for a in found if a.buffer == old and a.writes):
+            for access in reads:
+                loops = (*write.loops, *access.loops)
+                concurrent = any(s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL) for s in loops)
+                if concurrent or meets(write, access, state.simplifier):
+                    refuse(f"{old.name} is written after it is read", state)
 
 
 def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tuple[Var, ...]:
@@ -148,7 +189,7 @@ def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tup
     extents = {s.var: s.extent for s in loops}
     axes: list[Var] = []
     for i, n in zip(store.indices, store.buffer.shape, strict=True):
-        e = simplifier(i)
+        e = i if isinstance(i, Var) else simplifier(i)  # a loop of one iteration would be a 0
         if not isinstance(e, Var) and n == 1:
             # an axis of one element may have no loop any more
             e = Var(state.fresh("unit"))
@@ -156,14 +197,6 @@ def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tup
             refuse(f"{store.buffer.name} is not defined one loop for each axis: {store}", state)
         axes.append(e)
     return tuple(axes)
-
-
-def _check_unchanged(state: State, where: Definition) -> None:
-    """What the definition reads must keep its value up to the end of the block."""
-    read = {a.buffer for a in accesses((where.nest,)) if not a.writes}
-    changed = read & buffers_written(where.after)
-    if changed:
-        refuse(f"{next(iter(changed)).name} is written after it is read", state)
 
 
 # ---------------------------------------------------------------- compute_at
@@ -185,7 +218,7 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     target = state.for_(loop)
     where = definition(state, buffer)
     check_no_lanes(state, target)
-    _check_alone(state, where, buffer)
+    check_written_alone(state, where, buffer)
     _check_workers(state, where, target)
     inside = {id(s) for s in walk_statements((target,))}
     if not any(target is s for b in where.after for s in walk_statements((b,))):
@@ -193,7 +226,6 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     for access in accesses(state.kernel.body):
         if access.buffer == buffer and not access.writes and id(access.stmt) not in inside:
             refuse(f"{buffer.name} is also read outside of {loop}: {access.stmt}", state)
-    _check_unchanged(state, where)
     for clamp in (False, True):  # a box beyond the buffer's end is fine if it needs no condition
         lows, shape = _region(state, buffer, target, clamp=clamp)
         local = buffer.with_(shape=shape)
@@ -206,16 +238,25 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
         local,
         lambda at: tuple(i - low for i, low in zip(at, lows, strict=True)),
     )
-    new_loop = target.with_(body=(Alloc(local), *nest, *body))
 
-    def visit(stmt: Stmt) -> Stmt | None:
-        if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
-            return None
-        if stmt is target:
-            return new_loop
-        return map_inner_blocks(stmt, lambda b: map_block(b, visit))
+    def moved_into(block: Block, nest: Block) -> Block:
+        new_loop = target.with_(body=(Alloc(local), *nest, *body))
 
-    state.set_body(map_block(state.kernel.body, visit))
+        def visit(stmt: Stmt) -> Stmt | None:
+            if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
+                return None
+            if stmt is target:
+                return new_loop
+            return map_inner_blocks(stmt, lambda b: map_block(b, visit))
+
+        return map_block(block, visit)
+
+    def after(moved: Mapping[Buffer, Buffer]) -> Block:
+        other = map_block(nest, lambda s: map_exprs(s, lambda e: _renamed(e, moved)))
+        return moved_into(where.after, other)
+
+    _check_kept(state, where, after)
+    state.set_body(moved_into(state.kernel.body, nest))
     state.simplify_all()
     return local
 
@@ -232,7 +273,7 @@ def check_no_lanes(state: State, target: For) -> None:
             refuse(f"the lanes of {loop.var} cannot have memory of their own", state)
 
 
-def _check_alone(state: State, where: Definition, buffer: Buffer) -> None:
+def check_written_alone(state: State, where: Definition, buffer: Buffer) -> None:
     """The definition writes the buffer only, and always the element that its axes say."""
     nest = where.nest
     own = {s.buffer for s in walk_statements((nest,)) if isinstance(s, Alloc)}
@@ -260,7 +301,9 @@ def _region(
     """The box that one iteration of `target` reads: its lowest corner and its shape."""
     inner = {s.var for s in walk_statements(target.body) if isinstance(s, For)}
     changing = {buffer, *buffers_written(target.body)}
-    reads = [a.indices for a in accesses(target.body) if a.buffer == buffer and not a.writes]
+    found = [a for a in accesses(target.body) if a.buffer == buffer and not a.writes]
+    inner |= {loop.var for a in found for loop in a.loops}  # those of instructions, too
+    reads = [a.indices for a in found]
     lows: list[Expr] = []
     shape: list[Dim] = []
     for axis, n in enumerate(buffer.shape):
@@ -276,11 +319,12 @@ Span = tuple[Expr, int] | None  # lowest value in terms of outer loops, number o
 
 def _span(s: Simplifier, i: Expr, inner: set[Var], changing: set[Buffer]) -> Span:
     """What a subscript covers; None (all of the axis) if that depends on memory that the loop
-    changes, or on memory at places that its inner loops choose."""
+    changes, that may only be read under a condition, or at places that its inner loops choose."""
     outside: Linear = {}
     varying: Linear = {}
-    if any(load.buffer in changing for load in loads(i)):
-        return None
+    for load in loads(i):
+        if load.buffer in changing or not s.in_bounds(load.buffer, load.indices):
+            return None
     for atom, k in s.linear(i).items():
         if atom is not None and variables(atom) & inner:
             if any(True for _ in loads(atom)):
@@ -343,7 +387,7 @@ def _shrunk(
         others = [a for a in accesses(shrunk) if a.buffer != buffer]
         outside = [a for a in others if not simplifier.in_bounds(a.buffer, a.indices)]
         if any(a.writes for a in outside):
-            shrunk = _guarded(shrunk, set(axes), guard)
+            shrunk = guarded_inside(shrunk, set(axes), guard)
         elif outside:
             shrunk = _guarded_reads(shrunk, guard, simplifier)
         else:
@@ -365,7 +409,7 @@ def _guarded_reads(block: Block, guard: Expr, s: Simplifier) -> Block:
     return map_block(block, lambda stmt: map_exprs(stmt, lambda e: rewrite(e, read)))
 
 
-def _guarded(block: Block, axes: set[Var], guard: Expr) -> Block:
+def guarded_inside(block: Block, axes: set[Var], guard: Expr) -> Block:
     """The condition put right inside the last loop it depends on."""
     missing = axes & variables(guard)
 

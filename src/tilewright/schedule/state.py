@@ -2,15 +2,14 @@
 
 A primitive is a function `name(state, *arguments) -> handles` under `@primitive`: a picture
 (docstring), preconditions (`refuse`), and an edit that leaves a new program in `state.kernel`.
-The decorator records the application in the trace and says in every error what was applied.
+The decorator records the application in the trace (trace.py) and says in every error what was
+applied.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from tilewright.analyze.rewrite import replace_in, simplify_block
@@ -18,29 +17,10 @@ from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError, TilewrightError, did_you_mean
 from tilewright.ir.expr import Buffer, Symbol, Var
 from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, sub_blocks, walk_statements
-
-
-@dataclass(frozen=True)
-class Loop:
-    """A handle on one loop. It stays valid until a primitive consumes the loop."""
-
-    var: Var
-
-    def __str__(self) -> str:
-        return self.var.name
-
-    __repr__ = __str__
-
-
-@dataclass(frozen=True)
-class Applied:
-    """One step of the trace."""
-
-    primitive: str
-    arguments: tuple[tuple[str, Any], ...]
-
-    def __str__(self) -> str:
-        return f"{self.primitive}({', '.join(f'{k}={v}' for k, v in self.arguments)})"
+from tilewright.schedule.notes import Notes
+from tilewright.schedule.steps import Loop, bound_arguments, described, record, referred
+from tilewright.schedule.trace import Trace
+from tilewright.target.target import Target
 
 
 class State:
@@ -49,8 +29,10 @@ class State:
     def __init__(self, kernel: Kernel) -> None:
         self.original = kernel
         self.kernel = kernel
-        self.trace: list[Applied] = []
+        self.trace = Trace(schedule=type(self))
+        self.notes = Notes()  # annotations of loops
         self._cached: tuple[Kernel, Simplifier] | None = None
+        self._named: tuple[Kernel, set[str]] | None = None
         self.simplify_all()  # primitives find subscripts in canonical form, and leave them so
 
     # ---------------------------------------------------------- lookups
@@ -106,8 +88,10 @@ class State:
 
     def names(self) -> set[str]:
         """Every name taken in the program."""
-        taken = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer, Symbol))}
-        return taken | {b.name for b in self.kernel.params}
+        if self._named is None or self._named[0] is not self.kernel:
+            taken = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer, Symbol))}
+            self._named = (self.kernel, taken | {b.name for b in self.kernel.params})
+        return set(self._named[1])
 
     def fresh(self, name: str) -> str:
         """`name`, with a number behind it if it is taken."""
@@ -115,6 +99,39 @@ class State:
         while unique in taken:
             unique, n = f"{name}_{n}", n + 1
         return unique
+
+    # ---------------------------------------------------------- primitives
+
+    @classmethod
+    def primitives(cls) -> dict[str, Callable[..., Any]]:
+        """The primitives that are methods, by name."""
+        found = {name: getattr(cls, name) for name in dir(cls) if not name.startswith("_")}
+        return {name: f for name, f in found.items() if hasattr(f, "is_primitive")}
+
+    def name_of(self, function: Callable[..., Any]) -> str:
+        """What a trace calls a primitive: "module:function" unless it is a method."""
+        name = function.__name__
+        if getattr(type(self), name, None) is function:
+            return name
+        return f"{function.__module__}:{function.__qualname__}"
+
+    def apply(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Applies a primitive from outside of the package: s.apply(mine, …) for a function `mine`
+        under @primitive."""
+        if not hasattr(function, "is_primitive"):
+            name = getattr(function, "__name__", function)
+            refuse(f"{name} is no primitive", hint="write it as a function under @primitive")
+        return function(self, *args, **kwargs)
+
+    @classmethod
+    def read_trace(
+        cls,
+        text: str,
+        primitives: Mapping[str, Callable[..., Any]] | None = None,
+        target: Target | None = None,
+    ) -> Trace:
+        """A trace saved as JSON, whose replays are schedules of this class; see Trace.from_json."""
+        return Trace.from_json(text, cls, primitives, target)
 
     # ---------------------------------------------------------- edits
 
@@ -146,24 +163,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def primitive(function: F) -> F:
-    """Makes a function a schedule primitive: recorded, all or nothing, with errors in context."""
-    signature = inspect.signature(function)
+    """Makes a function a schedule primitive: recorded, all or nothing, with errors in context. One
+    that applies others is recorded alone."""
 
     @functools.wraps(function)
     def apply(state: State, *args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(state, *args, **kwargs)
-        bound.apply_defaults()
-        before = state.kernel
+        bound = bound_arguments(function, state, args, kwargs)
+        kernel, trace, notes = state.kernel, state.trace, state.notes
         shown = tuple(list(bound.arguments.items())[1:])
+        given = tuple((name, referred(value, trace.steps)) for name, value in shown)
         try:
             result = function(*bound.args, **bound.kwargs)
-        except TilewrightError as error:
-            state.kernel = before
-            error.add_context(f"applying {Applied(function.__name__, shown)}")
+            state.notes = state.notes.after(kernel, state.kernel)
+        except BaseException as error:
+            state.kernel, state.trace, state.notes = kernel, trace, notes
+            if isinstance(error, TilewrightError):
+                error.add_context(f"applying {described(function.__name__, shown)}")
             raise
-        state.trace.append(Applied(function.__name__, shown))
+        state.trace = trace.with_step(record(state.name_of(apply), apply, given, result))
         return result
 
+    apply.is_primitive = True  # type: ignore[attr-defined]
     return apply  # type: ignore[return-value]
 
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import violation
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses
-from tilewright.ir.expr import COMBINERS, DRAM, Binary, Buffer, Expr, Load, const
+from tilewright.ir.expr import COMBINERS, DRAM, Binary, Buffer, Expr, Load, Select, const
 from tilewright.ir.loop import Accumulate, Alloc, Block, For, If, Store, map_block, map_inner_blocks
 from tilewright.ir.substitute import variables
 from tilewright.schedule.loops import copy_block
-from tilewright.schedule.stages import blocks, nest_loops
+from tilewright.schedule.stages import blocks, check_no_lanes, nest_loops
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -28,6 +28,8 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
     the nest does nothing but store, and the part reads nothing that it writes.
     """
     target = state.for_(loop)
+    for around in state.loops_around(target):
+        check_no_lanes(state, around)
     loops, body = nest_loops(target)
     guard = body[0] if len(body) == 1 and isinstance(body[0], If) else None
     inner = guard.body if guard is not None and not guard.orelse else body
@@ -35,6 +37,10 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
     if not isinstance(store, Store):
         refuse(f"{loop} does more than store into one buffer", state)
     part = _part(state, store.value, path)
+    guarded = any(isinstance(x, Select) for x in store.value.walk())
+    for x in (x for x in part.walk() if guarded and isinstance(x, Load)):
+        if not state.simplifier.in_bounds(x.buffer, x.indices):
+            refuse(f"{x} may only be read under a condition", state)
     if any(x.buffer == store.buffer for x in part.walk() if isinstance(x, Load)):
         refuse(f"{part} reads {store.buffer.name}, which the nest writes", state)
     needed = variables(part) if guard is None else {x.var for x in loops}

@@ -1,0 +1,154 @@
+"""What vector loops become: squares turned in registers, accumulators of lanes, lanes combined."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+from native import build
+
+from tilewright.base.dtype import DTYPES
+from tilewright.build import _compiled
+from tilewright.ir.interpret import interpret
+from tilewright.ir.loop import Kernel
+from tilewright.ir.text import parse_kernel
+from tilewright.targets import cpu
+
+
+def run(kernel: Kernel, *inputs: np.ndarray) -> None:
+    """Compares machine code with the interpreter."""
+    for target in (cpu.host(threads=1), cpu.cpu("avx2")):
+        wanted = interpret(kernel, list(inputs), {})
+        found = build(kernel, target)(list(inputs), {})
+        for a, b in zip(wanted, found, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def program(text: str) -> Kernel:
+    return parse_kernel(textwrap.dedent(text).strip())
+
+
+def transposition(dtype: str, lanes: int, unrolled: int) -> Kernel:
+    rows, columns, n = 2 * lanes, 2 * unrolled, unrolled
+    return program(
+        f"""
+        def turn(X: {dtype}[{rows}, {columns}], Y: out({dtype}[{columns}, {rows}])):
+            for a in range(2):
+                for b in range(2):
+                    for u in unroll({n}):
+                        for v in vectorize({lanes}):
+                            Y[b * {n} + u, a * {lanes} + v] = X[a * {lanes} + v, b * {n} + u]
+        """
+    )
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "u16", "f16", "bool"])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_squares_are_turned_in_registers(dtype, lanes):
+    kernel = transposition(dtype, lanes, lanes)
+    too_wide = lanes * DTYPES[dtype].bytes > 64
+    assert too_wide or "gather" not in _compiled(kernel, cpu.host(threads=1)).llvm
+    run(kernel, numbers(dtype, 2 * lanes, 2 * lanes))
+
+
+@pytest.mark.parametrize("lanes, unrolled", [(8, 20), (8, 5), (6, 6), (3, 3)])
+def test_what_is_no_square_is_gathered(lanes, unrolled):
+    """Twenty columns are two squares of eight and four columns more."""
+    run(transposition("f32", lanes, unrolled), numbers("f32", 2 * lanes, 2 * unrolled))
+
+
+def test_reads_under_a_condition_are_not_moved():
+    kernel = program(
+        """
+        def some(X: f32[8, 8], Y: out(f32[9, 8])):
+            for u in unroll(8):
+                for v in vectorize(8):
+                    Y[u, v] = select(v < 7, X[v + 1, u], f32(2.0))
+            for w in vectorize(8):
+                Y[8, w] = f32(0.0)
+        """
+    )
+    run(kernel, numbers("f32", 8, 8))
+
+
+def test_a_buffer_that_the_loop_writes_is_read_anew():
+    kernel = program(
+        """
+        def shift(X: f32[4, 4], Y: out(f32[4, 4])):
+            P = alloc(f32[4, 8])
+            for i in range(4):
+                for j in range(8):
+                    P[i, j] = f32(0.0)
+            for v in vectorize(4):
+                for u in unroll(4):
+                    P[v, u + 1] = P[v, u] + X[v, u]
+                    Y[u, v] = P[v, u + 1]
+        """
+    )
+    run(kernel, numbers("f32", 4, 4))
+
+
+def test_two_accumulators_beside_a_store():
+    kernel = program(
+        """
+        def sums(X: f32[64], Y: out(f32[64]), S: out(f32[2])):
+            S[0] = f32(0.0)
+            S[1] = f32(-100.0)
+            top = alloc(f32[()])
+            top[()] = f32(-100.0)
+            for o in range(4):
+                for v in vectorize(16):
+                    Y[o * 16 + v] = X[o * 16 + v] * f32(2.0)
+                    S[0] += Y[o * 16 + v]
+                    if o * 16 + v < 50:
+                        accumulate(max, top[()], X[o * 16 + v])
+            S[1] = top[()]
+        """
+    )
+    lowered = str(_compiled(kernel, cpu.host(threads=1)).lowered)
+    assert "S_lanes" in lowered
+    assert "top_lanes" in lowered
+    run(kernel, numbers("f32", 64))
+
+
+def test_an_accumulator_that_the_loop_reads_stays():
+    kernel = program(
+        """
+        def running(X: f32[64], Y: out(f32[64])):
+            total = alloc(f32[()])
+            total[()] = f32(0.0)
+            for o in range(4):
+                for v in vectorize(16):
+                    total[()] += X[o * 16 + v]
+                Y[o] = total[()]
+            for rest in range(60):
+                Y[rest + 4] = f32(0.0)
+        """
+    )
+    run(kernel, numbers("f32", 64))
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("lanes", [2, 6, 16, 64])
+def test_nan_survives_lanes(op, lanes):
+    kernel = program(
+        f"""
+        def most(X: f32[{4 * lanes}], S: out(f32[()])):
+            S[()] = X[0]
+            for o in range(4):
+                for v in vectorize({lanes}):
+                    accumulate({op}, S[()], X[o * {lanes} + v])
+        """
+    )
+    x = numbers("f32", 4 * lanes)
+    run(kernel, x)
+    for place in (0, 1, lanes, 4 * lanes - 1):
+        bad = x.copy()
+        bad[place] = np.nan
+        run(kernel, bad)
+
+
+def numbers(dtype: str, *shape: int) -> np.ndarray:
+    kind = DTYPES[dtype].numpy
+    return np.random.default_rng(0).integers(0, 100, shape).astype(kind)

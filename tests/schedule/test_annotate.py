@@ -1,0 +1,302 @@
+"""Annotations of loops, and loops that are kept whole."""
+
+import pytest
+from schedule_cases import refused, rewritten, schedule
+from schedule_programs import LOCAL, MATRIX, ROWS, STAGES, SUM
+
+from tilewright.base.errors import ScheduleError
+from tilewright.schedule.annotate import annotate
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.state import Loop, State, primitive, refuse
+
+
+def test_keep_from_split():
+    def steps(s: Schedule) -> None:
+        s.keep_whole(s.loop("i"))
+        s.split(s.loop("i"), 2)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        i is kept whole (step 1: keep_whole(loop=i))
+          while applying split(loop=i, factor=2, tail=guard)
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i in range(10):
+                      y[i] = x[i] * f32(2.0)
+        """,
+    )
+
+
+def test_keep_from_fuse():
+    def steps(s: Schedule) -> None:
+        s.vectorize(s.loop("j"))
+        s.keep_whole(s.loop("j"))
+        s.fuse(s.loop("i"), s.loop("j"))
+
+    refused(
+        MATRIX,
+        steps,
+        """
+        j is kept whole (step 2: keep_whole(loop=j))
+          while applying fuse(outer=i, inner=j)
+          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
+                  for i in range(4):
+                      for j in vectorize(6):
+                          y[i, j] = x[i, j]
+        """,
+    )
+
+
+def test_keep_from_peel():
+    def steps(s: Schedule) -> None:
+        s.keep_whole(s.loop("i"))
+        s.peel(s.loop("i"), 2)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        i is kept whole (step 1: keep_whole(loop=i))
+          while applying peel(loop=i, count=2)
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i in range(10):
+                      y[i] = x[i] * f32(2.0)
+        """,
+    )
+
+
+def test_keep_from_threads():
+    def steps(s: Schedule) -> None:
+        s.keep_whole(s.loop("i"))
+        s.vthread(s.loop("i"), 2)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        i is kept whole (step 1: keep_whole(loop=i))
+          while applying vthread(loop=i, n=2, through=())
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i in range(10):
+                      y[i] = x[i] * f32(2.0)
+        """,
+    )
+
+
+def test_keep_from_padding():
+    def steps(s: Schedule) -> None:
+        s.keep_whole(s.loop("i"))
+        s.pad(s.loop("i"), 4)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        i is kept whole (step 1: keep_whole(loop=i))
+          while applying pad(loop=i, multiple=4)
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i in range(10):
+                      y[i] = x[i] * f32(2.0)
+        """,
+    )
+
+
+def test_keep_from_a_pipeline():
+    def steps(s: Schedule) -> None:
+        s.keep_whole(s.loop("i"))
+        s.pipeline(s.loop("i"), (0, 1))
+
+    refused(
+        LOCAL,
+        steps,
+        """
+        i is kept whole (step 1: keep_whole(loop=i))
+          while applying pipeline(loop=i, stages=(0, 1))
+          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
+                  for i in range(4):
+                      t = alloc(f32[8])
+                      for a in range(8):
+                          t[a] = x[i, a]
+                      for b in range(8):
+                          y[i, b] = t[7 - b]
+        """,
+    )
+
+
+def test_keep_from_piecewise_computation():
+    def steps(s: Schedule) -> None:
+        s.keep_whole(s.loop("i"))
+        s.compute_at(s.buffer("t"), s.loop("j"))
+
+    refused(
+        STAGES,
+        steps,
+        """
+        i is kept whole (step 1: keep_whole(loop=i)): it would run 2 times, not 8
+          while applying compute_at(buffer=t: f32[8], loop=j)
+          in: def k(x: f32[8], y: out(f32[7])):
+                  t = alloc(f32[8])
+                  for i in range(8):
+                      t[i] = x[i] + f32(1.0)
+                  for j in range(7):
+                      y[j] = t[j] * t[j + 1]
+        """,
+    )
+
+
+def test_keep_what_is_gone():
+    def steps(s: Schedule) -> None:
+        i = s.loop("i")
+        s.split(i, 2)
+        s.keep_whole(i)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        there is no loop i any more
+          while applying keep_whole(loop=i)
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i_o in range(5):
+                      for i_i in range(2):
+                          y[i_o * 2 + i_i] = x[i_o * 2 + i_i] * f32(2.0)
+        """,
+    )
+
+
+def test_annotate_as_kept():
+    def steps(s: Schedule) -> None:
+        s.annotate(s.loop("i"), "whole", False)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        'whole' is what keep_whole writes
+          while applying annotate(loop=i, key=whole, value=False)
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i in range(10):
+                      y[i] = x[i] * f32(2.0)
+        """,
+    )
+
+
+def test_annotate_with_an_object():
+    def steps(s: Schedule) -> None:
+        s.annotate(s.loop("i"), "unit", None)
+
+    refused(
+        ROWS,
+        steps,
+        """
+        a text, a number or a truth value can be written beside a loop, not None
+          while applying annotate(loop=i, key=unit, value=None)
+          in: def k(x: f32[10], y: out(f32[10])):
+                  for i in range(10):
+                      y[i] = x[i] * f32(2.0)
+        """,
+    )
+
+
+def test_annotations_forbid_nothing():
+    def steps(s: Schedule) -> None:
+        s.annotate(s.loop("i"), "unit", "dma")
+        s.split(s.loop("i"), 2)
+
+    rewritten(
+        ROWS,
+        steps,
+        """
+        def k(x: f32[10], y: out(f32[10])):
+            for i_o in range(5):
+                for i_i in range(2):
+                    y[i_o * 2 + i_i] = x[i_o * 2 + i_i] * f32(2.0)
+        """,
+    )
+
+
+def test_shown_beside_the_loop():
+    s = schedule(MATRIX)
+    i, j = s.loop("i"), s.loop("j")
+    s.annotate(j, "unit", "dma")
+    s.keep_whole(i)
+    s.annotate(i, "rows", 4)
+    s.annotate(j, "unit", "core")
+    assert (
+        s.show()
+        == """\
+def k(x: f32[4, 6], y: out(f32[4, 6])):
+    for i in range(4):  # whole=True, rows=4
+        for j in range(6):  # unit='core'
+            y[i, j] = x[i, j]"""
+    )
+    assert "#" not in str(s.kernel)
+    assert s.notes.of(i.var) == {"whole": True, "rows": 4}
+    assert [str(step) for step in s.trace] == [
+        "annotate(loop=j, key=unit, value=dma)",
+        "keep_whole(loop=i)",
+        "annotate(loop=i, key=rows, value=4)",
+        "annotate(loop=j, key=unit, value=core)",
+    ]
+
+
+def test_they_go_with_the_loop():
+    s = schedule(MATRIX)
+    i, j = s.loop("i"), s.loop("j")
+    s.annotate(i, "unit", "dma")
+    s.keep_whole(j)
+    s.reorder(j, i)
+    s.vectorize(i)
+    assert (
+        s.show()
+        == """\
+def k(x: f32[4, 6], y: out(f32[4, 6])):
+    for j in range(6):  # whole=True
+        for i in vectorize(4):  # unit='dma'
+            y[i, j] = x[i, j]"""
+    )
+    s = schedule(MATRIX)
+    s.annotate(s.loop("j"), "unit", "dma")
+    s.split(s.loop("i"), 2)
+    s.peel(s.loop("j"), 2)
+    assert s.notes.of(s.loop("j").var) == {"unit": "dma"}
+    assert s.notes.of(s.loop("j_p").var) == {}
+
+
+def test_what_is_kept_may_vanish_whole():
+    s = schedule(STAGES)
+    s.keep_whole(s.loop("i"))
+    s.inline(s.buffer("t"))
+    assert [str(loop) for loop in s.loops()] == ["j"]
+
+
+def test_forgotten_with_the_loop():
+    s = schedule(ROWS)
+    outer, inner = s.split(s.loop("i"), 5)
+    s.annotate(outer, "unit", "dma")
+    s.fuse(outer, inner)
+    assert s.notes.entries == ()
+
+
+def test_replayed():
+    s = schedule(SUM)
+    s.split(s.loop("i"), 2)
+    s.annotate(s.loop("r"), "unit", 1.5)
+    s.keep_whole(s.loop("i_o"))
+    again = s.trace.replay(s.original)
+    assert again.show() == s.show()
+    assert again.notes == s.notes
+
+
+def test_a_refusal_writes_nothing():
+    def twice(state: State, loop: Loop) -> None:
+        """Fails behind an annotation."""
+        annotate(state, loop, "unit", "dma")
+        refuse("no")
+
+    s = schedule(ROWS)
+    with pytest.raises(ScheduleError):
+        primitive(twice)(s, s.loop("i"))
+    assert s.notes.entries == ()
+    assert not s.trace.steps
