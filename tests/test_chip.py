@@ -33,6 +33,14 @@ def small_gemm(A: i8[48, 32], B: i8[32, 64], C: i32[48, 64]):
 
 
 @tilewright.kernel
+def one_tile(A: i8[16, 16], B: i8[16, 16], C: i32[16, 16]):
+    for i, j in grid(16, 16):
+        C[i, j] = 0
+        for k in reduce(16):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+
+@tilewright.kernel
 def conv(X: i8[34, 34, 32], W: i8[3, 3, 32, 64], Y: i32[32, 32, 64]):
     """Channels last."""
     for h, w, o in grid(32, 32, 64):
@@ -146,6 +154,33 @@ def test_a_kernel_the_chip_cannot_do():
     with pytest.raises(ScheduleError) as error:
         build_chip(odd.kernel, CHIP)
     assert error.value.what == "no instruction of tiny takes a contraction of this kernel"
+
+
+def test_build_runs_it_on_the_chip():
+    """Like any target's: the same call, arrays in, arrays out."""
+    built = small_gemm.build(CHIP)
+    assert isinstance(built, ChipKernel)
+    arrays = inputs(small_gemm.kernel)
+    result = built(*arrays, np.zeros((48, 64), np.int32))
+    np.testing.assert_array_equal(result, matmul(*arrays))
+    assert built.cycles == built.timeline.cycles > built.bound.cycles
+
+
+def test_a_schedule_by_hand():
+    """What accelerate does, done by the kernel's author: one tile, nothing overlapped."""
+    s = tilewright.Schedule(one_tile)
+    s.cache_write(s.buffer("C"), "acc")
+    whole, rows = s.split(s.loop("i"), 16)
+    s.cache_read(s.buffer("A"), whole, "spad")
+    s.cache_read(s.buffer("B"), whole, "spad")
+    by_name = {x.name: x for x in CHIP.instructions}
+    for loop, name in (("A_local_0", "mvin"), ("B_local_0", "mvin"), ("i_c", "mvout")):
+        s.tensorize(s.loop(loop), by_name[name])
+    s.tensorize(rows, by_name["gemm"])
+    built = s.build(CHIP)
+    arrays = inputs(one_tile.kernel)
+    result = built(*arrays, np.zeros((16, 16), np.int32))
+    np.testing.assert_array_equal(result, matmul(*arrays))
 
 
 def test_sums_in_parts():

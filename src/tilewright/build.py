@@ -22,6 +22,7 @@ from tilewright.analyze.bounds import faults
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.passes import Recorder
+from tilewright.chip import ChipKernel, build_chip, stream_kernel
 from tilewright.codegen.machine import compile_assembly
 from tilewright.ir import kernel as front_end
 from tilewright.ir.arguments import check_arguments
@@ -70,9 +71,9 @@ INTERPRETED = 100_000  # statements that the interpreter is asked to run at most
 class KernelFunction(front_end.KernelFunction):
     """A kernel that was written in Python, with the ways to compile it."""
 
-    def build(self, target: Target) -> BuiltKernel:
-        """Machine code, scheduled by default. A kernel that has parallel, vector or unrolled loops
-        of its own is built as it is written."""
+    def build(self, target: Target) -> BuiltKernel | ChipKernel:
+        """Machine code, scheduled by default (a kernel that has parallel, vector or unrolled loops
+        of its own is built as it is written); or a chip's stream of instructions."""
         return build(self, target)
 
 
@@ -231,13 +232,16 @@ def build(
     program: Kernel | front_end.KernelFunction | State,
     target: Target,
     recorder: Recorder | None = None,
-) -> BuiltKernel:
+) -> BuiltKernel | ChipKernel:
     """Machine code for a schedule as it stands; a kernel is scheduled by default first, unless it
-    has parallel, vector or unrolled loops of its own."""
+    has parallel, vector or unrolled loops of its own. For a chip with queues, a stream of its
+    instructions, which runs on its simulators."""
     source = program if isinstance(program, front_end.KernelFunction) else None
     if isinstance(program, Schedule):
         source = program.source
     try:
+        if target.native is None:
+            return _on_chip(program, target, source)
         scheduled = _scheduled(program, target)
         verify_kernel(scheduled)
         return _compiled(scheduled, target, source, recorder)
@@ -245,6 +249,24 @@ def build(
         where = source.locate(error) if source is not None else None
         error.add_context(f"building {where or 'a kernel'}")
         raise
+
+
+def _on_chip(
+    program: Kernel | front_end.KernelFunction | State,
+    target: Target,
+    source: front_end.KernelFunction | None,
+) -> ChipKernel:
+    names = source.parameters if source is not None else ()
+    if not isinstance(program, State):
+        found = program if isinstance(program, Kernel) else program.kernel
+        return build_chip(found, target, parameters=names)
+    for before, after in zip(program.original.params, program.kernel.params, strict=True):
+        if before.shape != after.shape:
+            raise CompileError(
+                f"the schedule arranges {before.name} as {after}, and callers have {before}",
+                hint="let a local copy have the arrangement: cache_read, then pack_layout of that",
+            )
+    return stream_kernel(program, target, names)
 
 
 def _scheduled(program: Kernel | front_end.KernelFunction | State, target: Target) -> Kernel:

@@ -23,6 +23,7 @@ from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule.accelerate import accelerate, find_mapping
 from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.state import State
 from tilewright.sim.data import run_stream
 from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
 from tilewright.sim.events import Timeline, simulate
@@ -63,6 +64,10 @@ class ChipKernel:
             array[...] = read_arranged(memory, self._type(held.name), array.shape)
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
 
     @property
     def bound(self) -> Bound:
@@ -114,15 +119,17 @@ def _built(
 ) -> ChipKernel:
     s = Schedule(kernel)
     layouts = accelerate(s, target, choice.plan, overlap=overlap)
-    order = tuple(parameters) or tuple(b.name for b in (*kernel.inputs, *kernel.outputs))
-    return stream_kernel(s, target, order, layouts)
+    return stream_kernel(s, target, parameters, layouts)
 
 
 def stream_kernel(
-    s: Schedule, target: Target, parameters: Sequence[str], layouts: Mapping[str, Layout]
+    s: State,
+    target: Target,
+    parameters: Sequence[str] = (),
+    layouts: Mapping[str, Layout] | None = None,
 ) -> ChipKernel:
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
-    how parameters lie in the chip's memory."""
+    how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
     stream = expand_stream(s.kernel, target)
     need = dependences(stream)
@@ -131,6 +138,8 @@ def stream_kernel(
     if fault is not None:
         raise CompileError(f"the waits of {s.kernel.name} do not suffice: {fault}")
     timeline = simulate(stream, waits)
+    buffers = (*s.original.inputs, *s.original.outputs)
+    order = tuple(parameters) or tuple(b.name for b in buffers)
     return ChipKernel(
-        s.original, s.kernel, target, stream, waits, timeline, tuple(parameters), layouts
+        s.original, s.kernel, target, stream, waits, timeline, order, dict(layouts or {})
     )

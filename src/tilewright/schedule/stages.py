@@ -446,11 +446,10 @@ def cache_write(state: State, buffer: Buffer, memory: str = "dram") -> Buffer:
 
 def _copy_nest(state: State, nest: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
     """A nest like the definition's that copies, with fresh loops named after the old ones."""
-    write = next(
-        s
-        for s in walk_statements((nest,))
-        if isinstance(s, (Store, Accumulate)) and s.buffer == buffer
-    )
+    writes = (s for s in walk_statements((nest,)) if isinstance(s, (Store, Accumulate)))
+    write = next((s for s in writes if s.buffer == buffer), None)
+    if write is None:
+        refuse(f"{buffer.name} is written by an instruction", state)
     names = [i.name if isinstance(i, Var) else "unit" for i in write.indices]
     taken = state.names()
     axes: list[Var] = []
