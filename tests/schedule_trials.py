@@ -36,6 +36,7 @@ from tilewright.ir.graph import Layout
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Block, Call, For, LoopKind, sub_blocks, walk_statements
 from tilewright.ir.verify import verify_kernel
+from tilewright.lower.place_barriers import place_barriers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -170,7 +171,8 @@ class Trial:
         if slowly:
             self.compare(lambda: interpret(kernel, inputs, self.sizes), "by the definition")
         if any(s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL) for s in loops):
-            self.compare(lambda: run_concurrently(kernel, inputs, self.sizes), "at the same time")
+            ready = place_barriers(kernel)
+            self.compare(lambda: run_concurrently(ready, inputs, self.sizes), "at the same time")
 
     def check_native(self, target: Target) -> None:
         """The current program as machine code. There is none of another chip's instructions, nor

@@ -71,6 +71,11 @@ def _one_loop(d: Draws, s: Schedule) -> Arguments:
     return None if loop is None else (loop,)
 
 
+def _bind(d: Draws, s: Schedule) -> Arguments:
+    loop = _loop(d, s)
+    return None if loop is None else (loop, "thread")
+
+
 def _split(d: Draws, s: Schedule) -> Arguments:
     loop = _loop(d, s)
     return None if loop is None else (loop, d.int(1, 5), d.pick(tuple(Tail)))
@@ -322,6 +327,7 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "reorder": _reorder,
     "vectorize": _one_loop,
     "parallel": _one_loop,
+    "bind": _bind,
     "fuse": _fuse,
     "unroll": _one_loop,
     "compute_at": _compute_at,

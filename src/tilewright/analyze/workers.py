@@ -17,8 +17,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import Access, accesses
-from tilewright.analyze.dependence import Conflict
+from tilewright.analyze.dependence import Conflict, conflict
 from tilewright.analyze.integer_sets import Writer, sample
+from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer, Expr, UnaryOp, Var, unary
 from tilewright.ir.loop import (
@@ -69,6 +70,21 @@ def _bound_loops(block: Block, outer: tuple[str, ...]) -> Iterator[tuple[For, tu
             yield s, outer
         for inner in sub_blocks(s):
             yield from _bound_loops(inner, (*outer, axis) if axis is not None else outer)
+
+
+def check_workers(kernel: Kernel) -> None:
+    """CompileError where workers of an axis meet within one of its loops: no barrier could help, so
+    the iterations must be independent."""
+    loops = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
+    if all(loop.axis is None for loop in loops):
+        return
+    simplifier = Simplifier({s.var: s.extent for s in loops})
+    for loop in loops:
+        if loop.axis is not None:
+            found = conflict(loop.body, loop.var, simplifier, concurrent=True)
+            if found is not None:
+                what = f"workers of {loop.axis} meet inside of loop {loop.var}: {found}"
+                raise CompileError(what, program=kernel)
 
 
 def barriers(kernel: Kernel, axis: str) -> set[Gap]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tilewright.analyze.dependence import conflict
-from tilewright.analyze.simplify import Simplifier
-from tilewright.analyze.workers import Gap, Need, Place, axes, barriers, needs
+from tilewright.analyze.workers import Gap, Need, Place, axes, barriers, check_workers, needs
 from tilewright.base.errors import CompileError
 from tilewright.ir.loop import (
     Barrier,
@@ -32,7 +30,7 @@ def place_barriers(kernel: Kernel) -> Kernel:
     Barriers that are there already count. Each block gets as few as can be, given those of the
     loops inside of it (which run more often, and come first).
     """
-    _check_phases(kernel)
+    check_workers(kernel)
     for axis in axes(kernel):  # outer axes first: their barriers hold up the inner ones, too
         wanted = needs(kernel, axis)
         placed = barriers(kernel, axis)
@@ -48,25 +46,13 @@ def place_barriers(kernel: Kernel) -> Kernel:
 
 def check_barriers(kernel: Kernel) -> None:
     """CompileError where workers of an axis may meet at an element, one of them writing it."""
-    _check_phases(kernel)
+    check_workers(kernel)
     for axis in axes(kernel):
         placed = barriers(kernel, axis)
         for need in needs(kernel, axis):
             if not need.gaps & placed:
                 what = f"workers of {axis} do not wait for each other: {need.conflict}"
                 raise CompileError(what, program=kernel, hint="place_barriers puts barriers there")
-
-
-def _check_phases(kernel: Kernel) -> None:
-    """Within a loop, no barrier could help: its iterations must be independent."""
-    loops = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
-    simplifier = Simplifier({s.var: s.extent for s in loops})
-    for loop in loops:
-        if loop.axis is not None:
-            found = conflict(loop.body, loop.var, simplifier, concurrent=True)
-            if found is not None:
-                what = f"workers of {loop.axis} meet inside of loop {loop.var}: {found}"
-                raise CompileError(what, program=kernel)
 
 
 def _fewest(

@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar
 
 from tilewright.analyze.rewrite import replace_in, simplify_block
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.errors import ScheduleError, TilewrightError, did_you_mean
+from tilewright.analyze.workers import check_workers
+from tilewright.base.errors import CompileError, ScheduleError, TilewrightError, did_you_mean
 from tilewright.ir.expr import Buffer, Symbol, Var
 from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, sub_blocks, walk_statements
 from tilewright.schedule.notes import Notes
@@ -175,6 +176,7 @@ def primitive(function: F) -> F:
         try:
             result = function(*bound.args, **bound.kwargs)
             state.notes = state.notes.after(kernel, state.kernel)
+            _check_workers(state)
         except BaseException as error:
             state.kernel, state.trace, state.notes = kernel, trace, notes
             if isinstance(error, TilewrightError):
@@ -185,6 +187,14 @@ def primitive(function: F) -> F:
 
     apply.is_primitive = True  # type: ignore[attr-defined]
     return apply  # type: ignore[return-value]
+
+
+def _check_workers(state: State) -> None:
+    """Loops that are bound stay so that workers may run them, whatever is done around them."""
+    try:
+        check_workers(state.kernel)
+    except CompileError as error:
+        refuse(error.what, state)
 
 
 def refuse(what: str, state: State | None = None, hint: str | None = None) -> NoReturn:
