@@ -10,11 +10,9 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.loop import (
     Barrier,
     Block,
-    For,
     Kernel,
     Stmt,
     map_inner_blocks,
-    walk_statements,
 )
 
 
