@@ -17,6 +17,7 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.text import parse_kernel
 from tilewright.ir.verify import verify_kernel
+from tilewright.lower.place_barriers import place_barriers
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.schedule import Schedule
 
@@ -57,7 +58,8 @@ class Trial:
             assert parse_kernel(str(kernel), INSTRUCTIONS) == kernel
             inputs = packed_inputs(self.original.inputs, self.inputs, self.layouts)
             self.compare(interpret(kernel, inputs, self.values), "in order")
-            self.compare(run_concurrently(kernel, inputs, self.values), "at the same time")
+            ready = place_barriers(kernel)
+            self.compare(run_concurrently(ready, inputs, self.values), "at the same time")
         except Exception as error:
             story = "\n".join(self.story)
             raise AssertionError(f"{error}\nafter\n{story}") from error
