@@ -15,12 +15,14 @@ from tilewright import backends, grid, reduce
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError
 from tilewright.codegen.machine import compile_assembly
+from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, For, Kernel, Store, buffers_written
 from tilewright.ir.verify import verify_kernel
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -92,6 +94,26 @@ def test_the_machine_instruction(level: str):
         lowered = backends.lower(calls(instruction), target, None, verify=True)
         text = compile_assembly(backends.to_llvm(lowered, target), target.native)
         assert re.search(MACHINE[level][instruction.name], text), f"{instruction}:\n{text}"
+
+
+@pytest.mark.parametrize("level", MACHINE)
+def test_tensorize_reaches_every_one(level: str):
+    """From plain loops that mean the same."""
+    for instruction in cpu.cpu(level).instructions:
+        called = calls(instruction)
+        (steps,) = (s for s in called.body if isinstance(s, For) and s.extent == STEPS)
+        (call,) = steps.body
+        plain = steps.with_(body=expand_call(call))
+        body = tuple(plain if s is steps else s for s in called.body)
+        s = Schedule(called.with_(body=body))
+        s.tensorize(Loop(plain.body[0].var), instruction)
+        assert f"{instruction.name}(" in s.show()
+        check_same(s.original, s.kernel)
+
+
+def check_same(a: Kernel, b: Kernel) -> None:
+    inputs = [array(i, x.dtype, x.shape) for i, x in enumerate(a.inputs)]
+    np.testing.assert_array_equal(interpret(a, inputs), interpret(b, inputs))
 
 
 def instruction_of(target: Target, name: str) -> Instruction:
