@@ -105,7 +105,7 @@ def build_chip(
     for choice in choices[: MOST * TRIES]:
         try:
             built.append(_built(kernel, target, choice, overlap, parameters))
-        except (ScheduleError, TargetError) as error:  # the model saw less than the schedule needs
+        except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
             refusal = refusal or error
         if len(built) == TRIES:
             break

@@ -83,7 +83,7 @@ def test_buffers():
         LOCAL,
         steps,
         """
-        t is needed in more than one part of i
+        t is needed in more than one iteration of k
           while applying sink(outer=i, inner=k)
           in: def k(x: f32[4, 6], y: out(f32[4])):
                   for i in range(4):

@@ -20,7 +20,7 @@ from tilewright.codegen.llvm_expr import ExprEmitter
 from tilewright.codegen.llvm_text import Function, memory_type
 from tilewright.ir.expr import Buffer, const
 from tilewright.ir.instruction import Instruction, Region, axis
-from tilewright.ir.loop import Call, buffers_written
+from tilewright.ir.loop import Call, If, buffers_written, walk_statements
 from tilewright.ir.substitute import substitute
 
 _TYPE = r"<\d+ x \w+>|\w+"
@@ -45,6 +45,10 @@ def read_spelling(instruction: Instruction) -> Spelling:
     found = _CALL.fullmatch(instruction.native)
     if found is None:
         raise _bad(instruction, "it is no call of an intrinsic")
+    if instruction.fields or instruction.strides:
+        raise _bad(instruction, "an intrinsic takes operands as they lie in memory, and no fields")
+    if any(isinstance(s, If) for s in walk_statements(instruction.body)):
+        raise _bad(instruction, "an intrinsic does all of it, and the meaning has a condition")
     operands = {o.name: o for o in instruction.operands}
     written = [o for o in instruction.operands if o in buffers_written(instruction.body)]
     if len(written) != 1:
@@ -127,8 +131,9 @@ def _size(operand: Buffer) -> int:
 def _bits(kind: str) -> int:
     """Bits of an LLVM type."""
     count, _, element = kind.strip("<>").rpartition(" x ")
-    bits = _BITS.get(element) or int(element.removeprefix("i"))
-    return bits * int(count or 1)
+    digits = element.removeprefix("i")
+    bits = _BITS.get(element) or (int(digits) if digits.isdecimal() else 0)
+    return bits * int(count or 1) or 1 << 62  # no type of numbers: nothing fills it
 
 
 def _bad(instruction: Instruction, why: str) -> CompileError:

@@ -99,7 +99,8 @@ def accelerate(
         s.multi_buffer(s.buffer(acc.name), [loop], 2 if overlap else 1)
         s.sink(loop, update.parts)
         loop = s.fuse(loop, update.parts)
-    if overlap:
+    count = s.for_(loop).extent
+    if overlap and isinstance(count, int) and count > 1:
         s.pipeline(loop, _stages(s, loop))
     return layouts
 

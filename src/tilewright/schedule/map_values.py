@@ -131,6 +131,8 @@ def _apart(
     store = _store(s, loop)
     outer = [x.var for x in _nest(s, loop).axes]
     needed = [v for v in outer if v in variables(part)]
+    if not needed:
+        return None  # one number: chips move rows
     value = s.split_value(loop, _path(store.value, part), memory)
     inner = next(n for n in _all_nests(s.kernel.body) if n.buffer == value)
     names = dict(zip(needed, [x.var for x in inner.axes], strict=True))

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.analyze.dependence import Path, violation
 from tilewright.analyze.linear import Linear, add, linear, to_expr
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import (
@@ -20,6 +21,8 @@ from tilewright.ir.expr import (
     Binary,
     Buffer,
     Cast,
+    Compare,
+    CompareOp,
     Const,
     Dim,
     Expr,
@@ -32,7 +35,7 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.instruction import Field, Instruction, Region, axis
-from tilewright.ir.loop import Accumulate, Block, Call, For, If, Stmt, Store, Write
+from tilewright.ir.loop import Accumulate, Block, Call, For, If, Stmt, Store, Write, buffers_written
 from tilewright.ir.substitute import substitute, variables
 
 Pairs = tuple[tuple[Buffer, tuple[Expr, ...], Buffer, tuple[Expr, ...]], ...]
@@ -133,7 +136,7 @@ class Matcher:
             self.no(f"the instruction's condition {head.cond} is not a flag")
             return
         always, never = b.bind_field(flag, const(when)), b.bind_field(flag, const(1 - when))
-        if block and isinstance(block[0], If) and not block[0].orelse:
+        if block and isinstance(block[0], If) and not block[0].orelse and not head.orelse:
             value = select(block[0].cond, const(when), const(1 - when))
             under = b.bind_field(flag, value)
             if under is not None:
@@ -168,8 +171,25 @@ class Matcher:
             found: Binding | None = b
             for one, loop in zip(axes, chosen, strict=True):
                 found = self._axis(one, loop, found) if found is not None else None
-            if found is not None:
+            if found is not None and self._may_permute(loops, [x for x in chosen if x is not None]):
                 yield from self._block(body, inner, found)
+
+    def _may_permute(self, loops: list[For], order: list[For]) -> bool:
+        """Whether a nest may run in the order of the instruction's axes."""
+        place = {loop.var: i for i, loop in enumerate(order)}
+        moved = [a.var for a, b in zip(loops, order, strict=True) if a is not b]
+        if not moved:
+            return True
+
+        def permuted(path: Path) -> Path:
+            ours = [x for x in path if isinstance(x, For) and x.var in place]
+            new = iter(sorted(ours, key=lambda x: place[x.var]))
+            return tuple(next(new) if x in ours else x for x in path)
+
+        pair = violation((loops[0],), moved, permuted, self.simplifier)
+        if pair is not None:
+            self.no(f"the order of the loops matters: {pair}")
+        return pair is None
 
     def _axis(self, pattern: For, loop: For | None, b: Binding) -> Binding | None:
         extent: Dim = 1 if loop is None else loop.extent
@@ -276,12 +296,43 @@ class Matcher:
         values = []
         for f in self.instruction.fields:
             value = fields.get(f.symbol, const(f.low))
-            known = constant_value(value)
-            if known is not None and not f.admits(int(known)):
-                return self.no(f"{f.name} cannot be {known}: it goes from {f.low} to {f.high}")
+            if not self._admitted(f, value, b):
+                return None
             values.append(value)
+        if self._overlaps(b, regions):
+            return None
         ordered = tuple(regions[o] for o in self.instruction.operands)
         return Call(self.instruction, ordered, tuple(values))
+
+    def _admitted(self, f: Field, value: Expr, b: Binding) -> bool:
+        """Whether a field can have a value, whatever the loops around the call do."""
+        inside = variables(value) & {loop.var for _, loop in b.loops if loop is not None}
+        if inside:
+            self.no(f"{f.name} would be {value}, which changes within the call")
+            return False
+        low, high = self.simplifier.bounds(value)
+        known = constant_value(value)
+        within = low is not None and high is not None and f.low <= low and high <= f.high
+        whole = f.multiple == 1 or (known is not None and f.admits(int(known)))
+        if not (within and whole):
+            self.no(f"{f.name} cannot be {value}: it goes from {f.low} to {f.high}")
+        return within and whole
+
+    def _overlaps(self, b: Binding, regions: dict[Buffer, Region]) -> bool:
+        """Whether what the instruction writes is something else that it reads: an instruction reads
+        before it writes, a loop as it goes. The very same elements may be both."""
+        places: dict[Buffer, set[tuple[Expr, ...]]] = {}
+        for operand, ours, _, _ in b.elements:
+            places.setdefault(operand, set()).add(ours)
+        written = buffers_written(self.instruction.body)
+        for one in written & set(regions):
+            for other in set(regions) - {one}:
+                if regions[one].buffer != regions[other].buffer:
+                    continue
+                if regions[one] != regions[other] or places[one] != places[other]:
+                    self.no(f"operands {one.name} and {other.name} would overlap")
+                    return True
+        return False
 
     def _region(
         self,
@@ -328,8 +379,7 @@ class Matcher:
         carrier = carrier_of(self.instruction, operand, d)
         if carrier is None or not carrier.admits(0):
             return False
-        fields[carrier.symbol] = const(0)
-        return True
+        return fields.setdefault(carrier.symbol, const(0)) == const(0)
 
     def _moves(self, i: Expr, b: Binding, fields: dict[Symbol, Expr]) -> Linear:
         """An operand's subscript in terms of the program's loops (axes of one left out)."""
@@ -359,12 +409,17 @@ class Matcher:
         carried = {a: f for name, a, f in self.instruction.strides if name == operand.name}
         for d in sorted(axes):
             step = self._step(region, d)
+            if step is None:
+                self.no(f"the steps of operand {operand.name} in {region} are not fixed")
+                return False
             if d in carried:
                 f = self.instruction.field(carried[d])
                 if not f.admits(step):
                     self.no(f"{f.name} cannot be {step}, the step of operand {operand.name}")
                     return False
-                fields[f.symbol] = const(step)
+                if fields.setdefault(f.symbol, const(step)) != const(step):
+                    self.no(f"{f.name} would be {fields[f.symbol]} and {step}")
+                    return False
                 continue
             wanted = 1
             for n in operand.shape[d + 1 :]:
@@ -377,11 +432,15 @@ class Matcher:
                 return False
         return True
 
-    def _step(self, region: Region, d: int) -> int:
+    def _step(self, region: Region, d: int) -> int | None:
+        """Elements of memory from one to the next along an axis; None if that is not one number."""
         at: Expr = const(0)
         for i, n in zip(region.indices, region.buffer.shape, strict=True):
             at = at * n + i
-        return self.simplifier.linear(at).get(axis(d), 0)
+        form = self.simplifier.linear(at)
+        if any(x is not None and x != axis(d) and axis(d) in variables(x) for x in form):
+            return None
+        return form.get(axis(d), 0)
 
 
 def perfect_nest(stmt: Stmt) -> tuple[list[For], Block]:
@@ -404,7 +463,9 @@ def carrier_of(instruction: Instruction, operand: Buffer, d: int) -> Field | Non
 
 def _flag(cond: Expr) -> tuple[Symbol | None, int]:
     """(field, value) for a condition `field == value` with value 0 or 1."""
-    a, b = getattr(cond, "a", None), getattr(cond, "b", None)
+    if not isinstance(cond, Compare) or cond.op is not CompareOp.EQ:
+        return None, 0
+    a, b = cond.a, cond.b
     if isinstance(a, Symbol) and isinstance(b, Const) and b.value in (0, 1):
         return a, int(b.value)
     return None, 0

@@ -19,8 +19,8 @@ def sink(state: State, outer: Loop, inner: Loop) -> None:
 
     Then the two loops can be fused, and iterations of both overlapped. Always legal when the inner
     loop runs at least once, as often in every iteration, and stands directly in the outer one. A
-    buffer that is allocated around it must be needed on one side only: multi_buffer moves others
-    out.
+    buffer that is allocated around it must be needed before or behind it only: multi_buffer moves
+    others out.
     """
     target, loop = plain_loop(state, outer), plain_loop(state, inner)
     position = next((n for n, s in enumerate(target.body) if s is loop), None)
@@ -34,9 +34,9 @@ def sink(state: State, outer: Loop, inner: Loop) -> None:
     sides = [_work(before), loop.body, _work(after)]
     for alloc in allocated:
         users = [side for side in sides if _uses(side, alloc.buffer)]
-        if len(users) > 1:
+        if len(users) > 1 or sides[1] in users:  # iterations of the loop may share it
             refuse(
-                f"{alloc.buffer.name} is needed in more than one part of {outer}",
+                f"{alloc.buffer.name} is needed in more than one iteration of {inner}",
                 state,
                 "multi_buffer moves it out of the loop",
             )

@@ -29,6 +29,8 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     memory with the right strides, fields within their limits.
     """
     target = state.for_(loop)
+    if way < 0:
+        refuse(f"the ways are numbered from 0, and there is no number {way}", state)
     matcher = Matcher(instruction, state.simplifier)
     found = _distinct(matcher.calls((target,)))
     if way < len(found):
@@ -36,7 +38,7 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
         return
     obstacle, count = matcher.obstacle, len(found)
     nest, body = perfect_nest(target)
-    if len(body) > 1:
+    if len(body) > 1 and len(perfect_nest(instruction.body[0])[1]) == 1:
         inside = f"inside {nest[-1].var} stand {len(body)} statements"
         obstacle = Stage.LOOPS, f"its loops are not perfectly nested: {inside}"
     before = state.kernel

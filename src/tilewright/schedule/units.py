@@ -50,7 +50,7 @@ class Mapping:
         total = 1.0
         for axis, loop in self.axes:
             size = self.unit.size(axis)
-            if not isinstance(loop.extent, int) or size == 0:
+            if not isinstance(loop.extent, int) or size == 0 or loop.extent == 0:
                 return float("inf")
             total *= -(-loop.extent // size) * size / loop.extent
         return total
@@ -79,7 +79,7 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
     """All ways to give every axis of a unit a loop of the program that plays the same part: in the
     same operands, and summed over or not."""
     pair = factors(nest.update.value) if nest.update is not None else None
-    if nest.update is None or pair is None:
+    if nest.update is None or pair is None or pair[0].buffer == pair[1].buffer:
         return
     for swapped in (False, True):
         data, weight = pair[::-1] if swapped else pair

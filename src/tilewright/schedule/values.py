@@ -41,7 +41,8 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
     for x in (x for x in part.walk() if guarded and isinstance(x, Load)):
         if not state.simplifier.in_bounds(x.buffer, x.indices):
             refuse(f"{x} may only be read under a condition", state)
-    if any(x.buffer == store.buffer for x in part.walk() if isinstance(x, Load)):
+    early = [part] if guard is None else [part, guard.cond]
+    if any(x.buffer == store.buffer for e in early for x in e.walk() if isinstance(x, Load)):
         refuse(f"{part} reads {store.buffer.name}, which the nest writes", state)
     needed = variables(part) if guard is None else {x.var for x in loops}
     axes = [x for x in loops if x.var in needed]
