@@ -402,6 +402,22 @@ def test_a_bound_loop_keeps_its_place():
     assert error.value.what == "t is a loop of kind bind already"
 
 
+def test_a_bound_loop_stays_out_of_others_of_its_axis():
+    s = schedule(
+        """
+def k(x: f32[4], y: out(f32[4])):
+    t = alloc(f32[4])
+    for i in bind(4, "thread"):
+        t[i] = x[i]
+    for j in bind(4, "thread"):
+        y[j] = t[j]
+"""
+    )
+    with pytest.raises(ScheduleError) as error:
+        s.compute_at(s.buffer("t"), s.loop("j"))
+    assert error.value.what == "loop i, bound to thread, stands in another one"
+
+
 def test_workers_that_meet_are_found_when_barriers_are_placed():
     text = DIAGONALS.replace('bind(4, "thread")', "range(4)")
     text = text.replace("for k in range(4)", 'for k in bind(4, "thread")')

@@ -73,11 +73,15 @@ def _bound_loops(block: Block, outer: tuple[str, ...]) -> Iterator[tuple[For, tu
 
 
 def check_workers(kernel: Kernel) -> None:
-    """CompileError where workers of an axis meet within one of its loops: no barrier could help, so
-    the iterations must be independent."""
+    """CompileError where workers of an axis meet within one of its loops (no barrier could help, so
+    the iterations must be independent), or one of its loops stands in another."""
     loops = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
     if all(loop.axis is None for loop in loops):
         return
+    for loop, outer in _bound_loops(kernel.body, ()):
+        if loop.axis in outer:
+            what = f"loop {loop.var.name}, bound to {loop.axis}, stands in another one"
+            raise CompileError(what, program=kernel)
     simplifier = Simplifier({s.var: s.extent for s in loops})
     for loop in loops:
         if loop.axis is not None:
