@@ -181,7 +181,7 @@ class StmtEmitter:
         yes, no, join = f.label("then"), f.label("else"), f.label("join")
         f.emit(f"br {cond}, label %{yes}, label %{no if s.orelse else join}")
         for label, block in ((yes, s.body), (no, s.orelse)):
-            if block:
+            if block or label == yes:  # the condition branches there
                 f.start(label)
                 self.scoped(block)
                 f.branch(join)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.dependence import Path, meets, violation
+from tilewright.analyze.dependence import Path, conflict, meets, violation
 from tilewright.analyze.linear import Linear, add, to_expr
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.analyze.simplify import Simplifier
@@ -220,6 +220,7 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     check_no_lanes(state, target)
     check_written_alone(state, where, buffer)
     _check_workers(state, where, target)
+    _check_apart(state, where, buffer)
     inside = {id(s) for s in walk_statements((target,))}
     if not any(target is s for b in where.after for s in walk_statements((b,))):
         refuse(f"{loop} does not stand behind the definition of {buffer.name}", state)
@@ -283,6 +284,20 @@ def check_written_alone(state: State, where: Definition, buffer: Buffer) -> None
     writes = [a for a in accesses((nest,)) if a.writes and a.buffer == buffer]
     if any(a.indices != writes[0].indices or not isinstance(a.stmt, Write) for a in writes):
         refuse(f"{buffer.name} is computed in several ways: {writes[0]}, {writes[-1]}", state)
+
+
+def _check_apart(state: State, where: Definition, buffer: Buffer) -> None:
+    """An iteration that is done alone must find all it needs: none may leave something to the next
+    in a buffer of the nest's own."""
+    inner = list(walk_statements((where.nest,)))
+    if not any(isinstance(s, Alloc) for s in inner):
+        return
+    writes = [s for s in inner if isinstance(s, (Store, Accumulate)) and s.buffer == buffer]
+    axes = {v for s in writes for i in s.indices for v in variables(i)}
+    for loop in (s for s in inner if isinstance(s, For) and s.var in axes):
+        pair = conflict(loop.body, loop.var, state.simplifier)
+        if pair is not None:
+            refuse(f"iterations of {loop.var} need each other: {pair}", state)
 
 
 def _check_workers(state: State, where: Definition, target: For) -> None:
