@@ -8,7 +8,7 @@ for all of them at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,10 +16,10 @@ from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import linear
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const
+from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_statements
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import substitute, variables
 from tilewright.target.target import Target
 
 ALIGN = 64  # bytes, of every buffer in a memory
@@ -37,21 +37,32 @@ class Place:
 class Site:
     """A call of the program, and where its operands step in memory.
 
-    `steps[o][d]` is how many bytes a step along axis d of operand o is."""
+    `steps[o][d]` is how many bytes a step along axis d of operand o is. Where a list of
+    micro-operations has the steps, that is 0, and `offsets[o]` says how many bytes from the
+    operand's first element each entry is."""
 
     call: Call
     memories: tuple[str, ...]
     steps: tuple[tuple[int, ...], ...]
+    offsets: tuple[np.ndarray | None, ...] = ()
 
     @property
     def instruction(self) -> Instruction:
         return self.call.instruction
 
+    @property
+    def entries(self) -> int:
+        """Micro-operations in the list of a call; 0 for an instruction without."""
+        return max((len(o) for o in self.offsets if o is not None), default=0)
+
 
 @dataclass(frozen=True, eq=False)
 class Stream:
     """n instructions: the site of each [n], its fields [n, most fields], and the address of the
-    first element of each operand [n, most operands], in bytes from the start of its memory."""
+    first element of each operand [n, most operands], in bytes from the start of its memory.
+
+    `lists` is where the list of micro-operations of each instruction begins [n], in entries; -1 for
+    those without. `constants` is what some buffers hold from the start."""
 
     target: Target
     sites: tuple[Site, ...]
@@ -60,6 +71,8 @@ class Stream:
     addresses: np.ndarray
     places: Mapping[Buffer, Place]
     sizes: Mapping[str, int]  # bytes used of each memory
+    lists: np.ndarray
+    constants: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.site)
@@ -82,7 +95,8 @@ def expand_stream(kernel: Kernel, target: Target) -> Stream:
     fields = np.concatenate([_widened(f, width) for _, f, _ in parts])
     addresses = np.concatenate([_widened(a, operands) for _, _, a in parts])
     rank = np.argsort(order, kind="stable")
-    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes)
+    lists = np.full(len(rank), -1, np.int64)
+    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes, lists)
 
 
 def _widened(rows: np.ndarray, width: int) -> np.ndarray:
@@ -172,16 +186,57 @@ def _extent(loop: For) -> int:
 
 def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
     memories = tuple(places[r.buffer].memory for r in call.regions)
-    steps = tuple(
-        _steps(operand, region)
-        for operand, region in zip(call.instruction.operands, call.regions, strict=True)
-    )
-    return Site(call, memories, steps)
+    pairs = list(zip(call.instruction.operands, call.regions, strict=True))
+    steps = tuple(_steps(call, operand, region) for operand, region in pairs)
+    offsets = tuple(_offsets(call, operand, region) for operand, region in pairs)
+    return Site(call, memories, steps, offsets)
 
 
-def _steps(operand: Buffer, region: Region) -> tuple[int, ...]:
+def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
     form = linear(_position(region))
-    return tuple(form.get(axis(d), 0) * operand.dtype.bytes for d in range(len(operand.shape)))
+    listed = call.instruction.listed(operand)
+    axes = range(len(operand.shape))
+    return tuple(
+        0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes for d in axes
+    )
+
+
+def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
+    """Elements from an operand's first to the entry `_d` of its list, d being its listed axis; None
+    for an operand without one."""
+    listed = call.instruction.listed(operand)
+    if listed is None:
+        return None
+    along = axis(listed)
+    moves: Expr = const(0)
+    for atom, k in linear(_position(region)).items():
+        if atom is not None and along in (atom, *variables(atom)):
+            if variables(atom) - {along}:
+                raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+            moves = moves + atom * k
+    return moves - substitute(moves, {along: const(0)})
+
+
+def _offsets(call: Call, operand: Buffer, region: Region) -> np.ndarray | None:
+    """Bytes from an operand's first element to each entry of its list."""
+    steps, listed = listed_steps(call, operand, region), call.instruction.listed(operand)
+    if steps is None or listed is None:
+        return None
+    entries = np.arange(_entries(call, operand, listed))
+    return evaluate_expr(steps, {axis(listed): entries}, {}) * operand.dtype.bytes
+
+
+def _entries(call: Call, operand: Buffer, listed: int) -> int:
+    """Iterations along an operand's listed axis."""
+    body = call.instruction.body
+    loops = {s.var: s for s in walk_statements(body) if isinstance(s, For)}
+    used = next(a for a in accesses(body) if a.buffer == operand)
+    (var,) = variables(used.indices[listed])
+    values = {f.symbol: v for f, v in zip(call.instruction.fields, call.fields, strict=True)}
+    extent = constant_value(substitute(as_expr(loops[var].extent), values))
+    if extent is None:
+        raise CompileError(f"{call} has no fixed number of micro-operations")
+    return int(extent)
 
 
 def _position(region: Region) -> Expr:
@@ -247,7 +302,7 @@ class Touched:
     writes: np.ndarray
 
 
-AXES = 3
+AXES = 5
 
 
 def touched(stream: Stream) -> Touched:
@@ -257,7 +312,10 @@ def touched(stream: Stream) -> Touched:
     for k, site in enumerate(stream.sites):
         rows = stream.rows(k)
         for o, operand in enumerate(site.instruction.operands):
-            parts.append(_touch(stream, site, rows, o, operand, numbers))
+            box = _touch(stream, site, rows, o, operand, numbers)
+            parts += _at_entries(box, site.offsets[o])
+        if site.entries:
+            parts.append(_touch_list(stream, site, rows, numbers))
     order = np.argsort(np.concatenate([p[0] for p in parts]), kind="stable")
     columns = [np.concatenate([p[c] for p in parts])[order] for c in range(8)]
     return Touched(*columns)
@@ -291,6 +349,39 @@ def _touch(
         np.full(n, operand.dtype.bytes),
         np.full(n, reads),
         np.full(n, writes),
+    )
+
+
+def _at_entries(
+    box: tuple[np.ndarray, ...], offsets: np.ndarray | None
+) -> list[tuple[np.ndarray, ...]]:
+    """An operand's boxes, one for each place to which its list of micro-operations leads."""
+    if offsets is None:
+        return [box]
+    row, memory, start, *rest = box
+    return [(row, memory, start + offset, *rest) for offset in np.unique(offsets)]
+
+
+def _touch_list(
+    stream: Stream, site: Site, rows: np.ndarray, numbers: dict[str, int]
+) -> tuple[np.ndarray, ...]:
+    """The list of micro-operations that an instruction reads."""
+    kind = site.instruction.micro_ops
+    assert kind is not None
+    n = len(rows)
+    extents = np.ones((n, AXES), np.int64)
+    extents[:, -1] = site.entries
+    steps = np.zeros((n, AXES), np.int64)
+    steps[:, -1] = kind.bytes
+    return (
+        rows,
+        np.full(n, numbers[kind.memory]),
+        stream.lists[rows] * kind.bytes,
+        extents,
+        steps,
+        np.full(n, kind.bytes),
+        np.ones(n, bool),
+        np.zeros(n, bool),
     )
 
 

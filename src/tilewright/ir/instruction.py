@@ -47,12 +47,26 @@ class Cost(Node):
 
 
 @node
+class MicroOps(Node):
+    """Lists of micro-operations: an instruction runs once for each of a range of entries, and an
+    entry says where its operands are. The compiler makes the lists, loads them into `memory`, where
+    an entry takes `bytes`, and gives the range to the instruction.
+
+    `axes` gives (operand, axis): the axes whose steps come from a list.
+    """
+
+    memory: str
+    bytes: int
+    axes: tuple[tuple[str, int], ...] = ()
+
+
+@node
 class Instruction(Node):
     """One instruction. `operands` are formal buffers; their `memory` says where they must lie.
 
     `strides` gives (operand, axis, field): the field that carries how many elements of memory a
-    step along that axis is; an axis without one must be contiguous. `native` is LLVM's spelling
-    (an intrinsic), for targets that run LLVM's code.
+    step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
+    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code.
     """
 
     name: str
@@ -64,6 +78,7 @@ class Instruction(Node):
     strides: tuple[tuple[str, int, str], ...] = ()
     native: str = ""
     doc: str = ""
+    micro_ops: MicroOps | None = None
 
     def __str__(self) -> str:
         return self.name
@@ -72,6 +87,18 @@ class Instruction(Node):
 
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)
+
+    def carrier(self, operand: Buffer, d: int) -> Field | None:
+        """The field that carries how far apart an operand's elements are along axis d."""
+        for name, axis_, field_name in self.strides:
+            if (name, axis_) == (operand.name, d):
+                return self.field(field_name)
+        return None
+
+    def listed(self, operand: Buffer) -> int | None:
+        """The axis of an operand whose steps come from a list of micro-operations."""
+        axes = self.micro_ops.axes if self.micro_ops is not None else ()
+        return next((d for name, d in axes if name == operand.name), None)
 
 
 @node

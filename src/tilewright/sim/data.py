@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.codegen.llvm import emit_kernel
 from tilewright.codegen.machine import compile_object
-from tilewright.codegen.stream import Site, Stream
+from tilewright.codegen.stream import Site, Stream, listed_steps
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Expr, as_expr, const
 from tilewright.ir.instruction import Region, axis
@@ -56,7 +56,7 @@ def run_stream(
     """The outputs of a stream for these inputs: arrays are put where their buffers lie, and what
     lies at the outputs' places is read back. Memory starts with a pattern nobody expects."""
     memories = {name: np.full(size, 0xA5, np.uint8) for name, size in stream.sizes.items()}
-    for buffer, array in inputs.items():
+    for buffer, array in {**stream.constants, **inputs}.items():
         place = stream.places[buffer]
         data = np.ascontiguousarray(array, buffer.dtype.numpy).reshape(-1).view(np.uint8)
         memories[place.memory][place.offset : place.offset + data.size] = data
@@ -76,8 +76,9 @@ def site_kernel(number: int, site: Site) -> Kernel:
     instruction = site.instruction
     regions, params = [], []
     for k, (operand, steps) in enumerate(zip(instruction.operands, site.steps, strict=True)):
+        listed = listed_steps(site.call, operand, site.call.regions[k])
         flat = Buffer(f"o{k}_{operand.name}", operand.dtype, (1 << 40,))
-        position: Expr = const(0)
+        position: Expr = const(0) if listed is None else listed
         for d, step in enumerate(steps):
             position = position + as_expr(axis(d)) * (step // operand.dtype.bytes)
         regions.append(Region(flat, (position,)))

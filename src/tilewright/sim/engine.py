@@ -99,8 +99,8 @@ def _granule(b: Touched) -> int:
     lengths = b.extents[:, AXES - 1] * b.width
     contiguous = b.steps[:, AXES - 1] == b.width
     pieces = np.where(contiguous, lengths, b.width)
-    every = [b.start, pieces, b.steps[:, 0], b.steps[:, 1]]
-    every.append(np.where(contiguous, 0, b.steps[:, 2]))
+    every = [b.start, pieces, *(b.steps[:, d] for d in range(AXES - 1))]
+    every.append(np.where(contiguous, 0, b.steps[:, AXES - 1]))
     return int(np.gcd.reduce(np.concatenate([np.unique(e) for e in every]))) or 1
 
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { AXES = 3, MOST_QUEUES = 16 };
+enum { AXES = 5, MOST_QUEUES = 16 };
 
 typedef struct tw_boxes {  /* what instructions touch, in the order of instructions */
   int64_t count;
@@ -51,21 +51,23 @@ int64_t tw_dependences(int64_t n, int32_t queues, const int32_t *queue, const tw
   for (int64_t k = 0; k < b->count; k++) {
     const int64_t *e = b->extents + k * AXES, *s = b->steps + k * AXES;
     tw_cells *mine = cells + b->memory[k];
-    for (int64_t x = 0; x < e[0]; x++)
-      for (int64_t y = 0; y < e[1]; y++) {
-        const int64_t from = b->start[k] + x * s[0] + y * s[1];
-        if (s[2] == b->width[k]) {  /* contiguous along the last axis: one piece */
-          const int64_t to = from + e[2] * b->width[k];
+    for (int64_t v = 0; v < e[0]; v++)
+     for (int64_t w = 0; w < e[1]; w++)
+      for (int64_t x = 0; x < e[2]; x++)
+       for (int64_t y = 0; y < e[3]; y++) {
+        const int64_t from = b->start[k] + v * s[0] + w * s[1] + x * s[2] + y * s[3];
+        if (s[4] == b->width[k]) {  /* contiguous along the last axis: one piece */
+          const int64_t to = from + e[4] * b->width[k];
           if (from < 0 || (to - 1) / granule >= mine->count) return b->row[k] + 1;
           touch(b, k, granule, mine, queues, queue, need + b->row[k] * queues, from, to);
           continue;
         }
-        for (int64_t z = 0; z < e[2]; z++) {
-          const int64_t at = from + z * s[2], to = at + b->width[k];
+        for (int64_t z = 0; z < e[4]; z++) {
+          const int64_t at = from + z * s[4], to = at + b->width[k];
           if (at < 0 || (to - 1) / granule >= mine->count) return b->row[k] + 1;
           touch(b, k, granule, mine, queues, queue, need + b->row[k] * queues, at, to);
         }
-      }
+       }
   }
   return 0;
 }
