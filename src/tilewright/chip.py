@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.graph import Layout, TensorType
@@ -131,7 +132,7 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    stream = expand_stream(s.kernel, target)
+    stream = place_lists(expand_stream(s.kernel, target))
     need = dependences(stream)
     waits = place_waits(stream, need)
     fault = check_waits(stream, need, waits)

@@ -8,14 +8,14 @@ are loaded in one go. What must wait for those loads follows like for any other 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.base.errors import TargetError
 from tilewright.codegen.stream import ALIGN, Place, Site, Stream
-from tilewright.ir.expr import Buffer, Load, Symbol, as_expr, const
+from tilewright.ir.expr import Buffer, Load, Symbol, const
 from tilewright.ir.instruction import Instruction, MicroOps, Region, axis
 from tilewright.ir.loop import Call, For, Store, walk_statements
 from tilewright.target.target import Target
@@ -120,9 +120,7 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], total: in
             rows.append((filling.row, number, count, (begins, start * element)))
     places = {**stream.places, held: Place(source.memory, offset)}
     constants = {**stream.constants, held: np.zeros(total * each, source.dtype.numpy)}
-    grown = replace(
-        stream, sites=tuple(sites), places=places, sizes=sizes, constants=constants
-    )
+    grown = replace(stream, sites=tuple(sites), places=places, sizes=sizes, constants=constants)
     return _insert(grown, rows)
 
 

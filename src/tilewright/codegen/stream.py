@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.linear import linear
+from tilewright.analyze.linear import Linear, linear, to_expr
+from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
@@ -195,10 +196,18 @@ def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
 def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
     form = linear(_position(region))
     listed = call.instruction.listed(operand)
-    axes = range(len(operand.shape))
-    return tuple(
-        0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes for d in axes
-    )
+    steps = []
+    for d in range(len(operand.shape)):
+        if d != listed and _bends(form, axis(d)):
+            raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+        steps.append(0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes)
+    return tuple(steps)
+
+
+def _bends(form: Linear, along: Var) -> bool:
+    """Whether a form is not linear in a variable."""
+    atoms = (x for x in form if x is not None and x != along)
+    return any(along in variables(x) for x in atoms)
 
 
 def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
@@ -214,7 +223,8 @@ def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
             if variables(atom) - {along}:
                 raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
             moves = moves + atom * k
-    return moves - substitute(moves, {along: const(0)})
+    first = evaluate_expr(moves, {along: np.int64(0)}, {})
+    return moves - int(first)
 
 
 def _offsets(call: Call, operand: Buffer, region: Region) -> np.ndarray | None:
@@ -223,7 +233,8 @@ def _offsets(call: Call, operand: Buffer, region: Region) -> np.ndarray | None:
     if steps is None or listed is None:
         return None
     entries = np.arange(_entries(call, operand, listed))
-    return evaluate_expr(steps, {axis(listed): entries}, {}) * operand.dtype.bytes
+    moves = np.broadcast_to(evaluate_expr(steps, {axis(listed): entries}, {}), entries.shape)
+    return moves * operand.dtype.bytes
 
 
 def _entries(call: Call, operand: Buffer, listed: int) -> int:
@@ -244,7 +255,7 @@ def _position(region: Region) -> Expr:
     at: Expr = const(0)
     for i, n in zip(region.indices, region.buffer.shape, strict=True):
         at = at * n + i
-    return at
+    return to_expr(Simplifier({}).linear(at))
 
 
 def _expand(

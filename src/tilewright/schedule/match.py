@@ -352,7 +352,7 @@ class Matcher:
             return self.no(f"operand {operand.name} must be in {operand.memory}, and {where}")
         loops = {loop.var for _, loop in b.loops if loop is not None}
         wanted = [self._moves(i, b, fields) for i in ours]
-        along = self._free_axes(operand, wanted)
+        along = self._axes_of(wanted, theirs)
         theirs = tuple(self.simplifier(substitute(i, along)) for i in theirs)
         loops -= set(along)
         indices, used = [], {d for d, w in enumerate(wanted) if set(w) & set(along)}
@@ -377,14 +377,14 @@ class Matcher:
         region = Region(buffer, tuple(indices))
         return region if self._strides_fit(operand, region, used, fields) else None
 
-    def _free_axes(self, operand: Buffer, wanted: list[Linear]) -> dict[Expr, Expr]:
-        """The loops that move an operand along an axis with steps of its own: a field carries the
-        step, or a list has all of them."""
+    def _axes_of(self, wanted: list[Linear], theirs: tuple[Expr, ...]) -> dict[Expr, Expr]:
+        """The operand's axes that are loops of the program, by those loops: it may move along
+        several subscripts, as long as its steps in memory are what they have to be."""
+        moving = set().union(*map(variables, theirs))
         found: dict[Expr, Expr] = {}
         for d, moves in enumerate(wanted):
-            free = self.instruction.listed(operand) == d or self.instruction.carrier(operand, d)
-            if free and list(moves.values()) == [1]:
-                found |= {v: axis(d) for v in moves if isinstance(v, Var)}
+            if list(moves.values()) == [1]:
+                found |= {v: axis(d) for v in moves if v in moving}
         return found
 
     def _may_stay(self, operand: Buffer, d: int, fields: dict[Symbol, Expr]) -> bool:

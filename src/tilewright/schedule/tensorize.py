@@ -6,7 +6,10 @@ import itertools
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from tilewright.base.errors import ScheduleError
+from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Symbol, as_expr, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, For, Write, walk_statements
@@ -24,15 +27,15 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     ->  for k_o in 4: gemm(A[_0, k_o*16 + _1], B[k_o*16 + _0, _1], C[_0, _1])
 
     The nest's loops are cut into the instruction's axes and put innermost where they are longer. If
-    there are several ways to do that, they are numbered. Legal when what is then innermost matches
-    the instruction's body: loops one to one, values up to commutativity, operands in the right
-    memory with the right strides, fields within their limits.
+    there are several ways to do that, they are numbered, the cheapest first. Legal when what is
+    then innermost matches the instruction's body: loops one to one, values up to commutativity,
+    operands in the right memory with the right strides, fields within their limits.
     """
     target = state.for_(loop)
     if way < 0:
         refuse(f"the ways are numbered from 0, and there is no number {way}", state)
     matcher = Matcher(instruction, state.simplifier)
-    found = _distinct(matcher.calls((target,)), way + 1)
+    found = sorted(_distinct(matcher.calls((target,)), way + WAYS), key=_cycles)
     if way < len(found):
         state.replace(target, found[way])
         return
@@ -57,6 +60,15 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     refuse(f"the nest of {loop} is no {instruction.name}: {obstacle[1]}", state)
 
 
+def _cycles(call: Call) -> int:
+    """What a call costs, as far as its fields are known: bytes count as cycles."""
+    instruction = call.instruction
+    fields = zip(instruction.fields, call.fields, strict=True)
+    env = {f.symbol: np.int64(constant_value(v) or f.low) for f, v in fields}
+    cost = instruction.cost
+    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
+
+
 def _distinct(calls: Iterator[Call], most: int) -> list[Call]:
     """The first different calls."""
     found: dict[Call, None] = {}
@@ -65,6 +77,9 @@ def _distinct(calls: Iterator[Call], most: int) -> list[Call]:
         if len(found) == most:
             break
     return list(found)
+
+
+WAYS = 8  # that are compared
 
 
 # ---------------------------------------------------------------- cutting loops into axes
