@@ -9,9 +9,12 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.micro_ops import place_lists
@@ -21,13 +24,13 @@ from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.schedule.accelerate import accelerate, find_mapping
+from tilewright.schedule.accelerate import Plan, accelerate, find_mapping
 from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
 from tilewright.sim.data import run_stream
 from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
-from tilewright.sim.events import Timeline, simulate
+from tilewright.sim.events import Timeline, durations, simulate
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -82,8 +85,7 @@ class ChipKernel:
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
     """Cycles that no schedule of a kernel with one contraction can beat."""
-    s = Schedule(kernel)
-    return Model(s, target, *find_mapping(s, target)).bound()
+    return _model(kernel, target).bound()
 
 
 def build_chip(
@@ -94,8 +96,7 @@ def build_chip(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
-    first = Schedule(kernel)
-    choices = choose_tiles(first, target, *find_mapping(first, target), overlap=overlap)
+    choices = choose_tiles(_model(kernel, target), overlap=overlap)
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
@@ -113,6 +114,34 @@ def build_chip(
     if refusal is not None and not built:
         raise refusal
     return min(built, key=lambda b: b.timeline.cycles)
+
+
+def _model(kernel: Kernel, target: Target) -> Model:
+    """The analytic model, with what has to be done besides the contraction: read off the schedule
+    of some small tile."""
+    s = Schedule(kernel)
+    nest, mapping = find_mapping(s, target)
+    model = Model(s, target, nest, mapping)
+    least = choose_tiles(model, overlap=False)
+    if not least:
+        return model
+    return Model(s, target, nest, mapping, _post(kernel, target, least[0].plan))
+
+
+def _post(kernel: Kernel, target: Target, plan: Plan) -> float:
+    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+    s = Schedule(kernel)
+    accelerate(s, target, plan, overlap=False)
+    stream = expand_stream(s.kernel, target)
+    unit = plan.unit.instruction
+    others = [
+        k
+        for k, site in enumerate(stream.sites)
+        if site.instruction.queue == unit.queue and site.instruction != unit
+    ]
+    times = durations(stream)
+    elements = math.prod(x.extent for x in plan.nest.axes if isinstance(x.extent, int))
+    return float(times.busy[np.isin(stream.site, others)].sum()) / elements
 
 
 def _built(

@@ -53,13 +53,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """A contraction, how a unit does it, how many iterations of each loop one tile holds, and the
-    order of the loops over tiles, outermost first."""
+    """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
+    of the loops over tiles, outermost first, and how many steps `ahead` of their use operands are
+    brought."""
 
     nest: Nest
     mapping: Mapping
     tile: Names[Var, int]
     order: tuple[Var, ...] = ()
+    ahead: int = 1
 
     @property
     def unit(self) -> Unit:
@@ -73,6 +75,13 @@ class Plan:
         assert pair is not None
         ours = (self.unit.left, self.unit.right)
         return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
+
+    @property
+    def axes(self) -> list[For]:
+        """The loops that move the result."""
+        theirs, _ = self.result
+        moving = set().union(*map(variables, theirs.indices))
+        return [x for x in self.nest.axes if x.var in moving]
 
     @property
     def result(self) -> tuple[Load, Load]:
@@ -128,14 +137,14 @@ def accelerate(
     _hoist_all(s, around)
     loop = _flatten(s, around, 2 if overlap else 1)
     count = s.for_(loop).extent
-    if overlap and isinstance(count, int) and count > 1:
-        s.pipeline(loop, _stages(s, loop))
+    if overlap and isinstance(count, int) and count > plan.ahead:
+        s.pipeline(loop, _stages(s, loop, plan.ahead))
     return layouts
 
 
 def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
     """How a tile of the result lies in the unit's memory, by the loops over it."""
-    loops = dict(zip([x.var for x in plan.nest.axes], inside, strict=True))
+    loops = dict(zip([x.var for x in plan.axes], inside, strict=True))
     theirs, ours = plan.result
     rows = rows_of(plan, target, theirs, ours)
     axes = [axis for axis, _ in _operand_axes(plan, ours)]
@@ -212,7 +221,7 @@ def _position(indices: Sequence[Expr], var: Var) -> int:
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:
     """Arranges parameters in blocks, where the instructions that move them need it."""
     layouts: dict[str, Layout] = {}
-    for theirs, ours in (*plan.reads, *_made_of(s, plan, acc)):
+    for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
         layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, s)
         if layout is not None and theirs.buffer.name not in layouts:
             s.pack_layout(s.buffer(theirs.buffer.name), layout)
@@ -220,9 +229,9 @@ def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> di
     return layouts
 
 
-def _made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
+def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
     """What the nest behind the sums touches with them, by the loops of the contraction, if it goes
-    along the rows of the unit's result."""
+    along the rows of the unit's result: what it writes, then what it reads."""
     read, nest = _consumer(s, acc)
     theirs, ours = plan.result
     names = dict(zip(read.indices, theirs.indices, strict=True))
@@ -244,9 +253,20 @@ def _arrangement(
     """The layout of a unit's operand in its memory, rows innermost: `indices` are a local buffer's
     subscripts, `inner` the loops that are the unit's axes."""
     places = {axis: _position(indices, inner[axis].var) for axis, _ in _operand_axes(plan, ours)}
+    return _held(rows, places, len(indices))
+
+
+def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
+    """Likewise, in terms of the program's subscripts."""
+    axes = [axis for axis, _ in _operand_axes(plan, ours)]
+    places = {axis: _position(theirs.indices, _var(plan, axis)) for axis in axes}
+    return _held(rows, places, len(theirs.indices))
+
+
+def _held(rows: Sequence[tuple[Var, int]], places: Names[Var, int], rank: int) -> Layout:
     blocks = tuple((places[axis], size) for axis, size in rows)
     others = [p for axis, p in places.items() if axis not in dict(rows)]
-    return Layout(_rows_last(range(len(indices)), others, [p for p, _ in blocks]), blocks)
+    return Layout(_rows_last(range(rank), others, [p for p, _ in blocks]), blocks)
 
 
 # ---------------------------------------------------------------- tiles
@@ -258,10 +278,11 @@ def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loo
     read, _ = _consumer(s, acc)
     outer, inner = {}, []
     theirs, _ = plan.result
-    for axis in plan.nest.axes:
+    axes = plan.axes
+    for axis in axes:
         (var,) = variables(read.indices[_position(theirs.indices, axis.var)])
         size = plan.tile.get(axis.var, 1)
-        last = axis is plan.nest.axes[-1] and not outer
+        last = axis is axes[-1] and not outer
         if size == axis.extent and not last:
             inner.append(Loop(var))
         else:
@@ -459,22 +480,23 @@ def _flatten(s: Schedule, around: Sequence[Loop], depth: int) -> Loop:
     `depth` places."""
     loop = around[0]
     for inner in around[1:]:
-        used = s.for_(inner).body
+        used, turns = s.for_(inner).body, s.for_(loop).extent
+        places = min(depth, turns) if isinstance(turns, int) else depth
         for stmt in s.for_(loop).body:
             if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
-                s.multi_buffer(stmt.buffer, [loop], depth)
+                s.multi_buffer(stmt.buffer, [loop], places)
         s.sink(loop, inner)
         loop = s.fuse(loop, inner)
     return loop
 
 
-def _stages(s: Schedule, loop: Loop) -> tuple[int, ...]:
-    """Moves in, work, moves out."""
+def _stages(s: Schedule, loop: Loop, ahead: int) -> tuple[int, ...]:
+    """Moves in, work so many steps later, moves out one later."""
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
         written = {b.memory for b in buffers_written((stmt,))}
         read = {r.buffer.memory for x in calls for r in x.regions} - written
-        return 2 if DRAM in written else 0 if DRAM in read else 1
+        return ahead + 1 if DRAM in written else 0 if DRAM in read else ahead
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

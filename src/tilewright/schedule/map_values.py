@@ -231,9 +231,11 @@ def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction
     loops = [x for x in loops if x not in once]
     s.reorder(*once, *loops)
     # The last run within one row of the instruction.
-    rows = sum(isinstance(n, int) and n > 1 for n in _extents(instruction)) or 1
+    extents = _extents(instruction)
+    rows = sum(isinstance(n, int) and n > 1 for n in extents) or 1
+    ranges = sum(not isinstance(n, int) for n in extents)
     outer = collapse(s, loops[:-rows]) if len(loops) > rows else []
-    for loop in (*outer, *loops[-rows:]):
+    for loop in (*outer[max(0, len(outer) - ranges) :], *loops[-rows:]):
         if attempt(s.tensorize, loop, instruction):
             return
     s.tensorize(loops[-1], instruction)

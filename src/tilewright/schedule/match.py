@@ -388,7 +388,10 @@ class Matcher:
         return found
 
     def _may_stay(self, operand: Buffer, d: int, fields: dict[Symbol, Expr]) -> bool:
-        """Whether an operand can be the same all along an axis: its step is then 0."""
+        """Whether an operand can be the same all along an axis: its step is then 0, or a list has
+        the same place again and again."""
+        if self.instruction.listed(operand) == d:
+            return True
         carrier = self.instruction.carrier(operand, d)
         if carrier is None or not carrier.admits(0):
             return False
