@@ -106,7 +106,7 @@ def test_bound_is_counted_by_hand():
     1 KiB."""
     bound = lower_bound(gemm.kernel, CHIP)
     assert bound.work == 256**3 / 4096 * 16
-    assert bound.moves == 4 * 65536 / 16  # the result's: operands take half of that
+    assert bound.moves == (65536 + 65536 + 4 * 65536) / 16  # both operands and the result
     assert (bound.fill, bound.drain) == (2 * (16 + 16) + 64, 32 + 16 + 64 + 64)
 
 

@@ -18,14 +18,15 @@ import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.micro_ops import place_lists
-from tilewright.codegen.stream import Stream, expand_stream
+from tilewright.codegen.stream import Stream, bytes_of, expand_stream
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.graph import Layout, TensorType
-from tilewright.ir.loop import Kernel
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import Call, Kernel, buffers_written, walk_statements
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule.accelerate import Plan, accelerate, find_mapping
-from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
+from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
 from tilewright.sim.data import run_stream
@@ -125,23 +126,41 @@ def _model(kernel: Kernel, target: Target) -> Model:
     least = choose_tiles(model, overlap=False)
     if not least:
         return model
-    return Model(s, target, nest, mapping, _post(kernel, target, least[0].plan))
+    besides = _besides(kernel, target, model, least[0].plan)
+    return Model(s, target, nest, mapping, besides)
 
 
-def _post(kernel: Kernel, target: Target, plan: Plan) -> float:
-    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
+    """What an element of the result takes, the contraction left out."""
     s = Schedule(kernel)
     accelerate(s, target, plan, overlap=False)
-    stream = expand_stream(s.kernel, target)
     unit = plan.unit.instruction
+    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
+    touched = {id(x): {r.buffer for r in x.regions} for x in calls}
+    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
+    moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
+    brought = set().union(*(set(buffers_written((x,))) for x in moves))
+    leaving = set().union(*(touched[id(x)] for x in moves)) - brought
+    elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
+    once: dict[str, float] = {}
+    stored: dict[str, float] = {}
+    for buffer in set(s.allocations()) - ours - brought:
+        held = stored if buffer in leaving else once
+        size = bytes_of(buffer) / elements
+        held[buffer.memory] = held.get(buffer.memory, 0.0) + size
+    return Besides(_cycles_besides(s, target, unit, plan), once, stored)
+
+
+def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> float:
+    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+    stream = expand_stream(s.kernel, target, limits=False)
     others = [
         k
         for k, site in enumerate(stream.sites)
         if site.instruction.queue == unit.queue and site.instruction != unit
     ]
-    times = durations(stream)
-    elements = math.prod(x.extent for x in plan.nest.axes if isinstance(x.extent, int))
-    return float(times.busy[np.isin(stream.site, others)].sum()) / elements
+    work = durations(stream).busy[np.isin(stream.site, others)].sum()
+    return float(work) / math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
 
 
 def _built(

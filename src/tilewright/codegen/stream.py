@@ -83,9 +83,12 @@ class Stream:
         return np.flatnonzero(self.site == k)
 
 
-def expand_stream(kernel: Kernel, target: Target) -> Stream:
-    """The stream of a kernel whose every statement is a loop, a condition or a call."""
-    places, sizes = place_buffers(kernel, target)
+def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
+    """The stream of a kernel whose every statement is a loop, a condition or a call; without
+    `limits`, memories are as large as it takes."""
+    places, sizes = place_buffers(kernel)
+    if limits:
+        check_sizes(kernel, target, sizes)
     found = list(_calls(kernel.body, (), (), 0))
     sites = tuple(_site(call, places) for call, _, _, _ in found)
     parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
@@ -109,27 +112,36 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
 # ---------------------------------------------------------------- memory
 
 
-def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], dict[str, int]]:
-    """Every buffer gets a place of its own in its memory; TargetError if a memory is too small."""
-    allocated = [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+def place_buffers(kernel: Kernel) -> tuple[dict[Buffer, Place], dict[str, int]]:
+    """Every buffer gets a place of its own in its memory; the bytes used of each."""
     places: dict[Buffer, Place] = {}
     used: dict[str, int] = {}
-    for buffer in (*kernel.params, *allocated):
+    for buffer in (*kernel.params, *_allocated(kernel)):
         offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
         places[buffer] = Place(buffer.memory, offset)
-        used[buffer.memory] = offset + _bytes(buffer)
+        used[buffer.memory] = offset + bytes_of(buffer)
+    return places, used
+
+
+def _allocated(kernel: Kernel) -> list[Buffer]:
+    return [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+
+
+def check_sizes(kernel: Kernel, target: Target, used: Mapping[str, int]) -> None:
+    """TargetError if a memory is too small."""
     for name, size in used.items():
         limit = target.memory(name).size
         if limit is not None and size > limit:
-            held = ", ".join(f"{b} ({_bytes(b)})" for b in allocated if b.memory == name)
+            found = (b for b in _allocated(kernel) if b.memory == name)
+            held = ", ".join(f"{b} ({bytes_of(b)})" for b in found)
             raise TargetError(
                 f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
                 hint=f"it holds {held}: make tiles smaller",
             )
-    return places, used
 
 
-def _bytes(buffer: Buffer) -> int:
+def bytes_of(buffer: Buffer) -> int:
+    """What a buffer of known shape takes."""
     size = buffer.dtype.bytes
     for n in buffer.shape:
         if not isinstance(n, int):

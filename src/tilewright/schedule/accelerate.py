@@ -183,7 +183,7 @@ def _operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
 
 def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[Var, int]]:
     """The last axes of a unit's operand, as many as lie side by side in what moves it at once."""
-    axes = _operand_axes(plan, ours)
+    axes = [x for x in _operand_axes(plan, ours) if _moves(theirs, _var(plan, x[0]))]
     source, place = theirs.buffer.memory, ours.buffer.memory
     moves = [*copies(target, source, place), *copies(target, place, source)]
     wanted = row_elements(moves[0]) if moves else axes[-1][1]
@@ -258,9 +258,13 @@ def _arrangement(
 
 def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
     """Likewise, in terms of the program's subscripts."""
-    axes = [axis for axis, _ in _operand_axes(plan, ours)]
+    axes = [axis for axis, _ in _operand_axes(plan, ours) if _moves(theirs, _var(plan, axis))]
     places = {axis: _position(theirs.indices, _var(plan, axis)) for axis in axes}
     return _held(rows, places, len(theirs.indices))
+
+
+def _moves(load: Load, var: Var) -> bool:
+    return any(var in variables(i) for i in load.indices)
 
 
 def _held(rows: Sequence[tuple[Var, int]], places: Names[Var, int], rank: int) -> Layout:

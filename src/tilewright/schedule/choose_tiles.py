@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -185,18 +185,30 @@ def _values(form: Linear, whole: Sizes) -> np.ndarray:
 # ---------------------------------------------------------------- model
 
 
-class Model:
-    """Sizes and times of a contraction on a unit, for many tiles at a time.
+@dataclass(frozen=True)
+class Besides:
+    """What an element of the result takes besides the contraction: cycles of the unit's queue, for
+    clearing and for what follows; bytes of memories, and of those that hold a result until it is
+    stored."""
 
-    `post` is how many cycles the unit's queue spends on each element of the result besides the
-    contraction: on clearing, and on what follows.
-    """
+    cycles: float = 0.0
+    bytes: Names[str, float] = field(default_factory=dict)
+    stored: Names[str, float] = field(default_factory=dict)
+
+
+class Model:
+    """Sizes and times of a contraction on a unit, for many tiles at a time."""
 
     def __init__(
-        self, s: Schedule, target: Target, nest: Nest, mapping: Mapping, post: float = 0.0
+        self,
+        s: Schedule,
+        target: Target,
+        nest: Nest,
+        mapping: Mapping,
+        besides: Besides | None = None,
     ) -> None:
         self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
-        self.post = post
+        self.besides = besides or Besides()
         self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
         plan = Plan(nest, mapping, {})
         self.loads = [_piece(s, target, plan, *pair, loaded=True) for pair in plan.reads]
@@ -251,47 +263,51 @@ class Model:
             inner = (level == last) & (piece is not self.result)
             many = np.where(level < 0, 1, 1 + np.where(inner, ahead, min(ahead, 1)))
             used[piece.memory] = used.get(piece.memory, np.zeros(1)) + many * piece.size(tile)
+        elements, twice = self.elements(tile), 1 + min(ahead, 1)
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, twice)):
+            for name, size in each.items():
+                used[name] = used.get(name, np.zeros(1)) + size * places * elements
         limits = {name: self.target.memory(name).size for name in used}
         return np.logical_and.reduce([u <= (limits[m] or math.inf) for m, u in used.items()])
 
     # ------------------------------------------------------ the whole
 
-    def cycles(self, tile: Sizes, order: Sequence[Var], ahead: int) -> np.ndarray:
-        """The whole contraction with the loops over tiles in this order, outermost first, and
-        operands brought so many steps ahead; 0: nothing overlaps."""
+    def phases(self, tile: Sizes, order: Sequence[Var]) -> Phases:
+        """What the steps take with the loops over tiles in this order, outermost first."""
         turns = self._turns(tile, order)
-        spatial = {x.var for x in self.nest.axes}
-        tiles = math.prod(n for v, n in zip(order, turns, strict=True) if v in spatial)
-        queue = self.unit.instruction.queue
-        work, after = self.work(tile), self.post * self.elements(tile)
-        store, stored = self.store.times(tile)
-        end = self.store.move.latency if self.store.move else 0
         times = [(p, self._level(p, turns, order), *p.times(tile)) for p in self.loads]
-        latency = max((p.move.latency for p in self.loads if p.move), default=0)
-        first = sum(load for _, _, load, _ in times) + latency  # before the first step
-        total, sums = first, [np.zeros(1)] * 3
-        for level, var in enumerate(order):
-            count = math.prod(turns[: level + 1]) - math.prod(turns[:level])
-            ends = after if var in spatial else 0  # a new tile begins, so one has ended
-            busy, moved, channel = work + ends, np.zeros(1), np.zeros(1)
+        shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
+        queue = self.unit.instruction.queue
+        loads, channel, busy = [], [], []
+        for level in range(len(order)):
+            moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
             for piece, last, load, transfer in times:
-                again = last >= level
-                same = piece.move is not None and piece.move.queue == queue
-                busy = busy + np.where(again & same, load, 0)
-                moved = moved + np.where(again & (not same), load, 0)
-                channel = channel + np.where(again, transfer, 0)
-            if var in spatial:
-                channel = channel + stored
-            waits = np.where(moved > 0, latency, 0)
-            one = np.maximum(np.maximum(busy, moved + waits), channel + waits)
-            if var in spatial:  # the store before the last has freed its place
-                one = np.maximum(one, store + end)
-            total = total + count * (one if ahead else busy + moved + waits)
-            sums = [x + count * y for x, y in zip(sums, (busy, moved, channel), strict=True)]
-        if ahead > 1:  # what comes late in one step has been early in another
-            total = first + np.maximum.reduce([*sums, tiles * (store + end)])
-        stores = store if ahead else tiles * store
-        return total + work + after + stores + end
+                if piece.move is not None:
+                    same = piece.move.queue == queue
+                    own = own + np.where(same & (last >= level), load, 0)
+                    moved = moved + np.where((not same) & (last >= level), load, 0)
+                    transfers = transfers + np.where(last >= level, transfer, 0)
+            loads.append(moved)
+            channel.append(transfers)
+            busy.append(own)
+        first = sum((load for _, _, load, _ in times), np.zeros(shape))
+        store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
+        after = self.besides.cycles * self.elements(tile)
+        return Phases(
+            np.stack([np.broadcast_to(n, shape) for n in turns]),
+            sum(v in {x.var for x in self.nest.axes} for v in order),
+            np.broadcast_to(self.work(tile), shape),
+            np.broadcast_to(after, shape),
+            np.stack(loads),
+            np.stack(channel),
+            np.stack(busy),
+            first,
+            store,
+            stored,
+            max((p.move.latency for p in self.loads if p.move), default=0),
+            self._latency(),
+            self.store.move.latency if self.store.move else 0,
+        )
 
     def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]
@@ -315,11 +331,15 @@ class Model:
         fill += max((p.move.latency for p in factors if p.move), default=0)
         drain = float(self.store.times(least)[0][0])
         drain += self.store.move.latency if self.store.move else 0
-        cost = self.unit.instruction.cost
-        env = {f.symbol: np.int64(f.high) for f in self.unit.instruction.fields}
-        drain += float(evaluate_expr(as_expr(cost.latency), env, {}))
-        work = float(self.work(whole)[0]) + self.post * float(self.elements(whole)[0])
+        drain += self._latency()
+        work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
         return Bound(work, moves, fill, drain)
+
+    def _latency(self) -> int:
+        """Cycles from the unit's last call to its results, at most."""
+        instruction = self.unit.instruction
+        env = {f.symbol: np.int64(f.high) for f in instruction.fields}
+        return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
 
     def _moved(self) -> Iterator[Piece]:
         assert self.store is not None
@@ -357,29 +377,166 @@ def _piece(
     return Piece(forms, tuple(dims), row, width, ours.buffer.memory, move)
 
 
+# ---------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Cycles of the steps of n pipelines. A step of level k is one where loop k is the outermost
+    that turns: what it brings is what that loop or one inside of it moves."""
+
+    turns: np.ndarray  # [levels, n]: iterations of each loop over tiles, outermost first
+    spatial: int  # so many of the loops make a new tile of the result; the others add to it
+    work: np.ndarray  # [n] of the unit for a step
+    after: np.ndarray  # [n] on its queue, once a tile's sums are complete
+    loads: np.ndarray  # [levels, n] on the queues that bring operands
+    channel: np.ndarray  # [levels, n] of those, on the memory
+    busy: np.ndarray  # [levels, n] for operands that the unit's own queue brings
+    first: np.ndarray  # [n] for all operands of the first step
+    store: np.ndarray  # [n] for a tile of the result
+    stored: np.ndarray  # [n] of those, on the memory
+    latency: int  # until operands are there
+    behind: int  # until the unit is done with them, after its last call has left
+    end: int  # until a result is there
+
+    def only(self, kept: np.ndarray) -> Phases:
+        """Of some of the pipelines."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        taken = {k: x[..., kept] for k, x in arrays.items() if isinstance(x, np.ndarray)}
+        return replace(self, **taken)
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.prod(self.turns, axis=0)
+
+    def estimate(self) -> np.ndarray:
+        """Cycles if each step took as long as the slowest of what happens during it."""
+        total = self.first + self.latency + self.work + self.after + self.store + self.end
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            count = inner * self.turns[level] - inner
+            new = level < self.spatial
+            busy = self.work + self.busy[level] + (self.after if new else 0)
+            moved = self.loads[level] + np.where(self.loads[level] > 0, self.latency, 0)
+            channel = self.channel[level] + (self.stored if new else 0)
+            one = np.maximum(np.maximum(busy, moved), channel)
+            total = total + count * (np.maximum(one, self.store + self.end) if new else one)
+        return total
+
+    def serial(self) -> np.ndarray:
+        """Cycles if nothing overlaps."""
+        tiles = np.prod(self.turns[: self.spatial], axis=0)
+        total = self.first + self.latency + tiles * (self.after + self.store + self.end)
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            count = inner * self.turns[level] - inner
+            total = total + count * (self.loads[level] + self.busy[level] + self.latency)
+        return total + self.steps * self.work
+
+    def run(self, ahead: int) -> np.ndarray:
+        """Cycles with operands brought so many steps ahead: the pipelines run step by step."""
+        p = Pipelines(self, ahead)
+        for i in range(ahead):
+            p.bring(i)
+        for i in range(int(self.steps.max())):
+            p.bring(i + ahead)
+            p.compute(i)
+        return p.end
+
+    def level(self, i: int) -> np.ndarray:
+        """The level of step i."""
+        inner = np.cumprod(self.turns[::-1], axis=0)[::-1]
+        below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
+        turned = (i % below == 0) & (self.turns > 1)
+        return np.where(turned.any(0), turned.argmax(0), len(self.turns) - 1)
+
+
+class Pipelines:
+    """Pipelines at work: when each engine is free again, in cycles."""
+
+    def __init__(self, phases: Phases, ahead: int) -> None:
+        self.phases, self.steps = phases, phases.steps
+        n = len(phases.work)
+        self.loader, self.unit, self.storer = (np.zeros(n) for _ in range(3))
+        self.owed = np.zeros(n)  # cycles that a store has the memory while operands are brought
+        self.there = [np.zeros(n) for _ in range(ahead + 1)]  # when a step has its operands
+        self.free = [np.zeros(n) for _ in range(ahead + 1)]  # when their places can be filled anew
+        self.left = [np.zeros(n), np.zeros(n)]  # when the last two tiles were stored
+
+    def bring(self, i: int) -> None:
+        """Brings the operands of step i."""
+        p, place = self.phases, i % len(self.there)
+        level = p.level(i)
+        load = self.phases.first if i == 0 else _at(p.loads, level)
+        transfer = load if i == 0 else _at(p.channel, level)
+        on = (i < self.steps) & (load > 0)
+        shared = self.owed * transfer / np.maximum(load, 1)  # between transfers it is no matter
+        done = np.maximum(self.loader, self.free[place]) + load + shared
+        self.loader = np.where(on, done, self.loader)
+        self.owed = np.where(on, 0, self.owed)
+        self.there[place] = np.where(on, done + p.latency, 0)
+
+    def compute(self, i: int) -> None:
+        """Works on step i; stores the tile of the result that it may complete."""
+        p, place = self.phases, i % len(self.there)
+        level, on = p.level(i), i < self.steps
+        new = (level < p.spatial) | (i == 0)
+        last = (p.level(i + 1) < p.spatial) | (i + 1 == self.steps)
+        begin = np.maximum(self.unit, self.there[place])
+        begin = np.where(new, np.maximum(begin, self.left[0]), begin)
+        own = 0 if i == 0 else _at(p.busy, level)
+        end = begin + p.work + own + np.where(last, p.after, 0)
+        self.unit = np.where(on, end, self.unit)
+        self.free[place] = end + p.behind
+        leaves = on & last
+        out = np.maximum(self.storer, end + p.behind) + p.store
+        self.storer = np.where(leaves, out, self.storer)
+        self.owed = np.where(leaves, p.stored, self.owed)
+        self.left[0] = np.where(leaves, self.left[1], self.left[0])
+        self.left[1] = np.where(leaves, out + p.end, self.left[1])
+
+    @property
+    def end(self) -> np.ndarray:
+        """When everything is done."""
+        return np.maximum(self.unit, self.storer + self.phases.end)
+
+
+def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(phases, level[None], 0)[0]
+
+
 # ---------------------------------------------------------------- choosing
 
 
 AHEAD = (1, 2)  # steps that operands may be brought before they are used
+MOST = 48  # pipelines of each order that are run step by step
+STEPS = 3000  # of one
 
 
 def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
     """All tiles that fit the memories, in every order that matters, the fastest first."""
     tile = _tiles(model.loops, model.mapping)
     count = next(iter(tile.values())).size
-    found: list[Choice] = []
+    found: dict[object, Choice] = {}
     for order, ahead in itertools.product(_orders(model), AHEAD if overlap else (0,)):
         fits = np.broadcast_to(model.fits(tile, order, ahead), count)
+        if not fits.any():
+            continue
         kept = {v: n[fits] for v, n in tile.items()}
-        cycles = np.broadcast_to(model.cycles(kept, order, ahead), int(fits.sum()))
-        for k in np.argsort(cycles, kind="stable")[:MOST]:
+        phases = model.phases(kept, order)
+        cycles = phases.estimate() if overlap else phases.serial()
+        best = np.argsort(cycles, kind="stable")[:MOST]
+        if overlap:
+            best = best[phases.steps[best] <= max(STEPS, phases.steps[best].min())]
+            cycles = np.array(cycles)
+            cycles[best] = phases.only(best).run(ahead)
+        for k in best:
             chosen = {v: int(n[k]) for v, n in kept.items()}
+            turning = tuple(v for v in order if chosen[v] != model.whole[v][0])
             plan = Plan(model.nest, model.mapping, chosen, order, ahead)
-            found.append(Choice(plan, float(cycles[k])))
-    return sorted(found, key=lambda c: c.cycles)
-
-
-MOST = 64  # of each order
+            same = (turning, tuple(chosen.values()), min(ahead, len(turning)))
+            found.setdefault(same, Choice(plan, float(cycles[k])))
+    return sorted(found.values(), key=lambda c: c.cycles)
 
 
 def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:
