@@ -438,11 +438,22 @@ def _bring_operands(
     names = []
     for load, ours in plan.reads:
         rows = rows_of(plan, target, load, ours)
-        local = s.cache_read(s.buffer(load.buffer.name), loop, ours.buffer.memory)
+        buffer = s.buffer(load.buffer.name)
+        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer))
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
         s.pack_layout(local, _arrangement(plan, rows, ours, indices, inner))
         names.append(local.name)
     return names
+
+
+BURST = 64  # bytes: leaving out less between two pieces saves no time
+
+
+def far_axes(buffer: Buffer) -> tuple[int, ...]:
+    """The axes along which neighbours are so far apart that those nobody needs are left out."""
+    shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
+    far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
+    return tuple(d for d, n in enumerate(far) if n >= BURST)
 
 
 def _reads(s: Schedule, name: str) -> Iterator[Load]:

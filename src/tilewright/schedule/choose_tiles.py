@@ -25,7 +25,7 @@ from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.accelerate import Plan, layout_of, local_layout, made_of, rows_of
+from tilewright.schedule.accelerate import Plan, far_axes, layout_of, local_layout, made_of, rows_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, copies
 from tilewright.target.target import Target
@@ -104,6 +104,7 @@ class Piece:
     elements of it that one step covers, elements between steps in the other memory)."""
 
     forms: tuple[Linear, ...]
+    far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
     dims: tuple[tuple[int, int, int], ...]
     row: int  # elements
     bytes: int  # of an element
@@ -114,8 +115,16 @@ class Piece:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
 
     def reach(self, tile: Sizes) -> list[np.ndarray]:
-        """Elements along each subscript."""
-        return [_reach(form, tile) for form in self.forms]
+        """Elements along each subscript that the copy has."""
+        pairs = zip(self.forms, self._steps(tile), strict=True)
+        return [-(-_reach(form, tile) // step) for form, step in pairs]
+
+    def _steps(self, tile: Sizes) -> list[np.ndarray]:
+        """How far apart those are."""
+        return [
+            _step(form, tile) if far else np.ones(1, np.int64)
+            for form, far in zip(self.forms, self.far, strict=True)
+        ]
 
     def size(self, tile: Sizes) -> np.ndarray:
         """Bytes."""
@@ -144,12 +153,13 @@ class Piece:
         """Steps of equal distance that follow each other, innermost first: each run can be one loop
         of an instruction. The first are those of the loops that take whole rows."""
         assert self.move is not None
-        reach = self.reach(tile)
+        reach, steps = self.reach(tile), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)
         whole = bool(self.move.ranges) and self.move.ranges[0][1]
-        for p, step, distance in reversed(self.dims):
+        for p, step, near in reversed(self.dims):
+            distance = near * steps[p]
             count = np.broadcast_to(-(-reach[p] // step), shape)
             counts, distances = np.stack(runs), np.stack(apart)
             now = np.take_along_axis(counts, at[None], 0)[0]
@@ -171,6 +181,17 @@ def _reach(form: Linear, tile: Sizes) -> np.ndarray:
     """How many values a subscript takes, from its least to its greatest."""
     steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
     return 1 + sum(steps, np.zeros(1, np.int64))
+
+
+def _step(form: Linear, tile: Sizes) -> np.ndarray:
+    """How far apart the values are that a subscript takes."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in tile:
+            found = np.gcd(found, np.where(tile[x] > 1, abs(k), 0))
+        elif x is not None:
+            return np.ones(1, np.int64)
+    return np.maximum(found, 1)
 
 
 def _values(form: Linear, whole: Sizes) -> np.ndarray:
@@ -374,7 +395,9 @@ def _piece(
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
     row = math.prod(sizes.values())
     width = (ours if local else theirs).buffer.dtype.bytes
-    return Piece(forms, tuple(dims), row, width, ours.buffer.memory, move)
+    distant = far_axes(theirs.buffer.with_(shape=shape))
+    apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
+    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
 
 
 # ---------------------------------------------------------------- steps
