@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import AXES, Stream, Touched, touched
+from tilewright.codegen.stream import Stream
+from tilewright.codegen.touched import AXES, Touched, touched
 from tilewright.runtime import _native
 
 _library = ctypes.CDLL(_native.__file__)
