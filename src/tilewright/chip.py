@@ -24,9 +24,12 @@ from tilewright.schedule.accelerate import accelerate, find_mapping
 from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
+from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
-from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
-from tilewright.sim.events import Timeline, simulate
+from tilewright.sim.events import simulate
+from tilewright.sim.memory import check_memory
+from tilewright.sim.timeline import Timeline
+from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -131,13 +134,14 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    stream = expand_stream(s.kernel, target)
-    need = dependences(stream)
-    waits = place_waits(stream, need)
-    fault = check_waits(stream, need, waits)
+    done = synchronise(expand_stream(s.kernel, target))
+    stream, waits = done.stream, done.waits
+    fault = check_memory(stream, s.kernel.inputs, done.boxes) or check_waits(
+        stream, done.need, waits, done.boxes
+    )
     if fault is not None:
-        raise CompileError(f"the waits of {s.kernel.name} do not suffice: {fault}")
-    timeline = simulate(stream, waits)
+        raise CompileError(f"the stream of {s.kernel.name} is wrong: {fault}")
+    timeline = simulate(stream, waits, found=done.boxes)
     buffers = (*s.original.inputs, *s.original.outputs)
     order = tuple(parameters) or tuple(b.name for b in buffers)
     return ChipKernel(

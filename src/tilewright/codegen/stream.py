@@ -101,11 +101,11 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
     for buffer in (*kernel.params, *allocated):
         offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
         places[buffer] = Place(buffer.memory, offset)
-        used[buffer.memory] = offset + _bytes(buffer)
+        used[buffer.memory] = offset + buffer_bytes(buffer)
     for name, size in used.items():
         limit = target.memory(name).size
         if limit is not None and size > limit:
-            held = ", ".join(f"{b} ({_bytes(b)})" for b in allocated if b.memory == name)
+            held = ", ".join(f"{b} ({buffer_bytes(b)})" for b in allocated if b.memory == name)
             raise TargetError(
                 f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
                 hint=f"it holds {held}: make tiles smaller",
@@ -113,7 +113,8 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
     return places, used
 
 
-def _bytes(buffer: Buffer) -> int:
+def buffer_bytes(buffer: Buffer) -> int:
+    """The bytes of a buffer of constant size."""
     size = buffer.dtype.bytes
     for n in buffer.shape:
         if not isinstance(n, int):

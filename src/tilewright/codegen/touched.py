@@ -1,90 +1,189 @@
-"""What the instructions of a stream touch: boxes of bytes, operand by operand."""
+"""What the instructions of a stream read and write: boxes of bytes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.analyze.accesses import accesses
-from tilewright.analyze.linear import linear
-from tilewright.base.errors import CompileError
+from tilewright.analyze.accesses import Access, accesses
+from tilewright.codegen.footprint import Footprint, footprint
 from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Expr, Var, as_expr, const
-from tilewright.ir.loop import For
-from tilewright.ir.substitute import substitute
+from tilewright.ir.expr import Var
+from tilewright.ir.loop import For, Stmt
+from tilewright.ir.substitute import variables
+
+
+@dataclass(frozen=True)
+class Use:
+    """How a call of the program uses an operand: which statement of the instruction's meaning
+    reads it, and which one writes it."""
+
+    site: int
+    operand: int
+    reader: Stmt | None
+    writer: Stmt | None
 
 
 @dataclass(frozen=True, eq=False)
 class Touched:
-    """Boxes of memory, one row for each operand of each instruction [m]: the instruction's row,
-    the memory's number, first byte, and per axis (padded to three) extent and step, innermost
-    last; `writes` and `reads` say what is done."""
+    """m boxes in the order of instructions, of each what it reads before what it writes. A box is
+    byte start + sum(i[d] * steps[d]) of a memory for all i[d] < extents[d]; the last axis is the
+    bytes of an element. What is read is what others have written: not what the instruction itself
+    wrote before. `exact` where every byte is touched for certain; `use` counts `uses`."""
 
-    row: np.ndarray
-    memory: np.ndarray
-    start: np.ndarray
-    extents: np.ndarray
-    steps: np.ndarray
-    width: np.ndarray
-    reads: np.ndarray
-    writes: np.ndarray
-
-
-AXES = 3
+    row: np.ndarray  # [m] the instruction
+    memory: np.ndarray  # [m] its number in the target
+    start: np.ndarray  # [m] bytes
+    extents: np.ndarray  # [m, axes]
+    steps: np.ndarray  # [m, axes] bytes
+    reads: np.ndarray  # [m] bool
+    writes: np.ndarray  # [m] bool
+    exact: np.ndarray  # [m] bool
+    use: np.ndarray  # [m]
+    uses: tuple[Use, ...]
 
 
 def touched(stream: Stream) -> Touched:
-    """What every instruction reads and writes, operand by operand."""
+    """What every instruction reads and writes."""
     numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
-    parts = []
-    for k, site in enumerate(stream.sites):
-        rows = stream.rows(k)
-        for o, operand in enumerate(site.instruction.operands):
-            parts.append(_touch(stream, site, rows, o, operand, numbers))
-    order = np.argsort(np.concatenate([p[0] for p in parts]), kind="stable")
-    columns = [np.concatenate([p[c] for p in parts])[order] for c in range(8)]
-    return Touched(*columns)
+    parts = [
+        part
+        for k, site in enumerate(stream.sites)
+        for o in range(len(site.instruction.operands))
+        for part in _parts(stream, k, o, numbers[site.memories[o]])
+    ]
+    most = max((p.extents.shape[1] for p in parts), default=1)
+    numbered = [np.full(len(p.rows), k) for k, p in enumerate(parts)]
+    row = _joined([p.rows for p in parts])
+    reads = _joined([p.reads for p in parts]).astype(bool)
+    writes = _joined([p.writes for p in parts]).astype(bool)
+    order = np.lexsort((writes.astype(int) - reads, row))
+    order = order[(reads | writes)[order]]
+    columns = (
+        row,
+        _joined([np.full(len(p.rows), p.memory) for p in parts]),
+        _joined([p.start for p in parts]),
+        _joined([_wide(p.extents, most, 1) for p in parts], most),
+        _joined([_wide(p.steps, most, 0) for p in parts], most),
+        reads,
+        writes,
+        _joined([p.exact for p in parts]).astype(bool),
+        _joined(numbered),
+    )
+    return Touched(*(c[order] for c in columns), tuple(p.use for p in parts))
 
 
-def _touch(
-    stream: Stream, site: Site, rows: np.ndarray, o: int, operand: Buffer, numbers: dict[str, int]
-) -> tuple[np.ndarray, ...]:
-    n = len(rows)
-    used = [a for a in accesses(site.instruction.body) if a.buffer == operand]
-    env = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
-    extents = np.ones((n, AXES), np.int64)
-    steps = np.zeros((n, AXES), np.int64)
-    pad = AXES - len(operand.shape)
-    if pad < 0:
-        raise CompileError(f"operand {operand} has more than {AXES} axes")
-    for d in range(len(operand.shape)):
-        reach = [_reach(a.indices[d], a.loops) for a in used]
-        most = np.max([np.broadcast_to(evaluate_expr(r, env, {}), (n,)) for r in reach], axis=0)
-        extents[:, pad + d] = most + 1
-        steps[:, pad + d] = site.steps[o][d]
-    memory = numbers[site.memories[o]]
-    reads = any(not a.writes or a.op is not None for a in used)
-    writes = any(a.writes for a in used)
-    return (
-        rows,
-        np.full(n, memory),
-        stream.addresses[rows, o],
-        extents,
-        steps,
-        np.full(n, operand.dtype.bytes),
-        np.full(n, reads),
-        np.full(n, writes),
+def _joined(columns: Sequence[np.ndarray], width: int | None = None) -> np.ndarray:
+    none = np.zeros((0,) if width is None else (0, width), np.int64)
+    return np.concatenate([none, *columns])
+
+
+def _wide(columns: np.ndarray, width: int, fill: int) -> np.ndarray:
+    """With columns of `fill` before the others."""
+    out = np.full((len(columns), width), fill, np.int64)
+    out[:, width - columns.shape[1] :] = columns
+    return out
+
+
+# ---------------------------------------------------------------- one operand of a site
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """One use of an operand, in all rows of its site; the arrays are columns of Touched."""
+
+    use: Use
+    rows: np.ndarray
+    memory: int
+    start: np.ndarray
+    extents: np.ndarray
+    steps: np.ndarray
+    reads: np.ndarray
+    writes: np.ndarray
+    exact: np.ndarray
+
+    def same_box(self, other: _Part) -> bool:
+        pairs = (
+            (self.start, other.start),
+            (self.extents, other.extents),
+            (self.steps, other.steps),
+        )
+        return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def _parts(stream: Stream, k: int, o: int, memory: int) -> list[_Part]:
+    """The uses of operand o of site k; of one box there is one."""
+    site = stream.sites[k]
+    operand = site.instruction.operands[o]
+    rows = stream.rows(k)
+    fields = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
+    found: list[tuple[Access, _Part]] = []
+    merged: list[_Part] = []
+    for access in accesses(site.instruction.body):
+        if access.buffer != operand:
+            continue
+        shape = footprint(access, fields, len(rows))
+        part = _part(Use(k, o, None, None), access, shape, site, stream.addresses[rows, o], rows)
+        part = replace(part, memory=memory)
+        for earlier, theirs in found:
+            if _precedes(earlier, access) and theirs.same_box(part):
+                part.reads[theirs.writes & theirs.exact] = False
+        found.append((access, part))
+        same = next((m for m in merged if m.same_box(part)), None)
+        if same is None:
+            merged.append(part)
+        else:
+            merged[merged.index(same)] = _merge(same, part)
+    return merged
+
+
+def _part(
+    use: Use, access: Access, shape: Footprint, site: Site, addresses: np.ndarray, rows: np.ndarray
+) -> _Part:
+    n, steps = len(rows), site.steps[use.operand]
+    width = site.instruction.operands[use.operand].dtype.bytes
+    start = addresses + sum((f * s for f, s in zip(shape.first, steps, strict=True)), 0)
+    moves = [sum((m * s for m, s in zip(a.moves, steps, strict=True)), 0) for a in shape.axes]
+    extents = [*(a.count for a in shape.axes), np.full(n, width)]
+    reads = shape.active & (not access.writes or access.op is not None)
+    writes = shape.active & access.writes
+    use = replace(
+        use,
+        reader=access.stmt if not access.writes or access.op is not None else None,
+        writer=access.stmt if access.writes else None,
+    )
+    return _Part(
+        use, rows, 0, start, np.stack(extents, 1), np.stack([*moves, np.ones(n, np.int64)], 1),
+        reads, writes, shape.exact,
+    )  # fmt: skip
+
+
+def _merge(a: _Part, b: _Part) -> _Part:
+    use = replace(a.use, reader=a.use.reader or b.use.reader, writer=a.use.writer or b.use.writer)
+    return replace(
+        a,
+        use=use,
+        reads=a.reads | b.reads,
+        writes=a.writes | b.writes,
+        exact=a.exact & b.exact,
     )
 
 
-def _reach(i: Expr, loops: tuple[For, ...]) -> Expr:
-    """The greatest value of an operand's subscript, in the fields."""
-    form = linear(i)
-    extents = {loop.var: loop.extent for loop in loops}
-    values: dict[Expr, Expr] = {}
-    for atom, k in form.items():
-        if isinstance(atom, Var) and atom in extents:
-            values[atom] = as_expr(extents[atom]) - 1 if k > 0 else const(0)
-    return substitute(i, values)
+def _precedes(store: Access, read: Access) -> bool:
+    """Whether a store of the same elements comes before a read of them: what is read is then the
+    instruction's own. In loops around both, each element must be stored in the iteration that
+    reads it; or else none of these loops may choose the element."""
+    if not store.writes or store.op is not None:
+        return False
+    shared: set[Var] = set()
+    for a, b in zip(store.path, read.path, strict=False):
+        if a != b:
+            if not (isinstance(a, int) and isinstance(b, int) and a < b):
+                return False
+            break
+        if isinstance(a, For):
+            shared.add(a.var)
+    choosing = {v for i in (*store.indices, *read.indices) for v in variables(i)}
+    return not choosing & shared or store.indices == read.indices

@@ -52,7 +52,8 @@ class Instruction(Node):
 
     `strides` gives (operand, axis, field): the field that carries how many elements of memory a
     step along that axis is; an axis without one must be contiguous. `native` is LLVM's spelling
-    (an intrinsic), for targets that run LLVM's code.
+    (an intrinsic), for targets that run LLVM's code. `file` is where it was read from, `lines` are
+    those of the function and of the meaning's statements, in program order, parents first.
     """
 
     name: str
@@ -64,6 +65,13 @@ class Instruction(Node):
     strides: tuple[tuple[str, int, str], ...] = ()
     native: str = ""
     doc: str = ""
+    file: str = ""
+    lines: tuple[int, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing: there to wait, and to let others wait for it."""
+        return not self.body
 
     def __str__(self) -> str:
         return self.name
