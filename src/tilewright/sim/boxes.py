@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Stream, buffer_bytes
 from tilewright.codegen.touched import Touched, touched
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 
+MOST_AXES = 16  # of a box, the bytes of an element included
 INPUT, UNWRITTEN = -1, -2  # writers of cells that no instruction wrote
 
 
@@ -61,6 +63,9 @@ class Boxes:
 def boxes(stream: Stream) -> Boxes:
     """What all instructions of a stream touch."""
     t = touched(stream)
+    if t.extents.shape[1] > MOST_AXES:
+        many = f"an operand of {stream.target.name} is used by a nest of {t.extents.shape[1] - 1} loops"
+        raise CompileError(f"{many}, and at most {MOST_AXES - 1} are simulated")
     wide = [np.ascontiguousarray(c, np.int64) for c in (t.row, t.memory, t.start)]
     shaped = [np.ascontiguousarray(c, np.int64) for c in (t.extents, t.steps)]
     flags = [np.ascontiguousarray(c, np.uint8) for c in (t.reads, t.writes)]

@@ -64,6 +64,11 @@ Cycles = _struct(
     bandwidth=_ARRAY, given=_ARRAY,
 )  # fmt: skip
 
+Code = _struct(
+    "code", fields=_LONG, operands=_LONG, site=_ARRAY, values=_ARRAY, addresses=_ARRAY,
+    memory=_ARRAY, functions=_ARRAY,
+)  # fmt: skip
+
 
 def array(kind: type[Struct], items: Sequence[Struct]) -> ctypes.Array:
     """Structures one after another; their arrays live as long as it does."""
@@ -101,3 +106,4 @@ number_events = Function("number_events")
 interleave = Function("interleave")
 clocks = Function("clocks")
 events = Function("events")
+run = Function("run_stream")

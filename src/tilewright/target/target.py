@@ -118,7 +118,8 @@ class Target:
         return self.cores * self.clock * rates.get(dtype, 0.0) * self.vector.lanes(dtype)
 
 
-MOST_QUEUES, MOST_EVENTS, MOST_BANKS = 16, 64, 64  # that the simulators count
+# What the simulators count to.
+MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32
 
 
 def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
@@ -136,6 +137,9 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     for i in t.instructions:
         if i.queue and i.queue not in names:
             yield f"instruction {i.name} runs on {i.queue!r}, which is no queue", known
+        if len(i.operands) > MOST_OPERANDS:
+            many = f"instruction {i.name} has {len(i.operands)} operands"
+            yield f"{many}, and at most {MOST_OPERANDS} are simulated", None
     for a, b in t.tokens:
         for name in (a, b):
             if name not in names:

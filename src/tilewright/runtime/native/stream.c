@@ -170,8 +170,8 @@ static uint64_t visit(const tw_boxes *b, int64_t k, const tw_shadow *memories, i
  * certain, or at the first whose digest is not the `expected` one; returns it, or -1 if there is
  * none. found[0] is the byte that nothing has written, or -1. */
 int64_t tw_shadow_run(const tw_boxes *b, const tw_shadow *memories, int64_t count,
-                      const int64_t *order, const int64_t *first, const uint8_t *exact, int64_t check,
-                      const uint64_t *expected, uint64_t *digests, int64_t *found) {
+                      const int64_t *order, const int64_t *first, const uint8_t *exact,
+                      int64_t check, const uint64_t *expected, uint64_t *digests, int64_t *found) {
   for (int64_t t = 0; t < count; t++)
     for (int64_t k = first[order[t]]; k < first[order[t] + 1]; k++) {
       digests[k] = visit(b, k, memories, found, NULL);
@@ -200,4 +200,31 @@ void tw_writers(const tw_boxes *b, const tw_shadow *memories, const int64_t *ord
       } while (next_run(&w));
       return;
     }
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+enum { MOST_OPERANDS = 32 };
+
+typedef struct tw_code { /* instructions as functions of their fields and operands */
+  int64_t fields, operands;  /* how many there are at most */
+  const int32_t *site;       /* [n] */
+  const int64_t *values;     /* [n][fields] */
+  const int64_t *addresses;  /* [n][operands], bytes from the start of a memory */
+  const int64_t *memory;     /* [sites][operands] */
+  const int64_t *functions;  /* [sites] */
+} tw_code;
+
+/* Runs `count` instructions in the given order (NULL: as they stand) on memories at these bases. */
+void tw_run_stream(const tw_code *code, int64_t count, const int64_t *order,
+                   const int64_t *bases) {
+  typedef void (*function)(const int64_t *fields, char *const *operands);
+  char *operands[MOST_OPERANDS] = {0};
+  for (int64_t t = 0; t < count; t++) {
+    const int64_t i = order ? order[t] : t, s = code->site[i];
+    const int64_t *memory = code->memory + s * code->operands;
+    for (int64_t o = 0; o < code->operands; o++)
+      operands[o] = (char *)(intptr_t)(bases[memory[o]] + code->addresses[i * code->operands + o]);
+    ((function)(intptr_t)code->functions[s])(code->values + i * code->fields, operands);
+  }
 }
