@@ -13,9 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.ir.arguments import check_arguments
+from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify import verify_kernel
@@ -27,7 +30,9 @@ from tilewright.schedule.state import State
 from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
 from tilewright.sim.events import simulate
+from tilewright.sim.faults import Fault
 from tilewright.sim.memory import check_memory
+from tilewright.sim.replay import replay
 from tilewright.sim.timeline import Timeline
 from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
@@ -54,19 +59,37 @@ class ChipKernel:
     )  # of parameters, in the chip's memory
 
     def __call__(self, *arrays: Any) -> Any:
-        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
-        order = [by_name[name] for name in self.parameters]
-        found, _ = check_arguments(self.source.name, order, arrays)
-        given = {b.name: a for b, a in zip(order, found, strict=True)}
-        inputs = {
-            held: arrange(given[held.name], self._type(held.name)) for held in self.kernel.inputs
-        }
+        given, inputs = self._arguments(arrays)
         results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
         for held, memory in zip(self.kernel.outputs, results, strict=True):
             array = given[held.name]
             array[...] = read_arranged(memory, self._type(held.name), array.shape)
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def replay(self, *arrays: Any, orders: int = 32, seed: int = 0) -> Fault | None:
+        """Runs it on its arrays in many orders that the waits allow, with every byte watched; the
+        first fault if there is one. Outputs are what it should compute, and are not written."""
+        given, inputs = self._arguments(arrays)
+
+        def read(held: Buffer, memory: np.ndarray) -> np.ndarray:
+            return read_arranged(memory, self._type(held.name), given[held.name].shape)
+
+        outputs = self.kernel.outputs
+        expected = [given[held.name] for held in outputs]
+        return replay(
+            self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
+            orders=orders, seed=seed, read=read,
+        )  # fmt: skip
+
+    def _arguments(self, arrays: Any) -> tuple[dict[str, Any], dict[Buffer, np.ndarray]]:
+        """The arrays by the parameters' names, and the inputs as they lie in the chip's memory."""
+        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
+        order = [by_name[name] for name in self.parameters]
+        found, _ = check_arguments(self.source.name, order, arrays)
+        given = {b.name: a for b, a in zip(order, found, strict=True)}
+        held = self.kernel.inputs
+        return given, {b: arrange(given[b.name], self._type(b.name)) for b in held}
 
     @property
     def cycles(self) -> int:

@@ -64,8 +64,10 @@ def boxes(stream: Stream) -> Boxes:
     """What all instructions of a stream touch."""
     t = touched(stream)
     if t.extents.shape[1] > MOST_AXES:
-        many = f"an operand of {stream.target.name} is used by a nest of {t.extents.shape[1] - 1} loops"
-        raise CompileError(f"{many}, and at most {MOST_AXES - 1} are simulated")
+        raise CompileError(
+            f"an operand is used by a nest of {t.extents.shape[1] - 1} loops, and at most "
+            f"{MOST_AXES - 1} are simulated"
+        )
     wide = [np.ascontiguousarray(c, np.int64) for c in (t.row, t.memory, t.start)]
     shaped = [np.ascontiguousarray(c, np.int64) for c in (t.extents, t.steps)]
     flags = [np.ascontiguousarray(c, np.uint8) for c in (t.reads, t.writes)]
@@ -123,7 +125,12 @@ class ShadowMemory:
             self.start[k][place.offset // granule : -(-end // granule)] = INPUT
 
     def fresh(self) -> Any:
-        """The memories as they are at first, for native functions to change."""
+        """The memories as they are at first, for native functions to change; see `writers`."""
         pairs = zip(self.granules, self.start, strict=True)
         found = [native.Shadow(len(w), granule, w.copy()) for granule, w in pairs]
         return native.array(native.Shadow, found)
+
+
+def writers(memories: Any, number: int) -> np.ndarray:
+    """Who wrote each cell of memory `number` last, in memories that ShadowMemory.fresh gave."""
+    return memories.kept[number].kept[2]

@@ -23,6 +23,11 @@ class Kind(enum.Enum):
     TOKENS = "tokens"  # a token is left over, or an event is set twice
     RESULT = "result"  # outputs are not what they should be
 
+    @property
+    def is_synchronisation(self) -> bool:
+        """Whether it cannot happen when instructions run one after another."""
+        return self in (Kind.RACE, Kind.STALE, Kind.DEADLOCK, Kind.TOKENS)
+
 
 @dataclass(frozen=True)
 class Fault:
