@@ -89,7 +89,7 @@ def simulate(
     n = len(stream)
     columns = {
         name: np.zeros(n, np.int64)
-        for name in ("begin", "leave", "end", "issue", "wait", "bank", "bandwidth")
+        for name in ("begin", "leave", "end", "issue", "wait", "bank", "bandwidth", "cause")
     }
     given = int(np.bitwise_count(waits.pushes).sum() + np.bitwise_count(waits.sets).sum())
     cycles = native.events(
@@ -98,7 +98,7 @@ def simulate(
             target.issue, int(serial), times.transfer.shape[1], times.setup, times.busy,
             times.latency, times.transfer, banks_used(stream, found), need,
         ),
-        native.Cycles(*columns.values(), np.empty(given, np.int64)),
+        native.Cycles(*columns.values(), np.empty(given, np.int32)),
         ordered,
         first,
     )  # fmt: skip

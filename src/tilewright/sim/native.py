@@ -61,7 +61,7 @@ Times = _struct(
 )  # fmt: skip
 Cycles = _struct(
     "timeline", begin=_ARRAY, leave=_ARRAY, end=_ARRAY, issue=_ARRAY, wait=_ARRAY, bank=_ARRAY,
-    bandwidth=_ARRAY, given=_ARRAY,
+    bandwidth=_ARRAY, cause=_ARRAY, given=_ARRAY,
 )  # fmt: skip
 
 Code = _struct(

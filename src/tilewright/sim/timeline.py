@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
 from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.loop import buffers_written
+from tilewright.runtime.atomic import write_atomically
 from tilewright.sim.boxes import queue_numbers
+from tilewright.sim.perfetto import trace
 
 REASONS = {  # what a queue's unit stands still for
     "issue": "no instruction has been issued to it",
@@ -25,7 +29,8 @@ REASONS = {  # what a queue's unit stands still for
 class Timeline:
     """A stream's run: `cycles` in all. Of its n instructions, in cycles: when each began, left the
     unit and was done; how much it worked; how long the unit stood still before it, by reason, and
-    how much longer it took for want of bandwidth. Bytes that it moved, picojoules that it took."""
+    how much longer it took for want of bandwidth. `cause` is the instruction that it waited for
+    last, or -1. Bytes that it moved, picojoules that it took."""
 
     stream: Stream
     cycles: int
@@ -39,6 +44,7 @@ class Timeline:
     wait: np.ndarray
     bank: np.ndarray
     bandwidth: np.ndarray
+    cause: np.ndarray
 
     @cached_property
     def busy(self) -> Mapping[str, int]:
@@ -78,6 +84,11 @@ class Timeline:
     def bottleneck(self) -> str:
         """The queue that works most."""
         return max(self.busy, key=lambda name: self.busy[name])
+
+    def perfetto(self, path: str | Path) -> None:
+        """Writes a trace that https://ui.perfetto.dev shows: a track for each queue."""
+        text = json.dumps(trace(self), separators=(",", ":"))
+        write_atomically(Path(path), lambda file: file.write(text.encode()))
 
     @property
     def _queues(self) -> tuple:

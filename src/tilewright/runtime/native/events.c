@@ -19,7 +19,8 @@ typedef struct tw_timeline { /* cycles; arrays of n */
    * it waits for was there, until its banks were free. And how much longer than its own work it
    * took because others used the memory's bandwidth. */
   int64_t *issue, *wait, *bank, *bandwidth;
-  int64_t *given;          /* scratch: the times of all that is given to channels */
+  int64_t *cause;          /* the instruction that it waited for last, or -1 */
+  int32_t *given;          /* scratch: the instructions that gave what went through channels */
 } tw_timeline;
 
 typedef struct state {
@@ -53,23 +54,25 @@ static void fetch(const tw_sync *s, const tw_times *t, const tw_timeline *out, s
   }
 }
 
-/* When what instruction i waits for is there; NEVER if it is not yet known. */
+/* When what instruction i waits for is there, the last of it from *cause; NEVER if it is not yet
+ * known. */
 static int64_t waited(const tw_sync *s, const tw_times *t, const tw_timeline *out,
-                      const state *now, int64_t i) {
+                      const state *now, int64_t i, int64_t *cause) {
   int32_t found[MOST_CHANNELS];
   int64_t at = 0;
+  *cause = -1;
   if (t->serial) return i == now->done ? now->last : NEVER;
   for (int32_t k = tw_takes(s, i, found); k-- > 0;) {
     const int32_t c = found[k];
     if (now->taken[c] >= now->count[c]) return NEVER;
-    if (out->given[now->base[c] + now->taken[c]] > at)
-      at = out->given[now->base[c] + now->taken[c]];
+    const int32_t j = out->given[now->base[c] + now->taken[c]];
+    if (out->end[j] > at) at = out->end[j], *cause = j;
   }
   for (int32_t p = 0; t->need && p < s->queues; p++) {
     const int32_t j = t->need[i * s->queues + p];
     if (j < 0 || p == s->queue[i]) continue;
     if (out->end[j] == NEVER) return NEVER;
-    if (out->end[j] > at) at = out->end[j];
+    if (out->end[j] > at) at = out->end[j], *cause = j;
   }
   return at;
 }
@@ -109,7 +112,7 @@ static void begin(const tw_sync *s, const tw_times *t, const tw_timeline *out, s
     now->bank[__builtin_ctzll(left)] = leave, now->holder[__builtin_ctzll(left)] = q;
   for (int32_t k = t->serial ? 0 : tw_takes(s, i, found); k-- > 0;) now->taken[found[k]]++;
   for (int32_t k = tw_gives(s, i, found); k-- > 0;)
-    out->given[now->base[found[k]] + now->count[found[k]]++] = out->end[i];
+    out->given[now->base[found[k]] + now->count[found[k]]++] = (int32_t)i;
   now->last = most(now->last, out->end[i]);
   now->head[q]++, now->held[q]--, now->done++;
 }
@@ -128,21 +131,23 @@ int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
   while (now.done < s->n) {
     fetch(s, t, out, &now, members, first);
     int32_t best = -1;
-    int64_t start = 0, ready = 0;
+    int64_t start = 0, ready = 0, cause = -1, last = -1;
     for (int32_t q = 0; q < s->queues; q++) {
       if (!now.held[q]) continue;
-      const int64_t i = members[first[q] + now.head[q]], at = waited(s, t, out, &now, i);
+      const int64_t i = members[first[q] + now.head[q]], at = waited(s, t, out, &now, i, &last);
       if (at == NEVER) continue;
       const int64_t issued = most(out->issue[i], now.unit[q]);
       const int64_t able = most(most(at, issued), banks_free(t, &now, i, q));
-      if (best < 0 || able < start) best = q, start = able, ready = at;
+      if (best < 0 || able < start) best = q, start = able, ready = at, cause = last;
     }
     if (best < 0) { /* every queue waits: name the first one's instruction */
       for (int32_t q = 0; q < s->queues; q++)
         if (now.held[q]) return -(members[first[q] + now.head[q]] + 1);
       return -(now.entered + 1);
     }
-    begin(s, t, out, &now, members[first[best] + now.head[best]], best, ready, start);
+    const int64_t i = members[first[best] + now.head[best]];
+    begin(s, t, out, &now, i, best, ready, start);
+    out->cause[i] = cause;
   }
   return now.last;
 }
