@@ -20,6 +20,7 @@ from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.stream import Stream, bytes_of, expand_stream
 from tilewright.ir.arguments import check_arguments
+from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, Kernel, buffers_written, walk_statements
@@ -29,9 +30,14 @@ from tilewright.schedule.accelerate import Plan, accelerate, find_mapping
 from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
+from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
-from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
-from tilewright.sim.events import Timeline, durations, simulate
+from tilewright.sim.events import durations, simulate
+from tilewright.sim.faults import Fault
+from tilewright.sim.memory import check_memory
+from tilewright.sim.replay import replay
+from tilewright.sim.timeline import Timeline
+from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -56,19 +62,37 @@ class ChipKernel:
     )  # of parameters, in the chip's memory
 
     def __call__(self, *arrays: Any) -> Any:
-        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
-        order = [by_name[name] for name in self.parameters]
-        found, _ = check_arguments(self.source.name, order, arrays)
-        given = {b.name: a for b, a in zip(order, found, strict=True)}
-        inputs = {
-            held: arrange(given[held.name], self._type(held.name)) for held in self.kernel.inputs
-        }
+        given, inputs = self._arguments(arrays)
         results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
         for held, memory in zip(self.kernel.outputs, results, strict=True):
             array = given[held.name]
             array[...] = read_arranged(memory, self._type(held.name), array.shape)
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def replay(self, *arrays: Any, orders: int = 32, seed: int = 0) -> Fault | None:
+        """Runs it on its arrays in many orders that the waits allow, with every byte watched; the
+        first fault if there is one. Outputs are what it should compute, and are not written."""
+        given, inputs = self._arguments(arrays)
+
+        def read(held: Buffer, memory: np.ndarray) -> np.ndarray:
+            return read_arranged(memory, self._type(held.name), given[held.name].shape)
+
+        outputs = self.kernel.outputs
+        expected = [given[held.name] for held in outputs]
+        return replay(
+            self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
+            orders=orders, seed=seed, read=read,
+        )  # fmt: skip
+
+    def _arguments(self, arrays: Any) -> tuple[dict[str, Any], dict[Buffer, np.ndarray]]:
+        """The arrays by the parameters' names, and the inputs as they lie in the chip's memory."""
+        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
+        order = [by_name[name] for name in self.parameters]
+        found, _ = check_arguments(self.source.name, order, arrays)
+        given = {b.name: a for b, a in zip(order, found, strict=True)}
+        held = self.kernel.inputs
+        return given, {b: arrange(given[b.name], self._type(b.name)) for b in held}
 
     @property
     def cycles(self) -> int:
@@ -180,13 +204,14 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    stream = place_lists(expand_stream(s.kernel, target))
-    need = dependences(stream)
-    waits = place_waits(stream, need)
-    fault = check_waits(stream, need, waits)
+    done = synchronise(place_lists(expand_stream(s.kernel, target)))
+    stream, waits = done.stream, done.waits
+    fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
+        stream, done.need, waits, done.boxes
+    )
     if fault is not None:
-        raise CompileError(f"the waits of {s.kernel.name} do not suffice: {fault}")
-    timeline = simulate(stream, waits)
+        raise CompileError(f"the stream of {s.kernel.name} is wrong: {fault}")
+    timeline = simulate(stream, waits, found=done.boxes)
     buffers = (*s.original.inputs, *s.original.outputs)
     order = tuple(parameters) or tuple(b.name for b in buffers)
     return ChipKernel(

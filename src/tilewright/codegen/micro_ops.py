@@ -99,12 +99,13 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], total: in
     element = source.dtype.bytes
     each = kind.bytes // element
     held = Buffer("micro_ops", source.dtype, (total * each,), source.memory)
-    there = Buffer("micro_ops_local", source.dtype, (total * each,), kind.memory)
+    most_held = max(f.entries for f in fillings)
+    there = Buffer("micro_ops_local", source.dtype, (most_held * each,), kind.memory)
     offset = -(-stream.sizes.get(source.memory, 0) // ALIGN) * ALIGN
     sizes = {
         **stream.sizes,
         source.memory: offset + total * kind.bytes,
-        kind.memory: max(f.entries for f in fillings) * kind.bytes,
+        kind.memory: most_held * kind.bytes,
     }
     sites, sources = list(stream.sites), []
     rows: list[tuple[int, int, int, tuple[int, int]]] = []
@@ -118,7 +119,8 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], total: in
             number = len(stream.sites) + sources.index(count)
             begins = offset + filling.first * kind.bytes + start * element
             rows.append((filling.row, number, count, (begins, start * element)))
-    places = {**stream.places, held: Place(source.memory, offset)}
+    new = {held: Place(source.memory, offset), there: Place(kind.memory, 0)}
+    places = {**stream.places, **new}
     constants = {**stream.constants, held: np.zeros(total * each, source.dtype.numpy)}
     grown = replace(stream, sites=tuple(sites), places=places, sizes=sizes, constants=constants)
     return _insert(grown, rows)

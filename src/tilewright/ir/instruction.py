@@ -66,7 +66,9 @@ class Instruction(Node):
 
     `strides` gives (operand, axis, field): the field that carries how many elements of memory a
     step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
-    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code.
+    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `file` is
+    where it was read from, `lines` are those of the function and of the meaning's statements, in
+    program order, parents first.
     """
 
     name: str
@@ -79,6 +81,13 @@ class Instruction(Node):
     native: str = ""
     doc: str = ""
     micro_ops: MicroOps | None = None
+    file: str = ""
+    lines: tuple[int, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing: there to wait, and to let others wait for it."""
+        return not self.body
 
     def __str__(self) -> str:
         return self.name

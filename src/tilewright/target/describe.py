@@ -35,6 +35,7 @@ from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
+from tilewright.ir.loop import Block, walk_statements
 from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
 
 
@@ -87,6 +88,8 @@ class TargetBuilder:
         self._queues: list[Queue] = []
         self._tokens: list[tuple[str, str]] = []
         self._instructions: list[Instruction] = []
+        self._interlock, self._barriers = False, False
+        self._events, self._issue = 0, 1
 
     def memory(
         self,
@@ -97,11 +100,14 @@ class TargetBuilder:
         shared_by: int = 1,
         bandwidth: float | None = None,
         latency: int = 0,
+        banks: int = 1,
     ) -> str:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
         `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
-        that use it; `latency` in cycles; `shared_by` cores have one of these together."""
-        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency))
+        that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
+        equal consecutive parts: while an instruction of one queue uses a bank, those of other
+        queues that need it wait."""
+        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency, banks))
         return name
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
@@ -118,12 +124,33 @@ class TargetBuilder:
         along an axis that come from such a list. Some instruction must load that memory."""
         return MicroOps(memory, bytes)
 
+    def events(self, count: int) -> None:
+        """Any queue can wait for an instruction of any other, through one of `count` numbered
+        events: set when that one is done, and free again once it was waited for."""
+        self._events = count
+
+    def barriers(self) -> None:
+        """All queues can be made to wait until all of them are done with what came before: the
+        last resort, where nothing else links two queues."""
+        self._barriers = True
+
+    def interlock(self) -> None:
+        """The chip itself lets an instruction begin only when all that it depends on is done:
+        streams have no waits."""
+        self._interlock = True
+
+    def issue(self, cycles: int) -> None:
+        """How long the issuer (the chip's instruction fetch, or the host's processor) takes for
+        one instruction; 1 cycle unless said."""
+        self._issue = cycles
+
     def instruction(
         self, queue: str = "", *, name: str = "", native: str = ""
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
         the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
-        unless one function describes several."""
+        unless one function describes several. One that does nothing (`pass`) lets two queues wait
+        for each other that are not linked."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
             found = read_instruction(function).with_(queue=queue, native=native)
@@ -144,6 +171,10 @@ class TargetBuilder:
             queues=tuple(self._queues),
             tokens=tuple(self._tokens),
             instructions=tuple(self._instructions),
+            interlock=self._interlock,
+            events=self._events,
+            barriers=self._barriers,
+            issue=self._issue,
         )
 
 
@@ -191,7 +222,14 @@ class _InstructionReader(KernelStmtReader):
             strides=tuple(strides),
             doc=doc,
             micro_ops=_micro_ops(name, listed),
+            file=self.file,
+            lines=self._lines(body),
         )
+
+    def _lines(self, body: Block) -> tuple[int, ...]:
+        """In the file: of the function, and of every statement of its meaning."""
+        nodes = [self.function, *(self.node_of(s) for s in walk_statements(body))]
+        return tuple(n.lineno + self.first - 1 for n in nodes)
 
     def _extents(self, operands: Sequence[Buffer]) -> list[Field]:
         """The dims() in the operands' shapes: fields that make contiguous what has that shape."""
