@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.micro_ops import place_lists
+from tilewright.codegen.registers import place_settings
 from tilewright.codegen.stream import Stream, bytes_of, expand_stream
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
@@ -150,7 +151,14 @@ def _model(kernel: Kernel, target: Target) -> Model:
     least = choose_tiles(model, overlap=False)
     if not least:
         return model
-    besides = _besides(kernel, target, model, least[0].plan)
+    try:
+        besides = _besides(kernel, target, model, least[0].plan)
+    except ScheduleError as error:
+        try:  # a chip may be able to begin a sum with something, and not to add it afterwards
+            plan = replace(least[0].plan, seeded=True)
+            besides = _besides(kernel, target, model, plan)
+        except ScheduleError:
+            raise error from None
     return Model(s, target, nest, mapping, besides)
 
 
@@ -172,7 +180,7 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
-    return Besides(_cycles_besides(s, target, unit, plan), once, stored)
+    return Besides(_cycles_besides(s, target, unit, plan), once, stored, plan.seeded)
 
 
 def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> float:
@@ -204,7 +212,7 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    done = synchronise(place_lists(expand_stream(s.kernel, target)))
+    done = synchronise(place_settings(place_lists(expand_stream(s.kernel, target))))
     stream, waits = done.stream, done.waits
     fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
         stream, done.need, waits, done.boxes

@@ -15,12 +15,15 @@ from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr
 
 @node
 class Field(Node):
-    """An integer that an instruction takes: low … high, a multiple of `multiple`."""
+    """An integer that an instruction takes: low … high, a multiple of `multiple`. With `register`
+    it is not in the instruction but in the chip's state: (the instruction that sets it, the field
+    there)."""
 
     symbol: Symbol  # what stands for it in the meaning; its bounds are low and high
     low: int
     high: int
     multiple: int = 1
+    register: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +90,12 @@ class Instruction(Node):
     @property
     def is_idle(self) -> bool:
         """Whether it does nothing: there to wait, and to let others wait for it."""
-        return not self.body
+        return not self.body and not self.fields
+
+    @property
+    def sets_state(self) -> bool:
+        """Whether it does nothing but set registers: its fields are their values."""
+        return not self.body and bool(self.fields)
 
     def __str__(self) -> str:
         return self.name

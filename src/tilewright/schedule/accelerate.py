@@ -54,14 +54,15 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
-    of the loops over tiles, outermost first, and how many steps `ahead` of their use operands are
-    brought."""
+    of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
+    brought, and whether what is added to a sum is what it begins with (`seeded`)."""
 
     nest: Nest
     mapping: Mapping
     tile: Names[Var, int]
     order: tuple[Var, ...] = ()
     ahead: int = 1
+    seeded: bool = False
 
     @property
     def unit(self) -> Unit:
@@ -125,6 +126,8 @@ def accelerate(
     are row-major."""
     result = plan.nest.buffer
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
+    if plan.seeded:
+        s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
@@ -335,7 +338,8 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     """Parts of the sums outside, then what repeats the unit, then the unit's axes; where the unit
     can begin a sum, the initialisation goes into its first call."""
     unit, nest = plan.unit, _nest_of(s, acc)
-    if not unit.clears:
+    clears = unit.clears and not plan.seeded
+    if not clears:
         s.split_init(acc)
         nest = _update_of(s, acc)
     handles = {x.var: Loop(x.var) for x in (*nest.axes, *nest.reduce)}
@@ -346,7 +350,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
         handles[loop.var], inner[axis] = s.split(handles[loop.var], plan.step(axis))
         whole.append(handles[loop.var])
     bound = [inner[axis] for axis in unit.bound]
-    if unit.clears:
+    if clears:
         first = _fold_init(s, acc, plan, nest, handles, parts, inner)
     else:
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
@@ -357,7 +361,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     fused = parts[0] if parts else None
     for loop in parts[1:]:
         fused = s.fuse(fused, loop)
-    return Update(fused, first, inner, not unit.clears)
+    return Update(fused, first, inner, not clears)
 
 
 def _cut_parts(s: Schedule, plan: Plan, nest: Nest, handles: dict[Var, Loop]) -> list[Loop]:

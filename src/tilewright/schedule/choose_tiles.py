@@ -67,8 +67,8 @@ class Move:
     instruction: Instruction
     rate: float  # bytes a cycle of the slower memory
     latency: int
-    ranges: tuple[tuple[Symbol, bool], ...]  # its loops of any length, innermost first; whether
-    # steps along them must be whole rows
+    ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
+    # the field that says how far apart their steps are, or None: side by side
 
     @property
     def queue(self) -> str:
@@ -88,11 +88,11 @@ def find_move(target: Target, source: str, destination: str, dram: str) -> Move 
         latency = max(m.latency for m in memories)
         far = next(b for b in instruction.operands if b.memory == dram)
         loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
-        ranges = [
-            (x.extent, instruction.carrier(far, d) is None)
-            for d, x in enumerate(loops)
-            if isinstance(x.extent, Symbol)
-        ]
+        ranges = []
+        for d, x in enumerate(loops[: len(far.shape)]):
+            carrier = instruction.carrier(far, d)
+            if isinstance(x.extent, Symbol):
+                ranges.append((x.extent, None if carrier is None else carrier.symbol))
         return Move(instruction, rate, latency, tuple(reversed(ranges)))
     return None
 
@@ -138,26 +138,28 @@ class Piece:
         """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
         if self.move is None:
             return np.zeros(1), np.zeros(1)
-        move, counts = self.move, self._runs(tile)
+        move, (counts, apart) = self.move, self._runs(tile)
         calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
         values = {}
-        for (symbol, _), count in zip(move.ranges, counts, strict=False):
+        for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
             assert symbol.upper is not None
             calls = calls * -(-count // symbol.upper)
             values[symbol] = np.minimum(count, symbol.upper)
+            if carrier is not None:
+                values[carrier] = far
         cost = move.instruction.cost
         transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
         return calls * move.term(cost.setup, values) + transfer, transfer
 
-    def _runs(self, tile: Sizes) -> list[np.ndarray]:
-        """Steps of equal distance that follow each other, innermost first: each run can be one loop
-        of an instruction. The first are those of the loops that take whole rows."""
+    def _runs(self, tile: Sizes) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Steps of equal distance that follow each other, innermost first, and those distances:
+        each run can be one loop of an instruction. The first are those that take whole rows."""
         assert self.move is not None
         reach, steps = self.reach(tile), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)
-        whole = bool(self.move.ranges) and self.move.ranges[0][1]
+        whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
         for p, step, near in reversed(self.dims):
             distance = near * steps[p]
             count = np.broadcast_to(-(-reach[p] // step), shape)
@@ -174,7 +176,7 @@ class Piece:
                 here = (at == k) & (count > 1)
                 apart[k] = np.where(here & (run == 1), distance, apart[k])
                 runs[k] = np.where(here, run * count, run)
-        return runs
+        return runs, apart
 
 
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:
@@ -215,6 +217,7 @@ class Besides:
     cycles: float = 0.0
     bytes: Names[str, float] = field(default_factory=dict)
     stored: Names[str, float] = field(default_factory=dict)
+    seeded: bool = False  # what is added to the sums is what they begin with
 
 
 class Model:
@@ -556,7 +559,8 @@ def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
         for k in best:
             chosen = {v: int(n[k]) for v, n in kept.items()}
             turning = tuple(v for v in order if chosen[v] != model.whole[v][0])
-            plan = Plan(model.nest, model.mapping, chosen, order, ahead)
+            seeded = model.besides.seeded
+            plan = Plan(model.nest, model.mapping, chosen, order, ahead, seeded)
             same = (turning, tuple(chosen.values()), min(ahead, len(turning)))
             found.setdefault(same, Choice(plan, float(cycles[k])))
     return sorted(found.values(), key=lambda c: c.cycles)

@@ -68,6 +68,21 @@ def view(kind: BufferType | Output, *strides: str | MicroOps | None) -> View:
     return View(kind, strides)
 
 
+@dataclass(frozen=True)
+class State:
+    """A field that is not in the instruction but in a register of the chip."""
+
+    setter: Instruction
+    name: str
+
+
+def state(setter: Instruction, name: str) -> State:
+    """A field in a register that another instruction sets: stride: state(config, "stride"). The
+    compiler sets it before the first use, and when another value is needed. That instruction does
+    nothing else (`pass`), and its fields are registers."""
+    return State(setter, name)
+
+
 class TargetBuilder:
     """Collects the parts of a description; `build` checks it and gives the Target."""
 
@@ -201,7 +216,9 @@ class _InstructionReader(KernelStmtReader):
                     elif by is not None:
                         strides.append((param.arg, axis, by))
                 kind = kind.type
-            if isinstance(kind, Range):
+            if isinstance(kind, State):
+                fields.append(self._register(param, kind))
+            elif isinstance(kind, Range):
                 fields.append(self._field(param, kind))
             else:
                 operands.append(self._operand(param, kind))
@@ -248,6 +265,16 @@ class _InstructionReader(KernelStmtReader):
         symbol = Symbol(self.fresh(param.arg), kind.low, kind.high)
         self.scalars[param.arg] = symbol
         return Field(symbol, kind.low, kind.high, kind.multiple)
+
+    def _register(self, param: ast.arg, kind: State) -> Field:
+        setter = kind.setter
+        if not setter.sets_state or all(f.name != kind.name for f in setter.fields):
+            hint = "the body of an instruction that sets registers is `pass`; its fields are them"
+            what = f"{setter} sets no register called {kind.name}"
+            raise self.refuse(param, what, hint)
+        field = setter.field(kind.name)
+        plain = self._field(param, Range(field.low, field.high, field.multiple))
+        return plain.with_(register=(setter.name, kind.name))
 
     def _operand(self, param: ast.arg, kind: Any) -> Buffer:
         written = isinstance(kind, Output)
