@@ -66,7 +66,8 @@ class Instruction(Node):
 
     `strides` gives (operand, axis, field): the field that carries how many elements of memory a
     step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
-    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code.
+    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `limits`
+    are conditions on the fields that hold in every call.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Instruction(Node):
     native: str = ""
     doc: str = ""
     micro_ops: MicroOps | None = None
+    limits: tuple[Expr, ...] = ()
 
     def __str__(self) -> str:
         return self.name
