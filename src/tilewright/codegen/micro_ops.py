@@ -8,14 +8,14 @@ are loaded in one go. What must wait for those loads follows like for any other 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.base.errors import TargetError
 from tilewright.codegen.stream import ALIGN, Place, Site, Stream
-from tilewright.ir.expr import Buffer, Load, Symbol, as_expr, const
+from tilewright.ir.expr import Buffer, Load, Symbol, const
 from tilewright.ir.instruction import Instruction, MicroOps, Region, axis
 from tilewright.ir.loop import Call, For, Store, walk_statements
 from tilewright.target.target import Target

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.analyze.accesses import accesses
+from tilewright.analyze.conditions import greatest
 from tilewright.analyze.linear import linear
+from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
@@ -193,12 +195,16 @@ def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
 
 
 def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
-    form = linear(_position(region))
+    form = Simplifier().linear(_position(region))
     listed = call.instruction.listed(operand)
-    axes = range(len(operand.shape))
-    return tuple(
-        0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes for d in axes
-    )
+    found = []
+    for d in range(len(operand.shape)):
+        along = axis(d)
+        inside = [x for x in form if x is not None and x != along and along in variables(x)]
+        if inside and d != listed:
+            raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+        found.append(0 if d == listed else form.get(along, 0) * operand.dtype.bytes)
+    return tuple(found)
 
 
 def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
@@ -333,7 +339,7 @@ def _touch(
     if pad < 0:
         raise CompileError(f"operand {operand} has more than {AXES} axes")
     for d in range(len(operand.shape)):
-        reach = [_reach(a.indices[d], a.loops) for a in used]
+        reach = [greatest(a.indices[d], a.loops, a.conditions) for a in used]
         most = np.max([np.broadcast_to(evaluate_expr(r, env, {}), (n,)) for r in reach], axis=0)
         extents[:, pad + d] = most + 1
         steps[:, pad + d] = site.steps[o][d]
@@ -383,14 +389,3 @@ def _touch_list(
         np.ones(n, bool),
         np.zeros(n, bool),
     )
-
-
-def _reach(i: Expr, loops: tuple[For, ...]) -> Expr:
-    """The greatest value of an operand's subscript, in the fields."""
-    form = linear(i)
-    extents = {loop.var: loop.extent for loop in loops}
-    values: dict[Expr, Expr] = {}
-    for atom, k in form.items():
-        if isinstance(atom, Var) and atom in extents:
-            values[atom] = as_expr(extents[atom]) - 1 if k > 0 else const(0)
-    return substitute(i, values)

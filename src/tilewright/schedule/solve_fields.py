@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.analyze.conditions import at_least_zero
 from tilewright.analyze.linear import Linear, add, linear, to_expr
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import (
@@ -30,7 +31,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.substitute import substitute, variables
-from tilewright.schedule.binding import Binding, NestPair, Obstacles, Stage, at_least_zero, outside
+from tilewright.schedule.binding import Binding, NestPair, Obstacles, Stage, outside
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tilewright.analyze.conditions import is_place
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import index
 from tilewright.ir.expr import (
@@ -36,7 +37,6 @@ from tilewright.schedule.binding import (
     Stage,
     allocated,
     guarded_nests,
-    is_place,
     perfect_nest,
     statements,
 )
