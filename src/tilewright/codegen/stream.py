@@ -213,7 +213,7 @@ def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
 
 
 def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
-    form = linear(_position(region))
+    form = Simplifier().linear(_position(region))
     listed = call.instruction.listed(operand)
     steps = []
     for d in range(len(operand.shape)):

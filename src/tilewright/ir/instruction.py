@@ -71,7 +71,7 @@ class Instruction(Node):
     step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
     steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `file` is
     where it was read from, `lines` are those of the function and of the meaning's statements, in
-    program order, parents first.
+    program order, parents first. `limits` are conditions on the fields that hold in every call.
     """
 
     name: str
@@ -84,6 +84,7 @@ class Instruction(Node):
     native: str = ""
     doc: str = ""
     micro_ops: MicroOps | None = None
+    limits: tuple[Expr, ...] = ()
     file: str = ""
     lines: tuple[int, ...] = ()
 

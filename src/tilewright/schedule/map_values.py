@@ -32,8 +32,9 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
+from tilewright.schedule.binding import Binding
 from tilewright.schedule.elementwise import arrange, collapse
-from tilewright.schedule.match import Binding, Matcher
+from tilewright.schedule.match import Matcher
 from tilewright.schedule.parallelize import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop, refuse
@@ -216,6 +217,10 @@ class _Cover(Matcher):
 
     def _operand(self, pattern: Load, e: Expr, b: Binding) -> Iterator[Binding]:
         yield b.with_part(pattern.buffer, e)
+
+    def _without(self, pattern: Binary, e: Expr, b: Binding) -> Iterator[Binding]:
+        """An instruction that does nothing brings a nest no further."""
+        yield from ()
 
 
 # ---------------------------------------------------------------- loops

@@ -18,19 +18,20 @@
 An instruction is a function read from its source like a kernel (ir/kernel.py); its operands are
 formal buffers, of the largest shape, in the memory where they must lie; its other parameters are
 fields, and so are the dims() in shapes: an operand of such a shape is contiguous in that many
-elements. `cost` gives its time in cycles as arithmetic on fields.
+elements. `cost` gives its time in cycles as arithmetic on fields, `limit` says what must hold of
+them together: limit(pad < kh, kh * kw <= 64).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import Buffer, Dim, Symbol, as_dim, as_expr
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Symbol, Var, as_dim, as_expr
 from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
@@ -51,6 +52,7 @@ class Range:
 flag = Range(0, 1)
 ANYWHERE = ""  # the memory of an operand that names none
 cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
+limit = Word("limit", "limit(rows * columns <= 4096)")
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ def read_instruction(function: Callable[..., Any]) -> Instruction:
 
 class _InstructionReader(KernelStmtReader):
     """Reads an instruction: like a kernel, but that some parameters are fields, operands may be
-    read and written, and `cost(…)` says how long it takes."""
+    read and written, `cost(…)` says how long it takes and `limit(…)` what it does not do."""
 
     def instruction(self) -> Instruction:
         operands: list[Buffer] = []
@@ -223,7 +225,7 @@ class _InstructionReader(KernelStmtReader):
             else:
                 operands.append(self._operand(param, kind))
         fields += self._extents(operands)
-        body, cost = self._body()
+        body, cost, limits = self._body()
         name = self.function.name
         doc = ast.get_docstring(self.function) or ""
         known = {f.name for f in fields}
@@ -239,6 +241,7 @@ class _InstructionReader(KernelStmtReader):
             strides=tuple(strides),
             doc=doc,
             micro_ops=_micro_ops(name, listed),
+            limits=limits,
             file=self.file,
             lines=self._lines(body),
         )
@@ -289,14 +292,29 @@ class _InstructionReader(KernelStmtReader):
             self.read_only.add(buffer)
         return buffer
 
-    def _body(self) -> tuple[tuple[Any, ...], Cost]:
-        """The meaning's statements, and what the `cost` statement says."""
+    def _body(self) -> tuple[tuple[Any, ...], Cost, tuple[Expr, ...]]:
+        """The meaning's statements, and what the `cost` and `limit` statements say."""
         stmts = list(self.function.body)
         if stmts and isinstance(stmts[0], ast.Expr) and isinstance(stmts[0].value, ast.Constant):
             del stmts[0]  # the docstring
-        costs = [s for s in stmts if _is_cost(s)]
-        body = self.block([s for s in stmts if not _is_cost(s)])
-        return body, self._cost(costs)
+        costs, limits = ([s for s in stmts if _says(s, word)] for word in (cost, limit))
+        body = self.block([s for s in stmts if s not in costs and s not in limits])
+        return body, self._cost(costs), tuple(e for s in limits for e in self._limit(s))
+
+    def _limit(self, stmt: ast.stmt) -> Iterator[Expr]:
+        """The conditions of one `limit` statement: on fields, and on nothing else."""
+        assert isinstance(stmt, ast.Expr)
+        assert isinstance(stmt.value, ast.Call)
+        self.no_keywords(stmt.value, limit.form)
+        for node in self.arguments(stmt.value, limit.form, 1, len(stmt.value.args)):
+            condition = self.condition(node)
+            if isinstance(condition, bool):
+                always = "always" if condition else "never"
+                raise self.refuse(node, f"this limit {always} holds", "a condition on fields")
+            if any(isinstance(x, (Load, Var)) for x in condition.walk()):
+                what = f"the limit {condition} is not about fields alone"
+                raise self.refuse(node, what, "it must be known before the instruction runs")
+            yield condition
 
     def _cost(self, stmts: Sequence[ast.stmt]) -> Cost:
         terms: dict[str, Dim] = {}
@@ -326,10 +344,11 @@ def _micro_ops(name: str, listed: Sequence[tuple[MicroOps, str, int]]) -> MicroO
     return kinds.pop().with_(axes=axes) if kinds else None
 
 
-def _is_cost(stmt: ast.stmt) -> bool:
+def _says(stmt: ast.stmt, word: Word) -> bool:
+    """Whether a statement is one of a word: cost(…), limit(…)."""
     return (
         isinstance(stmt, ast.Expr)
         and isinstance(stmt.value, ast.Call)
         and isinstance(stmt.value.func, ast.Name)
-        and stmt.value.func.id == "cost"
+        and stmt.value.func.id == word.name
     )
