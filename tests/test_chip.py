@@ -149,7 +149,7 @@ def test_a_race_is_reported(stream: ChipKernel):
     assert str(fault) == (
         f"instruction {late}, gemm(accumulate=0) of compute, may begin before instruction {early}, "
         f"mvin(rows=64, stride=256) of load, is done, and both touch byte {byte} of spad\n"
-        f"  instruction {late} reads it: operand a, {file}:{sums}\n"
+        f"  instruction {late} reads it: operand b, {file}:{sums}\n"
         f"  instruction {early} writes it: operand dst, {file}:{loads}"
     )
 

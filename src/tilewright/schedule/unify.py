@@ -29,7 +29,17 @@ from tilewright.ir.expr import (
     select,
 )
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Accumulate, Block, For, If, Stmt, Store
+from tilewright.ir.loop import (
+    Accumulate,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    map_block,
+    map_inner_blocks,
+    walk_statements,
+)
 from tilewright.schedule.binding import (
     Binding,
     NestPair,
@@ -55,6 +65,17 @@ class Unifier:
     def structures(self, block: Block) -> Iterator[Binding]:
         """Every way to pair statements and values, whatever the loops."""
         yield from self._block(self.instruction.body, block, Binding())
+        yield from self._without_parts(block)
+
+    def _without_parts(self, block: Block) -> Iterator[Binding]:
+        """Likewise, of an instruction without what a flag switches off: that no longer stands
+        between two loops."""
+        conditions = [x.cond for x in walk_statements(self.instruction.body) if isinstance(x, If)]
+        for cond in dict.fromkeys(conditions):
+            flag, when = self._flag(cond)
+            off = None if flag is None else Binding().bind_field(flag, const(1 - when))
+            if off is not None:
+                yield from self._block(_without(self.instruction.body, cond), block, off)
 
     def no(self, stage: Stage, b: Binding, reason: str) -> None:
         self.obstacles.add(stage, b.progress, reason)
@@ -295,6 +316,16 @@ def _changes_nothing(op: BinaryOp, number: Const, e: Expr) -> bool:
 def _kind(e: Expr) -> object:
     """What an expression does, apart from its operands."""
     return getattr(e, "op", None)
+
+
+def _without(body: Block, cond: Expr) -> Block:
+    """A meaning without what a condition guards."""
+
+    def visit(stmt: Stmt) -> Stmt | Block | None:
+        stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
+        return stmt.orelse if isinstance(stmt, If) and stmt.cond == cond else stmt
+
+    return map_block(body, visit)
 
 
 def _reads(e: Expr) -> bool:
