@@ -18,8 +18,9 @@ import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.micro_ops import place_lists
+from tilewright.codegen.place import bytes_of
 from tilewright.codegen.registers import place_settings
-from tilewright.codegen.stream import Stream, bytes_of, expand_stream
+from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
@@ -180,19 +181,34 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
-    return Besides(_cycles_besides(s, target, unit, plan), once, stored, plan.seeded)
+    cycles, loading = _cycles_besides(s, target, unit, plan)
+    return Besides(cycles, loading, once, stored, plan.seeded)
 
 
-def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> float:
-    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+def _cycles_besides(
+    s: Schedule, target: Target, unit: Instruction, plan: Plan
+) -> tuple[float, float]:
+    """Cycles of the unit's queue for an element of the result, the contraction left out; and of
+    others that write what the unit adds to."""
     stream = expand_stream(s.kernel, target, limits=False)
-    others = [
-        k
-        for k, site in enumerate(stream.sites)
-        if site.instruction.queue == unit.queue and site.instruction != unit
-    ]
-    work = durations(stream).busy[np.isin(stream.site, others)].sum()
-    return float(work) / math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    sums = {
+        r.buffer
+        for site in stream.sites
+        if site.instruction == unit
+        for b, r in zip(unit.operands, site.call.regions, strict=True)
+        if b in buffers_written(unit.body)
+    }
+    times = durations(stream)
+    whole = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
+    ours = others = 0.0
+    for k, site in enumerate(stream.sites):
+        rows = stream.rows(k)
+        if site.instruction.queue == unit.queue:
+            ours += 0.0 if site.instruction == unit else float(times.busy[rows].sum())
+        elif sums & set(buffers_written((site.call,))):
+            others += float(whole[rows].sum())
+    elements = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    return ours / elements, others / elements
 
 
 def _built(

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.base.errors import TargetError
-from tilewright.codegen.stream import ALIGN, Place, Site, Stream
+from tilewright.codegen.place import ALIGN, Place
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.expr import Buffer, Load, Symbol, const
 from tilewright.ir.instruction import Instruction, MicroOps, Region, axis
 from tilewright.ir.loop import Call, For, Store, walk_statements

@@ -16,23 +16,14 @@ import numpy as np
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import Linear, linear, to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.errors import CompileError, TargetError
+from tilewright.base.errors import CompileError
+from tilewright.codegen.place import Place, check_sizes, place_buffers
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_statements
 from tilewright.ir.substitute import substitute, variables
 from tilewright.target.target import Target
-
-ALIGN = 64  # bytes, of every buffer in a memory
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a buffer lies: bytes from the start of a memory."""
-
-    memory: str
-    offset: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +84,7 @@ class Stream:
 def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
     """The stream of a kernel whose every statement is a loop, a condition or a call; without
     `limits`, memories are as large as it takes."""
-    places, sizes = place_buffers(kernel)
+    places, sizes = place_buffers(kernel, target)
     if limits:
         check_sizes(kernel, target, sizes)
     found = list(_calls(kernel.body, (), (), 0))
@@ -114,47 +105,6 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
     out = np.zeros((len(rows), width), np.int64)
     out[:, : rows.shape[1]] = rows
     return out
-
-
-# ---------------------------------------------------------------- memory
-
-
-def place_buffers(kernel: Kernel) -> tuple[dict[Buffer, Place], dict[str, int]]:
-    """Every buffer gets a place of its own in its memory; the bytes used of each."""
-    places: dict[Buffer, Place] = {}
-    used: dict[str, int] = {}
-    for buffer in (*kernel.params, *_allocated(kernel)):
-        offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
-        places[buffer] = Place(buffer.memory, offset)
-        used[buffer.memory] = offset + bytes_of(buffer)
-    return places, used
-
-
-def _allocated(kernel: Kernel) -> list[Buffer]:
-    return [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
-
-
-def check_sizes(kernel: Kernel, target: Target, used: Mapping[str, int]) -> None:
-    """TargetError if a memory is too small."""
-    for name, size in used.items():
-        limit = target.memory(name).size
-        if limit is not None and size > limit:
-            found = (b for b in _allocated(kernel) if b.memory == name)
-            held = ", ".join(f"{b} ({bytes_of(b)})" for b in found)
-            raise TargetError(
-                f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
-                hint=f"it holds {held}: make tiles smaller",
-            )
-
-
-def bytes_of(buffer: Buffer) -> int:
-    """What a buffer of known shape takes."""
-    size = buffer.dtype.bytes
-    for n in buffer.shape:
-        if not isinstance(n, int):
-            raise CompileError(f"{buffer} has no constant size", hint="bind its dimensions")
-        size *= n
-    return size
 
 
 # ---------------------------------------------------------------- calls
@@ -309,4 +259,7 @@ def _expand(
 def _address(region: Region, place: Place, column: object) -> np.ndarray:
     axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
     first = substitute(_position(region), axes)
-    return place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+    begin = place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+    if not place.apart:
+        return begin
+    return begin + column(substitute(region.indices[0], axes)) * place.apart  # type: ignore[operator]

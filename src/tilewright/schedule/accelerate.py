@@ -138,7 +138,9 @@ def accelerate(
     map_values(s, target, Loop(inside[0]), _rows(plan, target, inside))
     around = [*tiles, update.parts] if update.parts is not None else tiles
     _hoist_all(s, around)
-    loop = _flatten(s, around, 2 if overlap else 1)
+    # A tile is worked on while another is stored; while a third is begun, if that takes a move.
+    turns = (2, 3 if plan.seeded else 2) if overlap else (1, 1)
+    loop = _flatten(s, around, acc.name, *turns)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > plan.ahead:
         s.pipeline(loop, _stages(s, loop, plan.ahead))
@@ -202,17 +204,23 @@ def row_elements(move: Instruction) -> int:
     return math.prod(x.extent for x in loops if isinstance(x.extent, int))
 
 
+BURST = 64  # bytes: fewer that lie apart are moved no faster
+
+
 def layout_of(
-    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, s: Schedule
+    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, ours: Load, s: Schedule
 ) -> Layout | None:
-    """How a parameter has to lie in memory so that an operand's rows are whole; None for as it
-    is."""
+    """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
+    follow each other; None for as it is."""
     if not rows:
         return None
-    if len(rows) == 1:
+    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < BURST
+    if len(rows) == 1 and not short:
         last = _var(plan, rows[0][0])
         if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
             return None
+    if short:
+        return local_layout(plan, rows, theirs, ours)
     blocks = tuple((_position(theirs.indices, _var(plan, axis)), size) for axis, size in rows)
     return Layout(tuple(range(len(theirs.indices))), blocks)
 
@@ -225,7 +233,7 @@ def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> di
     """Arranges parameters in blocks, where the instructions that move them need it."""
     layouts: dict[str, Layout] = {}
     for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
-        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, s)
+        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s)
         if layout is not None and theirs.buffer.name not in layouts:
             s.pack_layout(s.buffer(theirs.buffer.name), layout)
             layouts[theirs.buffer.name] = layout
@@ -450,9 +458,6 @@ def _bring_operands(
     return names
 
 
-BURST = 64  # bytes: leaving out less between two pieces saves no time
-
-
 def far_axes(buffer: Buffer) -> tuple[int, ...]:
     """The axes along which neighbours are so far apart that those nobody needs are left out."""
     shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
@@ -494,15 +499,16 @@ def _hoist_all(s: Schedule, around: Sequence[Loop]) -> None:
                 attempt(s.hoist, stmt.buffer, loop)
 
 
-def _flatten(s: Schedule, around: Sequence[Loop], depth: int) -> Loop:
+def _flatten(s: Schedule, around: Sequence[Loop], result: str, depth: int, tiles: int) -> Loop:
     """Makes one loop of those over tiles. Buffers that an outer one fills for an inner one have
-    `depth` places."""
+    `depth` places, that of the result has `tiles`."""
     loop = around[0]
     for inner in around[1:]:
         used, turns = s.for_(inner).body, s.for_(loop).extent
-        places = min(depth, turns) if isinstance(turns, int) else depth
         for stmt in s.for_(loop).body:
             if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
+                places = tiles if stmt.buffer.name == result else depth
+                places = min(places, turns) if isinstance(turns, int) else places
                 s.multi_buffer(stmt.buffer, [loop], places)
         s.sink(loop, inner)
         loop = s.fuse(loop, inner)

@@ -211,10 +211,11 @@ def _values(form: Linear, whole: Sizes) -> np.ndarray:
 @dataclass(frozen=True)
 class Besides:
     """What an element of the result takes besides the contraction: cycles of the unit's queue, for
-    clearing and for what follows; bytes of memories, and of those that hold a result until it is
-    stored."""
+    clearing and for what follows, and of others, to begin the sums with something; bytes of
+    memories, and of those that hold a result until it is stored."""
 
     cycles: float = 0.0
+    loading: float = 0.0
     bytes: Names[str, float] = field(default_factory=dict)
     stored: Names[str, float] = field(default_factory=dict)
     seeded: bool = False  # what is added to the sums is what they begin with
@@ -243,7 +244,8 @@ class Model:
             for theirs, ours in made_of(s, plan, acc):
                 piece = _piece(s, target, plan, theirs, ours, loaded=not first)
                 self.store, first = (piece, False) if first else (self.store, False)
-                self.loads += [] if piece is self.store else [piece]
+                if piece is not self.store and not self.besides.seeded:
+                    self.loads.append(piece)
         else:
             self.store = _piece(s, target, plan, *plan.result, loaded=False)
         assert self.store is not None
@@ -282,17 +284,26 @@ class Model:
         turns = self._turns(tile, order)
         last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         used: dict[str, np.ndarray] = {}
+        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
         for piece in (*self.loads, self.result):
             level = self._level(piece, turns, order)
             inner = (level == last) & (piece is not self.result)
-            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, min(ahead, 1)))
-            used[piece.memory] = used.get(piece.memory, np.zeros(1)) + many * piece.size(tile)
+            turns_more = min(ahead, 1)
+            if piece is self.result and self.besides.seeded and ahead:
+                turns_more = 1 + ahead  # it is begun early
+            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, turns_more))
+            size, name = piece.size(tile), piece.memory
+            used[name] = used.get(name, np.zeros(1)) + many * size
+            turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements, twice = self.elements(tile), 1 + min(ahead, 1)
         for each, places in ((self.besides.bytes, 1), (self.besides.stored, twice)):
             for name, size in each.items():
                 used[name] = used.get(name, np.zeros(1)) + size * places * elements
-        limits = {name: self.target.memory(name).size for name in used}
-        return np.logical_and.reduce([u <= (limits[m] or math.inf) for m, u in used.items()])
+        memories = {name: self.target.memory(name) for name in used}
+        limits = {name: m.size or math.inf for name, m in memories.items()}
+        fits = [size <= limits[name] for name, size in used.items()]
+        fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
+        return np.logical_and.reduce(fits)
 
     # ------------------------------------------------------ the whole
 
@@ -302,6 +313,7 @@ class Model:
         times = [(p, self._level(p, turns, order), *p.times(tile)) for p in self.loads]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         queue = self.unit.instruction.queue
+        spatial = {x.var for x in self.nest.axes}
         loads, channel, busy = [], [], []
         for level in range(len(order)):
             moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -311,6 +323,8 @@ class Model:
                     own = own + np.where(same & (last >= level), load, 0)
                     moved = moved + np.where((not same) & (last >= level), load, 0)
                     transfers = transfers + np.where(last >= level, transfer, 0)
+            if order[level] in spatial:
+                moved = moved + self.besides.loading * self.elements(tile)
             loads.append(moved)
             channel.append(transfers)
             busy.append(own)
@@ -319,7 +333,7 @@ class Model:
         after = self.besides.cycles * self.elements(tile)
         return Phases(
             np.stack([np.broadcast_to(n, shape) for n in turns]),
-            sum(v in {x.var for x in self.nest.axes} for v in order),
+            sum(v in spatial for v in order),
             np.broadcast_to(self.work(tile), shape),
             np.broadcast_to(after, shape),
             np.stack(loads),
@@ -383,7 +397,8 @@ def _piece(
     """How an operand lies in memory and in the unit's; its elements are of the type that they have
     there if `local`."""
     rows = rows_of(plan, target, theirs, ours)
-    packed = layout_of(rows, plan, theirs, s) or Layout(tuple(range(len(theirs.indices))))
+    packed = layout_of(rows, plan, theirs, ours, s)
+    packed = packed or Layout(tuple(range(len(theirs.indices))))
     held = local_layout(plan, rows, theirs, ours)
     blocks = dict(packed.blocks)
     shape = packed.physical_shape(tuple(theirs.buffer.shape))
@@ -392,7 +407,8 @@ def _piece(
     dims = []
     for p in held.order:
         step = sizes.get(p, 1)
-        dims.append((p, step, far[p] if p in blocks else far[p] * step))
+        one = far[packed.order.index(p)]
+        dims.append((p, step, one if p in blocks else one * step))
     places = (theirs.buffer.memory, ours.buffer.memory)
     move = find_move(target, *(places if loaded else places[::-1]), dram=theirs.buffer.memory)
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Stream, bytes_of
+from tilewright.codegen.place import bytes_of
+from tilewright.codegen.stream import Stream
 from tilewright.codegen.touched import Touched, touched
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream, bytes_of
+from tilewright.codegen.stream import Stream
 from tilewright.codegen.touched import LIST
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
@@ -54,8 +54,8 @@ def _limits(stream: Stream, site: int, operand: int) -> tuple[int, int]:
     if operand == LIST and kind is not None:
         return 0, stream.sizes[kind.memory]
     buffer = stream.sites[site].call.regions[operand].buffer
-    begin = stream.places[buffer].offset
-    return begin, begin + bytes_of(buffer)
+    place = stream.places[buffer]
+    return place.offset, place.end(buffer)
 
 
 def check_written(b: Boxes, inputs: Iterable[Buffer]) -> Fault | None:

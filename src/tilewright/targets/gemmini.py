@@ -25,7 +25,7 @@ def gemmini(
     t = TargetBuilder("gemmini", clock=clock)
     t.memory("dram", bandwidth=bus, latency=64)
     t.memory("spad", spad, banks=4)
-    t.memory("acc", acc, banks=2)
+    t.memory("acc", acc, banks=4)
     load, execute, store = t.queues("load", "execute", "store", depth=16)
     t.interlock()
     t.issue(issue)
