@@ -43,7 +43,7 @@ from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
-TRIES = 6  # tiles that are built and timed
+TRIES = 4  # tiles that are built and timed
 MOST = 4  # times as many are tried, if some cannot be built
 
 
@@ -59,9 +59,9 @@ class ChipKernel:
     waits: Waits
     timeline: Timeline
     parameters: tuple[str, ...]
-    layouts: Mapping[str, Layout] = field(
-        default_factory=dict
-    )  # of parameters, in the chip's memory
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
+    predicted: float | None = None  # cycles, by the model that chose its tiles
+    bound: Bound | None = None  # what no schedule of this kernel can beat
 
     def __call__(self, *arrays: Any) -> Any:
         given, inputs = self._arguments(arrays)
@@ -100,11 +100,6 @@ class ChipKernel:
     def cycles(self) -> int:
         return self.timeline.cycles
 
-    @property
-    def bound(self) -> Bound:
-        """What no schedule of this kernel can beat."""
-        return lower_bound(self.source, self.target)
-
     def _type(self, name: str) -> TensorType:
         buffer = next(b for b in self.source.params if b.name == name)
         return TensorType(buffer.dtype, buffer.shape, self.layouts.get(name))
@@ -123,7 +118,8 @@ def build_chip(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
-    choices = choose_tiles(_model(kernel, target), overlap=overlap)
+    model = _model(kernel, target)
+    choices = choose_tiles(model, overlap=overlap)
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
@@ -140,7 +136,7 @@ def build_chip(
             break
     if refusal is not None and not built:
         raise refusal
-    return min(built, key=lambda b: b.timeline.cycles)
+    return replace(min(built, key=lambda b: b.timeline.cycles), bound=model.bound())
 
 
 def _model(kernel: Kernel, target: Target) -> Model:
@@ -216,7 +212,8 @@ def _built(
 ) -> ChipKernel:
     s = Schedule(kernel)
     layouts = accelerate(s, target, choice.plan, overlap=overlap)
-    return stream_kernel(s, target, parameters, layouts)
+    built = stream_kernel(s, target, parameters, layouts)
+    return replace(built, predicted=choice.cycles)
 
 
 def stream_kernel(
