@@ -551,8 +551,8 @@ def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
 
 
 AHEAD = (1, 2)  # steps that operands may be brought before they are used
-MOST = 48  # pipelines of each order that are run step by step
-STEPS = 3000  # of one
+MOST = 32  # pipelines of each order that are run step by step
+STEPS = 2000  # of one
 
 
 def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
