@@ -7,6 +7,7 @@ for all of them at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -23,7 +24,7 @@ from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_s
 from tilewright.ir.substitute import substitute, variables
 from tilewright.target.target import Target
 
-ALIGN = 64  # bytes, of every buffer in a memory
+ALIGN = 64  # bytes, of every buffer in a memory; more where addresses are encoded in such units
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,8 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
     places: dict[Buffer, Place] = {}
     used: dict[str, int] = {}
     for buffer in (*kernel.params, *allocated):
-        offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
+        align = math.lcm(ALIGN, target.alignment(buffer.memory))
+        offset = -(-used.get(buffer.memory, 0) // align) * align
         places[buffer] = Place(buffer.memory, offset)
         used[buffer.memory] = offset + _bytes(buffer)
     for name, size in used.items():

@@ -24,6 +24,7 @@ elements. `cost` gives its time in cycles as arithmetic on fields.
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
+from tilewright.target.encoding import Encoding, encoding_faults
 from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
 
 
@@ -87,6 +89,8 @@ class TargetBuilder:
         self._queues: list[Queue] = []
         self._tokens: list[tuple[str, str]] = []
         self._instructions: list[Instruction] = []
+        self._encodings: list[tuple[str, Encoding]] = []
+        self._origins: dict[str, str] = {"target": _caller()}
 
     def memory(
         self,
@@ -102,16 +106,19 @@ class TargetBuilder:
         `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
         that use it; `latency` in cycles; `shared_by` cores have one of these together."""
         self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency))
+        self._origins[f"memory {name}"] = _caller()
         return name
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
         """In-order engines; each takes up to `depth` instructions in advance."""
         self._queues += [Queue(name, depth) for name in names]
+        self._origins |= dict.fromkeys([f"queue {name}" for name in names], _caller())
         return names
 
     def tokens(self, *pairs: tuple[str, str]) -> None:
         """Pairs of queues that can make each other wait with tokens, both ways."""
         self._tokens += pairs
+        self._origins |= dict.fromkeys([f"tokens {a} {b}" for a, b in pairs], _caller())
 
     def micro_ops(self, memory: str, *, bytes: int) -> MicroOps:
         """Lists of micro-operations in a memory, `bytes` for each: in `view(…)` it stands for steps
@@ -119,21 +126,38 @@ class TargetBuilder:
         return MicroOps(memory, bytes)
 
     def instruction(
-        self, queue: str = "", *, name: str = "", native: str = ""
+        self,
+        queue: str = "",
+        *,
+        name: str = "",
+        native: str = "",
+        encoding: Encoding | None = None,
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
         the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
-        unless one function describes several."""
+        unless one function describes several; `encoding` is the instruction's bits
+        (target/encoding.py)."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
             found = read_instruction(function).with_(queue=queue, native=native)
             found = found.with_(name=name) if name else found
+            place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+            if f"instruction {found.name}" in self._origins:
+                raise TargetError(
+                    f"{place}: there is an instruction called {found.name} already",
+                    hint='give it another name: @t.instruction(…, name="…")',
+                )
+            self._origins[f"instruction {found.name}"] = place
             self._instructions.append(found)
+            if encoding is not None:
+                self._encodings.append((found.name, encoding))
             return found
 
         return declare
 
     def build(self) -> Target:
+        """The description; TargetError where an encoding does not fit its instruction."""
+        self._check_encodings()
         return Target(
             self.name,
             self.cores,
@@ -144,7 +168,29 @@ class TargetBuilder:
             queues=tuple(self._queues),
             tokens=tuple(self._tokens),
             instructions=tuple(self._instructions),
+            encodings=tuple(self._encodings),
+            origins=tuple(self._origins.items()),
         )
+
+    def _check_encodings(self) -> None:
+        by_name = {i.name: i for i in self._instructions}
+        queues = [q.name for q in self._queues]
+        sizes = {m.name: m.size for m in self._memories if m.size is not None}
+        for name, encoding in self._encodings:
+            faults = encoding_faults(by_name[name], encoding, queues, sizes)
+            if faults:
+                where = self._origins[f"instruction {name}"]
+                texts = [f.what for f in faults]
+                raise TargetError(
+                    f"{where}: the encoding of {name} does not fit: {'; '.join(texts)}",
+                    hint="; ".join(f.hint for f in faults),
+                )
+
+
+def _caller() -> str:
+    """The line of the description that calls the builder: "chip.py:12"."""
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def read_instruction(function: Callable[..., Any]) -> Instruction:

@@ -3,11 +3,13 @@ a target's name: it asks for the fact it needs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError
 from tilewright.ir.instruction import Instruction
+from tilewright.target.encoding import Carries, Encoding
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ class Target:
 
     A processor has a vector unit and LLVM's description of it (`native`). Any chip may have
     instructions, run by queues; `tokens` names the pairs of queues that can make each other wait.
+    `origins` says which line of the description ("chip.py:12") each part stands in, by what it is
+    called ("memory spad").
     """
 
     name: str
@@ -78,6 +82,8 @@ class Target:
     queues: tuple[Queue, ...] = ()
     tokens: tuple[tuple[str, str], ...] = ()
     instructions: tuple[Instruction, ...] = ()
+    encodings: tuple[tuple[str, Encoding], ...] = ()  # of instructions, by name
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -96,6 +102,30 @@ class Target:
                 return memory
         known = ", ".join(m.name for m in self.memories)
         raise TargetError(f"{self.name} has no memory called {name!r}", hint=f"it has {known}")
+
+    def instruction(self, name: str) -> Instruction:
+        """The instruction called `name`."""
+        for instruction in self.instructions:
+            if instruction.name == name:
+                return instruction
+        known = ", ".join(i.name for i in self.instructions) or "none"
+        raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
+
+    def encoding(self, instruction: str) -> Encoding | None:
+        """The bits of the instruction called so, if the description says them."""
+        return dict(self.encodings).get(instruction)
+
+    def alignment(self, memory: str) -> int:
+        """The bytes that addresses in a memory must be multiples of, to be encoded."""
+        units = [
+            piece.unit
+            for instruction in self.instructions
+            if (encoding := self.encoding(instruction.name)) is not None
+            for operand in instruction.operands
+            if operand.memory == memory
+            and (piece := encoding.find(Carries.ADDRESS, operand.name)) is not None
+        ]
+        return math.lcm(1, *units)
 
     def peak(self, dtype: DType) -> float:
         """Multiply-adds a second of all cores, at best."""
