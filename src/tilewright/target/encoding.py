@@ -105,7 +105,7 @@ class _Place:
     bit: int
 
 
-Part = Piece | _Place | tuple["Part", ...]
+Part = Piece | _Place | Sequence["Part"]
 
 
 # ---------------------------------------------------------------- the language
@@ -142,7 +142,7 @@ def bits(width: int, *parts: Part) -> Encoding:
 
 def constant(value: int, width: int) -> Piece:
     """Bits that say which instruction it is, such as an opcode."""
-    _check_width(width, f"constant({value}, {width})")
+    _check_piece(width, 1, f"constant({value}, {width})")
     if not 0 <= value < 1 << width:
         raise TargetError(
             f"constant({value}, {width}): {width} bits hold 0 … {(1 << width) - 1}",
@@ -151,18 +151,22 @@ def constant(value: int, width: int) -> Piece:
     return Piece(Carries.CONSTANT, "", width, value)
 
 
-def field(name: str, width: int, *, unit: int = 1, minus: int = 0, signed: bool = False) -> Piece:
-    """A field, stored as (value - minus) / unit; if `signed`, in two's complement."""
-    _check_width(width, f"field({name!r}, {width})")
-    _check_unit(unit, f"field({name!r}, {width})")
-    return Piece(Carries.FIELD, name, width, 0, unit, minus, signed)
+def field(
+    names: str, width: int, *, unit: int = 1, minus: int = 0, signed: bool = False
+) -> tuple[Piece, ...]:
+    """A field, stored as (value - minus) / unit; if `signed`, in two's complement. Several names
+    ("rows cols") are as many fields, one after another."""
+    _check_piece(width, unit, f"field({names!r}, {width})")
+    return tuple(
+        Piece(Carries.FIELD, name, width, 0, unit, minus, signed) for name in names.split()
+    )
 
 
-def address(operand: str, width: int, *, unit: int = 1) -> Piece:
-    """Where an operand's first element lies in its memory, in units of so many bytes."""
-    _check_width(width, f"address({operand!r}, {width})")
-    _check_unit(unit, f"address({operand!r}, {width})")
-    return Piece(Carries.ADDRESS, operand, width, 0, unit)
+def address(operands: str, width: int, *, unit: int = 1) -> tuple[Piece, ...]:
+    """Where an operand's first element lies in its memory, in units of so many bytes; of several
+    ("a b"), one after another."""
+    _check_piece(width, unit, f"address({operands!r}, {width})")
+    return tuple(Piece(Carries.ADDRESS, name, width, 0, unit) for name in operands.split())
 
 
 def pop(queue: str | None) -> Piece:
@@ -191,7 +195,7 @@ def at(bit: int) -> _Place:
 
 def _flat(parts: Sequence[Part]) -> Iterator[Piece | _Place]:
     for part in parts:
-        if isinstance(part, tuple):
+        if isinstance(part, (tuple, list)):
             yield from _flat(part)
         elif isinstance(part, (Piece, _Place)):
             yield part
@@ -200,12 +204,9 @@ def _flat(parts: Sequence[Part]) -> Iterator[Piece | _Place]:
             raise TargetError(f"{part!r} is no piece of an encoding", hint=f"pieces: {known}")
 
 
-def _check_width(width: int, form: str) -> None:
+def _check_piece(width: int, unit: int, form: str) -> None:
     if not 1 <= width <= MOST:
         raise TargetError(f"{form}: a piece has 1 … {MOST} bits")
-
-
-def _check_unit(unit: int, form: str) -> None:
     if unit < 1:
         raise TargetError(f"{form}: its unit is {unit}, and must be at least 1")
 
