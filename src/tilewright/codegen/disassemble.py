@@ -13,7 +13,7 @@ from tilewright.codegen.stream import Site, Stream
 def disassemble(stream: Stream, waits: Tokens | None = None) -> Iterator[str]:
     """Lines under one with the columns' names: an instruction's number, its queue, the queues that
     it takes tokens from and gives them to, where its operands lie (in bytes), its fields."""
-    queues = [q.name for q in stream.target.queues]
+    memories, queues = stream.target.memories, [q.name for q in stream.target.queues]
     none = np.zeros(len(stream), np.uint32)
     pops, pushes = (none, none) if waits is None else (waits.pops, waits.pushes)
     texts = {int(m): _names(int(m), queues) for m in np.unique([pops, pushes])}
@@ -23,28 +23,38 @@ def disassemble(stream: Stream, waits: Tokens | None = None) -> Iterator[str]:
     name = max((len(s.instruction.name) for s in stream.sites), default=0)
     form = f"{{:>{number}}}  {{:<{queue}}}  {{:<{mask}}}  {{:<{mask}}}  {{:<{name}}}  {{}}"
     yield form.format("#", "queue", "takes", "gives", "instruction", "").rstrip()
-    digits = {m: len(f"{max(size - 1, 0):x}") for m, size in stream.sizes.items()}
+    digits = {m.name: _digits(m.size or stream.sizes.get(m.name, 1)) for m in memories}
     rows = zip(
         stream.site.tolist(), stream.fields.tolist(), stream.addresses.tolist(),
-        pops.tolist(), pushes.tolist(), strict=True,
+        stream.lists.tolist(), pops.tolist(), pushes.tolist(), strict=True,
     )  # fmt: skip
-    for i, (k, fields, addresses, pop, push) in enumerate(rows):
+    for i, (k, fields, addresses, first, pop, push) in enumerate(rows):
         site = stream.sites[k]
         what = site.instruction
-        parts = " ".join([*_places(site, addresses, digits), *_fields(site, fields)])
-        yield form.format(i, what.queue, texts[pop], texts[push], what.name, parts).rstrip()
+        parts = [*_places(site, addresses, digits), *_list(site, first), *_fields(site, fields)]
+        line = (i, what.queue, texts[pop], texts[push], what.name, " ".join(parts))
+        yield form.format(*line).rstrip()
 
 
 def _names(mask: int, queues: Sequence[str]) -> str:
     return ",".join(q for k, q in enumerate(queues) if mask >> k & 1)
 
 
+def _digits(size: int) -> int:
+    return len(f"{max(size - 1, 0):x}")
+
+
 def _places(site: Site, addresses: Sequence[int], digits: dict[str, int]) -> list[str]:
     """ "src=dram[0x1f40]", by operand."""
     operands = zip(site.instruction.operands, site.memories, addresses, strict=False)
-    return [f"{o.name}={memory}[0x{at:0{digits.get(memory, 1)}x}]" for o, memory, at in operands]
+    return [f"{o.name}={memory}[0x{at:0{digits[memory]}x}]" for o, memory, at in operands]
 
 
 def _fields(site: Site, values: Sequence[int]) -> list[str]:
-    named = zip(site.instruction.fields, values, strict=False)
-    return [f"{f.name}={value}" for f, value in named]
+    return [f"{f.name}={v}" for f, v in zip(site.instruction.fields, values, strict=False)]
+
+
+def _list(site: Site, first: int) -> list[str]:
+    """ "uop[12:20]", the entries of its list of micro-operations."""
+    kind = site.instruction.micro_ops
+    return [] if kind is None else [f"{kind.memory}[{first}:{first + site.entries}]"]

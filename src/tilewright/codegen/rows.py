@@ -4,95 +4,196 @@ what a decoder has, and what tries an instruction."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Site, Stream, touched
-from tilewright.ir.expr import Buffer, Dim, Expr, as_expr, const, constant_value
+from tilewright.ir.evaluate import evaluate_dim
+from tilewright.ir.expr import Buffer, Expr, Select, Var, as_expr, const
 from tilewright.ir.instruction import Instruction, Region, axis
-from tilewright.ir.loop import Call
+from tilewright.ir.loop import Call, symbols
+from tilewright.target.encoding_faults import list_extent
 from tilewright.target.target import Target
 
+FLAT = 1 << 40  # elements of a memory, as far as a region knows
 
-def stream_of_rows(
-    target: Target,
-    kinds: np.ndarray,
-    fields: np.ndarray,
-    addresses: np.ndarray,
-    sizes: Mapping[str, int] | None = None,
-) -> Stream:
-    """The stream of n instructions: kinds [n] are positions in `target.instructions`, fields [n, …]
-    and addresses [n, …] as a Stream has them, further columns unused. Memories have `sizes`, or as
-    many bytes as are touched. CompileError where a field is not within its limits."""
+
+@dataclass(eq=False)
+class Rows:
+    """n instructions: their positions in the target [n]; fields, addresses and the beginnings of
+    lists as a Stream has them; for each row with a list its entries [count, operands with a list],
+    which say where these operands are, in bytes."""
+
+    kinds: np.ndarray
+    fields: np.ndarray
+    addresses: np.ndarray
+    lists: np.ndarray
+    entries: dict[int, np.ndarray]
+
+    @staticmethod
+    def empty(target: Target, kinds: np.ndarray) -> Rows:
+        """Rows of these instructions, all numbers 0."""
+        n = len(kinds)
+        fields = max((len(i.fields) for i in target.instructions), default=0)
+        operands = max((len(i.operands) for i in target.instructions), default=0)
+        return Rows(
+            kinds,
+            np.zeros((n, fields), np.int64),
+            np.zeros((n, operands), np.int64),
+            np.full(n, -1, np.int64),
+            {},
+        )
+
+
+def stream_of_rows(target: Target, rows: Rows, sizes: Mapping[str, int] | None = None) -> Stream:
+    """The stream of these instructions, in memories of these sizes, or of as many bytes as are
+    touched. CompileError where a field is not within its limits."""
     sites: list[Site] = []
-    site = np.zeros(len(kinds), np.int32)
-    for k in np.unique(kinds):
+    site = np.zeros(len(rows.kinds), np.int32)
+    rows = replace(rows, addresses=rows.addresses.copy())
+    for k in np.unique(rows.kinds):
         instruction = target.instructions[k]
-        rows = np.flatnonzero(kinds == k)
-        _check_fields(instruction, rows, fields)
-        carriers = sorted({f for _, _, f in instruction.strides})
-        names = [f.name for f in instruction.fields]
-        columns = [names.index(f) for f in carriers]
-        strides, which = np.unique(fields[np.ix_(rows, columns)], axis=0, return_inverse=True)
-        site[rows] = len(sites) + which.reshape(-1)
-        for values in strides:
-            sites.append(_site(instruction, dict(zip(carriers, map(int, values), strict=True))))
-    stream = Stream(target, tuple(sites), site, fields, addresses, {}, sizes or {})
+        ours = np.flatnonzero(rows.kinds == k)
+        _check_fields(instruction, ours, rows.fields)
+        pattern, patterns = _patterns(instruction, ours, rows)
+        columns = _shaping(instruction)
+        shapes = np.column_stack([pattern, rows.fields[ours][:, columns]])
+        distinct, which = np.unique(shapes, axis=0, return_inverse=True)
+        site[ours] = len(sites) + which.reshape(-1)
+        names = [instruction.fields[c].name for c in columns]
+        for chosen, *values in distinct.tolist():
+            known = dict(zip(names, values, strict=True))
+            sites.append(_site(instruction, known, patterns[chosen]))
+    stream = Stream(
+        target, tuple(sites), site, rows.fields, rows.addresses, {}, sizes or {}, rows.lists
+    )
     return stream if sizes is not None else replace(stream, sizes=_touched_sizes(stream))
 
 
-def _check_fields(instruction: Instruction, rows: np.ndarray, fields: np.ndarray) -> None:
+def _patterns(
+    instruction: Instruction, ours: np.ndarray, rows: Rows
+) -> tuple[np.ndarray, list[np.ndarray | None]]:
+    """How the lists of an instruction's rows move its operands, in bytes from the first entry, and
+    which of these patterns each row has; also puts the operands where the first entry leads."""
+    listed = [c for c, o in enumerate(instruction.operands) if instruction.listed(o) is not None]
+    if not listed:
+        return np.zeros(len(ours), np.int64), [None]
+    pattern = np.zeros(len(ours), np.int64)
+    numbers: dict[bytes, int] = {}
+    patterns: list[np.ndarray | None] = []
+    for at, row in enumerate(ours.tolist()):
+        entries = rows.entries[row]
+        rows.addresses[row, listed] = entries[0]
+        moves = entries - entries[0]
+        pattern[at] = numbers.setdefault(moves.tobytes(), len(numbers))
+        if len(patterns) < len(numbers):
+            patterns.append(moves)
+    return pattern, patterns
+
+
+def _check_fields(instruction: Instruction, ours: np.ndarray, fields: np.ndarray) -> None:
     for c, f in enumerate(instruction.fields):
-        values = fields[rows, c]
+        values = fields[ours, c]
         wrong = (values < f.low) | (values > f.high) | (values % f.multiple != 0)
         if wrong.any():
             first = int(np.argmax(wrong))
             steps = f" in steps of {f.multiple}" if f.multiple > 1 else ""
             raise CompileError(
-                f"instruction {rows[first]}, {instruction.name}: {f.name} is {values[first]}, and "
+                f"{instruction.name}, instruction {ours[first]}: {f.name} is {values[first]}, and "
                 f"goes from {f.low} to {f.high}{steps}"
             )
 
 
-def _site(instruction: Instruction, strides: Mapping[str, int]) -> Site:
-    """A call whose operands lie in memories as these strides say."""
-    steps = tuple(operand_steps(instruction, o, strides) for o in instruction.operands)
-    regions = tuple(_region(o, s) for o, s in zip(instruction.operands, steps, strict=True))
-    values = tuple(
-        const(strides[f.name]) if f.name in strides else f.symbol for f in instruction.fields
-    )
-    call = Call(instruction, regions, values)
-    return Site(call, tuple(o.memory for o in instruction.operands), steps)
+def _shaping(instruction: Instruction) -> list[int]:
+    """The fields that say how operands step in memory, and how long lists are: calls with other
+    values of them are other sites."""
+    names = {f for _, _, f in instruction.strides}
+    extents = [list_extent(instruction)]
+    for o in instruction.operands:
+        extents += [n for d, n in enumerate(o.shape) if _gives_step(instruction, o, d)]
+    names |= {e.name for n in extents if n is not None for e in symbols(as_expr(n))}
+    return [c for c, f in enumerate(instruction.fields) if f.name in names]
+
+
+def _site(instruction: Instruction, values: Mapping[str, int], moves: np.ndarray | None) -> Site:
+    """A call whose operands lie in memories as these fields say, and as a list moves them."""
+    regions, steps, offsets = [], [], []
+    column = 0
+    for o in instruction.operands:
+        listed = instruction.listed(o)
+        steps.append(operand_steps(instruction, o, values))
+        position: Expr = const(0)
+        for d, step in enumerate(steps[-1]):
+            position = position + as_expr(axis(d)) * (step // o.dtype.bytes)
+        if listed is None or moves is None:
+            offsets.append(None)
+        else:
+            offsets.append(moves[:, column])
+            column += 1
+            position = position + _table(axis(listed), offsets[-1] // o.dtype.bytes)
+        regions.append(Region(Buffer(o.memory, o.dtype, (FLAT,), o.memory), (position,)))
+    given = tuple(const(values[f.name]) if f.name in values else f.symbol
+                  for f in instruction.fields)  # fmt: skip
+    call = Call(instruction, tuple(regions), given)
+    memories = tuple(o.memory for o in instruction.operands)
+    return Site(call, memories, tuple(steps), tuple(offsets))
 
 
 def operand_steps(
-    instruction: Instruction, operand: Buffer, strides: Mapping[str, int]
+    instruction: Instruction, operand: Buffer, values: Mapping[str, int]
 ) -> tuple[int, ...]:
     """Bytes of memory that a step along each axis of an operand is, for these values of the fields
-    that carry strides; without one an axis is contiguous."""
-    carried = {d: f for name, d, f in instruction.strides if name == operand.name}
+    that carry strides or stand in shapes; 0 along an axis whose steps are listed. Without either an
+    axis is contiguous."""
     steps = []
-    contiguous = 1
+    contiguous = operand.dtype.bytes
     for d in reversed(range(len(operand.shape))):
-        step = strides[carried[d]] if d in carried else contiguous
-        steps.append(step * operand.dtype.bytes)
-        contiguous *= _number(operand.shape[d])
+        carrier = instruction.carrier(operand, d)
+        if instruction.listed(operand) == d:
+            steps.append(0)
+        elif carrier is not None:
+            steps.append(values[carrier.name] * operand.dtype.bytes)
+        else:
+            steps.append(contiguous)
+        if _gives_step(instruction, operand, d):
+            contiguous *= evaluate_dim(operand.shape[d], values)
     return tuple(reversed(steps))
 
 
-def _number(extent: Dim) -> int:
-    return int(constant_value(as_expr(extent)) or 0)
+def _gives_step(instruction: Instruction, operand: Buffer, d: int) -> bool:
+    """Whether the extent of axis d is in the step of an axis before it: of one that is
+    contiguous."""
+    return any(
+        instruction.carrier(operand, e) is None and instruction.listed(operand) != e
+        for e in range(d)
+    )
 
 
-def _region(operand: Buffer, steps: tuple[int, ...]) -> Region:
-    """The operand's elements from the start of its memory on."""
-    memory = Buffer(operand.memory, operand.dtype, (1 << 40,), operand.memory)
-    position: Expr = const(0)
-    for d, step in enumerate(steps):
-        position = position + as_expr(axis(d)) * (step // operand.dtype.bytes)
-    return Region(memory, (position,))
+def _table(at: Var, values: np.ndarray, first: int = 0) -> Expr:
+    """values[at - first] as arithmetic: evenly spaced numbers are a product, others are cut in
+    two."""
+    step = int(values[1] - values[0]) if len(values) > 1 else 0
+    if (np.diff(values) == step).all():
+        return as_expr(at) * step + (int(values[0]) - step * first)
+    half = len(values) // 2
+    left = _table(at, values[:half], first)
+    return Select(at < first + half, left, _table(at, values[half:], first + half))
+
+
+def extents_of(target: Target, rows: Rows) -> list[np.ndarray]:
+    """How many elements along its axes each operand of each row has [operands, axes]."""
+    blank = {r: np.zeros((1, MOST_LISTED), np.int64) for r in range(len(rows.kinds))}
+    boxes = touched(stream_of_rows(target, replace(rows, entries=blank), {}))
+    counts = np.array([len(target.instructions[k].operands) for k in rows.kinds])
+    first = np.searchsorted(boxes.row, np.arange(len(rows.kinds)))
+    found = []
+    for row, k in enumerate(rows.kinds):
+        shapes = boxes.extents[first[row] : first[row] + counts[row]]
+        axes = [len(o.shape) for o in target.instructions[k].operands]
+        found.append([tuple(e[len(e) - n :].tolist()) for e, n in zip(shapes, axes, strict=True)])
+    return found
 
 
 def _touched_sizes(stream: Stream) -> dict[str, int]:

@@ -36,7 +36,8 @@ from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
-from tilewright.target.encoding import Encoding, encoding_faults
+from tilewright.target.encoding import Encoding
+from tilewright.target.encoding_faults import encoding_faults, entry_faults
 from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
 
 
@@ -89,7 +90,8 @@ class TargetBuilder:
         self._queues: list[Queue] = []
         self._tokens: list[tuple[str, str]] = []
         self._instructions: list[Instruction] = []
-        self._encodings: list[tuple[str, Encoding]] = []
+        self._encodings: dict[str, Encoding] = {}
+        self._entries: dict[str, Encoding] = {}
         self._origins: dict[str, str] = {"target": _caller()}
 
     def memory(
@@ -101,11 +103,13 @@ class TargetBuilder:
         shared_by: int = 1,
         bandwidth: float | None = None,
         latency: int = 0,
+        unit: int = 1,
     ) -> str:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
         `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
-        that use it; `latency` in cycles; `shared_by` cores have one of these together."""
-        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency))
+        that use it; `latency` in cycles; `shared_by` cores have one of these together. Addresses
+        are encoded in units of so many bytes."""
+        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency, unit))
         self._origins[f"memory {name}"] = _caller()
         return name
 
@@ -120,10 +124,15 @@ class TargetBuilder:
         self._tokens += pairs
         self._origins |= dict.fromkeys([f"tokens {a} {b}" for a, b in pairs], _caller())
 
-    def micro_ops(self, memory: str, *, bytes: int) -> MicroOps:
-        """Lists of micro-operations in a memory, `bytes` for each: in `view(…)` it stands for steps
-        along an axis that come from such a list. Some instruction must load that memory."""
-        return MicroOps(memory, bytes)
+    def micro_ops(
+        self, memory: str, *, bytes: int = 0, encoding: Encoding | None = None
+    ) -> MicroOps:
+        """Lists of micro-operations in a memory, `bytes` for each, or as many as their encoding
+        has: in `view(…)` it stands for steps along an axis that come from such a list. Some
+        instruction must load that memory."""
+        if encoding is not None:
+            self._entries[memory] = encoding
+        return MicroOps(memory, bytes if encoding is None else encoding.width // 8)
 
     def instruction(
         self,
@@ -150,15 +159,14 @@ class TargetBuilder:
             self._origins[f"instruction {found.name}"] = place
             self._instructions.append(found)
             if encoding is not None:
-                self._encodings.append((found.name, encoding))
+                self._encodings[found.name] = encoding
             return found
 
         return declare
 
     def build(self) -> Target:
         """The description; TargetError where an encoding does not fit its instruction."""
-        self._check_encodings()
-        return Target(
+        found = Target(
             self.name,
             self.cores,
             self.clock,
@@ -168,23 +176,30 @@ class TargetBuilder:
             queues=tuple(self._queues),
             tokens=tuple(self._tokens),
             instructions=tuple(self._instructions),
-            encodings=tuple(self._encodings),
+            encodings=tuple(self._encodings.items()),
+            entries=tuple(self._entries.items()),
             origins=tuple(self._origins.items()),
         )
+        for instruction in self._instructions:
+            self._check_encoding(found, instruction)
+        return found
 
-    def _check_encodings(self) -> None:
-        by_name = {i.name: i for i in self._instructions}
-        queues = [q.name for q in self._queues]
+    def _check_encoding(self, target: Target, instruction: Instruction) -> None:
         sizes = {m.name: m.size for m in self._memories if m.size is not None}
-        for name, encoding in self._encodings:
-            faults = encoding_faults(by_name[name], encoding, queues, sizes)
-            if faults:
-                where = self._origins[f"instruction {name}"]
-                texts = [f.what for f in faults]
-                raise TargetError(
-                    f"{where}: the encoding of {name} does not fit: {'; '.join(texts)}",
-                    hint="; ".join(f.hint for f in faults),
-                )
+        queues = [q.name for q in self._queues]
+        encoding, entry = target.encoding(instruction), target.entry(instruction)
+        faults = []
+        if encoding is not None:
+            faults += encoding_faults(instruction, encoding, queues, sizes)
+        if entry is not None:
+            faults += entry_faults(instruction, entry, sizes)
+        if faults:
+            where = self._origins[f"instruction {instruction.name}"]
+            texts = "; ".join(f.what for f in faults)
+            raise TargetError(
+                f"{where}: the encoding of {instruction.name} does not fit: {texts}",
+                hint="; ".join(f.hint for f in faults),
+            )
 
 
 def _caller() -> str:

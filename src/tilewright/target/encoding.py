@@ -3,15 +3,15 @@
     def head(opcode):
         return constant(opcode, 3), pop(load), pop(store), push(load), push(store)
 
-    @t.instruction(compute, encoding=bits(128, head(2), address("a", 11, unit=16),
-                                          at(64), field("rows", 6, minus=1)))
-    def gemm(a: …, rows: Range(1, 64)): …
+    @t.instruction(compute, encoding=bits(128, head(2), address("a b", 11), at(64),
+                                          field("rows", 6, minus=1)))
+    def gemm(a: …, b: …, rows: Range(1, 64)): …
 
 Bits are numbered as in a C bit field on a little-endian machine. What is left of the width is
 padding, which is 0. A field or an address is stored as (value - minus) / unit; a value that does
 not fit is refused (codegen/encode.py), and an encoding that is too narrow for what the description
-allows is refused with the description. Micro-operations and other records have encodings of fields
-alone.
+allows is refused with the description. An entry of a list of micro-operations is encoded in the
+same way, with the addresses of the operands that it leads to.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import Buffer
-from tilewright.ir.instruction import Field, Instruction
+from tilewright.ir.instruction import Instruction
 
 MOST = 64  # bits of one piece
 
@@ -36,12 +35,14 @@ class Carries(enum.Enum):
     PUSH = "push"  # a token is given to a queue when it is done
     FIELD = "field"
     ADDRESS = "address"  # of an operand's first element
+    FIRST = "first_entry"  # where the list of micro-operations begins, in entries
+    END = "end_entry"  # and where it has ended
 
 
 @dataclass(frozen=True)
 class Piece:
     """Bits start … start + width - 1 of an encoding. `name` is the queue's, the field's or the
-    operand's; `value` is a constant's."""
+    operand's; `value` is a constant's; the unit of an address may be left to the memory (0)."""
 
     carries: Carries
     name: str
@@ -72,7 +73,18 @@ class Piece:
     @property
     def what(self) -> str:
         """ "rows", "the address of dst"."""
-        return f"the address of {self.name}" if self.carries is Carries.ADDRESS else self.name
+        return _WORDS.get(self.carries, "{}").format(self.name)
+
+
+_WORDS = {
+    Carries.CONSTANT: "constant",
+    Carries.PADDING: "padding",
+    Carries.POP: "pop {}",
+    Carries.PUSH: "push {}",
+    Carries.ADDRESS: "the address of {}",
+    Carries.FIRST: "the first entry of the list",
+    Carries.END: "the end of the list",
+}
 
 
 @dataclass(frozen=True)
@@ -82,10 +94,17 @@ class Encoding:
     width: int
     pieces: tuple[Piece, ...]
 
-    def find(self, carries: Carries, name: str) -> Piece | None:
+    def find(self, carries: Carries, name: str = "") -> Piece | None:
         """The piece that carries this."""
         found = (p for p in self.pieces if p.carries is carries and p.name == name)
         return next(found, None)
+
+    def in_units(self, instruction: Instruction, units: Mapping[str, int]) -> Encoding:
+        """The encoding as an instruction has it: addresses count in the units of the memories in
+        which its operands lie, where they have none of their own."""
+        homes = {o.name: units.get(o.memory, 1) for o in instruction.operands}
+        pieces = (replace(p, unit=p.unit or homes.get(p.name, 1)) for p in self.pieces)
+        return replace(self, pieces=tuple(pieces))
 
     @property
     def constants(self) -> tuple[int, int]:
@@ -162,11 +181,23 @@ def field(
     )
 
 
-def address(operands: str, width: int, *, unit: int = 1) -> tuple[Piece, ...]:
-    """Where an operand's first element lies in its memory, in units of so many bytes; of several
-    ("a b"), one after another."""
-    _check_piece(width, unit, f"address({operands!r}, {width})")
-    return tuple(Piece(Carries.ADDRESS, name, width, 0, unit) for name in operands.split())
+def address(operands: str, width: int, *, unit: int | None = None) -> tuple[Piece, ...]:
+    """Where an operand's first element lies in its memory, in units of so many bytes: by default,
+    of the memory's. Of several ("a b"), one after another."""
+    _check_piece(width, 1 if unit is None else unit, f"address({operands!r}, {width})")
+    return tuple(Piece(Carries.ADDRESS, name, width, 0, unit or 0) for name in operands.split())
+
+
+def first_entry(width: int) -> Piece:
+    """Where the instruction's list of micro-operations begins, in entries."""
+    _check_piece(width, 1, f"first_entry({width})")
+    return Piece(Carries.FIRST, "", width)
+
+
+def end_entry(width: int) -> Piece:
+    """Where it has ended: first_entry plus as many as the list has."""
+    _check_piece(width, 1, f"end_entry({width})")
+    return Piece(Carries.END, "", width)
 
 
 def pop(queue: str | None) -> Piece:
@@ -200,7 +231,7 @@ def _flat(parts: Sequence[Part]) -> Iterator[Piece | _Place]:
         elif isinstance(part, (Piece, _Place)):
             yield part
         else:
-            known = "constant, field, address, pop, push, pad, at"
+            known = "constant, field, address, pop, push, first_entry, end_entry, pad, at"
             raise TargetError(f"{part!r} is no piece of an encoding", hint=f"pieces: {known}")
 
 
@@ -217,91 +248,12 @@ def _check_once(pieces: Sequence[Piece]) -> None:
         if p.carries in (Carries.CONSTANT, Carries.PADDING):
             continue
         if (p.carries, p.name) in seen:
-            raise TargetError(f"an encoding has two pieces for {p.carries.value} {p.name}")
+            raise TargetError(f"an encoding has two pieces for {p.carries.value} {p.name}".rstrip())
         seen.add((p.carries, p.name))
 
 
 def _sizes(pieces: Sequence[Piece]) -> str:
-    return ", ".join(f"{p.what or p.carries.value} {p.width}" for p in pieces)
-
-
-# ---------------------------------------------------------------- against the description
-
-
-@dataclass(frozen=True)
-class EncodingFault:
-    """What is wrong with an instruction's encoding, and what to do."""
-
-    what: str
-    hint: str
-
-
-def encoding_faults(
-    instruction: Instruction, encoding: Encoding, queues: Sequence[str], sizes: Mapping[str, int]
-) -> list[EncodingFault]:
-    """Where an encoding does not fit its instruction: unknown names, and what the description
-    allows but the bits do not hold. `sizes` has the bytes of memories that are limited."""
-    found = list(_unknown(instruction, encoding, queues))
-    for f in instruction.fields:
-        piece = encoding.find(Carries.FIELD, f.name)
-        if piece is not None:
-            found += _field_faults(f, piece)
-        elif f.low != f.high:
-            need = _bits_for(f.low, f.high)
-            what = f"field {f.name} ({f.low} … {f.high}) has no bits"
-            found.append(EncodingFault(what, f'add field("{f.name}", {need})'))
-    for operand in instruction.operands:
-        piece = encoding.find(Carries.ADDRESS, operand.name)
-        if piece is not None and operand.memory in sizes:
-            found += _address_faults(operand, piece, sizes[operand.memory])
-    return found
-
-
-def _unknown(
-    instruction: Instruction, encoding: Encoding, queues: Sequence[str]
-) -> Iterator[EncodingFault]:
-    known = {
-        Carries.FIELD: ("field", [f.name for f in instruction.fields]),
-        Carries.ADDRESS: ("operand", [o.name for o in instruction.operands]),
-        Carries.POP: ("queue", list(queues)),
-        Carries.PUSH: ("queue", list(queues)),
-    }
-    for p in encoding.pieces:
-        kind, names = known.get(p.carries, ("", []))
-        if kind and p.name not in names:
-            what = f"it has no {kind} called {p.name!r}"
-            yield EncodingFault(what, f"known: {', '.join(names) or 'none'}")
-
-
-def _field_faults(f: Field, piece: Piece) -> Iterator[EncodingFault]:
-    if f.multiple % piece.unit or piece.minus % piece.unit:
-        steps = f"multiples of {f.multiple}" if f.multiple > 1 else "any number"
-        yield EncodingFault(
-            f"field {f.name} is stored in units of {piece.unit}, and may be {steps}",
-            f"limit it: Range({f.low}, {f.high}, multiple={piece.unit})",
-        )
-    elif f.low < piece.low or f.high > piece.high:
-        need = _bits_for((f.low - piece.minus) // piece.unit, (f.high - piece.minus) // piece.unit)
-        hint = f"give it {need} bits" + (", signed" if f.low < piece.minus else "")
-        if not piece.signed and (f.high - f.low) // piece.unit < 1 << piece.width:
-            hint += f", or store it with minus={f.low}"
-        what = f"field {f.name} goes from {f.low} to {f.high}, and its {piece.holds}"
-        yield EncodingFault(what, f"{hint}, or limit it to what fits")
-
-
-def _address_faults(operand: Buffer, piece: Piece, size: int) -> Iterator[EncodingFault]:
-    last = (size - 1) // piece.unit
-    if last * piece.unit > piece.high:
-        what = f"{piece.what} in {operand.memory} ({size} bytes) needs {last.bit_length()} bits"
-        hint = f"widen it, or limit {operand.memory} to {piece.high + piece.unit} bytes"
-        yield EncodingFault(f"{what}, and its {piece.holds}", hint)
-
-
-def _bits_for(low: int, high: int) -> int:
-    """Bits that hold low … high, in two's complement if low is negative."""
-    if low >= 0:
-        return max(1, high.bit_length())
-    return 1 + max((-low - 1).bit_length(), high.bit_length() if high > 0 else 0)
+    return ", ".join(f"{p.what} {p.width}" for p in pieces)
 
 
 def ambiguous(a: Encoding, b: Encoding) -> bool:

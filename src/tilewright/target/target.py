@@ -26,6 +26,7 @@ class Memory:
     shared_by: int = 1  # cores that share one of these
     bandwidth: float | None = None  # bytes a cycle, of all users together; None: no limit
     latency: int = 0  # cycles
+    unit: int = 1  # bytes that an address counts, in encodings
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,7 @@ class Target:
     tokens: tuple[tuple[str, str], ...] = ()
     instructions: tuple[Instruction, ...] = ()
     encodings: tuple[tuple[str, Encoding], ...] = ()  # of instructions, by name
+    entries: tuple[tuple[str, Encoding], ...] = ()  # of micro-operations, by their memory
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -111,21 +113,31 @@ class Target:
         known = ", ".join(i.name for i in self.instructions) or "none"
         raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
 
-    def encoding(self, instruction: str) -> Encoding | None:
-        """The bits of the instruction called so, if the description says them."""
-        return dict(self.encodings).get(instruction)
+    def encoding(self, instruction: Instruction) -> Encoding | None:
+        """The instruction's bits, if the description says them."""
+        found = dict(self.encodings).get(instruction.name)
+        return None if found is None else found.in_units(instruction, self._units)
+
+    def entry(self, instruction: Instruction) -> Encoding | None:
+        """The bits of an entry of the instruction's list of micro-operations."""
+        kind = instruction.micro_ops
+        found = None if kind is None else dict(self.entries).get(kind.memory)
+        return None if found is None else found.in_units(instruction, self._units)
+
+    @property
+    def _units(self) -> dict[str, int]:
+        return {m.name: m.unit for m in self.memories}
 
     def alignment(self, memory: str) -> int:
         """The bytes that addresses in a memory must be multiples of, to be encoded."""
-        units = [
-            piece.unit
-            for instruction in self.instructions
-            if (encoding := self.encoding(instruction.name)) is not None
-            for operand in instruction.operands
-            if operand.memory == memory
-            and (piece := encoding.find(Carries.ADDRESS, operand.name)) is not None
-        ]
-        return math.lcm(1, *units)
+        units = [self.memory(memory).unit]
+        for instruction in self.instructions:
+            for encoding in (self.encoding(instruction), self.entry(instruction)):
+                for operand in instruction.operands if encoding is not None else ():
+                    piece = encoding.find(Carries.ADDRESS, operand.name)
+                    if piece is not None and operand.memory == memory:
+                        units.append(piece.unit)
+        return math.lcm(*units)
 
     def peak(self, dtype: DType) -> float:
         """Multiply-adds a second of all cores, at best."""
