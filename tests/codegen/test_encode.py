@@ -1,5 +1,7 @@
 """Encodings: VTA's layouts bit by bit, random ones both ways, and what is refused."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -158,8 +160,8 @@ def test_micro_operations_of_vta():
         (
             {"acc": 256 << 10},
             (
-                "an encoding of 32 bits has pieces of 34\n"
-                "  hint: they are the address of dst 12, the address of src 12, the address of wgt 10"
+                "an encoding of 32 bits has pieces of 34\n  hint: they are the address of dst 12, "
+                "the address of src 12, the address of wgt 10"
             ),
         ),
         (
@@ -249,19 +251,17 @@ def test_random_streams_both_ways(target: Target, n: int, seed: int):
     rows = random_rows(target, n, rng)
     masks = (1 << len(target.queues)) - 1
     pops, pushes = (rng.integers(0, masks, n, np.uint32, endpoint=True) for _ in range(2))
-    base = {"m": 24 * int(rng.integers(0, 2))}
+    base = {"m": 24 * int(rng.integers(0, 3))}
+    rows.addresses -= base["m"]
     stream = stream_of_rows(target, rows, {})
-    try:
-        words = encode(stream, Waits(pops, pushes), base)
-    except TargetError as error:  # the base takes an address beyond its bits
-        assert base["m"]
-        assert "the address of" in str(error)
-        return
+    words = encode(stream, Waits(pops, pushes), base)
     found = decode(target, words, bases=base, sizes={})
     names = [found.stream.sites[k].instruction.name for k in found.stream.site]
     assert names == [target.instructions[k].name for k in rows.kinds]
     np.testing.assert_array_equal(found.stream.fields, rows.fields)
-    np.testing.assert_array_equal(found.stream.addresses, rows.addresses)
+    operands = np.array([len(i.operands) for i in target.instructions])[rows.kinds][:, None]
+    used = np.arange(rows.addresses.shape[1]) < operands
+    np.testing.assert_array_equal(found.stream.addresses[used], rows.addresses[used])
     np.testing.assert_array_equal(found.pops, pops)
     np.testing.assert_array_equal(found.pushes, pushes)
     again = encode(found.stream, found, base)

@@ -71,10 +71,7 @@ def refusal(action) -> str:
 
 # ---------------------------------------------------------------- in the description
 
-WITHOUT = {
-    "src": (FIT[0], FIT[4:]),
-    "rows": (FIT[:5], FIT[6:]),
-}
+NO_FIT = "test_encode_refused.py: the encoding of copy does not fit: "
 CASES = [
     (
         lambda: bits(12, constant(1, 4)),
@@ -112,15 +109,12 @@ CASES = [
     ),
     (
         lambda: chip(FIT[:5], FIT[6:]),
-        (
-            "test_encode_refused.py: the encoding of copy does not fit: field rows (1 … 64) has no "
-            'bits\n  hint: add field("rows", 7)'
-        ),
+        (f'{NO_FIT}field rows (1 … 64) has no bits\n  hint: add field("rows", 7)'),
     ),
     (
         lambda: chip(FIT[:5], field("rows", 6), FIT[6:]),
         (
-            "test_encode_refused.py: the encoding of copy does not fit: field rows goes from 1 to 64, "
+            f"{NO_FIT}field rows goes from 1 to 64, "
             "and its 6 bits hold 0 … 63\n"
             "  hint: give it 7 bits, or store it with minus=1, or limit it to what fits"
         ),
@@ -128,21 +122,22 @@ CASES = [
     (
         lambda: chip(FIT[:5], field("rows", 7, signed=True), FIT[6:]),
         (
-            "test_encode_refused.py: the encoding of copy does not fit: field rows goes from 1 to 64, "
-            "and its 7 bits hold -64 … 63\n  hint: give it 8 bits, signed, or limit it to what fits"
+            f"{NO_FIT}field rows goes from 1 to 64, "
+            "and its 7 bits hold -64 … 63\n"
+            "  hint: give it 8 bits, signed, or limit it to what fits"
         ),
     ),
     (
         lambda: chip(FIT[:-1], field("step", 11, unit=32)),
         (
-            "test_encode_refused.py: the encoding of copy does not fit: field step is stored in units "
+            f"{NO_FIT}field step is stored in units "
             "of 32, and may be multiples of 16\n  hint: limit it: Range(0, 65535, multiple=32)"
         ),
     ),
     (
         lambda: chip(FIT[:4], address("dst", 7), FIT[5:]),
         (
-            "test_encode_refused.py: the encoding of copy does not fit: the address of dst in spad "
+            f"{NO_FIT}the address of dst in spad "
             "(4096 bytes) needs 8 bits, and its 7 bits hold 0 … 2032 in steps of 16\n"
             "  hint: widen it, or limit spad to 2048 bytes"
         ),
@@ -150,7 +145,7 @@ CASES = [
     (
         lambda: chip(FIT, field("cols", 4), address("out", 3), pop("store")),
         (
-            "test_encode_refused.py: the encoding of copy does not fit: it has no field called 'cols'; "
+            f"{NO_FIT}it has no field called 'cols'; "
             "it has no operand called 'out'; it has no queue called 'store'\n"
             "  hint: known: rows, step; known: src, dst; known: load, other"
         ),
@@ -158,7 +153,7 @@ CASES = [
     (
         lambda: chip(FIT, first_entry(4)),
         (
-            "test_encode_refused.py: the encoding of copy does not fit: it has no list of "
+            f"{NO_FIT}it has no list of "
             "micro-operations\n  hint: leave out the first entry of the list"
         ),
     ),
@@ -193,7 +188,8 @@ def listed(*parts, entry=None) -> Target:
         ((end_entry(7),), None, ("it does not say where its list of micro-operations begins\n"
          "  hint: add first_entry(…)")),
         ((first_entry(5), end_entry(6)), None,
-         ("the first entry of the list in uop (128 bytes) goes to 63, and its 5 bits hold 0 … 31; "
+         ("the first entry of the list in uop (128 bytes) goes to 63, and its 5 bits hold "
+         "0 … 31; "
          "the end of the list in uop (128 bytes) goes to 64, and its 6 bits hold 0 … 63\n"
          "  hint: widen it to 6 bits, or make uop smaller; "
          "widen it to 7 bits, or make uop smaller")),
