@@ -182,17 +182,21 @@ def _table(at: Var, values: np.ndarray, first: int = 0) -> Expr:
     return Select(at < first + half, left, _table(at, values[half:], first + half))
 
 
-def extents_of(target: Target, rows: Rows) -> list[np.ndarray]:
-    """How many elements along its axes each operand of each row has [operands, axes]."""
-    blank = {r: np.zeros((1, MOST_LISTED), np.int64) for r in range(len(rows.kinds))}
+def operand_extents(target: Target, rows: Rows) -> list[list[tuple[int, ...]]]:
+    """The elements along its axes that each operand of each row has [n][operands][axes]; 1 along an
+    axis whose steps are listed, for that is what an entry stands for."""
+    instructions = [target.instructions[k] for k in rows.kinds]
+    blank = {
+        row: np.zeros((1, sum(i.listed(o) is not None for o in i.operands)), np.int64)
+        for row, i in enumerate(instructions)
+    }
     boxes = touched(stream_of_rows(target, replace(rows, entries=blank), {}))
-    counts = np.array([len(target.instructions[k].operands) for k in rows.kinds])
-    first = np.searchsorted(boxes.row, np.arange(len(rows.kinds)))
+    first = np.searchsorted(boxes.row, np.arange(len(instructions))).tolist()
     found = []
-    for row, k in enumerate(rows.kinds):
-        shapes = boxes.extents[first[row] : first[row] + counts[row]]
-        axes = [len(o.shape) for o in target.instructions[k].operands]
-        found.append([tuple(e[len(e) - n :].tolist()) for e, n in zip(shapes, axes, strict=True)])
+    for at, i in zip(first, instructions, strict=True):
+        shapes = boxes.extents[at : at + len(i.operands)].tolist()
+        pairs = zip(i.operands, shapes, strict=True)
+        found.append([tuple(e[len(e) - len(o.shape) :]) for o, e in pairs])
     return found
 
 
