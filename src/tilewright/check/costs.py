@@ -6,12 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.check.problem import Problems, error, warning
+from tilewright.check.problem import Problems, error, extent_fields, warning
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Dim, Symbol, as_expr
 from tilewright.ir.instruction import Cost, Field, Instruction
-from tilewright.ir.loop import For, symbols, walk_statements
-from tilewright.target.encoding_faults import list_count
+from tilewright.ir.loop import symbols
 from tilewright.target.target import Target
 
 SAMPLES = 17  # values of a field that are tried
@@ -56,7 +55,7 @@ def costs(target: Target) -> Problems:
 def monotone(target: Target) -> Problems:
     """More work takes no less time."""
     for i in target.instructions:
-        for f in _extents(i):
+        for f in extent_fields(i):
             for term in TAKES:
                 fall = _fall(i, f, getattr(i.cost, term))
                 if fall is not None:
@@ -91,14 +90,6 @@ def fields(target: Target) -> Problems:
 
 
 # ---------------------------------------------------------------- values
-
-
-def _extents(i: Instruction) -> list[Field]:
-    """The fields that say how much is done: extents of loops."""
-    extents = [s.extent for s in walk_statements(i.body) if isinstance(s, For)]
-    names = {e.name for n in extents for e in symbols(as_expr(n))}
-    count = list_count(i)
-    return [f for f in i.fields if f.name in names or f == count]
 
 
 def _values(f: Field) -> np.ndarray:

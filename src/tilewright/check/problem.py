@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tilewright.ir.expr import Buffer
-from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Accumulate, buffers_written, loads, walk_statements
+from tilewright.ir.expr import Buffer, as_expr
+from tilewright.ir.instruction import Field, Instruction
+from tilewright.ir.loop import (
+    Accumulate,
+    For,
+    buffers_written,
+    loads,
+    symbols,
+    walk_statements,
+)
 from tilewright.target.target import Target
 
 
@@ -85,3 +92,10 @@ def memories_read(instruction: Instruction) -> set[str]:
 
 def memories_written(instruction: Instruction) -> set[str]:
     return {o.memory for o in operands_written(instruction)}
+
+
+def extent_fields(instruction: Instruction) -> list[Field]:
+    """The fields that say how much is done: extents of loops."""
+    extents = [s.extent for s in walk_statements(instruction.body) if isinstance(s, For)]
+    names = {e.name for n in extents for e in symbols(as_expr(n))}
+    return [f for f in instruction.fields if f.name in names]

@@ -196,8 +196,13 @@ def operand_extents(target: Target, rows: Rows) -> list[list[tuple[int, ...]]]:
     for at, i in zip(first, instructions, strict=True):
         shapes = boxes.extents[at : at + len(i.operands)].tolist()
         pairs = zip(i.operands, shapes, strict=True)
-        found.append([tuple(e[len(e) - len(o.shape) :]) for o, e in pairs])
+        found.append([_without_list(i, o, e[len(e) - len(o.shape) :]) for o, e in pairs])
     return found
+
+
+def _without_list(i: Instruction, operand: Buffer, extents: list[int]) -> tuple[int, ...]:
+    listed = i.listed(operand)
+    return tuple(1 if d == listed else n for d, n in enumerate(extents))
 
 
 def _touched_sizes(stream: Stream) -> dict[str, int]:
