@@ -22,7 +22,7 @@ from tilewright.target.target import Target
 UNBOUNDED = 1 << 20  # bytes that are used of a memory without a size
 WORK = 6_000  # statements that an instruction may run
 ENTRIES = 12  # of a list, in cases
-TRIES = 24  # times that a case is made smaller before it is given up
+TRIES = 4  # ways to place a case, before it is made smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +69,16 @@ def rows_of(target: Target, cases: Sequence[Case]) -> Rows:
 
 
 def memory_sizes(target: Target) -> dict[str, int]:
-    """Bytes of every memory that are used here."""
-    return {m.name: min(m.size or UNBOUNDED, 16 * UNBOUNDED) for m in target.memories}
+    """Bytes of every memory that are used here. One without a size is used as far as every
+    instruction can address it, and only half of that: lists of micro-operations come behind."""
+    reach = {m.name: 2 * UNBOUNDED for m in target.memories}
+    for i in target.instructions:
+        encoding = target.encoding(i)
+        for o in i.operands if encoding is not None else ():
+            piece = encoding.find(Carries.ADDRESS, o.name)
+            if piece is not None and o.memory in reach:
+                reach[o.memory] = min(reach[o.memory], piece.high)
+    return {m.name: m.size or reach[m.name] // 2 for m in target.memories}
 
 
 def cases(target: Target, kind: int, count: int, rng: np.random.Generator) -> list[Case]:
@@ -109,12 +117,15 @@ class CaseMaker:
 
     def fitted(self, values: dict[str, int]) -> Case | None:
         """A case with these values, or smaller ones."""
-        for attempt in range(TRIES):
-            case = self._placed(dict(values)) if self._is_small(values) else None
-            if case is not None or (attempt and values == self._halved(values)):
-                return case
-            values = self._halved(values) if attempt % 2 or case is None else values
-        return None
+        while True:
+            for _ in range(TRIES if self._is_small(values) else 0):
+                case = self._placed(dict(values))
+                if case is not None:
+                    return case
+            smaller = self._halved(values)
+            if smaller == values:
+                return None
+            values = smaller
 
     def _halved(self, values: dict[str, int]) -> dict[str, int]:
         return {

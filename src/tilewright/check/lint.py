@@ -18,6 +18,7 @@ STRUCTURE: tuple[Rule, ...] = (
     parts.names,
     parts.host_memory,
     parts.clock,
+    parts.instructions,
     parts.queues,
     parts.tokens,
     data_flow.operands,

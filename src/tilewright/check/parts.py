@@ -44,6 +44,15 @@ def clock(target: Target) -> Problems:
         )  # fmt: skip
 
 
+def instructions(target: Target) -> Problems:
+    """There is something that the chip can do."""
+    if not target.instructions:
+        yield error(
+            target, "target", "there are no instructions", "a chip is what its instructions do",
+            "describe one: @t.instruction(queue) above a function",
+        )  # fmt: skip
+
+
 def queues(target: Target) -> Problems:
     """Every queue has instructions and room for them, every instruction a queue."""
     used = {i.queue for i in target.instructions}
