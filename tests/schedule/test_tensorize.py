@@ -146,8 +146,8 @@ REFUSED = {
     "an extent": (
         lambda s: s.tensorize(s.loop("j_init"), dot4),
         (
-            "the nest of j_init is no dot4: C[i_init, j_init] = i32(0) stands where the instruction "
-            "has c[i] += cast(i32, a[k]) * cast(i32, b[i, k])"
+            "the nest of j_init is no dot4: C[i_init, j_init] = i32(0) stands where the "
+            "instruction has c[i] += cast(i32, a[k]) * cast(i32, b[i, k])"
         ),
     ),
     "two statements": (

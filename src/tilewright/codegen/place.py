@@ -7,6 +7,7 @@ lies behind them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from tilewright.ir.loop import Alloc, Call, For, Kernel, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.target.target import Memory, Target
 
-ALIGN = 64  # bytes, of every buffer in a memory
+ALIGN = 64  # bytes, of every buffer in a memory; more where addresses are encoded in such units
 
 
 @dataclass(frozen=True)
@@ -45,22 +46,23 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
     turning = set(_rings(kernel))
     for name, buffers in by_memory.items():
         memory = target.memory(name)
-        found = _in_banks(buffers, turning, memory) if memory.banks > 1 else None
-        places |= found or _in_a_row(buffers, name)
+        align = math.lcm(ALIGN, target.alignment(name))
+        found = _in_banks(buffers, turning, memory, align) if memory.banks > 1 else None
+        places |= found or _in_a_row(buffers, name, align)
         used[name] = max(places[b].end(b) for b in buffers)
     return places, used
 
 
-def _in_a_row(buffers: list[Buffer], memory: str) -> dict[Buffer, Place]:
+def _in_a_row(buffers: list[Buffer], memory: str, align: int) -> dict[Buffer, Place]:
     places, end = {}, 0
     for buffer in buffers:
-        places[buffer] = Place(memory, _aligned(end))
+        places[buffer] = Place(memory, _aligned(end, align))
         end = places[buffer].end(buffer)
     return places
 
 
 def _in_banks(
-    buffers: list[Buffer], turning: set[Buffer], memory: Memory
+    buffers: list[Buffer], turning: set[Buffer], memory: Memory, align: int
 ) -> dict[Buffer, Place] | None:
     """The turns of rings in one bank each, the others in the emptiest; None if they do not fit
     in that way."""
@@ -74,7 +76,7 @@ def _in_banks(
         if turns > memory.banks or (turns == 1 and size > bank):
             return None
         chosen = range(turns) if turns > 1 else [ends.index(min(ends))]
-        at = max(_aligned(ends[k]) for k in chosen)
+        at = max(_aligned(ends[k], align) for k in chosen)
         if at + size > bank:
             return None
         for k in chosen:
@@ -83,8 +85,8 @@ def _in_banks(
     return places
 
 
-def _aligned(end: int) -> int:
-    return -(-end // ALIGN) * ALIGN
+def _aligned(end: int, align: int) -> int:
+    return -(-end // align) * align
 
 
 def _rings(kernel: Kernel) -> Iterator[Buffer]:

@@ -25,6 +25,7 @@ them together: limit(pad < kh, kh * kw <= 64).
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
+from tilewright.target.encoding import Encoding
+from tilewright.target.encoding_faults import encoding_faults, entry_faults
 from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
 
 
@@ -107,6 +110,9 @@ class TargetBuilder:
         self._instructions: list[Instruction] = []
         self._interlock, self._barriers = False, False
         self._events, self._issue = 0, 1
+        self._encodings: dict[str, Encoding] = {}
+        self._entries: dict[str, Encoding] = {}
+        self._origins: dict[str, str] = {"target": _caller()}
 
     def memory(
         self,
@@ -118,28 +124,39 @@ class TargetBuilder:
         bandwidth: float | None = None,
         latency: int = 0,
         banks: int = 1,
+        unit: int = 1,
     ) -> str:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
         `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
         that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
         equal consecutive parts: while an instruction of one queue uses a bank, those of other
-        queues that need it wait."""
-        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency, banks))
+        queues that need it wait. Addresses are encoded in units of so many bytes."""
+        self._memories.append(
+            Memory(name, size, cached, shared_by, bandwidth, latency, banks, unit)
+        )
+        self._origins[f"memory {name}"] = _caller()
         return name
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
         """In-order engines; each takes up to `depth` instructions in advance."""
         self._queues += [Queue(name, depth) for name in names]
+        self._origins |= dict.fromkeys([f"queue {name}" for name in names], _caller())
         return names
 
     def tokens(self, *pairs: tuple[str, str]) -> None:
         """Pairs of queues that can make each other wait with tokens, both ways."""
         self._tokens += pairs
+        self._origins |= dict.fromkeys([f"tokens {a} {b}" for a, b in pairs], _caller())
 
-    def micro_ops(self, memory: str, *, bytes: int) -> MicroOps:
-        """Lists of micro-operations in a memory, `bytes` for each: in `view(…)` it stands for steps
-        along an axis that come from such a list. Some instruction must load that memory."""
-        return MicroOps(memory, bytes)
+    def micro_ops(
+        self, memory: str, *, bytes: int = 0, encoding: Encoding | None = None
+    ) -> MicroOps:
+        """Lists of micro-operations in a memory, `bytes` for each, or as many as their encoding
+        has: in `view(…)` it stands for steps along an axis that come from such a list. Some
+        instruction must load that memory."""
+        if encoding is not None:
+            self._entries[memory] = encoding
+        return MicroOps(memory, bytes if encoding is None else encoding.width // 8)
 
     def events(self, count: int) -> None:
         """Any queue can wait for an instruction of any other, through one of `count` numbered
@@ -162,23 +179,39 @@ class TargetBuilder:
         self._issue = cycles
 
     def instruction(
-        self, queue: str = "", *, name: str = "", native: str = ""
+        self,
+        queue: str = "",
+        *,
+        name: str = "",
+        native: str = "",
+        encoding: Encoding | None = None,
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
         the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
-        unless one function describes several. One that does nothing (`pass`) lets two queues wait
-        for each other that are not linked."""
+        unless one function describes several; `encoding` is the instruction's bits
+        (target/encoding.py). One that does nothing (`pass`) lets two queues wait for each other
+        that are not linked."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
             found = read_instruction(function).with_(queue=queue, native=native)
             found = found.with_(name=name) if name else found
+            place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+            if f"instruction {found.name}" in self._origins:
+                raise TargetError(
+                    f"{place}: there is an instruction called {found.name} already",
+                    hint='give it another name: @t.instruction(…, name="…")',
+                )
+            self._origins[f"instruction {found.name}"] = place
             self._instructions.append(found)
+            if encoding is not None:
+                self._encodings[found.name] = encoding
             return found
 
         return declare
 
     def build(self) -> Target:
-        return Target(
+        """The description; TargetError where an encoding does not fit its instruction."""
+        found = Target(
             self.name,
             self.cores,
             self.clock,
@@ -192,7 +225,36 @@ class TargetBuilder:
             events=self._events,
             barriers=self._barriers,
             issue=self._issue,
+            encodings=tuple(self._encodings.items()),
+            entries=tuple(self._entries.items()),
+            origins=tuple(self._origins.items()),
         )
+        for instruction in self._instructions:
+            self._check_encoding(found, instruction)
+        return found
+
+    def _check_encoding(self, target: Target, instruction: Instruction) -> None:
+        sizes = {m.name: m.size for m in self._memories if m.size is not None}
+        queues = [q.name for q in self._queues]
+        encoding, entry = target.encoding(instruction), target.entry(instruction)
+        faults = []
+        if encoding is not None:
+            faults += encoding_faults(instruction, encoding, queues, sizes)
+        if entry is not None:
+            faults += entry_faults(instruction, entry, sizes)
+        if faults:
+            where = self._origins[f"instruction {instruction.name}"]
+            texts = "; ".join(f.what for f in faults)
+            raise TargetError(
+                f"{where}: the encoding of {instruction.name} does not fit: {texts}",
+                hint="; ".join(f.hint for f in faults),
+            )
+
+
+def _caller() -> str:
+    """The line of the description that calls the builder: "chip.py:12"."""
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def read_instruction(function: Callable[..., Any]) -> Instruction:

@@ -3,12 +3,14 @@ a target's name: it asks for the fact it needs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError
 from tilewright.ir.instruction import Instruction
+from tilewright.target.encoding import Carries, Encoding
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Memory:
     bandwidth: float | None = None  # bytes a cycle, of all users together; None: no limit
     latency: int = 0  # cycles
     banks: int = 1  # equal consecutive parts, each for one queue's instruction at a time
+    unit: int = 1  # bytes that an address counts, in encodings
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,9 @@ class Target:
     What makes queues wait for each other: with an `interlock` the chip does that itself; `tokens`
     names the pairs of queues that have tokens for each other; with any of `events` numbered events
     one queue waits for an instruction of another; `barriers` make all queues wait for all.
+
+    `origins` says which line of the description ("chip.py:12") each part stands in, by what it is
+    called ("memory spad").
     """
 
     name: str
@@ -88,6 +94,9 @@ class Target:
     events: int = 0
     barriers: bool = False
     issue: int = 1  # cycles
+    encodings: tuple[tuple[str, Encoding], ...] = ()  # of instructions, by name
+    entries: tuple[tuple[str, Encoding], ...] = ()  # of micro-operations, by their memory
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -109,6 +118,40 @@ class Target:
     def idle(self, queue: str) -> Instruction | None:
         """The instruction of a queue that does nothing, if it has one."""
         return next((i for i in self.instructions if i.queue == queue and i.is_idle), None)
+
+    def instruction(self, name: str) -> Instruction:
+        """The instruction called `name`."""
+        for instruction in self.instructions:
+            if instruction.name == name:
+                return instruction
+        known = ", ".join(i.name for i in self.instructions) or "none"
+        raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
+
+    def encoding(self, instruction: Instruction) -> Encoding | None:
+        """The instruction's bits, if the description says them."""
+        found = dict(self.encodings).get(instruction.name)
+        return None if found is None else found.in_units(instruction, self._units)
+
+    def entry(self, instruction: Instruction) -> Encoding | None:
+        """The bits of an entry of the instruction's list of micro-operations."""
+        kind = instruction.micro_ops
+        found = None if kind is None else dict(self.entries).get(kind.memory)
+        return None if found is None else found.in_units(instruction, self._units)
+
+    @property
+    def _units(self) -> dict[str, int]:
+        return {m.name: m.unit for m in self.memories}
+
+    def alignment(self, memory: str) -> int:
+        """The bytes that addresses in a memory must be multiples of, to be encoded."""
+        units = [self.memory(memory).unit]
+        for instruction in self.instructions:
+            for encoding in (self.encoding(instruction), self.entry(instruction)):
+                for operand in instruction.operands if encoding is not None else ():
+                    piece = encoding.find(Carries.ADDRESS, operand.name)
+                    if piece is not None and operand.memory == memory:
+                        units.append(piece.unit)
+        return math.lcm(*units)
 
     def peak(self, dtype: DType) -> float:
         """Multiply-adds a second of all cores, at best."""
