@@ -6,6 +6,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Symbol, Var, as_expr, const, constant_value
@@ -48,10 +49,11 @@ class Cutting:
         for b in matcher.structures((self.target,)):
             nest, *inner = b.nests
             order = [x.var for x in nest.loops]
-            if next(matcher.assigner.assign(b, inner), None) is not None:
-                for chosen in matcher.assigner.choices(nest, b.elements, len(nest.axes)):
-                    if all(self._sizes(axis, loop) for axis, loop in chosen):
-                        found[chosen] = None
+            for chosen in matcher.assigner.choices(nest, b, len(nest.axes)):
+                outer = replace(b, loops=tuple((axis.var, loop) for axis, loop in chosen))
+                fits = all(self._sizes(axis, loop) for axis, loop in chosen)
+                if fits and next(matcher.assigner.assign(outer, inner), None) is not None:
+                    found[chosen] = None
 
         def effort(chosen: Chosen) -> tuple[int, int]:
             places = [order.index(x.var) for _, x in chosen if x is not None]
@@ -62,7 +64,8 @@ class Cutting:
         return sorted((c for c in found if any(x for _, x in c)), key=effort)
 
     def _sizes(self, axis: For, loop: For | None) -> list[int]:
-        """How many iterations of a loop a call can take along an axis, the most first."""
+        """How many iterations of a loop a call can take along an axis, the most first. (An axis of
+        a single step has no loop.)"""
         extent = 1 if loop is None else constant_value(as_expr(loop.extent))
         if extent is None:
             return []
@@ -71,7 +74,8 @@ class Cutting:
         if not isinstance(axis.extent, Symbol):
             return []
         limits = self.instruction.field(axis.extent.name)
-        sizes = range(min(limits.high, int(extent)), max(limits.low, 1) - 1, -1)
+        least = 1 if extent == 1 else 2
+        sizes = range(min(limits.high, int(extent)), max(limits.low, least) - 1, -1)
         return [n for n in sizes if int(extent) % n == 0 and limits.admits(n)]
 
     def _cuts(self, mapping: Chosen) -> Iterator[tuple[Loop, Stmt]]:

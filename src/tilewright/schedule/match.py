@@ -38,7 +38,8 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import substitute, variables
 from tilewright.schedule.assign_axes import Assigner
 from tilewright.schedule.binding import Binding, Stage, outside
-from tilewright.schedule.solve_fields import Fields, Subscript
+from tilewright.schedule.fields import Fields, Subscript
+from tilewright.schedule.solve_fields import solve_fields
 from tilewright.schedule.unify import Unifier
 
 
@@ -70,8 +71,8 @@ class Matcher(Unifier):
 
     def _call(self, b: Binding, own: set[Buffer]) -> Stmt | None:
         """The call that a complete binding stands for; None if an operand is no region."""
-        solved = Fields(self.instruction, self.simplifier, b, self.obstacles)
-        if not solved.solve():
+        solved = solve_fields(self.instruction, self.simplifier, b, self.obstacles)
+        if solved is None:
             return None
         regions: dict[Buffer, Region] = {}
         for operand, ours, buffer, theirs in b.elements:
@@ -113,17 +114,19 @@ class Matcher(Unifier):
             return True
         else:
             reason = outside(f, value)
-        self.obstacles.add(Stage.LIMITS, 0, reason)
+        causes = frozenset(solved.causes.get(f.symbol, ()))
+        self.obstacles.add(Stage.LIMITS, 0, reason, causes)
         return False
 
     def _within_limits(self, solved: Fields) -> bool:
         """Whether the instruction's limits hold for the fields' values."""
         for limit in self.instruction.limits:
             if not self.simplifier.proves(substitute(limit, dict(solved.values))):
-                used = [x for x in dict.fromkeys(limit.walk()) if x in self._symbols]
-                values = ", ".join(f"{x} is {solved.values[x]}" for x in used)  # type: ignore[index]
+                used = [x for x in symbols(limit) if x in solved.values]
+                values = ", ".join(f"{x} is {solved.values[x]}" for x in used)
+                causes = frozenset(v for x in used for v in solved.causes.get(x, ()))
                 reason = f"the limit {limit} does not hold: {values}"
-                self.obstacles.add(Stage.LIMITS, 1, reason)
+                self.obstacles.add(Stage.LIMITS, 1, reason, causes)
                 return False
         return True
 
@@ -158,7 +161,9 @@ class Matcher(Unifier):
 
         pair = violation((nest.loops[0],), moved, permuted, self.simplifier)
         if pair is not None:
-            self.obstacles.add(Stage.LIMITS, 2, f"the order of the loops matters: {pair}")
+            self.obstacles.add(
+                Stage.LIMITS, 2, f"the order of the loops matters: {pair}", frozenset()
+            )
         return pair is None
 
     # ---------------------------------------------------------- regions
@@ -213,8 +218,8 @@ class Matcher(Unifier):
             return None
         return region
 
-    def _apart(self, reason: str, culprits: Iterable[Var] | None = ()) -> None:
-        self.obstacles.add(Stage.MEMORY, self._fitted, reason, culprits)
+    def _apart(self, reason: str, culprits: Iterable[Var] = ()) -> None:
+        self.obstacles.add(Stage.MEMORY, self._fitted, reason, frozenset(culprits))
 
     def _axes_of(
         self, wanted: list[Subscript | None], theirs: tuple[Expr, ...]
@@ -245,33 +250,27 @@ class Matcher(Unifier):
         for d in sorted(axes - {self.instruction.listed(operand)}, reverse=True):
             step = self._step(region, d)
             if step is None:
-                what = f"the steps of operand {operand.name} in {region} are not fixed"
-                self._apart(what, set().union(*(variables(i) for i in region.indices)))
+                loops = set().union(*map(variables, region.indices))
+                self._apart(f"the steps of operand {operand.name} in {region} are not fixed", loops)
                 return False
             carrier = self.instruction.carrier(operand, d)
             if carrier is not None:
-                if not self._carried(carrier, step, f"the step of operand {operand.name}", solved):
+                known = solved.values.get(carrier.symbol, const(step))
+                if not carrier.admits(step):
+                    what = f"the step of operand {operand.name}"
+                    self._apart(f"{outside(carrier, step)} ({what})")
                     return False
+                if known != const(step):
+                    self._apart(f"{carrier.name} would be {known} and {step}")
+                    return False
+                solved.values[carrier.symbol] = known
                 continue
             wanted = self._contiguous(operand, d, step, solved)
             if wanted != const(step):
                 what = f"a step along axis {d} of operand {operand.name} is {wanted} in memory"
-                fixed = all(isinstance(n, int) for n in operand.shape[d + 1 :])
-                self._apart(f"{what}, and {step} in {region}", () if fixed else None)
+                self._apart(f"{what}, and {step} in {region}")
                 return False
         return True
-
-    def _carried(self, f: Field, step: int, what: str, solved: Fields) -> bool:
-        """Gives a field the step that it carries."""
-        known = solved.values.get(f.symbol, const(step))
-        if not f.admits(step):
-            self._apart(f"{outside(f, step)} ({what})")
-        elif known != const(step):
-            self._apart(f"{f.name} would be {known} and {step}")
-        else:
-            solved.values[f.symbol] = known
-            return True
-        return False
 
     def _contiguous(self, operand: Buffer, d: int, step: int, solved: Fields) -> Expr:
         """How far a step along an axis is if an operand lies in one piece. An extent that nothing
