@@ -7,10 +7,11 @@ however deep a nest is.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.ir.expr import Buffer, Dim, Symbol, Var, const, constant_value
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, const, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
@@ -107,7 +108,7 @@ class Assigner:
         """Checks the number of iterations, as far as no condition changes it."""
         extent: Dim = 1 if loop is None else loop.extent
         name = "a single step" if loop is None else f"loop {loop.var.name}"
-        free = loop is not None and any(loop.var in variables(c) for c in nest.conditions)
+        free = loop is not None and any(loop.var in _variables(c) for c in nest.conditions)
         known = None if free else constant_value(extent)
         if isinstance(axis.extent, int):
             if known is not None and known != axis.extent:
@@ -141,7 +142,7 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
     """Whether a loop moves the elements that an axis moves; those that may stay in place (a step of
     0) need not be moved."""
     for operand, ours, _, theirs in elements:
-        moved = [d for d, i in enumerate(ours) if axis.var in variables(i)]
+        moved = [d for d, i in enumerate(ours) if axis.var in _variables(i)]
         moves = _moves(loop.var, theirs)
         may_stay = all(_may_stay(instruction, operand, d) for d in moved)
         if moves != bool(moved) and (moves or not may_stay):
@@ -149,12 +150,18 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
     return True
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _variables(i: Expr) -> frozenset[Var]:
+    """Mappings of one nest ask for the same again and again."""
+    return frozenset(variables(i))
+
+
 def _moves(var: Var, indices: Sequence) -> bool:
-    return any(var in variables(i) for i in indices)
+    return any(var in _variables(i) for i in indices)
 
 
 def _in_one(indices: Sequence, a: Var, b: Var) -> bool:
-    return any({a, b} <= variables(i) for i in indices)
+    return any({a, b} <= _variables(i) for i in indices)
 
 
 def _may_stay(instruction: Instruction, operand: Buffer, d: int) -> bool:

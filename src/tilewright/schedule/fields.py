@@ -62,6 +62,7 @@ class Fields:
         self._loops = {v: x.var if x is not None else const(0) for v, x in b.loops}
         self._moving = {x.var for _, x in b.loops if x is not None}
         self._symbols = {f.symbol for f in instruction.fields}
+        self._subscripts: dict[Expr, tuple[int, Subscript | None]] = {}  # with the values then
 
     def no(self, reason: str, culprits: Iterable[Var] = ()) -> bool:
         self.obstacles.add(Stage.FIELDS, len(self.values), reason, frozenset(culprits))
@@ -94,6 +95,12 @@ class Fields:
     def ours(self, i: Expr) -> Subscript | None:
         """An index of the instruction, with the fields that are known; None if it is not linear in
         its loops."""
+        known = self._subscripts.get(i)
+        if known is None or known[0] != len(self.values):
+            known = self._subscripts[i] = len(self.values), self._ours(i)
+        return known[1]
+
+    def _ours(self, i: Expr) -> Subscript | None:
         values: dict[Expr, Expr] = {**self._loops, **self.values}
         steps: dict[Var, Linear] = {}
         rest: Linear = {}
