@@ -7,6 +7,8 @@ moves along one subscript of the buffer, as far in memory as the operand says.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tilewright.analyze.dependence import Path, violation
@@ -186,7 +188,7 @@ class Matcher(Unifier):
             return self._apart(f"{mine} must be in {operand.memory}, and {where}")
         wanted = [solved.ours(i) for i in ours]
         theirs = tuple(solved.theirs(i) for i in theirs)
-        along = self._axes_of(wanted, theirs)
+        along = self._axes_of(operand, wanted, theirs)
         theirs = tuple(self.simplifier(substitute(i, along)) for i in theirs)
         indices = []
         used = {d for d, w in enumerate(wanted) if w is not None and set(w.steps) & set(along)}
@@ -218,20 +220,22 @@ class Matcher(Unifier):
             return None
         return region
 
-    def _apart(self, reason: str, culprits: Iterable[Var] = ()) -> None:
-        self.obstacles.add(Stage.MEMORY, self._fitted, reason, frozenset(culprits))
+    def _apart(self, reason: str, culprits: Iterable[Var] | None = ()) -> None:
+        loops = None if culprits is None else frozenset(culprits)
+        self.obstacles.add(Stage.MEMORY, self._fitted, reason, loops)
 
     def _axes_of(
-        self, wanted: list[Subscript | None], theirs: tuple[Expr, ...]
+        self, operand: Buffer, wanted: list[Subscript | None], theirs: tuple[Expr, ...]
     ) -> dict[Expr, Expr]:
         """The operand's axes that are loops of the program, by those loops: it may move along
         several subscripts, as long as its steps in memory are what they have to be."""
         moving = set().union(*map(variables, theirs))
         found: dict[Expr, Expr] = {}
-        for d, moves in enumerate(wanted):
+        several = Counter(v for w in wanted if w is not None for v in w.steps)
+        for d, moves in enumerate(wanted if operand in self._operands else ()):
             if moves is not None and list((moves.moving or {}).values()) == [1]:
                 start = self.simplifier(axis(d) - to_expr(moves.rest))
-                found |= {v: start for v in moves.steps if v in moving}
+                found |= {v: start for v in moves.steps if v in moving and several[v] == 1}
         return found
 
     def _may_stay(self, operand: Buffer, d: int, fields: dict[Symbol, Expr]) -> bool:
@@ -250,8 +254,8 @@ class Matcher(Unifier):
         for d in sorted(axes - {self.instruction.listed(operand)}, reverse=True):
             step = self._step(region, d)
             if step is None:
-                loops = set().union(*map(variables, region.indices))
-                self._apart(f"the steps of operand {operand.name} in {region} are not fixed", loops)
+                what = f"the steps of operand {operand.name} in {region} are not fixed"
+                self._apart(what, culprits=None)
                 return False
             carrier = self.instruction.carrier(operand, d)
             if carrier is not None:
@@ -275,19 +279,22 @@ class Matcher(Unifier):
     def _contiguous(self, operand: Buffer, d: int, step: int, solved: Fields) -> Expr:
         """How far a step along an axis is if an operand lies in one piece. An extent that nothing
         has said yet is made to fit."""
-        extents = [as_expr(n) for n in operand.shape[d + 1 :]]
-        unknown = [n for n in extents if n in self._symbols and n not in solved.values]
         known: Expr = const(1)
-        for n in extents:
-            known = known * (const(1) if n in unknown else substitute(n, dict(solved.values)))
+        unknown: list[Field] = []
+        for n in map(as_expr, operand.shape[:d:-1]):
+            if isinstance(n, Symbol) and n in self._symbols and n not in solved.values:
+                unknown.append(self.instruction.field(n.name))
+            else:
+                known = known * substitute(n, dict(solved.values))
         number = constant_value(self.simplifier(known))
-        if len(unknown) == 1 and isinstance(unknown[0], Symbol) and number:
-            field = self.instruction.field(unknown[0].name)
-            if step % number == 0 and field.admits(step // int(number)):
-                solved.values[field.symbol] = const(step // int(number))
+        if unknown and number:
+            rest, odd = divmod(step, math.prod(f.low for f in unknown[1:]) * int(number))
+            if odd == 0 and unknown[0].admits(rest):
+                solved.values |= {f.symbol: const(f.low) for f in unknown[1:]}
+                solved.values[unknown[0].symbol] = const(rest)
                 return const(step)
-        for n in unknown:
-            known = known * n
+        for f in unknown:
+            known = known * f.symbol
         return self.simplifier(known)
 
     def _step(self, region: Region, d: int) -> int | None:

@@ -23,6 +23,7 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     const,
@@ -325,7 +326,7 @@ def _changes_nothing(op: BinaryOp, number: Const, e: Expr) -> bool:
 
 def _kind(e: Expr) -> object:
     """What an expression does, apart from its operands."""
-    return getattr(e, "op", None)
+    return (e.name, len(e.args)) if isinstance(e, Opaque) else getattr(e, "op", None)
 
 
 def _without(body: Block, cond: Expr) -> Block:
