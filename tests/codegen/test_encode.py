@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tilewright.sim.engine import Waits
+from tilewright.sim.waits import Waits
 
 from tilewright import cast, grid, i8, i32
 from tilewright.base.errors import CompileError, TargetError

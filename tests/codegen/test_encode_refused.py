@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from tilewright.sim.engine import Waits
+from tilewright.sim.waits import Waits
 
 from tilewright import grid, i8
 from tilewright.base.errors import CompileError, TargetError

@@ -139,7 +139,7 @@ def test_ways_are_numbered():
     s.cache_read(s.buffer("A"), s.loop("k"))
     with pytest.raises(ScheduleError) as error:
         s.tensorize(s.loop("i"), outer4, 2)
-    assert error.value.what == "there are 2 ways to make outer4 of i, from 0"
+    assert error.value.what == "there are 2 ways to make outer4 of i, counted from 0"
 
 
 REFUSED = {
