@@ -150,7 +150,7 @@ def _model(kernel: Kernel, target: Target) -> Model:
     nest, mapping = find_mapping(s, target)
     model = Model(s, target, nest, mapping)
     least = choose_tiles(model, overlap=False)
-    if not least:
+    if not least or mapping.unit.whole:  # which does all that follows
         return model
     try:
         besides = _besides(kernel, target, model, least[0].plan)
