@@ -28,6 +28,7 @@ from rich.table import Table
 
 from tilewright.chip import build_chip
 from tilewright.target.target import Target
+from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta
 
@@ -49,13 +50,14 @@ CHIPS: dict[str, Callable[[], Target]] = {
     "vta64": vta64,
     "vta-alu2": lambda: vta(alu=2),
     "gemmini": gemmini,
+    "conv_engine": conv_engine,
 }
 NETS: dict[str, Callable[[], list[Case]]] = {
     "gemm": lambda: [gemm(512), gemm(1024)],
     "resnet18": lambda: [c.case() for c in RESNET18],
     "resnet50": lambda: [c.case() for c in resnet50()],
 }
-DEFAULT_CHIPS = "vta,vta32,vta64,gemmini"
+DEFAULT_CHIPS = "vta,vta32,vta64,gemmini,conv_engine"
 
 
 @dataclass(frozen=True)

@@ -34,13 +34,13 @@ def conv_engine(
         def move(src: i8[P, SR, SC] @ here, dst: out(i8[P, DR, DC] @ there), R: SIZE, C: SIZE):
             for p, r, c in grid(P, R, C):
                 dst[p, r, c] = src[p, r, c]
-            cost(setup=32, bytes=P * R * C)
+            cost(setup=32, bytes=P * R * max(64, C))
 
     @t.instruction(load)
     def load_bias(src: i32[N] @ dram, dst: out(i32[N] @ local)):
         for n in grid(N):
             dst[n] = src[n]
-        cost(setup=32, bytes=4 * N)
+        cost(setup=32, bytes=max(64, 4 * N))
 
     @t.instruction(compute)
     def conv(
