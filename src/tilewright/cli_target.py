@@ -201,7 +201,9 @@ def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[
     yield ""
     yield tried_table(report.instructions)
     yield "\n".join(["", *report_lines(report)])
-    cases, passed = (sum(n) for n in zip(*((i.cases, i.passed) for i in report.instructions)))
+    cases, passed = (
+        sum(n) for n in zip(*((i.cases, i.passed) for i in report.instructions), strict=True)
+    )
     yield f"{'passed' if report.conforms else 'failed'}: {passed} of {_count(cases, 'case')}"
 
 
