@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tilewright.sim.waits import Waits
 
 from tilewright import cast, grid, i8, i32
 from tilewright.base.errors import CompileError, TargetError
@@ -21,6 +20,7 @@ from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.kernel import kernel
 from tilewright.ir.kernel_words import reduce
 from tilewright.sim.data import DataEngine
+from tilewright.sim.waits import Waits
 from tilewright.target.encoding import (
     Carries,
     address,

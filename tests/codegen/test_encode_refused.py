@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from tilewright.sim.waits import Waits
 
 from tilewright import grid, i8
 from tilewright.base.errors import CompileError, TargetError
@@ -14,6 +13,7 @@ from tilewright.codegen.encode import encode, encode_entries
 from tilewright.codegen.rows import Rows, stream_of_rows
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import out
+from tilewright.sim.waits import Waits
 from tilewright.target.describe import Range, TargetBuilder, view
 from tilewright.target.encoding import (
     address,

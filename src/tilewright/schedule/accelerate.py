@@ -588,7 +588,8 @@ def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[
     ours = {}
     for i, axis in zip(read.indices, theirs.indices, strict=True):
         (var,) = variables(axis)
-        (ours[var],) = (Loop(v) for v in variables(i) & inner)
+        for v in variables(i) & inner:  # none for a loop that runs once
+            ours[var] = Loop(v)
     order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
     s.reorder(*order)
     return order
