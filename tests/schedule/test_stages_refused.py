@@ -259,7 +259,7 @@ def test_compute_workers_in_workers():
         STAGES,
         steps,
         """
-        parallel loop i would stand in j
+        then parallel loop i stands in another one
           while applying compute_at(buffer=t: f32[8], loop=j)
           in: def k(x: f32[8], y: out(f32[7])):
                   t = alloc(f32[8])
@@ -267,6 +267,7 @@ def test_compute_workers_in_workers():
                       t[i] = x[i] + f32(1.0)
                   for j in parallel(7):
                       y[j] = t[j] * t[j + 1]
+          hint: workers are shared out once; fuse the loops
         """,
     )
 

@@ -402,20 +402,52 @@ def test_a_bound_loop_keeps_its_place():
     assert error.value.what == "t is a loop of kind bind already"
 
 
-def test_a_bound_loop_stays_out_of_others_of_its_axis():
-    s = schedule(
-        """
+PRODUCER = """
 def k(x: f32[4], y: out(f32[4])):
     t = alloc(f32[4])
-    for i in bind(4, "thread"):
+    for i in {}:
         t[i] = x[i]
-    for j in bind(4, "thread"):
+    for j in {}:
         y[j] = t[j]
 """
-    )
-    with pytest.raises(ScheduleError) as error:
+
+
+@pytest.mark.parametrize(
+    "inner, outer, error",
+    [
+        ('bind(4, "a")', 'bind(4, "a")', "loop i, bound to a, stands in another one"),
+        ("parallel(4)", 'bind(4, "a")', "parallel loop i stands in a bound loop"),
+        ("parallel(4)", "parallel(4)", "parallel loop i stands in another one"),
+    ],
+)
+def test_workers_are_shared_out_once(inner: str, outer: str, error: str):
+    s = schedule(PRODUCER.format(inner, outer))
+    with pytest.raises(ScheduleError) as caught:
         s.compute_at(s.buffer("t"), s.loop("j"))
-    assert error.value.what == "loop i, bound to thread, stands in another one"
+    assert caught.value.what == f"then {error}"
+
+
+def test_axes_keep_one_order():
+    """Moved, j would stand in block and block in j elsewhere."""
+    s = schedule(
+        """
+def k(x: f32[4, 4], y: out(f32[4, 4]), z: out(f32[4, 4])):
+    t = alloc(f32[4, 4])
+    for a in bind(4, "thread"):
+        for b in bind(4, "block"):
+            z[a, b] = x[a, b]
+    for i in range(4):
+        for j in bind(4, "thread"):
+            t[i, j] = x[i, j]
+    for l in bind(4, "block"):
+        for m in range(4):
+            y[l, m] = t[l, m]
+"""
+    )
+    with pytest.raises(ScheduleError) as caught:
+        s.compute_at(s.buffer("t"), s.loop("l"))
+    place = "stands in one bound to block, and elsewhere block in thread"
+    assert caught.value.what == f"then loop j, bound to thread, {place}"
 
 
 def test_workers_that_meet_are_found_when_barriers_are_placed():

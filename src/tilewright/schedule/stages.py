@@ -219,7 +219,6 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     where = definition(state, buffer)
     check_no_lanes(state, target)
     check_written_alone(state, where, buffer)
-    _check_workers(state, where, target)
     _check_apart(state, where, buffer)
     inside = {id(s) for s in walk_statements((target,))}
     if not any(target is s for b in where.after for s in walk_statements((b,))):
@@ -298,16 +297,6 @@ def _check_apart(state: State, where: Definition, buffer: Buffer) -> None:
         pair = conflict(loop.body, loop.var, state.simplifier)
         if pair is not None:
             refuse(f"iterations of {loop.var} need each other: {pair}", state)
-
-
-def _check_workers(state: State, where: Definition, target: For) -> None:
-    """Workers are shared out once."""
-    inner = [s for s in walk_statements((where.nest,)) if isinstance(s, For)]
-    outer = (*state.loops_around(target), target)
-    for loop in outer:
-        shared = next((s for s in inner if s.kind is LoopKind.PARALLEL), None)
-        if loop.kind is LoopKind.PARALLEL and shared is not None:
-            refuse(f"parallel loop {shared.var} would stand in {loop.var}", state)
 
 
 def _region(
