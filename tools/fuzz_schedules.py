@@ -7,10 +7,11 @@
 Proposals are primitives with random arguments, in series, on the kernels of
 tests/schedule_kernels.py; primitives that are behind their quota come more often, and proposals go
 on until none is. Every accepted program must compute what the kernel did: in order, with its
-parallel and vector loops at the same time, and some as machine code. On tiny sizes an oracle (tests/oracle.py) decides each proposal
-without the compiler's analysis: what it calls illegal must be refused, and of what it calls legal
-95 % must be accepted. Refusals that no oracle can judge, since there is no edit to look at, are
-counted as preconditions. Exit code 1 where any of this does not hold.
+parallel and vector loops at the same time, and some as machine code. On tiny sizes an oracle
+(tests/oracle.py) decides each proposal without the compiler's analysis: what it calls illegal must
+be refused, and of what it calls legal 95 % must be accepted. Refusals that no oracle can judge,
+since there is no edit to look at, are counted as preconditions. Exit code 1 where any of this does
+not hold.
 """
 
 from __future__ import annotations

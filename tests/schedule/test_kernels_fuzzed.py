@@ -107,11 +107,7 @@ def test_lanes_ask_before_any_of_them_writes():
         the lanes of i are not independent: read after write: write of y[0], then read of y[0],
           for example at i=0 and at i=3
           while applying vectorize(loop=i)
-          in: def k(x: f32[4], y: out(f32[1])):
-                  y[0] = x[0]
-                  for i in range(4):
-                      if x[i] > y[0]:
-                          y[0] = x[i]
+          in: …
         """,
     )
 
@@ -123,11 +119,7 @@ def test_lanes_run_as_often_as_each_other():
         """
         how often j runs differs from lane to lane of i
           while applying vectorize(loop=i)
-          in: def k(x: f32[4, 4], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for j in range(i):
-                          y[i] += x[i, j]
+          in: …
         """,
     )
 
@@ -143,14 +135,7 @@ def test_workers_do_nothing_twice():
         """
         workers would do iterations of b at the same time
           while applying split(loop=b, factor=3, tail=shift)
-          in: def k(x: f32[4], y: out(f32[4])):
-                  t = alloc(f32[4])
-                  for a in range(4):
-                      y[a] = x[a]
-                  for b in parallel(4):
-                      t[b] = y[b] + f32(1.0)
-                  for c in range(4):
-                      y[c] = t[c] * f32(2.0)
+          in: …
         """,
     )
 
@@ -171,11 +156,7 @@ def test_lanes_are_no_workers():
         """
         i contains a vector or parallel loop
           while applying vectorize(loop=i)
-          in: def k(x: f32[4, 4], y: out(f32[4, 4])):
-                  for i in range(4):
-                      for j in bind(4, "thread"):
-                          for k in range(4):
-                              y[j, k] = x[i, k]
+          in: …
         """,
     )
 
@@ -187,11 +168,7 @@ def test_workers_have_no_workers():
         """
         k stands in a bound loop
           while applying parallel(loop=k)
-          in: def k(x: f32[4, 4], y: out(f32[4, 4])):
-                  for i in range(4):
-                      for j in bind(4, "thread"):
-                          for k in range(4):
-                              y[j, k] = x[i, k]
+          in: …
           hint: bind it to an axis
         """,
     )
@@ -258,14 +235,7 @@ def test_inline_what_other_workers_overwrite():
         """
         y is written after it is read
           while applying inline(buffer=t: f32[4])
-          in: def k(x: f32[4], y: out(f32[4])):
-                  t = alloc(f32[4])
-                  for a in range(4):
-                      y[a] = x[a]
-                  for b in range(4):
-                      t[b] = y[b] + f32(1.0)
-                  for c in parallel(4):
-                      y[c] = t[min(c + 1, 3)] * f32(2.0)
+          in: …
         """,
     )
 
