@@ -11,6 +11,7 @@ import pytest
 from schedule_cases import refused, rewritten, schedule
 from schedule_kernels import CASES
 from schedule_trials import DATA, Chooser, Kind, Outcome, Trial
+from strategies_instructions import INSTRUCTIONS
 
 from tilewright.build import build
 from tilewright.ir.samples import sample_arrays
@@ -19,6 +20,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu
 
 STEPS, SERIES = 6, 3
+(COPY,) = (x for x in INSTRUCTIONS if x.name == "copy_f32")  # c[i] = a[i]
 
 
 def series(name: str, kind: Kind, seed: int) -> Counter[Outcome]:
@@ -274,3 +276,29 @@ def test_unroll_around_a_loop_that_hangs_on_it():
     y = np.empty(4, np.float32)
     build(s, cpu.host(threads=1))(x, y)
     assert list(y) == [row[:i].sum() for i, row in enumerate(x)]
+
+
+def test_inline_where_an_instruction_reads():
+    """Subscripts of a call's operands are reads like any."""
+
+    def steps(s: Schedule) -> None:
+        s.tensorize(s.loop("j"), COPY)
+        s.inline(s.buffer("t"))
+
+    rewritten(
+        """
+        def k(x: f32[4, 2], n: i64[3], y: out(f32[3, 2])):
+            t = alloc(i64[3])
+            for a in range(3):
+                t[a] = n[a] % 4
+            for i in range(3):
+                for j in range(2):
+                    y[i, j] = x[t[i], j]
+        """,
+        steps,
+        """
+        def k(x: f32[4, 2], n: i64[3], y: out(f32[3, 2])):
+            for i in range(3):
+                copy_f32(x[n[i] % 4, _0], y[i, _0], n=2, sa=1, sc=1)
+        """,
+    )

@@ -134,18 +134,12 @@ def inline(state: State, buffer: Buffer) -> None:
                 e, lambda x: element(x.indices) if isinstance(x, Load) and x.buffer == buffer else x
             )
 
-        def visit(stmt: Stmt) -> Stmt | None:
+        def without(stmt: Stmt) -> Stmt | None:
             if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
                 return None
-            if isinstance(stmt, (For, If)):
-                stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
-                return stmt.with_(cond=expand(stmt.cond)) if isinstance(stmt, If) else stmt
-            if isinstance(stmt, (Store, Accumulate)):
-                indices = tuple(expand(i) for i in stmt.indices)
-                return stmt.with_(indices=indices, value=expand(stmt.value))
-            return stmt
+            return map_inner_blocks(stmt, lambda b: map_block(b, without))
 
-        return map_block(block, visit)
+        return map_block(map_block(block, without), lambda s: map_exprs(s, expand))
 
     _check_kept(state, where, lambda moved: inlined(where.after, _renamed(store.value, moved)))
     state.set_body(inlined(state.kernel.body, store.value))
