@@ -88,6 +88,15 @@ def k(x: f32[10], y: out(f32[10])):
             if o * 4 + b < 10:
                 y[o * 4 + b] = u[b]
 """
+PARTS = """
+def k(x: f32[n], y: out(f32[1])):
+    n = symbol(1)
+    y[0] = f32(0.0)
+    for i in range((n + 3) // 4):
+        for v in range(4):
+            if (n + 3) // 4 * v + i < n:
+                y[0] += x[(n + 3) // 4 * v + i]
+"""
 INDIRECT = """
 def k(x: f32[8], n: i64[6], y: out(f32[6])):
     t = alloc(f32[6])
@@ -125,6 +134,23 @@ def test_pad_a_product():
             for u in range(3):
                 for v in range(6):
                     c[u, v] = s[u, v]
+        """,
+    )
+
+
+def test_pad_under_a_condition_that_is_not_affine():
+    """Blocks of n in four parts, whose length is not known."""
+    rewritten(
+        PARTS,
+        lambda s: s.pad(s.loop("v"), 3),
+        """
+        def k(x: f32[n], y: out(f32[1])):
+            n = symbol(1)
+            y[0] = f32(0.0)
+            for i in range((n + 3) // 4):
+                for v in range(6):
+                    y[0] += select((v < 4) & ((n + 3) // 4 * v + i < n), \
+x[(n + 3) // 4 * v + i], f32(0.0))
         """,
     )
 
