@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Select, UnaryOp, unary
-from tilewright.ir.loop import Accumulate, Alloc, Barrier, Block, Call, For, If, Stmt, Store
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Block,
+    Call,
+    For,
+    If,
+    Prefetch,
+    Stmt,
+    Store,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,4 +114,5 @@ _ACCESSES = {
     Accumulate: _write,
     Alloc: lambda s, path, conditions: iter(()),
     Barrier: lambda s, path, conditions: iter(()),
+    Prefetch: lambda s, path, conditions: iter(()),  # a hint
 }

@@ -22,16 +22,20 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     Write,
     buffers_written,
     format_signature,
     format_stmt,
+    loads,
     sub_blocks,
 )
 from tilewright.ir.nesting import Kind, Order, bound_axes, misplaced
 from tilewright.ir.verify_expr import BINARY_TAKES, ExprChecker
+
+CACHES = 3  # that a prefetch may name
 
 
 def verify_kernel(kernel: Kernel) -> None:
@@ -153,6 +157,14 @@ def _check_barrier(c: _KernelChecker, s: Barrier) -> None:
         c.order.add((s.axis, outer))
 
 
+def _check_prefetch(c: _KernelChecker, s: Prefetch) -> None:
+    c.element(s.buffer, s.indices)
+    c.require(s.buffer in c.program.params, f"{s.buffer.name} is no parameter, and is prefetched")
+    c.require(1 <= s.level <= CACHES, f"there is no cache {s.level}", f"1 … {CACHES}")
+    read = [x for i in s.indices for x in loads(i)]
+    c.require(not read, f"where {s.buffer.name} is prefetched is read from memory: {s}")
+
+
 def _check_if(c: _KernelChecker, s: If) -> None:
     c.condition(s.cond, "the condition")
     c.block(s.body)
@@ -203,6 +215,7 @@ _STATEMENTS: dict[type, Callable[[_KernelChecker, Any], object]] = {
     Store: lambda c, s: c.value(s),
     Accumulate: _check_accumulate,
     Barrier: _check_barrier,
+    Prefetch: _check_prefetch,
 }
 
 
