@@ -80,6 +80,12 @@ def k(x: f32[4, 4], y: out(f32[4])):
         for j in range(i):
             y[i] += x[i, j]
 """
+BELOW = """
+def k(x: f32[4, 4], y: out(f32[4, 4])):
+    for i in range(4):
+        for j in range(i + 1):
+            y[i, j] = x[i, j]
+"""
 COPIED = """
 def k(x: f32[3], y: out(f32[3])):
     for i in range(3):
@@ -172,6 +178,20 @@ def test_workers_have_no_workers():
           while applying parallel(loop=k)
           in: …
           hint: bind it to an axis
+        """,
+    )
+
+
+def test_workers_of_a_loop_that_hangs_on_another():
+    """As many as it has iterations at most; some go past it."""
+    rewritten(
+        BELOW,
+        lambda s: s.bind(s.loop("j"), "thread"),
+        """
+        def k(x: f32[4, 4], y: out(f32[4, 4])):
+            for i in range(4):
+                for j in bind(i + 1, "thread"):
+                    y[i, j] = x[i, j]
         """,
     )
 
