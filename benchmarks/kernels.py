@@ -6,8 +6,8 @@
 Each kernel's results are compared with numpy's, and its time with its bars: a share of the measured
 peak (peak.py), or of the speed of a rival that does the same work and is measured in turn with it:
 numpy's BLAS on one thread for products of matrices, our own copy loop for what memory limits (of
-the same arrays, with the same kind of stores). What
-a call has to pack or to pad, it does within the time.
+the same arrays, with the same kind of stores). What a call has to pack or to pad, it does within
+the time.
 
 Times are seconds of the processor, on the thread that runs the kernel: waiting for one's turn while
 other programs run does not count (their use of caches and memory still shows). The fastest of all

@@ -165,6 +165,25 @@ def test_store_nontemporal():
     )
 
 
+def test_what_is_copied_out_goes_past_the_caches():
+    def steps(s: Schedule) -> None:
+        s.store_nontemporal(s.buffer("y"))
+        s.cache_write(s.buffer("y"))
+
+    rewritten(
+        ROWS,
+        steps,
+        """
+        def k(x: f32[10], y: out(f32[10])):
+            y_local = alloc(f32[10])
+            for i in range(10):
+                y_local[i] = x[i] * f32(2.0)
+            for i_c in range(10):
+                nontemporal(y[i_c], y_local[i_c])
+        """,
+    )
+
+
 # ---------------------------------------------------------------- what is refused
 
 

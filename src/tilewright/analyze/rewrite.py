@@ -65,8 +65,9 @@ def substitute_block(block: Block, values: dict[Expr, Expr]) -> Block:
 def rewrite_accesses(
     block: Block, buffer: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 ) -> Block:
-    """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows. What is
-    prefetched stays what it is, unless `new` is the same buffer in another form."""
+    """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows. Hints
+    follow if `new` is the same buffer in another form: what is prefetched is that buffer still, and
+    no other is stored past the caches."""
 
     def redirect(e: Expr) -> Expr:
         return Load(new, place(e.indices)) if isinstance(e, Load) and e.buffer == buffer else e
@@ -95,7 +96,9 @@ def rewrite_accesses(
             return stmt if regions == stmt.regions else stmt.with_(regions=regions)
         assert isinstance(stmt, (Store, Accumulate, Prefetch))
         if stmt.buffer == buffer:
-            return stmt.with_(buffer=new, indices=place(stmt.indices))
+            moved = stmt.with_(buffer=new, indices=place(stmt.indices))
+            other = isinstance(moved, Store) and new.name != buffer.name
+            return moved.with_(nontemporal=False) if other else moved
         return stmt
 
     return map_block(block, visit)

@@ -24,7 +24,7 @@ from tilewright.codegen.llvm_hints import (
     alignment,
     begin_at_lines,
     emit_prefetch,
-    streamed,
+    nontemporal_buffers,
 )
 from tilewright.codegen.llvm_math import emit_binary, emit_lanes_reduction, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type
@@ -78,9 +78,7 @@ class Module:
         self.simplifier = Simplifier({s.var: s.extent for s in loops})
         self.functions: list[Function] = []
         self.symbols = symbols(kernel)
-        self.aligned: frozenset[Buffer] = (
-            frozenset()
-        )  # known to begin at a cache line, and streamed
+        self.aligned: frozenset[Buffer] = frozenset()  # what goes past the caches, from lines on
         self._emit_entry()
 
     def _emit_entry(self) -> None:
@@ -88,7 +86,7 @@ class Module:
         params += [f"ptr noalias %p{i}" for i in range(len(self.kernel.params))]
         params += [f"i64 %d{i}" for i in range(len(self.symbols))]
         f = Function(self.kernel.name, params)
-        outputs = streamed(self.kernel.body) & set(self.kernel.outputs)
+        outputs = nontemporal_buffers(self.kernel.body) & set(self.kernel.outputs)
         if outputs:
             places = [f"%p{i}" for i, b in enumerate(self.kernel.params) if b in outputs]
             yes, no, join = f.label("aligned"), f.label("unaligned"), f.label("join")
@@ -114,7 +112,7 @@ class Module:
 
     def finish(self, function: Function, body: Block) -> None:
         """Other threads are to see what was stored past the caches."""
-        if streamed(body) & self.aligned:
+        if nontemporal_buffers(body) & self.aligned:
             function.emit("fence seq_cst")
 
     def text(self) -> str:
@@ -128,7 +126,7 @@ class Module:
         width = self.target.vector.bytes * 8
         attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" }}'
         bodies = [function.text() for function in self.functions]
-        tail = [attributes, METADATA] if streamed(self.kernel.body) else [attributes]
+        tail = [attributes, METADATA] if nontemporal_buffers(self.kernel.body) else [attributes]
         return "\n\n".join(["\n".join(head), *bodies, "\n".join(declared.values()), *tail, ""])
 
 

@@ -22,7 +22,7 @@ LEAST = 16  # bytes: the shortest one
 METADATA = "!0 = !{i32 1}"  # what !nontemporal refers to
 
 
-def streamed(block: Block) -> frozenset[Buffer]:
+def nontemporal_buffers(block: Block) -> frozenset[Buffer]:
     """What is stored past the caches, if it can be."""
     stores = (s for s in walk_statements(block) if isinstance(s, Store))
     return frozenset(s.buffer for s in stores if s.nontemporal)

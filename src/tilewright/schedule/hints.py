@@ -43,7 +43,11 @@ def prefetch(state: State, buffer: Buffer, loop: Loop, at: Loop, level: int = 2)
     target, inner = state.for_(loop), state.for_(at)
     state.check_buffer(buffer)
     if buffer not in state.kernel.params:
-        refuse(f"{buffer.name} is no parameter of the kernel", state, "what it writes is in caches")
+        refuse(
+            f"{buffer.name} is no parameter of the kernel",
+            state,
+            "what a kernel writes is in the caches already",
+        )
     if not 1 <= level <= CACHES:
         refuse(f"there is no cache {level}", state, f"1 … {CACHES}")
     between = _loops_between(state, target, inner)

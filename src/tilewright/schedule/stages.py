@@ -457,7 +457,8 @@ def _copy_nest(state: State, nest: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
             unique, n = f"{name}_c_{n}", n + 1
         taken.add(unique)
         axes.append(Var(unique))
-    body: Block = (Store(buffer, tuple(axes), Load(local, tuple(axes))),)
+    past = isinstance(write, Store) and write.nontemporal
+    body: Block = (Store(buffer, tuple(axes), Load(local, tuple(axes)), past),)
     for axis, n in zip(reversed(axes), reversed(buffer.shape), strict=True):
         body = (For(axis, n, body),)
     return body[0]
