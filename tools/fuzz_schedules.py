@@ -75,13 +75,15 @@ class Worker:
             self.chooser.hurries = self.proposed >= self.share
             name = self.chooser.kernel()
             (kind,) = self.rng.choices(list(KINDS), list(KINDS.values()))
+            story = [f"{name}, {kind.value}"]
             try:
                 trial = Trial(name, kind, self.rng.randint(0, 200))
+                story = trial.story
                 self.series(name, trial)
             except Finding as finding:
                 say(finding=str(finding))
             except Exception:  # noqa: BLE001 - whatever a compiler can do wrong
-                say(finding=traceback.format_exc(limit=-8) + f"in {name}, {kind.value}")
+                say(finding="\n".join([traceback.format_exc(limit=-8) + "after", *story]))
 
     @property
     def is_hopeless(self) -> bool:
