@@ -1,6 +1,8 @@
 """The tiny chip, from its description alone: kernels become streams, exact to the bit, free of
 races, and close to the time that no schedule can beat."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
@@ -9,8 +11,10 @@ from tilewright import cast, grid, i8, i32, reduce
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip, lower_bound
 from tilewright.ir.loop import Kernel
-from tilewright.sim.engine import Waits, check_waits, dependences
+from tilewright.sim.boxes import dependences
+from tilewright.sim.check import check_waits
 from tilewright.sim.events import simulate
+from tilewright.sim.waits import Waits
 from tilewright.targets.tiny import tiny
 
 CHIP = tiny()
@@ -106,7 +110,7 @@ def test_bound_is_counted_by_hand():
     1 KiB."""
     bound = lower_bound(gemm.kernel, CHIP)
     assert bound.work == 256**3 / 4096 * 16
-    assert bound.moves == 4 * 65536 / 16  # the result's: operands take half of that
+    assert bound.moves == (65536 + 65536 + 4 * 65536) / 16  # both operands and the result
     assert (bound.fill, bound.drain) == (2 * (16 + 16) + 64, 32 + 16 + 64 + 64)
 
 
@@ -130,12 +134,23 @@ def test_every_wait_is_needed(stream: ChipKernel):
 
 
 def test_a_race_is_reported(stream: ChipKernel):
-    need = dependences(stream.stream)
+    """With both instructions, the byte, and the lines of the description."""
     nothing = Waits(np.zeros_like(stream.waits.pops), np.zeros_like(stream.waits.pushes))
-    fault = check_waits(stream.stream, need, nothing)
+    fault = check_waits(stream.stream, None, nothing)
+    late, early = fault.rows
+    file = CHIP.instructions[0].file
+    assert file.endswith("targets/tiny.py")
+    source = pathlib.Path(file).read_text().split("\n")
+    loads, sums = (
+        next(n for n, line in enumerate(source, 1) if line.strip() == text)
+        for text in ("dst[i, j] = src[i, j]", "c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])")
+    )
+    byte = stream.stream.addresses[early, 1]
     assert str(fault) == (
-        f"instruction {fault.instruction} may begin before instruction {fault.should_wait_for} of "
-        f"{fault.queue} is done, and both touch the same memory"
+        f"instruction {late}, gemm(accumulate=0) of compute, may begin before instruction {early}, "
+        f"mvin(rows=64, stride=256) of load, is done, and both touch byte {byte} of spad\n"
+        f"  instruction {late} reads it: operand b, {file}:{sums}\n"
+        f"  instruction {early} writes it: operand dst, {file}:{loads}"
     )
 
 

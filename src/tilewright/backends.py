@@ -5,32 +5,13 @@ Native: LLVM machine code for a processor, run in this process.
 
 from __future__ import annotations
 
-from functools import partial
-
-from tilewright.base.passes import Pass, Recorder, run_passes
+from tilewright.base.passes import Recorder, run_passes
 from tilewright.codegen.llvm import emit_kernel
 from tilewright.codegen.machine import compile_object
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify import verify_kernel
-from tilewright.lower.expand_f8 import expand_f8
-from tilewright.lower.expand_math import expand_math
-from tilewright.lower.place_storage import place_storage
-from tilewright.lower.run_in_order import run_in_order
-from tilewright.lower.split_accumulators import split_accumulators
-from tilewright.lower.unroll import unroll
+from tilewright.lower.native import native_passes
 from tilewright.target.target import Target
-
-
-def native_passes(target: Target) -> tuple[Pass, ...]:
-    """From scheduled loops to loops that are code but for their spelling."""
-    return (
-        run_in_order,  # first: to the others a bound loop is one like any
-        expand_f8,
-        expand_math,  # after expand_f8: it sees those as f32
-        split_accumulators,  # before unroll: it looks for loops
-        unroll,
-        partial(place_storage, workers=target.cores),  # after unroll: no buffer is in a copied body
-    )
 
 
 def lower(kernel: Kernel, target: Target, recorder: Recorder | None, *, verify: bool) -> Kernel:

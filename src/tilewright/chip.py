@@ -11,26 +11,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.codegen.micro_ops import place_lists
+from tilewright.codegen.place import bytes_of
+from tilewright.codegen.registers import place_settings
 from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.ir.arguments import check_arguments
+from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
-from tilewright.ir.loop import Kernel
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import Call, Kernel, buffers_written, walk_statements
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule.accelerate import Plan, accelerate, find_mapping
-from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
+from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
+from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
-from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
-from tilewright.sim.events import Timeline, durations, simulate
+from tilewright.sim.events import durations, simulate
+from tilewright.sim.faults import Fault
+from tilewright.sim.memory import check_memory
+from tilewright.sim.replay import replay
+from tilewright.sim.timeline import Timeline
+from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -55,19 +64,37 @@ class ChipKernel:
     )  # of parameters, in the chip's memory
 
     def __call__(self, *arrays: Any) -> Any:
-        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
-        order = [by_name[name] for name in self.parameters]
-        found, _ = check_arguments(self.source.name, order, arrays)
-        given = {b.name: a for b, a in zip(order, found, strict=True)}
-        inputs = {
-            held: arrange(given[held.name], self._type(held.name)) for held in self.kernel.inputs
-        }
+        given, inputs = self._arguments(arrays)
         results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
         for held, memory in zip(self.kernel.outputs, results, strict=True):
             array = given[held.name]
             array[...] = read_arranged(memory, self._type(held.name), array.shape)
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def replay(self, *arrays: Any, orders: int = 32, seed: int = 0) -> Fault | None:
+        """Runs it on its arrays in many orders that the waits allow, with every byte watched; the
+        first fault if there is one. Outputs are what it should compute, and are not written."""
+        given, inputs = self._arguments(arrays)
+
+        def read(held: Buffer, memory: np.ndarray) -> np.ndarray:
+            return read_arranged(memory, self._type(held.name), given[held.name].shape)
+
+        outputs = self.kernel.outputs
+        expected = [given[held.name] for held in outputs]
+        return replay(
+            self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
+            orders=orders, seed=seed, read=read,
+        )  # fmt: skip
+
+    def _arguments(self, arrays: Any) -> tuple[dict[str, Any], dict[Buffer, np.ndarray]]:
+        """The arrays by the parameters' names, and the inputs as they lie in the chip's memory."""
+        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
+        order = [by_name[name] for name in self.parameters]
+        found, _ = check_arguments(self.source.name, order, arrays)
+        given = {b.name: a for b, a in zip(order, found, strict=True)}
+        held = self.kernel.inputs
+        return given, {b: arrange(given[b.name], self._type(b.name)) for b in held}
 
     @property
     def cycles(self) -> int:
@@ -125,23 +152,63 @@ def _model(kernel: Kernel, target: Target) -> Model:
     least = choose_tiles(model, overlap=False)
     if not least:
         return model
-    return Model(s, target, nest, mapping, _post(kernel, target, least[0].plan))
+    try:
+        besides = _besides(kernel, target, model, least[0].plan)
+    except ScheduleError as error:
+        try:  # a chip may be able to begin a sum with something, and not to add it afterwards
+            plan = replace(least[0].plan, seeded=True)
+            besides = _besides(kernel, target, model, plan)
+        except ScheduleError:
+            raise error from None
+    return Model(s, target, nest, mapping, besides)
 
 
-def _post(kernel: Kernel, target: Target, plan: Plan) -> float:
-    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
+    """What an element of the result takes, the contraction left out."""
     s = Schedule(kernel)
     accelerate(s, target, plan, overlap=False)
-    stream = expand_stream(s.kernel, target)
     unit = plan.unit.instruction
-    others = [
-        k
-        for k, site in enumerate(stream.sites)
-        if site.instruction.queue == unit.queue and site.instruction != unit
-    ]
+    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
+    touched = {id(x): {r.buffer for r in x.regions} for x in calls}
+    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
+    moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
+    brought = set().union(*(set(buffers_written((x,))) for x in moves))
+    leaving = set().union(*(touched[id(x)] for x in moves)) - brought
+    elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
+    once: dict[str, float] = {}
+    stored: dict[str, float] = {}
+    for buffer in set(s.allocations()) - ours - brought:
+        held = stored if buffer in leaving else once
+        size = bytes_of(buffer) / elements
+        held[buffer.memory] = held.get(buffer.memory, 0.0) + size
+    cycles, loading = _cycles_besides(s, target, unit, plan)
+    return Besides(cycles, loading, once, stored, plan.seeded)
+
+
+def _cycles_besides(
+    s: Schedule, target: Target, unit: Instruction, plan: Plan
+) -> tuple[float, float]:
+    """Cycles of the unit's queue for an element of the result, the contraction left out; and of
+    others that write what the unit adds to."""
+    stream = expand_stream(s.kernel, target, limits=False)
+    sums = {
+        r.buffer
+        for site in stream.sites
+        if site.instruction == unit
+        for b, r in zip(unit.operands, site.call.regions, strict=True)
+        if b in buffers_written(unit.body)
+    }
     times = durations(stream)
-    elements = math.prod(x.extent for x in plan.nest.axes if isinstance(x.extent, int))
-    return float(times.busy[np.isin(stream.site, others)].sum()) / elements
+    whole = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
+    ours = others = 0.0
+    for k, site in enumerate(stream.sites):
+        rows = stream.rows(k)
+        if site.instruction.queue == unit.queue:
+            ours += 0.0 if site.instruction == unit else float(times.busy[rows].sum())
+        elif sums & set(buffers_written((site.call,))):
+            others += float(whole[rows].sum())
+    elements = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    return ours / elements, others / elements
 
 
 def _built(
@@ -161,13 +228,14 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    stream = place_lists(expand_stream(s.kernel, target))
-    need = dependences(stream)
-    waits = place_waits(stream, need)
-    fault = check_waits(stream, need, waits)
+    done = synchronise(place_settings(place_lists(expand_stream(s.kernel, target))))
+    stream, waits = done.stream, done.waits
+    fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
+        stream, done.need, waits, done.boxes
+    )
     if fault is not None:
-        raise CompileError(f"the waits of {s.kernel.name} do not suffice: {fault}")
-    timeline = simulate(stream, waits)
+        raise CompileError(f"the stream of {s.kernel.name} is wrong: {fault}")
+    timeline = simulate(stream, waits, found=done.boxes)
     buffers = (*s.original.inputs, *s.original.outputs)
     order = tuple(parameters) or tuple(b.name for b in buffers)
     return ChipKernel(

@@ -13,7 +13,7 @@ from tilewright.codegen.encode import encode, encode_entries
 from tilewright.codegen.rows import Rows, stream_of_rows
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import out
-from tilewright.sim.engine import Waits
+from tilewright.sim.waits import Waits
 from tilewright.target.describe import Range, TargetBuilder, view
 from tilewright.target.encoding import (
     address,
@@ -104,7 +104,8 @@ CASES = [
         lambda: bits(16, 3),
         (
             "3 is no piece of an encoding\n"
-            "  hint: pieces: constant, field, address, pop, push, first_entry, end_entry, pad, at"
+            "  hint: pieces: constant, field, address, pop, push, awaits, sets, barrier, "
+            "first_entry, end_entry, pad, at"
         ),
     ),
     (

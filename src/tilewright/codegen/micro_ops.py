@@ -15,7 +15,8 @@ import numpy as np
 
 from tilewright.base.errors import TargetError
 from tilewright.codegen.encode import encode_entries
-from tilewright.codegen.stream import ALIGN, Place, Site, Stream
+from tilewright.codegen.place import ALIGN, Place
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.expr import Buffer, Load, Symbol, const
 from tilewright.ir.instruction import Instruction, MicroOps, Region, axis
 from tilewright.ir.loop import Call, For, Store, walk_statements
@@ -109,14 +110,14 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], contents:
     (source, _), most = loader.operands, _most(loader)
     element = source.dtype.bytes
     each = kind.bytes // element
-    count = len(contents) // element
-    held = Buffer("micro_ops", source.dtype, (count,), source.memory)
-    there = Buffer("micro_ops_local", source.dtype, (count,), kind.memory)
+    most_held = max(f.entries for f in fillings)
+    held = Buffer("micro_ops", source.dtype, (len(contents) // element,), source.memory)
+    there = Buffer("micro_ops_local", source.dtype, (most_held * each,), kind.memory)
     offset = -(-stream.sizes.get(source.memory, 0) // ALIGN) * ALIGN
     sizes = {
         **stream.sizes,
         source.memory: offset + len(contents),
-        kind.memory: max(f.entries for f in fillings) * kind.bytes,
+        kind.memory: most_held * kind.bytes,
     }
     sites, sources = list(stream.sites), []
     rows: list[tuple[int, int, int, tuple[int, int]]] = []
@@ -130,7 +131,8 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], contents:
             number = len(stream.sites) + sources.index(count)
             begins = offset + filling.first * kind.bytes + start * element
             rows.append((filling.row, number, count, (begins, start * element)))
-    places = {**stream.places, held: Place(source.memory, offset)}
+    new = {held: Place(source.memory, offset), there: Place(kind.memory, 0)}
+    places = {**stream.places, **new}
     constants = {**stream.constants, held: np.frombuffer(contents, source.dtype.numpy)}
     grown = replace(stream, sites=tuple(sites), places=places, sizes=sizes, constants=constants)
     return _insert(grown, rows)

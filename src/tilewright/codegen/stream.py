@@ -7,16 +7,17 @@ for all of them at once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import Linear, linear, to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.errors import CompileError, TargetError
+from tilewright.base.errors import CompileError
+from tilewright.codegen.place import Place, check_sizes, place_buffers
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction, Region, axis
@@ -24,33 +25,29 @@ from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_s
 from tilewright.ir.substitute import substitute, variables
 from tilewright.target.target import Target
 
-ALIGN = 64  # bytes, of every buffer in a memory; more where addresses are encoded in such units
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a buffer lies: bytes from the start of a memory."""
-
-    memory: str
-    offset: int
-
 
 @dataclass(frozen=True, eq=False)
 class Site:
     """A call of the program, and where its operands step in memory.
 
     `steps[o][d]` is how many bytes a step along axis d of operand o is. Where a list of
-    micro-operations has the steps, that is 0, and `offsets[o]` says how many bytes from the
-    operand's first element each entry is."""
+    micro-operations has the steps, that is 0, and `listed[o]` says how many elements from the
+    operand's first the entry `_d` is."""
 
     call: Call
     memories: tuple[str, ...]
     steps: tuple[tuple[int, ...], ...]
-    offsets: tuple[np.ndarray | None, ...] = ()
+    listed: tuple[Expr | None, ...] = ()
 
     @property
     def instruction(self) -> Instruction:
         return self.call.instruction
+
+    @cached_property
+    def offsets(self) -> tuple[np.ndarray | None, ...]:
+        """Bytes from each operand's first element to each entry of its list."""
+        operands = self.instruction.operands
+        return tuple(_offsets(self.call, b, x) for b, x in zip(operands, self.listed, strict=False))
 
     @property
     def entries(self) -> int:
@@ -84,9 +81,12 @@ class Stream:
         return np.flatnonzero(self.site == k)
 
 
-def expand_stream(kernel: Kernel, target: Target) -> Stream:
-    """The stream of a kernel whose every statement is a loop, a condition or a call."""
+def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
+    """The stream of a kernel whose every statement is a loop, a condition or a call; without
+    `limits`, memories are as large as it takes."""
     places, sizes = place_buffers(kernel, target)
+    if limits:
+        check_sizes(kernel, target, sizes)
     found = list(_calls(kernel.body, (), (), 0))
     sites = tuple(_site(call, places) for call, _, _, _ in found)
     parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
@@ -105,39 +105,6 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
     out = np.zeros((len(rows), width), np.int64)
     out[:, : rows.shape[1]] = rows
     return out
-
-
-# ---------------------------------------------------------------- memory
-
-
-def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], dict[str, int]]:
-    """Every buffer gets a place of its own in its memory; TargetError if a memory is too small."""
-    allocated = [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
-    places: dict[Buffer, Place] = {}
-    used: dict[str, int] = {}
-    for buffer in (*kernel.params, *allocated):
-        align = math.lcm(ALIGN, target.alignment(buffer.memory))
-        offset = -(-used.get(buffer.memory, 0) // align) * align
-        places[buffer] = Place(buffer.memory, offset)
-        used[buffer.memory] = offset + _bytes(buffer)
-    for name, size in used.items():
-        limit = target.memory(name).size
-        if limit is not None and size > limit:
-            held = ", ".join(f"{b} ({_bytes(b)})" for b in allocated if b.memory == name)
-            raise TargetError(
-                f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
-                hint=f"it holds {held}: make tiles smaller",
-            )
-    return places, used
-
-
-def _bytes(buffer: Buffer) -> int:
-    size = buffer.dtype.bytes
-    for n in buffer.shape:
-        if not isinstance(n, int):
-            raise CompileError(f"{buffer} has no constant size", hint="bind its dimensions")
-        size *= n
-    return size
 
 
 # ---------------------------------------------------------------- calls
@@ -191,12 +158,12 @@ def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
     memories = tuple(places[r.buffer].memory for r in call.regions)
     pairs = list(zip(call.instruction.operands, call.regions, strict=True))
     steps = tuple(_steps(call, operand, region) for operand, region in pairs)
-    offsets = tuple(_offsets(call, operand, region) for operand, region in pairs)
-    return Site(call, memories, steps, offsets)
+    listed = tuple(_listed(call, operand, region) for operand, region in pairs)
+    return Site(call, memories, steps, listed)
 
 
 def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
-    form = linear(_position(region))
+    form = Simplifier().linear(_position(region))
     listed = call.instruction.listed(operand)
     steps = []
     for d in range(len(operand.shape)):
@@ -212,7 +179,7 @@ def _bends(form: Linear, along: Var) -> bool:
     return any(along in variables(x) for x in atoms)
 
 
-def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
+def _listed(call: Call, operand: Buffer, region: Region) -> Expr | None:
     """Elements from an operand's first to the entry `_d` of its list, d being its listed axis; None
     for an operand without one."""
     listed = call.instruction.listed(operand)
@@ -229,9 +196,8 @@ def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
     return moves - int(first)
 
 
-def _offsets(call: Call, operand: Buffer, region: Region) -> np.ndarray | None:
-    """Bytes from an operand's first element to each entry of its list."""
-    steps, listed = listed_steps(call, operand, region), call.instruction.listed(operand)
+def _offsets(call: Call, operand: Buffer, steps: Expr | None) -> np.ndarray | None:
+    listed = call.instruction.listed(operand)
     if steps is None or listed is None:
         return None
     entries = np.arange(_entries(call, operand, listed))
@@ -293,117 +259,7 @@ def _expand(
 def _address(region: Region, place: Place, column: object) -> np.ndarray:
     axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
     first = substitute(_position(region), axes)
-    return place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
-
-
-# ---------------------------------------------------------------- what instructions touch
-
-
-@dataclass(frozen=True, eq=False)
-class Touched:
-    """Boxes of memory, one row for each operand of each instruction [m]: the instruction's row,
-    the memory's number, first byte, and per axis (padded to three) extent and step, innermost
-    last; `writes` and `reads` say what is done."""
-
-    row: np.ndarray
-    memory: np.ndarray
-    start: np.ndarray
-    extents: np.ndarray
-    steps: np.ndarray
-    width: np.ndarray
-    reads: np.ndarray
-    writes: np.ndarray
-
-
-AXES = 5
-
-
-def touched(stream: Stream) -> Touched:
-    """What every instruction reads and writes, operand by operand."""
-    numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
-    parts = []
-    for k, site in enumerate(stream.sites):
-        rows = stream.rows(k)
-        for o, operand in enumerate(site.instruction.operands):
-            box = _touch(stream, site, rows, o, operand, numbers)
-            parts += _at_entries(box, site.offsets[o])
-        if site.entries:
-            parts.append(_touch_list(stream, site, rows, numbers))
-    order = np.argsort(np.concatenate([p[0] for p in parts]), kind="stable")
-    columns = [np.concatenate([p[c] for p in parts])[order] for c in range(8)]
-    return Touched(*columns)
-
-
-def _touch(
-    stream: Stream, site: Site, rows: np.ndarray, o: int, operand: Buffer, numbers: dict[str, int]
-) -> tuple[np.ndarray, ...]:
-    n = len(rows)
-    used = [a for a in accesses(site.instruction.body) if a.buffer == operand]
-    env = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
-    extents = np.ones((n, AXES), np.int64)
-    steps = np.zeros((n, AXES), np.int64)
-    pad = AXES - len(operand.shape)
-    if pad < 0:
-        raise CompileError(f"operand {operand} has more than {AXES} axes")
-    for d in range(len(operand.shape)):
-        reach = [_reach(a.indices[d], a.loops) for a in used]
-        most = np.max([np.broadcast_to(evaluate_expr(r, env, {}), (n,)) for r in reach], axis=0)
-        extents[:, pad + d] = most + 1
-        steps[:, pad + d] = site.steps[o][d]
-    memory = numbers[site.memories[o]]
-    reads = any(not a.writes or a.op is not None for a in used)
-    writes = any(a.writes for a in used)
-    return (
-        rows,
-        np.full(n, memory),
-        stream.addresses[rows, o],
-        extents,
-        steps,
-        np.full(n, operand.dtype.bytes),
-        np.full(n, reads),
-        np.full(n, writes),
-    )
-
-
-def _at_entries(
-    box: tuple[np.ndarray, ...], offsets: np.ndarray | None
-) -> list[tuple[np.ndarray, ...]]:
-    """An operand's boxes, one for each place to which its list of micro-operations leads."""
-    if offsets is None:
-        return [box]
-    row, memory, start, *rest = box
-    return [(row, memory, start + offset, *rest) for offset in np.unique(offsets)]
-
-
-def _touch_list(
-    stream: Stream, site: Site, rows: np.ndarray, numbers: dict[str, int]
-) -> tuple[np.ndarray, ...]:
-    """The list of micro-operations that an instruction reads."""
-    kind = site.instruction.micro_ops
-    assert kind is not None
-    n = len(rows)
-    extents = np.ones((n, AXES), np.int64)
-    extents[:, -1] = site.entries
-    steps = np.zeros((n, AXES), np.int64)
-    steps[:, -1] = kind.bytes
-    return (
-        rows,
-        np.full(n, numbers[kind.memory]),
-        stream.lists[rows] * kind.bytes,
-        extents,
-        steps,
-        np.full(n, kind.bytes),
-        np.ones(n, bool),
-        np.zeros(n, bool),
-    )
-
-
-def _reach(i: Expr, loops: tuple[For, ...]) -> Expr:
-    """The greatest value of an operand's subscript, in the fields."""
-    form = linear(i)
-    extents = {loop.var: loop.extent for loop in loops}
-    values: dict[Expr, Expr] = {}
-    for atom, k in form.items():
-        if isinstance(atom, Var) and atom in extents:
-            values[atom] = as_expr(extents[atom]) - 1 if k > 0 else const(0)
-    return substitute(i, values)
+    begin = place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+    if not place.apart:
+        return begin
+    return begin + column(substitute(region.indices[0], axes)) * place.apart  # type: ignore[operator]

@@ -15,12 +15,15 @@ from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr
 
 @node
 class Field(Node):
-    """An integer that an instruction takes: low … high, a multiple of `multiple`."""
+    """An integer that an instruction takes: low … high, a multiple of `multiple`. With `register`
+    it is not in the instruction but in the chip's state: (the instruction that sets it, the field
+    there)."""
 
     symbol: Symbol  # what stands for it in the meaning; its bounds are low and high
     low: int
     high: int
     multiple: int = 1
+    register: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -66,7 +69,9 @@ class Instruction(Node):
 
     `strides` gives (operand, axis, field): the field that carries how many elements of memory a
     step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
-    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code.
+    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `file` is
+    where it was read from, `lines` are those of the function and of the meaning's statements, in
+    program order, parents first. `limits` are conditions on the fields that hold in every call.
     """
 
     name: str
@@ -79,6 +84,19 @@ class Instruction(Node):
     native: str = ""
     doc: str = ""
     micro_ops: MicroOps | None = None
+    limits: tuple[Expr, ...] = ()
+    file: str = ""
+    lines: tuple[int, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it does nothing: there to wait, and to let others wait for it."""
+        return not self.body and not self.fields
+
+    @property
+    def sets_state(self) -> bool:
+        """Whether it does nothing but set registers: its fields are their values."""
+        return not self.body and bool(self.fields)
 
     def __str__(self) -> str:
         return self.name

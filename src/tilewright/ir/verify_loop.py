@@ -6,8 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.dtype import DType, index
 from tilewright.base.errors import CompileError
+from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import COMBINERS, Buffer, Const, Expr
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
@@ -216,6 +219,12 @@ def _check_call(c: _KernelChecker, s: Call) -> None:
             f"field {field.name} of {i.name} is {value}",
             f"it takes {field.low} … {field.high}, multiples of {field.multiple}",
         )
+    if all(isinstance(value, Const) for value in s.fields):
+        fields = zip(i.fields, s.fields, strict=True)
+        values = {f.symbol: np.int64(v.value) for f, v in fields}
+        for limit in i.limits:
+            holds = bool(evaluate_expr(limit, values, {}))
+            c.require(holds, f"the limit {limit} of {i.name} does not hold")
 
 
 @functools.cache

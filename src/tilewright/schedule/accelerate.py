@@ -54,14 +54,15 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
-    of the loops over tiles, outermost first, and how many steps `ahead` of their use operands are
-    brought."""
+    of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
+    brought, and whether what is added to a sum is what it begins with (`seeded`)."""
 
     nest: Nest
     mapping: Mapping
     tile: Names[Var, int]
     order: tuple[Var, ...] = ()
     ahead: int = 1
+    seeded: bool = False
 
     @property
     def unit(self) -> Unit:
@@ -125,6 +126,8 @@ def accelerate(
     are row-major."""
     result = plan.nest.buffer
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
+    if plan.seeded:
+        s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
@@ -135,7 +138,9 @@ def accelerate(
     map_values(s, target, Loop(inside[0]), _rows(plan, target, inside))
     around = [*tiles, update.parts] if update.parts is not None else tiles
     _hoist_all(s, around)
-    loop = _flatten(s, around, 2 if overlap else 1)
+    # A tile is worked on while another is stored; while a third is begun, if that takes a move.
+    turns = (2, 3 if plan.seeded else 2) if overlap else (1, 1)
+    loop = _flatten(s, around, acc.name, *turns)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > plan.ahead:
         s.pipeline(loop, _stages(s, loop, plan.ahead))
@@ -183,7 +188,7 @@ def _operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
 
 def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[Var, int]]:
     """The last axes of a unit's operand, as many as lie side by side in what moves it at once."""
-    axes = _operand_axes(plan, ours)
+    axes = [x for x in _operand_axes(plan, ours) if _moves(theirs, _var(plan, x[0]))]
     source, place = theirs.buffer.memory, ours.buffer.memory
     moves = [*copies(target, source, place), *copies(target, place, source)]
     wanted = row_elements(moves[0]) if moves else axes[-1][1]
@@ -199,17 +204,23 @@ def row_elements(move: Instruction) -> int:
     return math.prod(x.extent for x in loops if isinstance(x.extent, int))
 
 
+BURST = 64  # bytes: fewer that lie apart are moved no faster
+
+
 def layout_of(
-    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, s: Schedule
+    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, ours: Load, s: Schedule
 ) -> Layout | None:
-    """How a parameter has to lie in memory so that an operand's rows are whole; None for as it
-    is."""
+    """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
+    follow each other; None for as it is."""
     if not rows:
         return None
-    if len(rows) == 1:
+    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < BURST
+    if len(rows) == 1 and not short:
         last = _var(plan, rows[0][0])
         if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
             return None
+    if short:
+        return local_layout(plan, rows, theirs, ours)
     blocks = tuple((_position(theirs.indices, _var(plan, axis)), size) for axis, size in rows)
     return Layout(tuple(range(len(theirs.indices))), blocks)
 
@@ -222,7 +233,7 @@ def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> di
     """Arranges parameters in blocks, where the instructions that move them need it."""
     layouts: dict[str, Layout] = {}
     for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
-        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, s)
+        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s)
         if layout is not None and theirs.buffer.name not in layouts:
             s.pack_layout(s.buffer(theirs.buffer.name), layout)
             layouts[theirs.buffer.name] = layout
@@ -258,9 +269,13 @@ def _arrangement(
 
 def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
     """Likewise, in terms of the program's subscripts."""
-    axes = [axis for axis, _ in _operand_axes(plan, ours)]
+    axes = [axis for axis, _ in _operand_axes(plan, ours) if _moves(theirs, _var(plan, axis))]
     places = {axis: _position(theirs.indices, _var(plan, axis)) for axis in axes}
     return _held(rows, places, len(theirs.indices))
+
+
+def _moves(load: Load, var: Var) -> bool:
+    return any(var in variables(i) for i in load.indices)
 
 
 def _held(rows: Sequence[tuple[Var, int]], places: Names[Var, int], rank: int) -> Layout:
@@ -331,7 +346,8 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     """Parts of the sums outside, then what repeats the unit, then the unit's axes; where the unit
     can begin a sum, the initialisation goes into its first call."""
     unit, nest = plan.unit, _nest_of(s, acc)
-    if not unit.clears:
+    clears = unit.clears and not plan.seeded
+    if not clears:
         s.split_init(acc)
         nest = _update_of(s, acc)
     handles = {x.var: Loop(x.var) for x in (*nest.axes, *nest.reduce)}
@@ -342,7 +358,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
         handles[loop.var], inner[axis] = s.split(handles[loop.var], plan.step(axis))
         whole.append(handles[loop.var])
     bound = [inner[axis] for axis in unit.bound]
-    if unit.clears:
+    if clears:
         first = _fold_init(s, acc, plan, nest, handles, parts, inner)
     else:
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
@@ -353,7 +369,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     fused = parts[0] if parts else None
     for loop in parts[1:]:
         fused = s.fuse(fused, loop)
-    return Update(fused, first, inner, not unit.clears)
+    return Update(fused, first, inner, not clears)
 
 
 def _cut_parts(s: Schedule, plan: Plan, nest: Nest, handles: dict[Var, Loop]) -> list[Loop]:
@@ -434,11 +450,19 @@ def _bring_operands(
     names = []
     for load, ours in plan.reads:
         rows = rows_of(plan, target, load, ours)
-        local = s.cache_read(s.buffer(load.buffer.name), loop, ours.buffer.memory)
+        buffer = s.buffer(load.buffer.name)
+        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer))
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
         s.pack_layout(local, _arrangement(plan, rows, ours, indices, inner))
         names.append(local.name)
     return names
+
+
+def far_axes(buffer: Buffer) -> tuple[int, ...]:
+    """The axes along which neighbours are so far apart that those nobody needs are left out."""
+    shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
+    far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
+    return tuple(d for d, n in enumerate(far) if n >= BURST)
 
 
 def _reads(s: Schedule, name: str) -> Iterator[Load]:
@@ -475,15 +499,16 @@ def _hoist_all(s: Schedule, around: Sequence[Loop]) -> None:
                 attempt(s.hoist, stmt.buffer, loop)
 
 
-def _flatten(s: Schedule, around: Sequence[Loop], depth: int) -> Loop:
+def _flatten(s: Schedule, around: Sequence[Loop], result: str, depth: int, tiles: int) -> Loop:
     """Makes one loop of those over tiles. Buffers that an outer one fills for an inner one have
-    `depth` places."""
+    `depth` places, that of the result has `tiles`."""
     loop = around[0]
     for inner in around[1:]:
         used, turns = s.for_(inner).body, s.for_(loop).extent
-        places = min(depth, turns) if isinstance(turns, int) else depth
         for stmt in s.for_(loop).body:
             if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
+                places = tiles if stmt.buffer.name == result else depth
+                places = min(places, turns) if isinstance(turns, int) else places
                 s.multi_buffer(stmt.buffer, [loop], places)
         s.sink(loop, inner)
         loop = s.fuse(loop, inner)

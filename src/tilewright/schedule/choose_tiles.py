@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.accelerate import Plan, layout_of, local_layout, made_of, rows_of
+from tilewright.schedule.accelerate import Plan, far_axes, layout_of, local_layout, made_of, rows_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, copies
 from tilewright.target.target import Target
@@ -67,8 +67,8 @@ class Move:
     instruction: Instruction
     rate: float  # bytes a cycle of the slower memory
     latency: int
-    ranges: tuple[tuple[Symbol, bool], ...]  # its loops of any length, innermost first; whether
-    # steps along them must be whole rows
+    ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
+    # the field that says how far apart their steps are, or None: side by side
 
     @property
     def queue(self) -> str:
@@ -88,11 +88,11 @@ def find_move(target: Target, source: str, destination: str, dram: str) -> Move 
         latency = max(m.latency for m in memories)
         far = next(b for b in instruction.operands if b.memory == dram)
         loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
-        ranges = [
-            (x.extent, instruction.carrier(far, d) is None)
-            for d, x in enumerate(loops)
-            if isinstance(x.extent, Symbol)
-        ]
+        ranges = []
+        for d, x in enumerate(loops[: len(far.shape)]):
+            carrier = instruction.carrier(far, d)
+            if isinstance(x.extent, Symbol):
+                ranges.append((x.extent, None if carrier is None else carrier.symbol))
         return Move(instruction, rate, latency, tuple(reversed(ranges)))
     return None
 
@@ -104,6 +104,7 @@ class Piece:
     elements of it that one step covers, elements between steps in the other memory)."""
 
     forms: tuple[Linear, ...]
+    far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
     dims: tuple[tuple[int, int, int], ...]
     row: int  # elements
     bytes: int  # of an element
@@ -114,8 +115,16 @@ class Piece:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
 
     def reach(self, tile: Sizes) -> list[np.ndarray]:
-        """Elements along each subscript."""
-        return [_reach(form, tile) for form in self.forms]
+        """Elements along each subscript that the copy has."""
+        pairs = zip(self.forms, self._steps(tile), strict=True)
+        return [-(-_reach(form, tile) // step) for form, step in pairs]
+
+    def _steps(self, tile: Sizes) -> list[np.ndarray]:
+        """How far apart those are."""
+        return [
+            _step(form, tile) if far else np.ones(1, np.int64)
+            for form, far in zip(self.forms, self.far, strict=True)
+        ]
 
     def size(self, tile: Sizes) -> np.ndarray:
         """Bytes."""
@@ -129,27 +138,30 @@ class Piece:
         """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
         if self.move is None:
             return np.zeros(1), np.zeros(1)
-        move, counts = self.move, self._runs(tile)
+        move, (counts, apart) = self.move, self._runs(tile)
         calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
         values = {}
-        for (symbol, _), count in zip(move.ranges, counts, strict=False):
+        for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
             assert symbol.upper is not None
             calls = calls * -(-count // symbol.upper)
             values[symbol] = np.minimum(count, symbol.upper)
+            if carrier is not None:
+                values[carrier] = far
         cost = move.instruction.cost
         transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
         return calls * move.term(cost.setup, values) + transfer, transfer
 
-    def _runs(self, tile: Sizes) -> list[np.ndarray]:
-        """Steps of equal distance that follow each other, innermost first: each run can be one loop
-        of an instruction. The first are those of the loops that take whole rows."""
+    def _runs(self, tile: Sizes) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Steps of equal distance that follow each other, innermost first, and those distances:
+        each run can be one loop of an instruction. The first are those that take whole rows."""
         assert self.move is not None
-        reach = self.reach(tile)
+        reach, steps = self.reach(tile), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)
-        whole = bool(self.move.ranges) and self.move.ranges[0][1]
-        for p, step, distance in reversed(self.dims):
+        whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
+        for p, step, near in reversed(self.dims):
+            distance = near * steps[p]
             count = np.broadcast_to(-(-reach[p] // step), shape)
             counts, distances = np.stack(runs), np.stack(apart)
             now = np.take_along_axis(counts, at[None], 0)[0]
@@ -164,13 +176,24 @@ class Piece:
                 here = (at == k) & (count > 1)
                 apart[k] = np.where(here & (run == 1), distance, apart[k])
                 runs[k] = np.where(here, run * count, run)
-        return runs
+        return runs, apart
 
 
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:
     """How many values a subscript takes, from its least to its greatest."""
     steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
     return 1 + sum(steps, np.zeros(1, np.int64))
+
+
+def _step(form: Linear, tile: Sizes) -> np.ndarray:
+    """How far apart the values are that a subscript takes."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in tile:
+            found = np.gcd(found, np.where(tile[x] > 1, abs(k), 0))
+        elif x is not None:
+            return np.ones(1, np.int64)
+    return np.maximum(found, 1)
 
 
 def _values(form: Linear, whole: Sizes) -> np.ndarray:
@@ -185,18 +208,32 @@ def _values(form: Linear, whole: Sizes) -> np.ndarray:
 # ---------------------------------------------------------------- model
 
 
-class Model:
-    """Sizes and times of a contraction on a unit, for many tiles at a time.
+@dataclass(frozen=True)
+class Besides:
+    """What an element of the result takes besides the contraction: cycles of the unit's queue, for
+    clearing and for what follows, and of others, to begin the sums with something; bytes of
+    memories, and of those that hold a result until it is stored."""
 
-    `post` is how many cycles the unit's queue spends on each element of the result besides the
-    contraction: on clearing, and on what follows.
-    """
+    cycles: float = 0.0
+    loading: float = 0.0
+    bytes: Names[str, float] = field(default_factory=dict)
+    stored: Names[str, float] = field(default_factory=dict)
+    seeded: bool = False  # what is added to the sums is what they begin with
+
+
+class Model:
+    """Sizes and times of a contraction on a unit, for many tiles at a time."""
 
     def __init__(
-        self, s: Schedule, target: Target, nest: Nest, mapping: Mapping, post: float = 0.0
+        self,
+        s: Schedule,
+        target: Target,
+        nest: Nest,
+        mapping: Mapping,
+        besides: Besides | None = None,
     ) -> None:
         self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
-        self.post = post
+        self.besides = besides or Besides()
         self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
         plan = Plan(nest, mapping, {})
         self.loads = [_piece(s, target, plan, *pair, loaded=True) for pair in plan.reads]
@@ -207,7 +244,8 @@ class Model:
             for theirs, ours in made_of(s, plan, acc):
                 piece = _piece(s, target, plan, theirs, ours, loaded=not first)
                 self.store, first = (piece, False) if first else (self.store, False)
-                self.loads += [] if piece is self.store else [piece]
+                if piece is not self.store and not self.besides.seeded:
+                    self.loads.append(piece)
         else:
             self.store = _piece(s, target, plan, *plan.result, loaded=False)
         assert self.store is not None
@@ -246,52 +284,68 @@ class Model:
         turns = self._turns(tile, order)
         last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         used: dict[str, np.ndarray] = {}
+        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
         for piece in (*self.loads, self.result):
             level = self._level(piece, turns, order)
             inner = (level == last) & (piece is not self.result)
-            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, min(ahead, 1)))
-            used[piece.memory] = used.get(piece.memory, np.zeros(1)) + many * piece.size(tile)
-        limits = {name: self.target.memory(name).size for name in used}
-        return np.logical_and.reduce([u <= (limits[m] or math.inf) for m, u in used.items()])
+            turns_more = min(ahead, 1)
+            if piece is self.result and self.besides.seeded and ahead:
+                turns_more = 1 + ahead  # it is begun early
+            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, turns_more))
+            size, name = piece.size(tile), piece.memory
+            used[name] = used.get(name, np.zeros(1)) + many * size
+            turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
+        elements, twice = self.elements(tile), 1 + min(ahead, 1)
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, twice)):
+            for name, size in each.items():
+                used[name] = used.get(name, np.zeros(1)) + size * places * elements
+        memories = {name: self.target.memory(name) for name in used}
+        limits = {name: m.size or math.inf for name, m in memories.items()}
+        fits = [size <= limits[name] for name, size in used.items()]
+        fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
+        return np.logical_and.reduce(fits)
 
     # ------------------------------------------------------ the whole
 
-    def cycles(self, tile: Sizes, order: Sequence[Var], ahead: int) -> np.ndarray:
-        """The whole contraction with the loops over tiles in this order, outermost first, and
-        operands brought so many steps ahead; 0: nothing overlaps."""
+    def phases(self, tile: Sizes, order: Sequence[Var]) -> Phases:
+        """What the steps take with the loops over tiles in this order, outermost first."""
         turns = self._turns(tile, order)
-        spatial = {x.var for x in self.nest.axes}
-        tiles = math.prod(n for v, n in zip(order, turns, strict=True) if v in spatial)
-        queue = self.unit.instruction.queue
-        work, after = self.work(tile), self.post * self.elements(tile)
-        store, stored = self.store.times(tile)
-        end = self.store.move.latency if self.store.move else 0
         times = [(p, self._level(p, turns, order), *p.times(tile)) for p in self.loads]
-        latency = max((p.move.latency for p in self.loads if p.move), default=0)
-        first = sum(load for _, _, load, _ in times) + latency  # before the first step
-        total, sums = first, [np.zeros(1)] * 3
-        for level, var in enumerate(order):
-            count = math.prod(turns[: level + 1]) - math.prod(turns[:level])
-            ends = after if var in spatial else 0  # a new tile begins, so one has ended
-            busy, moved, channel = work + ends, np.zeros(1), np.zeros(1)
+        shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
+        queue = self.unit.instruction.queue
+        spatial = {x.var for x in self.nest.axes}
+        loads, channel, busy = [], [], []
+        for level in range(len(order)):
+            moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
             for piece, last, load, transfer in times:
-                again = last >= level
-                same = piece.move is not None and piece.move.queue == queue
-                busy = busy + np.where(again & same, load, 0)
-                moved = moved + np.where(again & (not same), load, 0)
-                channel = channel + np.where(again, transfer, 0)
-            if var in spatial:
-                channel = channel + stored
-            waits = np.where(moved > 0, latency, 0)
-            one = np.maximum(np.maximum(busy, moved + waits), channel + waits)
-            if var in spatial:  # the store before the last has freed its place
-                one = np.maximum(one, store + end)
-            total = total + count * (one if ahead else busy + moved + waits)
-            sums = [x + count * y for x, y in zip(sums, (busy, moved, channel), strict=True)]
-        if ahead > 1:  # what comes late in one step has been early in another
-            total = first + np.maximum.reduce([*sums, tiles * (store + end)])
-        stores = store if ahead else tiles * store
-        return total + work + after + stores + end
+                if piece.move is not None:
+                    same = piece.move.queue == queue
+                    own = own + np.where(same & (last >= level), load, 0)
+                    moved = moved + np.where((not same) & (last >= level), load, 0)
+                    transfers = transfers + np.where(last >= level, transfer, 0)
+            if order[level] in spatial:
+                moved = moved + self.besides.loading * self.elements(tile)
+            loads.append(moved)
+            channel.append(transfers)
+            busy.append(own)
+        first = sum((load for _, _, load, _ in times), np.zeros(shape))
+        store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
+        after = self.besides.cycles * self.elements(tile)
+        return Phases(
+            np.stack([np.broadcast_to(n, shape) for n in turns]),
+            sum(v in spatial for v in order),
+            np.broadcast_to(self.work(tile), shape),
+            np.broadcast_to(after, shape),
+            np.stack(loads),
+            np.stack(channel),
+            np.stack(busy),
+            first,
+            store,
+            stored,
+            max((p.move.latency for p in self.loads if p.move), default=0),
+            self._latency(),
+            self.store.move.latency if self.store.move else 0,
+        )
 
     def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]
@@ -315,11 +369,15 @@ class Model:
         fill += max((p.move.latency for p in factors if p.move), default=0)
         drain = float(self.store.times(least)[0][0])
         drain += self.store.move.latency if self.store.move else 0
-        cost = self.unit.instruction.cost
-        env = {f.symbol: np.int64(f.high) for f in self.unit.instruction.fields}
-        drain += float(evaluate_expr(as_expr(cost.latency), env, {}))
-        work = float(self.work(whole)[0]) + self.post * float(self.elements(whole)[0])
+        drain += self._latency()
+        work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
         return Bound(work, moves, fill, drain)
+
+    def _latency(self) -> int:
+        """Cycles from the unit's last call to its results, at most."""
+        instruction = self.unit.instruction
+        env = {f.symbol: np.int64(f.high) for f in instruction.fields}
+        return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
 
     def _moved(self) -> Iterator[Piece]:
         assert self.store is not None
@@ -339,7 +397,8 @@ def _piece(
     """How an operand lies in memory and in the unit's; its elements are of the type that they have
     there if `local`."""
     rows = rows_of(plan, target, theirs, ours)
-    packed = layout_of(rows, plan, theirs, s) or Layout(tuple(range(len(theirs.indices))))
+    packed = layout_of(rows, plan, theirs, ours, s)
+    packed = packed or Layout(tuple(range(len(theirs.indices))))
     held = local_layout(plan, rows, theirs, ours)
     blocks = dict(packed.blocks)
     shape = packed.physical_shape(tuple(theirs.buffer.shape))
@@ -348,38 +407,179 @@ def _piece(
     dims = []
     for p in held.order:
         step = sizes.get(p, 1)
-        dims.append((p, step, far[p] if p in blocks else far[p] * step))
+        one = far[packed.order.index(p)]
+        dims.append((p, step, one if p in blocks else one * step))
     places = (theirs.buffer.memory, ours.buffer.memory)
     move = find_move(target, *(places if loaded else places[::-1]), dram=theirs.buffer.memory)
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
     row = math.prod(sizes.values())
     width = (ours if local else theirs).buffer.dtype.bytes
-    return Piece(forms, tuple(dims), row, width, ours.buffer.memory, move)
+    distant = far_axes(theirs.buffer.with_(shape=shape))
+    apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
+    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+
+
+# ---------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Cycles of the steps of n pipelines. A step of level k is one where loop k is the outermost
+    that turns: what it brings is what that loop or one inside of it moves."""
+
+    turns: np.ndarray  # [levels, n]: iterations of each loop over tiles, outermost first
+    spatial: int  # so many of the loops make a new tile of the result; the others add to it
+    work: np.ndarray  # [n] of the unit for a step
+    after: np.ndarray  # [n] on its queue, once a tile's sums are complete
+    loads: np.ndarray  # [levels, n] on the queues that bring operands
+    channel: np.ndarray  # [levels, n] of those, on the memory
+    busy: np.ndarray  # [levels, n] for operands that the unit's own queue brings
+    first: np.ndarray  # [n] for all operands of the first step
+    store: np.ndarray  # [n] for a tile of the result
+    stored: np.ndarray  # [n] of those, on the memory
+    latency: int  # until operands are there
+    behind: int  # until the unit is done with them, after its last call has left
+    end: int  # until a result is there
+
+    def only(self, kept: np.ndarray) -> Phases:
+        """Of some of the pipelines."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        taken = {k: x[..., kept] for k, x in arrays.items() if isinstance(x, np.ndarray)}
+        return replace(self, **taken)
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.prod(self.turns, axis=0)
+
+    def estimate(self) -> np.ndarray:
+        """Cycles if each step took as long as the slowest of what happens during it."""
+        total = self.first + self.latency + self.work + self.after + self.store + self.end
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            count = inner * self.turns[level] - inner
+            new = level < self.spatial
+            busy = self.work + self.busy[level] + (self.after if new else 0)
+            moved = self.loads[level] + np.where(self.loads[level] > 0, self.latency, 0)
+            channel = self.channel[level] + (self.stored if new else 0)
+            one = np.maximum(np.maximum(busy, moved), channel)
+            total = total + count * (np.maximum(one, self.store + self.end) if new else one)
+        return total
+
+    def serial(self) -> np.ndarray:
+        """Cycles if nothing overlaps."""
+        tiles = np.prod(self.turns[: self.spatial], axis=0)
+        total = self.first + self.latency + tiles * (self.after + self.store + self.end)
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            count = inner * self.turns[level] - inner
+            total = total + count * (self.loads[level] + self.busy[level] + self.latency)
+        return total + self.steps * self.work
+
+    def run(self, ahead: int) -> np.ndarray:
+        """Cycles with operands brought so many steps ahead: the pipelines run step by step."""
+        p = Pipelines(self, ahead)
+        for i in range(ahead):
+            p.bring(i)
+        for i in range(int(self.steps.max())):
+            p.bring(i + ahead)
+            p.compute(i)
+        return p.end
+
+    def level(self, i: int) -> np.ndarray:
+        """The level of step i."""
+        inner = np.cumprod(self.turns[::-1], axis=0)[::-1]
+        below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
+        turned = (i % below == 0) & (self.turns > 1)
+        return np.where(turned.any(0), turned.argmax(0), len(self.turns) - 1)
+
+
+class Pipelines:
+    """Pipelines at work: when each engine is free again, in cycles."""
+
+    def __init__(self, phases: Phases, ahead: int) -> None:
+        self.phases, self.steps = phases, phases.steps
+        n = len(phases.work)
+        self.loader, self.unit, self.storer = (np.zeros(n) for _ in range(3))
+        self.owed = np.zeros(n)  # cycles that a store has the memory while operands are brought
+        self.there = [np.zeros(n) for _ in range(ahead + 1)]  # when a step has its operands
+        self.free = [np.zeros(n) for _ in range(ahead + 1)]  # when their places can be filled anew
+        self.left = [np.zeros(n), np.zeros(n)]  # when the last two tiles were stored
+
+    def bring(self, i: int) -> None:
+        """Brings the operands of step i."""
+        p, place = self.phases, i % len(self.there)
+        level = p.level(i)
+        load = self.phases.first if i == 0 else _at(p.loads, level)
+        transfer = load if i == 0 else _at(p.channel, level)
+        on = (i < self.steps) & (load > 0)
+        shared = self.owed * transfer / np.maximum(load, 1)  # between transfers it is no matter
+        done = np.maximum(self.loader, self.free[place]) + load + shared
+        self.loader = np.where(on, done, self.loader)
+        self.owed = np.where(on, 0, self.owed)
+        self.there[place] = np.where(on, done + p.latency, 0)
+
+    def compute(self, i: int) -> None:
+        """Works on step i; stores the tile of the result that it may complete."""
+        p, place = self.phases, i % len(self.there)
+        level, on = p.level(i), i < self.steps
+        new = (level < p.spatial) | (i == 0)
+        last = (p.level(i + 1) < p.spatial) | (i + 1 == self.steps)
+        begin = np.maximum(self.unit, self.there[place])
+        begin = np.where(new, np.maximum(begin, self.left[0]), begin)
+        own = 0 if i == 0 else _at(p.busy, level)
+        end = begin + p.work + own + np.where(last, p.after, 0)
+        self.unit = np.where(on, end, self.unit)
+        self.free[place] = end + p.behind
+        leaves = on & last
+        out = np.maximum(self.storer, end + p.behind) + p.store
+        self.storer = np.where(leaves, out, self.storer)
+        self.owed = np.where(leaves, p.stored, self.owed)
+        self.left[0] = np.where(leaves, self.left[1], self.left[0])
+        self.left[1] = np.where(leaves, out + p.end, self.left[1])
+
+    @property
+    def end(self) -> np.ndarray:
+        """When everything is done."""
+        return np.maximum(self.unit, self.storer + self.phases.end)
+
+
+def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(phases, level[None], 0)[0]
 
 
 # ---------------------------------------------------------------- choosing
 
 
 AHEAD = (1, 2)  # steps that operands may be brought before they are used
+MOST = 48  # pipelines of each order that are run step by step
+STEPS = 3000  # of one
 
 
 def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
     """All tiles that fit the memories, in every order that matters, the fastest first."""
     tile = _tiles(model.loops, model.mapping)
     count = next(iter(tile.values())).size
-    found: list[Choice] = []
+    found: dict[object, Choice] = {}
     for order, ahead in itertools.product(_orders(model), AHEAD if overlap else (0,)):
         fits = np.broadcast_to(model.fits(tile, order, ahead), count)
+        if not fits.any():
+            continue
         kept = {v: n[fits] for v, n in tile.items()}
-        cycles = np.broadcast_to(model.cycles(kept, order, ahead), int(fits.sum()))
-        for k in np.argsort(cycles, kind="stable")[:MOST]:
+        phases = model.phases(kept, order)
+        cycles = phases.estimate() if overlap else phases.serial()
+        best = np.argsort(cycles, kind="stable")[:MOST]
+        if overlap:
+            best = best[phases.steps[best] <= max(STEPS, phases.steps[best].min())]
+            cycles = np.array(cycles)
+            cycles[best] = phases.only(best).run(ahead)
+        for k in best:
             chosen = {v: int(n[k]) for v, n in kept.items()}
-            plan = Plan(model.nest, model.mapping, chosen, order, ahead)
-            found.append(Choice(plan, float(cycles[k])))
-    return sorted(found, key=lambda c: c.cycles)
-
-
-MOST = 64  # of each order
+            turning = tuple(v for v in order if chosen[v] != model.whole[v][0])
+            seeded = model.besides.seeded
+            plan = Plan(model.nest, model.mapping, chosen, order, ahead, seeded)
+            same = (turning, tuple(chosen.values()), min(ahead, len(turning)))
+            found.setdefault(same, Choice(plan, float(cycles[k])))
+    return sorted(found.values(), key=lambda c: c.cycles)
 
 
 def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:

@@ -52,6 +52,7 @@ class Schedule(State):
     rfactor = caching.rfactor
     split_value = values.split_value
     reuse = values.reuse
+    init_with = values.init_with
     peel = caching.peel
 
     fold_init = pipeline.fold_init

@@ -1,90 +1,129 @@
-"""The timed simulator: when every instruction of a stream begins and is done. No data."""
+"""The timed simulator: when every instruction of a stream begins and is done. No data.
+
+An instruction is issued `Target.issue` cycles after the one before it, once its queue has room; it
+begins when the one before it has left the queue's unit, what it waits for is there, and no
+other queue's instruction uses its banks. It takes setup + max(busy, transfer) cycles; transfers go
+through every memory of limited bandwidth that it touches, first come first served. It is done, and
+others learn of it, `latency` cycles after it has left the unit, in the order of its queue.
+"""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Stream
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Dim, as_expr
-from tilewright.sim.engine import Waits, _events, _pointer, queue_numbers
-
-
-@dataclass(frozen=True, eq=False)
-class Timeline:
-    """Cycles: when instructions begin and when their results are there [n], and the last of all.
-    `busy` is how long each queue's unit worked."""
-
-    begin: np.ndarray
-    end: np.ndarray
-    cycles: int
-    busy: Mapping[str, int]
-
-    @property
-    def bottleneck(self) -> str:
-        return max(self.busy, key=lambda name: self.busy[name])
+from tilewright.sim import native
+from tilewright.sim.boxes import Boxes, boxes, dependences, members, queue_numbers
+from tilewright.sim.check import interleave
+from tilewright.sim.timeline import Timeline
+from tilewright.sim.waits import Waits, native_sync
 
 
 @dataclass(frozen=True, eq=False)
 class Durations:
-    """Cycles of every instruction's phases [n]."""
+    """What every instruction's cost says: cycles of its phases [n], through each memory of limited
+    bandwidth [n, limited memories]; bytes and picojoules [n]."""
 
     setup: np.ndarray
     busy: np.ndarray
     transfer: np.ndarray
     latency: np.ndarray
+    bytes: np.ndarray
+    energy: np.ndarray
 
 
 def durations(stream: Stream) -> Durations:
-    """What the instructions' costs say, evaluated on their fields. Bytes go through the slowest
-    memory that an instruction touches, whose latency comes on top."""
-    columns = [np.zeros(len(stream), np.int64) for _ in range(4)]
+    """The instructions' costs, evaluated on their fields. The latency of the slowest memory that
+    an instruction moves bytes through comes on top of its own."""
+    n = len(stream)
+    limited = [m for m in stream.target.memories if m.bandwidth is not None]
+    setup, busy, latency, moved, energy = (np.zeros(n, np.int64) for _ in range(5))
+    transfer = np.zeros((n, len(limited)), np.int64)
     for k, site in enumerate(stream.sites):
         rows = stream.rows(k)
-        cost = site.instruction.cost
-        env = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
-
-        def term(e: Dim, env: dict = env, n: int = len(rows)) -> np.ndarray:
-            return np.broadcast_to(evaluate_expr(as_expr(e), env, {}), (n,))
-
+        terms = _terms(site, stream.fields[rows])
         memories = [stream.target.memory(m) for m in site.memories]
-        limited = [m for m in memories if m.bandwidth is not None]
-        moved = term(cost.bytes)
-        columns[0][rows], columns[1][rows] = term(cost.setup), term(cost.busy)
-        if limited:
-            rate = min(m.bandwidth for m in limited if m.bandwidth is not None)
-            columns[2][rows] = np.ceil(moved / rate)
-        extra = max((m.latency for m in memories), default=0) * (moved > 0)
-        columns[3][rows] = term(cost.latency) + extra
-    return Durations(*columns)
+        setup[rows], busy[rows], moved[rows], energy[rows] = terms[:4]
+        for c, m in enumerate(limited):
+            if m in memories:
+                transfer[rows, c] = np.ceil(terms[2] / m.bandwidth)
+        extra = max((m.latency for m in memories), default=0) * (terms[2] > 0)
+        latency[rows] = terms[4] + extra
+    return Durations(setup, busy, transfer, latency, moved, energy)
 
 
-def simulate(stream: Stream, waits: Waits, times: Durations | None = None) -> Timeline:
-    """Runs the stream on the target's queues; CompileError if it stops for good."""
+def _terms(site: Site, fields: np.ndarray) -> list[np.ndarray]:
+    """Set-up, busy, bytes, energy and latency of a site's instructions."""
+    cost = site.instruction.cost
+    env = {f.symbol: fields[:, c] for c, f in enumerate(site.instruction.fields)}
+
+    def column(e: Dim) -> np.ndarray:
+        return np.broadcast_to(evaluate_expr(as_expr(e), env, {}), (len(fields),))
+
+    return [column(e) for e in (cost.setup, cost.busy, cost.bytes, cost.energy, cost.latency)]
+
+
+def simulate(
+    stream: Stream,
+    waits: Waits,
+    times: Durations | None = None,
+    *,
+    serial: bool = False,
+    found: Boxes | None = None,
+) -> Timeline:
+    """Runs the stream on the target's queues; CompileError if it stops for good. With `serial` one
+    instruction runs after another, whatever the waits say."""
     times = times or durations(stream)
-    queue = queue_numbers(stream)
-    n, names = len(stream), [q.name for q in stream.target.queues]
-    queues = len(names)
-    depth = np.array([q.depth for q in stream.target.queues], np.int32)
-    members = np.argsort(queue, kind="stable").astype(np.int64)
-    first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
-    begin, end = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    pairs = queues * queues
-    scratch = (np.empty((pairs, max(n, 1)), np.int64), np.empty(pairs, np.int64))
-    arrays = (queue, depth, waits.pops, waits.pushes, times.setup, times.busy, times.transfer)
-    arrays += (times.latency, *scratch, np.empty(pairs, np.int64), members, first, begin, end)
-    cycles = _events(ctypes.c_int64(n), ctypes.c_int32(queues), *(_pointer(a) for a in arrays))
+    queue, target = queue_numbers(stream), stream.target
+    need = None
+    if target.interlock or any(m.banks > 1 for m in target.memories):
+        found = found or boxes(stream)
+    if target.interlock:
+        need = dependences(stream, found)
+    ordered, first = members(stream, queue)
+    n = len(stream)
+    columns = {
+        name: np.zeros(n, np.int64)
+        for name in ("begin", "leave", "end", "issue", "wait", "bank", "bandwidth", "cause")
+    }
+    given = int(np.bitwise_count(waits.pushes).sum() + np.bitwise_count(waits.sets).sum())
+    cycles = native.events(
+        native_sync(stream, waits),
+        native.Times(
+            target.issue, int(serial), times.transfer.shape[1], times.setup, times.busy,
+            times.latency, times.transfer, banks_used(stream, found), need,
+        ),
+        native.Cycles(*columns.values(), np.empty(given, np.int32)),
+        ordered,
+        first,
+    )  # fmt: skip
     if cycles < 0:
-        stuck = -cycles - 1
-        raise CompileError(
-            f"the stream stops: instruction {stuck} of {names[queue[stuck]]} waits for a token "
-            "that never comes"
-        )
-    work = times.setup + np.maximum(times.busy, times.transfer)
-    busy = {name: int(work[queue == q].sum()) for q, name in enumerate(names)}
-    return Timeline(begin, end, int(cycles), busy)
+        fault = interleave(stream, waits, -np.arange(n)).deadlock()
+        raise CompileError(str(fault), hint="the waits of this stream are wrong: check_waits")
+    work = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
+    return Timeline(stream, cycles, work, times.bytes, times.energy, **columns)
+
+
+def banks_used(stream: Stream, found: Boxes | None) -> np.ndarray:
+    """The banks that every instruction uses [n], as bits: of all memories with several, one after
+    another. A box takes all banks from its first byte's to its last one's."""
+    used = np.zeros(len(stream), np.uint64)
+    base = 0
+    for number, m in enumerate(stream.target.memories):
+        if m.banks == 1 or found is None or m.size is None:
+            continue
+        t = found.touched
+        here = t.memory == number
+        size = m.size // m.banks
+        first = np.clip(t.start[here] // size, 0, m.banks - 1)
+        last = np.clip((found.ends[here] - 1) // size, 0, m.banks - 1)
+        ones = np.array([(1 << k) - 1 for k in range(m.banks + 1)], np.uint64)
+        bits = (ones[last - first + 1] << first.astype(np.uint64)) << np.uint64(base)
+        np.bitwise_or.at(used, t.row[here], bits)
+        base += m.banks
+    return used

@@ -4,6 +4,7 @@ a target's name: it asks for the fact it needs."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.base.dtype import DType
@@ -26,6 +27,7 @@ class Memory:
     shared_by: int = 1  # cores that share one of these
     bandwidth: float | None = None  # bytes a cycle, of all users together; None: no limit
     latency: int = 0  # cycles
+    banks: int = 1  # equal consecutive parts, each for one queue's instruction at a time
     unit: int = 1  # bytes that an address counts, in encodings
 
 
@@ -69,7 +71,12 @@ class Target:
     """A chip. `clock` in Hz; `cores` may work on one kernel at the same time.
 
     A processor has a vector unit and LLVM's description of it (`native`). Any chip may have
-    instructions, run by queues; `tokens` names the pairs of queues that can make each other wait.
+    instructions, run by queues, which enter them `issue` cycles apart.
+
+    What makes queues wait for each other: with an `interlock` the chip does that itself; `tokens`
+    names the pairs of queues that have tokens for each other; with any of `events` numbered events
+    one queue waits for an instruction of another; `barriers` make all queues wait for all.
+
     `origins` says which line of the description ("chip.py:12") each part stands in, by what it is
     called ("memory spad").
     """
@@ -83,6 +90,10 @@ class Target:
     queues: tuple[Queue, ...] = ()
     tokens: tuple[tuple[str, str], ...] = ()
     instructions: tuple[Instruction, ...] = ()
+    interlock: bool = False
+    events: int = 0
+    barriers: bool = False
+    issue: int = 1  # cycles
     encodings: tuple[tuple[str, Encoding], ...] = ()  # of instructions, by name
     entries: tuple[tuple[str, Encoding], ...] = ()  # of micro-operations, by their memory
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
@@ -90,12 +101,11 @@ class Target:
     def __post_init__(self) -> None:
         if self.cores < 1:
             raise TargetError(f"{self.name}: cores must be at least 1, not {self.cores}")
-        if self.vector is None:
-            return
-        if self.vector.bytes < 1 or self.vector.bytes & (self.vector.bytes - 1):
-            raise TargetError(
-                f"{self.name}: vectors of {self.vector.bytes} bytes: not a power of 2"
-            )
+        size = 1 if self.vector is None else self.vector.bytes
+        if size < 1 or size & (size - 1):
+            raise TargetError(f"{self.name}: vectors of {size} bytes: not a power of 2")
+        for problem, hint in _problems(self):
+            raise TargetError(f"{self.name}: {problem}", hint=hint)
 
     def memory(self, name: str) -> Memory:
         """The memory called `name`."""
@@ -112,6 +122,10 @@ class Target:
                 return instruction
         known = ", ".join(i.name for i in self.instructions) or "none"
         raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
+
+    def idle(self, queue: str) -> Instruction | None:
+        """The instruction of a queue that does nothing, if it has one."""
+        return next((i for i in self.instructions if i.queue == queue and i.is_idle), None)
 
     def encoding(self, instruction: Instruction) -> Encoding | None:
         """The instruction's bits, if the description says them."""
@@ -145,3 +159,53 @@ class Target:
             return 0.0
         rates = dict(self.vector.multiply_adds)
         return self.cores * self.clock * rates.get(dtype, 0.0) * self.vector.lanes(dtype)
+
+
+# What the simulators count to.
+MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32
+
+
+def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
+    """What is wrong with queues, their waits and memories; what to do about it."""
+    names = [q.name for q in t.queues]
+    known = f"queues are {', '.join(names)}" if names else "there are no queues"
+    for name in names:
+        if names.count(name) > 1:
+            yield f"two queues are called {name}", "give each a name of its own"
+    if len(names) > MOST_QUEUES:
+        yield f"{len(names)} queues, and at most {MOST_QUEUES} are simulated", None
+    for q in t.queues:
+        if q.depth < 1:
+            yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
+    for i in t.instructions:
+        if i.queue and i.queue not in names:
+            yield f"instruction {i.name} runs on {i.queue!r}, which is no queue", known
+        if len(i.operands) > MOST_OPERANDS:
+            many = f"instruction {i.name} has {len(i.operands)} operands"
+            yield f"{many}, and at most {MOST_OPERANDS} are simulated", None
+    for a, b in t.tokens:
+        for name in (a, b):
+            if name not in names:
+                yield f"tokens of {name!r}, which is no queue", known
+        if a == b:
+            yield f"queue {a} has tokens for itself", "a queue runs in order: leave the pair out"
+    if t.interlock and (t.tokens or t.events or t.barriers):
+        hint = "leave out tokens, events and barriers: the chip does not need them"
+        yield "an interlock, and other ways to wait as well", hint
+    if not 0 <= t.events <= MOST_EVENTS:
+        yield f"{t.events} events, and 0 to {MOST_EVENTS} are simulated", None
+    if t.issue < 0:
+        yield f"an instruction is issued in {t.issue} cycles", "issue(0) or more"
+    yield from _bank_problems(t)
+
+
+def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
+    for m in t.memories:
+        if m.banks < 1 or (m.banks > 1 and (m.size is None or m.size % m.banks)):
+            yield (
+                f"memory {m.name} has {m.banks} banks of {m.size} bytes together",
+                ("banks are equal parts of a memory of known size"),
+            )
+    banks = sum(m.banks for m in t.memories if m.banks > 1)
+    if banks > MOST_BANKS:
+        yield f"{banks} banks, and at most {MOST_BANKS} are simulated", None

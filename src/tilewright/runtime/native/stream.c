@@ -1,234 +1,230 @@
-/* Streams of instructions for chips with several in-order queues: what must wait for what,
- * whether the waits that are there suffice, and how long it all takes. Arrays in, arrays out; the
- * Python side is sim/engine.py and sim/events.py. All functions are linear in the instructions and
- * the memory cells they touch. */
+/* What the instructions of a stream do to memory: which must wait for which, what is read before
+ * anything has written it, and whose data are read when instructions run in another order. All
+ * functions are linear in the cells that instructions touch; a cell is a piece of memory that each
+ * touches wholly or not at all. */
 
-#include <stdint.h>
+#include "stream.h"
+
 #include <string.h>
 
-enum { AXES = 5, MOST_QUEUES = 16 };
+static int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    const int64_t r = a % b;
+    a = b, b = r;
+  }
+  return a < 0 ? -a : a;
+}
 
-typedef struct tw_boxes {  /* what instructions touch, in the order of instructions */
-  int64_t count;
-  const int64_t *row;      /* the instruction */
-  const int64_t *memory;
-  const int64_t *start;    /* bytes */
-  const int64_t *extents;  /* [count][AXES] */
-  const int64_t *steps;    /* [count][AXES], bytes */
-  const int64_t *width;    /* bytes of an element */
-  const uint8_t *reads;
-  const uint8_t *writes;
-} tw_boxes;
+/* One box in normal form: steps positive, descending and none that repeats what others reach. */
+static void normalize(int64_t axes, int64_t *start, int64_t *extents, int64_t *steps) {
+  int64_t e[MOST_AXES], s[MOST_AXES], count = 1;
+  e[0] = extents[axes - 1], s[0] = 1;
+  for (int64_t d = 0; d < axes - 1; d++) {
+    int64_t extent = extents[d], step = steps[d], at = count;
+    if (extent == 1 || step == 0) continue;
+    if (step < 0) *start += (extent - 1) * step, step = -step;
+    for (; at > 1 && s[at - 1] > step; at--) s[at] = s[at - 1], e[at] = e[at - 1];
+    s[at] = step, e[at] = extent, count++;
+  }
+  int64_t last = 0; /* an axis that continues the one inside of it becomes part of it */
+  for (int64_t d = 1; d < count; d++) {
+    if (s[d] % s[last] == 0 && e[last] * s[last] >= s[d]) {
+      e[last] += (e[d] - 1) * (s[d] / s[last]);
+    } else {
+      last++;
+      s[last] = s[d], e[last] = e[d];
+    }
+  }
+  for (int64_t d = 0; d < axes; d++) {
+    const int64_t from = axes - 1 - d;
+    extents[d] = from <= last ? e[from] : 1;
+    steps[d] = from <= last ? s[from] : 0;
+  }
+}
+
+/* Brings all boxes to normal form, in place. Their last axis is the bytes of an element. Writes for
+ * each memory the greatest number of bytes that divides all starts, runs and steps in it: the size
+ * of its cells. */
+void tw_normalize(tw_boxes *b, int64_t *granules) {
+  for (int64_t k = 0; k < b->count; k++) {
+    int64_t *e = b->extents + k * b->axes, *s = b->steps + k * b->axes;
+    int64_t *granule = granules + b->memory[k];
+    normalize(b->axes, b->start + k, e, s);
+    *granule = gcd(*granule, gcd(b->start[k], e[b->axes - 1]));
+    for (int64_t d = 0; d < b->axes - 1; d++) *granule = gcd(*granule, s[d]);
+  }
+}
+
+/* ---- the cells of a box, run by run ---------------------------------------------------------- */
+
+typedef struct walk {
+  int64_t axes, at, run; /* bytes: where the next run begins, how long each is */
+  const int64_t *extents, *steps;
+  int64_t index[MOST_AXES];
+} walk;
+
+static inline walk walk_box(const tw_boxes *b, int64_t k) {
+  walk w = {b->axes - 1, b->start[k], b->extents[k * b->axes + b->axes - 1],
+            b->extents + k * b->axes, b->steps + k * b->axes, {0}};
+  return w;
+}
+
+/* Goes on to the next run; 0 after the last. */
+static inline int next_run(walk *w) {
+  for (int64_t d = w->axes - 1; d >= 0; d--) {
+    w->at += w->steps[d];
+    if (++w->index[d] < w->extents[d]) return 1;
+    w->at -= w->extents[d] * w->steps[d];
+    w->index[d] = 0;
+  }
+  return 0;
+}
+
+/* The cells of a run that lie in the memory: *first to *last. */
+static inline void run_cells(const walk *w, int64_t count, int64_t granule, int64_t *first,
+                             int64_t *last) {
+  *first = w->at < 0 ? 0 : w->at / granule;
+  *last = w->at + w->run <= 0 ? -1 : (w->at + w->run - 1) / granule;
+  if (*last >= count) *last = count - 1;
+}
+
+/* ---- dependences ----------------------------------------------------------------------------- */
 
 typedef struct tw_cells {  /* one memory, in cells of `granule` bytes */
-  int64_t count;
+  int64_t count, granule;
   int32_t *writer;         /* the last instruction that wrote each cell, or -1 */
   int32_t *readers;        /* [count][queues]: the last of each queue that read it, or -1 */
 } tw_cells;
 
-static void touch(const tw_boxes *b, int64_t k, int64_t granule, tw_cells *cells, int32_t queues,
-                  const int32_t *queue, int32_t *need, int64_t from, int64_t to) {
-  const int32_t i = (int32_t)b->row[k], q = queue[i];
-  for (int64_t c = from / granule; c <= (to - 1) / granule; c++) {
-    const int32_t w = cells->writer[c];
-    if (w >= 0 && w != i && queue[w] != q && need[queue[w]] < w) need[queue[w]] = w;
-    int32_t *readers = cells->readers + c * queues;
-    if (b->writes[k]) {
-      for (int32_t p = 0; p < queues; p++)
-        if (p != q && readers[p] > need[p]) need[p] = readers[p];
-      cells->writer[c] = i;
-    }
-    if (b->reads[k]) readers[q] = i;
+static void touch(const tw_cells *cells, int64_t c, int32_t i, int64_t queues,
+                  const int32_t *queue, int reads, int writes, int32_t *need) {
+  const int32_t q = queue[i], w = cells->writer[c];
+  if (w >= 0 && queue[w] != q && need[queue[w]] < w) need[queue[w]] = w;
+  int32_t *readers = cells->readers + c * queues;
+  if (writes) {
+    for (int32_t p = 0; p < queues; p++)
+      if (p != q && readers[p] > need[p]) need[p] = readers[p];
+    cells->writer[c] = i;
   }
+  if (reads) readers[q] = i;
 }
 
 /* need[i][p]: the last instruction of queue p that must be done before instruction i may begin
- * (-1: none). Same-queue order is the queue's own business. Returns the number of the first
- * instruction that touches a byte outside of its memory, plus 1; else 0. */
-int64_t tw_dependences(int64_t n, int32_t queues, const int32_t *queue, const tw_boxes *b,
-                       int64_t granule, tw_cells *cells, int32_t *need) {
+ * (-1: none). Same-queue order is the queue's own business. */
+void tw_dependences(int64_t n, int64_t queues, const int32_t *queue, const tw_boxes *b,
+                    const tw_cells *memories, int32_t *need) {
   for (int64_t k = 0; k < n * queues; k++) need[k] = -1;
   for (int64_t k = 0; k < b->count; k++) {
-    const int64_t *e = b->extents + k * AXES, *s = b->steps + k * AXES;
-    tw_cells *mine = cells + b->memory[k];
-    for (int64_t v = 0; v < e[0]; v++)
-     for (int64_t w = 0; w < e[1]; w++)
-      for (int64_t x = 0; x < e[2]; x++)
-       for (int64_t y = 0; y < e[3]; y++) {
-        const int64_t from = b->start[k] + v * s[0] + w * s[1] + x * s[2] + y * s[3];
-        if (s[4] == b->width[k]) {  /* contiguous along the last axis: one piece */
-          const int64_t to = from + e[4] * b->width[k];
-          if (from < 0 || (to - 1) / granule >= mine->count) return b->row[k] + 1;
-          touch(b, k, granule, mine, queues, queue, need + b->row[k] * queues, from, to);
-          continue;
-        }
-        for (int64_t z = 0; z < e[4]; z++) {
-          const int64_t at = from + z * s[4], to = at + b->width[k];
-          if (at < 0 || (to - 1) / granule >= mine->count) return b->row[k] + 1;
-          touch(b, k, granule, mine, queues, queue, need + b->row[k] * queues, at, to);
-        }
-       }
+    const tw_cells *cells = memories + b->memory[k];
+    const int32_t i = (int32_t)b->row[k];
+    walk w = walk_box(b, k);
+    do {
+      int64_t c, last;
+      run_cells(&w, cells->count, cells->granule, &c, &last);
+      for (; c <= last; c++)
+        touch(cells, c, i, queues, queue, b->reads[k], b->writes[k], need + (int64_t)i * queues);
+    } while (next_run(&w));
   }
-  return 0;
 }
 
-static void join(int32_t *clock, const int32_t *other, int32_t queues) {
-  for (int32_t p = 0; p < queues; p++)
-    if (clock[p] < other[p]) clock[p] = other[p];
+/* ---- shadow memory --------------------------------------------------------------------------- */
+
+typedef struct tw_shadow { /* one memory, in cells of `granule` bytes */
+  int64_t count, granule;
+  int32_t *writer; /* the instruction that wrote each cell last; -1: there from the beginning;
+                      -2: nothing did */
+} tw_shadow;
+
+static inline uint64_t mixed(uint64_t x) {
+  x ^= x >> 31, x *= 0x9e3779b97f4a7c15u, x ^= x >> 29, x *= 0xbf58476d1ce4e5b9u;
+  return x ^ x >> 32;
 }
 
-/* The fewest waits that imply all needs: pops[i] has bit p if instruction i takes a token from
- * queue p, pushes[j] bit q if instruction j gives one to queue q when done. clock is [n][queues]
- * scratch: the last instruction of each queue known to be done when i begins. Tokens between two
- * queues are taken in the order they are given. Returns the number of waits between queues. */
-int64_t tw_place_waits(int64_t n, int32_t queues, const int32_t *queue, const int32_t *need,
-                       int32_t *clock, uint32_t *pops, uint32_t *pushes) {
-  int32_t last[MOST_QUEUES];
-  int64_t waits = 0;
-  for (int32_t q = 0; q < queues; q++) last[q] = -1;
-  memset(pops, 0, n * sizeof *pops);
-  memset(pushes, 0, n * sizeof *pushes);
-  for (int64_t i = 0; i < n; i++) {
-    const int32_t q = queue[i];
-    int32_t *mine = clock + i * queues;
-    for (int32_t p = 0; p < queues; p++) mine[p] = -1;
-    if (last[q] >= 0) {
-      join(mine, clock + (int64_t)last[q] * queues, queues);
-      mine[q] = last[q];
-    }
-    for (int32_t p = 0; p < queues; p++) {
-      const int32_t j = need[i * queues + p];
-      if (p == q || j <= mine[p]) continue;
-      int implied = 0; /* by a wait for another queue, which itself came after j */
-      for (int32_t r = 0; r < queues && !implied; r++) {
-        const int32_t k = need[i * queues + r];
-        if (r != p && r != q && k > mine[r] && clock[(int64_t)k * queues + p] >= j) implied = 1;
+/* Visits a box: a number that tells whose data it reads, and in *bare the first byte that nothing
+ * has written (or -1); `writers`, if given, takes the writer of every cell read. */
+static uint64_t visit(const tw_boxes *b, int64_t k, const tw_shadow *memories, int64_t *bare,
+                      int32_t *writers) {
+  const tw_shadow *cells = memories + b->memory[k];
+  uint64_t digest = 0;
+  walk w = walk_box(b, k);
+  *bare = -1;
+  do {
+    int64_t c, last;
+    run_cells(&w, cells->count, cells->granule, &c, &last);
+    for (; c <= last; c++) {
+      const int32_t writer = cells->writer[c];
+      if (b->reads[k]) {
+        digest += mixed((uint64_t)c << 32 ^ (uint32_t)writer);
+        if (writer == -2 && *bare < 0) *bare = c * cells->granule;
+        if (writers) *writers++ = writer;
       }
-      if (implied) continue;
-      pops[i] |= 1u << p;
-      pushes[j] |= 1u << q;
-      waits++;
+      if (b->writes[k]) cells->writer[c] = (int32_t)b->row[k];
     }
-    for (int32_t p = 0; p < queues; p++)
-      if (pops[i] >> p & 1) {
-        const int32_t j = need[i * queues + p];
-        join(mine, clock + (int64_t)j * queues, queues);
-        if (mine[p] < j) mine[p] = j;
-      }
-    last[q] = (int32_t)i;
-  }
-  return waits;
+  } while (next_run(&w));
+  return digest;
 }
 
-/* Whether given waits imply all needs. The k-th token taken is the k-th given. Writes to `found`
- * the instruction, the queue and the instruction it should have waited for. Returns 0: all is
- * well; 1: a need is not covered; 2: a token is taken that is given only later, or never. `given`
- * is [queues][queues][n] scratch, `taken` [queues][queues], `count` likewise. */
-int32_t tw_check_waits(int64_t n, int32_t queues, const int32_t *queue, const int32_t *need,
-                       const uint32_t *pops, const uint32_t *pushes, int32_t *clock,
-                       int32_t *given, int64_t *count, int64_t *taken, int64_t *found) {
-  int32_t last[MOST_QUEUES];
-  for (int32_t q = 0; q < queues; q++) last[q] = -1;
-  memset(count, 0, (size_t)queues * queues * sizeof *count);
-  memset(taken, 0, (size_t)queues * queues * sizeof *taken);
-  for (int64_t i = 0; i < n; i++) {
-    const int32_t q = queue[i];
-    int32_t *mine = clock + i * queues;
-    for (int32_t p = 0; p < queues; p++) mine[p] = -1;
-    if (last[q] >= 0) {
-      join(mine, clock + (int64_t)last[q] * queues, queues);
-      mine[q] = last[q];
+/* Runs the instructions of `order` on shadow memory; the boxes of instruction i are first[i] ..
+ * first[i + 1]. digests[k] tells whose data box k reads. Stops at the first box that reads what
+ * nothing has written, where `check` says so and exact[k] that every byte of it is read for
+ * certain, or at the first whose digest is not the `expected` one; returns it, or -1 if there is
+ * none. found[0] is the byte that nothing has written, or -1. */
+int64_t tw_shadow_run(const tw_boxes *b, const tw_shadow *memories, int64_t count,
+                      const int64_t *order, const int64_t *first, const uint8_t *exact,
+                      int64_t check, const uint64_t *expected, uint64_t *digests, int64_t *found) {
+  for (int64_t t = 0; t < count; t++)
+    for (int64_t k = first[order[t]]; k < first[order[t] + 1]; k++) {
+      digests[k] = visit(b, k, memories, found, NULL);
+      if (check && found[0] >= 0 && exact[k]) return k;
+      found[0] = -1;
+      if (expected && digests[k] != expected[k]) return k;
     }
-    for (int32_t p = 0; p < queues; p++) {
-      if (!(pops[i] >> p & 1)) continue;
-      const int64_t pair = (int64_t)p * queues + q, t = taken[pair]++;
-      found[0] = i, found[1] = p, found[2] = -1;
-      if (t >= count[pair]) return 2;
-      const int32_t j = given[pair * n + t];
-      join(mine, clock + (int64_t)j * queues, queues);
-      if (mine[p] < j) mine[p] = j;
-    }
-    for (int32_t p = 0; p < queues; p++)
-      if (p != q && need[i * queues + p] > mine[p]) {
-        found[0] = i, found[1] = p, found[2] = need[i * queues + p];
-        return 1;
-      }
-    for (int32_t r = 0; r < queues; r++)
-      if (pushes[i] >> r & 1) {
-        const int64_t pair = (int64_t)q * queues + r;
-        given[pair * n + count[pair]++] = (int32_t)i;
-      }
-    last[q] = (int32_t)i;
-  }
-  return 0;
+  return -1;
 }
 
-/* Times of all instructions, in cycles. An instruction enters its queue in program order, one a
- * cycle, when its queue holds fewer than `depth` that have not begun; it begins when the one before
- * it has left the unit and its tokens are there; it takes setup + max(busy, transfer) cycles, where
- * transfers of all queues share one channel, first come first served; its results and tokens are
- * there `latency` cycles after it has left the unit. Returns the last cycle, or -(i + 1) when
- * instruction i can never begin. `given` is [queues][queues][n] scratch for the times of tokens. */
-int64_t tw_events(int64_t n, int32_t queues, const int32_t *queue, const int32_t *depth,
-                  const uint32_t *pops, const uint32_t *pushes, const int64_t *setup,
-                  const int64_t *busy, const int64_t *transfer, const int64_t *latency,
-                  int64_t *given, int64_t *count, int64_t *taken, const int64_t *members,
-                  const int64_t *first, int64_t *begin, int64_t *end) {
-  int64_t head[MOST_QUEUES], unit[MOST_QUEUES];
-  int64_t entered = 0, fetch = 0, channel = 0, last = 0, done = 0;
-  memset(count, 0, (size_t)queues * queues * sizeof *count);
-  memset(taken, 0, (size_t)queues * queues * sizeof *taken);
-  int64_t arrived[MOST_QUEUES]; /* instructions that have entered each queue */
-  for (int32_t q = 0; q < queues; q++) head[q] = unit[q] = arrived[q] = 0;
-  while (done < n) {
-    while (entered < n) { /* the fetch stops at the first whose queue is full */
-      const int32_t q = queue[entered];
-      if (arrived[q] - head[q] >= depth[q]) break;
-      const int64_t room = arrived[q] - depth[q]; /* that one's beginning made the room */
-      int64_t at = fetch;
-      if (room >= 0 && begin[members[first[q] + room]] > at) at = begin[members[first[q] + room]];
-      begin[entered] = fetch = at + 1; /* its arrival, until it begins */
-      arrived[q]++;
-      entered++;
+/* Runs the instructions of `order` until box k, and writes who wrote each cell that it reads, and
+ * where those cells begin. */
+void tw_writers(const tw_boxes *b, const tw_shadow *memories, const int64_t *order,
+                const int64_t *first, int64_t k, int32_t *writers, int64_t *bytes) {
+  const tw_shadow *cells = memories + b->memory[k];
+  int64_t bare;
+  for (int64_t t = 0;; t++)
+    for (int64_t m = first[order[t]]; m < first[order[t] + 1]; m++) {
+      visit(b, m, memories, &bare, m == k ? writers : NULL);
+      if (m != k) continue;
+      walk w = walk_box(b, k);
+      do {
+        int64_t c, last;
+        run_cells(&w, cells->count, cells->granule, &c, &last);
+        for (; c <= last; c++) *bytes++ = c * cells->granule;
+      } while (next_run(&w));
+      return;
     }
-    int32_t best = -1;
-    int64_t start = 0;
-    for (int32_t q = 0; q < queues; q++) {
-      if (head[q] >= arrived[q]) continue;
-      const int64_t i = members[first[q] + head[q]];
-      int64_t t = begin[i] > unit[q] ? begin[i] : unit[q];
-      int ready = 1;
-      for (int32_t p = 0; p < queues && ready; p++) {
-        if (!(pops[i] >> p & 1)) continue;
-        const int64_t pair = (int64_t)p * queues + q;
-        if (taken[pair] >= count[pair]) ready = 0;
-        else if (given[pair * n + taken[pair]] > t) t = given[pair * n + taken[pair]];
-      }
-      if (ready && (best < 0 || t < start)) best = q, start = t;
-    }
-    if (best < 0) { /* every queue waits for a token: name the first one's instruction */
-      for (int32_t q = 0; q < queues; q++)
-        if (head[q] < arrived[q]) return -(members[first[q] + head[q]] + 1);
-    }
-    const int64_t i = members[first[best] + head[best]++];
-    for (int32_t p = 0; p < queues; p++)
-      if (pops[i] >> p & 1) taken[(int64_t)p * queues + best]++;
-    int64_t leave = start + setup[i] + busy[i];
-    if (transfer[i] > 0) {
-      const int64_t from = start + setup[i] > channel ? start + setup[i] : channel;
-      channel = from + transfer[i];
-      if (channel > leave) leave = channel;
-    }
-    begin[i] = start;
-    end[i] = leave + latency[i];
-    unit[best] = leave;
-    for (int32_t r = 0; r < queues; r++)
-      if (pushes[i] >> r & 1) {
-        const int64_t pair = (int64_t)best * queues + r;
-        given[pair * n + count[pair]++] = end[i];
-      }
-    if (end[i] > last) last = end[i];
-    done++;
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+enum { MOST_OPERANDS = 32 };
+
+typedef struct tw_code { /* instructions as functions of their fields and operands */
+  int64_t fields, operands;  /* how many there are at most */
+  const int32_t *site;       /* [n] */
+  const int64_t *values;     /* [n][fields] */
+  const int64_t *addresses;  /* [n][operands], bytes from the start of a memory */
+  const int64_t *memory;     /* [sites][operands] */
+  const int64_t *functions;  /* [sites] */
+} tw_code;
+
+/* Runs `count` instructions in the given order (NULL: as they stand) on memories at these bases. */
+void tw_run_stream(const tw_code *code, int64_t count, const int64_t *order,
+                   const int64_t *bases) {
+  typedef void (*function)(const int64_t *fields, char *const *operands);
+  char *operands[MOST_OPERANDS] = {0};
+  for (int64_t t = 0; t < count; t++) {
+    const int64_t i = order ? order[t] : t, s = code->site[i];
+    const int64_t *memory = code->memory + s * code->operands;
+    for (int64_t o = 0; o < code->operands; o++)
+      operands[o] = (char *)(intptr_t)(bases[memory[o]] + code->addresses[i * code->operands + o]);
+    ((function)(intptr_t)code->functions[s])(code->values + i * code->fields, operands);
   }
-  return last;
 }

@@ -1,0 +1,76 @@
+"""Whether the instructions of a stream keep to their buffers, and read only what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tilewright.codegen.stream import Stream
+from tilewright.codegen.touched import LIST
+from tilewright.ir.expr import Buffer
+from tilewright.sim import native
+from tilewright.sim.boxes import Boxes, ShadowMemory, boxes
+from tilewright.sim.faults import Fault, Kind, lines, name_of, use_line
+
+
+def check_memory(
+    stream: Stream, inputs: Iterable[Buffer], found: Boxes | None = None
+) -> Fault | None:
+    """The first instruction that touches bytes outside of its operand's buffer, or that reads, with
+    instructions in program order, a byte that nothing has written but the inputs; None if there is
+    none. Where it depends on data or on conditions that are not linear what is touched, that is
+    not judged."""
+    b = boxes(stream) if found is None else found
+    return check_bounds(b) or check_written(b, inputs)
+
+
+def check_bounds(b: Boxes) -> Fault | None:
+    """The first instruction that touches bytes outside of its operand's buffer."""
+    t, stream = b.touched, b.stream
+    begin, end = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
+    limits = [_limits(stream, u.site, u.operand) for u in t.uses]
+    if limits:
+        begin, end = np.array(limits, np.int64)[t.use].T
+    wrong = np.flatnonzero(((t.start < begin) | (b.ends > end)) & t.exact)
+    if not len(wrong):
+        return None
+    k = wrong[0]
+    use = t.uses[t.use[k]]
+    site = stream.sites[use.site]
+    held = "lists" if use.operand == LIST else site.call.regions[use.operand].buffer.name
+    row, memory = int(t.row[k]), stream.target.memories[t.memory[k]].name
+    text = lines(
+        f"{name_of(stream, row)}, touches bytes {t.start[k]} to {b.ends[k] - 1} of {memory}, and "
+        f"{held} lies at {begin[k]} to {end[k] - 1}",
+        use_line(b, k, writes=bool(t.writes[k])),
+    )
+    return Fault(Kind.OUTSIDE, (row,), text)
+
+
+def _limits(stream: Stream, site: int, operand: int) -> tuple[int, int]:
+    """Where the buffer of an operand begins and ends in its memory."""
+    kind = stream.sites[site].instruction.micro_ops
+    if operand == LIST and kind is not None:
+        return 0, stream.sizes[kind.memory]
+    buffer = stream.sites[site].call.regions[operand].buffer
+    place = stream.places[buffer]
+    return place.offset, place.end(buffer)
+
+
+def check_written(b: Boxes, inputs: Iterable[Buffer]) -> Fault | None:
+    """The first instruction in program order that reads a byte that nothing has written."""
+    t, n = b.touched, len(b.stream)
+    digests, where = np.zeros(len(b), np.uint64), np.zeros(1, np.int64)
+    k = native.shadow_run(
+        b.arrays, ShadowMemory(b, inputs).fresh(), n, np.arange(n), b.first,
+        np.ascontiguousarray(t.exact, np.uint8), 1, None, digests, where,
+    )  # fmt: skip
+    if k < 0:
+        return None
+    row, memory = int(t.row[k]), b.stream.target.memories[t.memory[k]].name
+    text = lines(
+        f"{name_of(b.stream, row)}, reads byte {where[0]} of {memory}, which nothing has written",
+        use_line(b, k, writes=False),
+    )
+    return Fault(Kind.UNWRITTEN, (row,), text)

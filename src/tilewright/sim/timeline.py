@@ -1,0 +1,131 @@
+"""When the instructions of a stream ran, and what its queues stood still for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from tilewright.codegen.stream import Site, Stream
+from tilewright.ir.loop import buffers_written
+from tilewright.runtime.atomic import write_atomically
+from tilewright.sim.boxes import queue_numbers
+from tilewright.sim.perfetto import trace
+
+REASONS = {  # what a queue's unit stands still for
+    "issue": "no instruction has been issued to it",
+    "wait": "its next one waits for others",
+    "bank": "others use the banks it needs",
+    "bandwidth": "others use the memory's bandwidth",
+    "done": "nothing is left to do",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A stream's run: `cycles` in all. Of its n instructions, in cycles: when each began, left the
+    unit and was done; how much it worked; how long the unit stood still before it, by reason, and
+    how much longer it took for want of bandwidth. `cause` is the instruction that it waited for
+    last, or -1. Bytes that it moved, picojoules that it took."""
+
+    stream: Stream
+    cycles: int
+    work: np.ndarray
+    bytes: np.ndarray
+    energy: np.ndarray
+    begin: np.ndarray
+    leave: np.ndarray
+    end: np.ndarray
+    issue: np.ndarray
+    wait: np.ndarray
+    bank: np.ndarray
+    bandwidth: np.ndarray
+    cause: np.ndarray
+
+    @cached_property
+    def busy(self) -> Mapping[str, int]:
+        """How long each queue's unit worked, set-up included."""
+        return self._by_queue(self.work)
+
+    @cached_property
+    def stalls(self) -> Mapping[str, Mapping[str, int]]:
+        """How long each queue's unit stood still, for each of the REASONS. With the time that it
+        worked this is all of the run."""
+        last = self._by_queue(self.leave, np.maximum)
+        parts = {reason: self._by_queue(getattr(self, reason)) for reason in list(REASONS)[:-1]}
+        parts["done"] = {name: self.cycles - end for name, end in last.items()}
+        return {q.name: {r: part[q.name] for r, part in parts.items()} for q in self._queues}
+
+    @cached_property
+    def moved(self) -> Mapping[tuple[str, str], int]:
+        """Bytes moved from one memory to another."""
+        found: dict[tuple[str, str], int] = {}
+        for k, site in enumerate(self.stream.sites):
+            size = int(self.bytes[self.stream.rows(k)].sum())
+            pair = _ends(site)
+            if size and pair:
+                found[pair] = found.get(pair, 0) + size
+        return found
+
+    @property
+    def joules(self) -> float:
+        """The energy that the instructions' costs add up to."""
+        return float(self.energy.sum()) * 1e-12
+
+    @property
+    def seconds(self) -> float:
+        return self.cycles / self.stream.target.clock
+
+    @property
+    def bottleneck(self) -> str:
+        """The queue that works most."""
+        return max(self.busy, key=lambda name: self.busy[name])
+
+    def perfetto(self, path: str | Path) -> None:
+        """Writes a trace that https://ui.perfetto.dev shows: a track for each queue."""
+        text = json.dumps(trace(self), separators=(",", ":"))
+        write_atomically(Path(path), lambda file: file.write(text.encode()))
+
+    @property
+    def _queues(self) -> tuple:
+        return self.stream.target.queues
+
+    def _by_queue(self, values: np.ndarray, how: np.ufunc = np.add) -> dict[str, int]:
+        totals = np.zeros(len(self._queues), np.int64)
+        how.at(totals, queue_numbers(self.stream), values)
+        return {q.name: int(total) for q, total in zip(self._queues, totals, strict=True)}
+
+    def __str__(self) -> str:
+        clock = self.stream.target.clock
+        head = f"{self.cycles:,} cycles ({self.seconds * 1e6:,.1f} µs at {clock / 1e6:g} MHz)"
+        head += f", {self.bottleneck} works {self._share(self.busy[self.bottleneck])} of them"
+        rows = [["queue", "works", *REASONS]]
+        for q in self._queues:
+            rows.append([q.name, self._share(self.busy[q.name])])
+            rows[-1] += [self._share(self.stalls[q.name][r]) for r in REASONS]
+        widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
+        table = [
+            "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+            for row in rows
+        ]
+        rest = [f"{a} to {b}: {size:,} bytes" for (a, b), size in self.moved.items()]
+        if self.energy.any():
+            rest.append(f"energy: {self.joules * 1e6:,.3f} µJ")
+        return "\n".join([head, *table, *rest])
+
+    def _share(self, cycles: int) -> str:
+        return f"{cycles / max(self.cycles, 1):.1%}"
+
+
+def _ends(site: Site) -> tuple[str, str] | None:
+    """From where to where a site's instructions move: the memories of the first operand that is
+    only read, and of the first that is written."""
+    written = buffers_written(site.instruction.body)
+    pairs = list(zip(site.instruction.operands, site.memories, strict=True))
+    sources = [m for operand, m in pairs if operand not in written]
+    results = [m for operand, m in pairs if operand in written]
+    return (sources[0], results[0]) if sources and results else None
