@@ -110,7 +110,7 @@ def test_the_manual_in_json(tilewright):
     found = json.loads(tilewright("targets", "tiny", "--json")[1])
     assert [i["name"] for i in found["instructions"]] == ["mvin", "gemm", "mvout"]
     assert found["instructions"][0]["fields"][0] == {
-        "name": "rows", "low": 1, "high": 64, "multiple": 1,
+        "name": "rows", "low": 1, "high": 64, "multiple": 1, "register": None,
     }  # fmt: skip
 
 

@@ -75,7 +75,7 @@ def manual_parts(target: Target) -> Iterator[str | Table]:
     if facts["queues"]:
         yield ""
         yield _queues(facts)
-        yield "\n" + TIME
+        yield "\n".join(["", *_waits(facts), TIME])
     for i in facts["instructions"]:
         queue = f" (queue {i['queue']})" if i["queue"] else ""
         doc = f": {i['doc']}" if i["doc"] else ""
@@ -87,11 +87,11 @@ cycles; its results are there latency cycles later."""
 
 
 def _memories(memories: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (">bytes", ">bytes a cycle", ">latency", ">address unit")
+    columns = (">bytes", ">banks", ">bytes a cycle", ">latency", ">address unit")
     table = make_table("", "memory", *columns)
     for m in memories:
         name = m["name"] + (" (cache)" if m["cached"] else "")
-        numbers = (m["bytes"], m["bandwidth"], m["latency"] or None, m["unit"])
+        numbers = (m["bytes"], m["banks"], m["bandwidth"], m["latency"] or None, m["unit"])
         table.add_row(name, *("–" if n is None else str(n) for n in numbers))
     return table
 
@@ -106,11 +106,28 @@ def _queues(facts: Mapping[str, Any]) -> Table:
     return table
 
 
+def _waits(facts: Mapping[str, Any]) -> Iterator[str]:
+    """How queues wait for each other, and how fast instructions come."""
+    ways = ["tokens"] * bool(facts["tokens"])
+    ways += [_count(facts["events"], "event")] * bool(facts["events"])
+    ways += ["barriers"] * facts["barriers"]
+    if facts["interlock"]:
+        yield "The chip itself makes instructions wait for what they depend on."
+    elif ways:
+        yield f"Queues wait for each other by {', '.join(ways)}."
+    if facts["issue"] != 1:
+        yield f"An instruction is issued every {facts['issue']} cycles."
+
+
 def _instruction(i: Mapping[str, Any]) -> Iterator[str]:
     """What an instruction takes, means and costs, and where its bits are: a line each."""
     yield from _section("operands", [(o["name"], _operand(o)) for o in i["operands"]])
     yield from _section("fields", [(f["name"], _field(f)) for f in i["fields"]])
-    yield from _section("meaning", [("", line) for line in i["meaning"]])
+    yield from _section("limits", [("", text) for text in i["limits"]])
+    nothing = (
+        "sets its registers" if i["fields"] else "does nothing: it waits, and lets others wait"
+    )
+    yield from _section("meaning", [("", line) for line in i["meaning"] or [nothing]])
     yield from _section("cost", [(name, _cost(name, v)) for name, v in i["cost"].items()])
     if i["native"]:
         yield from _section("native", [("", i["native"])])
@@ -143,11 +160,12 @@ def _operand(o: Mapping[str, Any]) -> str:
 
 def _field(f: Mapping[str, Any]) -> str:
     steps = f", multiples of {f['multiple']}" if f["multiple"] > 1 else ""
-    return f"{f['low']} … {f['high']}{steps}"
+    register = f"; in a register, set by {f['register']}" if f["register"] else ""
+    return f"{f['low']} … {f['high']}{steps}{register}"
 
 
 def _cost(name: str, value: object) -> str:
-    unit = {"bytes": "", "energy": " pJ"}.get(name, " cycles")
+    unit = {"bytes": "", "energy": " pJ"}.get(name, " cycle" if value == 1 else " cycles")
     return f"{value}{unit}"
 
 
@@ -202,7 +220,7 @@ def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[
     yield tried_table(report.instructions)
     yield "\n".join(["", *report_lines(report)])
     cases, passed = (
-        sum(n) for n in zip(*((i.cases, i.passed) for i in report.instructions), strict=True)
+        sum(getattr(i, name) for i in report.instructions) for name in ("cases", "passed")
     )
     yield f"{'passed' if report.conforms else 'failed'}: {passed} of {_count(cases, 'case')}"
 
@@ -228,10 +246,9 @@ def report_lines(report: Report) -> list[str]:
 
 
 def _hazard_lines(h: Hazards) -> Iterator[str]:
-    yield (
-        f"hazards: {_count(h.ordered, 'pair')} of instructions ordered by their waits; "
-        f"{_count(h.left_out, 'wait')} left out, {h.caught} caught"
-    )
+    pairs = f"hazards: {_count(h.ordered, 'pair')} of instructions ordered"
+    waits = f"{_count(h.left_out, 'wait')} left out, {h.caught} caught"
+    yield f"{pairs} by the chip itself" if h.interlock else f"{pairs} by their waits; {waits}"
     yield f"queues: {_count(h.filled, 'pair')} filled beyond their depth"
     for failure in h.failures:
         yield f"failed: {failure}"

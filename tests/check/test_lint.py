@@ -11,11 +11,20 @@ from tilewright.check.lint import RULES, STRUCTURE, lint
 from tilewright.check.problem import Severity
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import out
-from tilewright.target.describe import Range, TargetBuilder, cost, view
-from tilewright.target.encoding import address, bits, constant, field, first_entry, pop
+from tilewright.target.describe import Range, TargetBuilder, cost, limit, state, view
+from tilewright.target.encoding import (
+    address,
+    awaits,
+    barrier,
+    bits,
+    constant,
+    field,
+    first_entry,
+    pop,
+    sets,
+)
 from tilewright.target.target import Target
-from tilewright.targets.tiny import tiny
-from tilewright.targets.vta import vta
+from tilewright.targets.chips import CHIPS
 
 OUT, X, LISTS, TYPO = "out", "x", "lists", "spda"
 
@@ -26,9 +35,10 @@ def problems(target: Target) -> list[str]:
     return [re.sub(r"^\S*?(\w+\.py):\d+: ", r"\1: ", text) for text in texts]
 
 
-@pytest.mark.parametrize("target", [Chip().build(), tiny(), vta()], ids=lambda t: t.name)
-def test_nothing_to_say(target: Target):
-    assert problems(target) == []
+@pytest.mark.parametrize("name", CHIPS)
+def test_nothing_to_say(name: str):
+    assert problems(CHIPS[name]()) == []
+    assert problems(Chip().build()) == []
 
 
 # ---------------------------------------------------------------- parts
@@ -36,10 +46,6 @@ def test_nothing_to_say(target: Target):
 
 class TwoSpads(Chip):
     memories = (*Chip.memories, ("spad", 64))
-
-
-class TwoLoads(Chip):
-    queues = ("load", *Chip.queues)
 
 
 class NoDram(Chip):
@@ -57,32 +63,37 @@ class SpareQueue(Chip):
     queues = (*Chip.queues, "vector")
 
 
-class Shallow(Chip):
+class NoQueues(Chip):
     def build(self) -> Target:
         t = TargetBuilder("chip", clock=1e9)
-        t.memory("dram")
-        t.queues("load", depth=0)
-        self.copy(t, "loads")
-        return t.build()
+        t.memory("dram", bandwidth=1)
 
-    def copy(self, t: TargetBuilder, queue: str) -> None:
-        @t.instruction(queue)
+        @t.instruction()
         def move(a: i8[4] @ DRAM, c: out(i8[4] @ DRAM)):
             for i in grid(4):
                 c[i] = a[i]
             cost(busy=1)
 
-
-class NoQueues(Shallow):
-    def build(self) -> Target:
-        t = TargetBuilder("chip", clock=1e9)
-        t.memory("dram", bandwidth=1)
-        self.copy(t, "")
         return t.build()
 
 
-class OddTokens(Chip):
-    tokens = (*Chip.tokens, ("load", "stroe"), ("store", "store"))
+class Registers(Chip):
+    """One that another queue sets, and one that nothing takes."""
+
+    encoded = False
+
+    def load(self, t: TargetBuilder) -> None:
+        super().load(t)
+
+        @t.instruction("load")
+        def config(by: Range(0, 31), spare: Range(0, 31)):
+            cost(busy=1)
+
+        @t.instruction("compute")
+        def shift(c: out(i32[4] @ ACC), by: state(config, "by")):
+            for i in grid(4):
+                c[i] = c[i] >> cast(i32, by)
+            cost(busy=1)
 
 
 class UnusedTokens(Chip):
@@ -127,17 +138,6 @@ class Nowhere(Chip):
                 for k in reduce(4):
                     c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
             cost(busy=4)
-
-
-class ManyAxes(Chip):
-    encoded = False
-
-    def load(self, t: TargetBuilder) -> None:
-        @t.instruction("load")
-        def mvin(a: i8[2, 2, 2, 2, 2, 2] @ DRAM, c: out(i8[2, 2, 2, 2, 2, 2] @ SPAD)):
-            for i, j, k, l, m, n in grid(2, 2, 2, 2, 2, 2):
-                c[i, j, k, l, m, n] = a[i, j, k, l, m, n]
-            cost(bytes=64)
 
 
 class Beyond(Chip):
@@ -288,6 +288,36 @@ class OddFields(Chip):
             cost(busy=1)
 
 
+class NoValues(Chip):
+    encoded = False
+
+    def compute(self, t: TargetBuilder) -> None:
+        super().compute(t)
+
+        @t.instruction("compute")
+        def clear(c: out(i32[8, 8] @ ACC), n: Range(1, 8), m: Range(1, 8)):
+            limit(n * m > 64)
+            for i, j in grid(n, m):
+                c[i, j] = 0
+            cost(busy=1)
+
+
+class Limited(Chip):
+    """Limits keep it in its operand, and its cost from falling."""
+
+    encoded = False
+
+    def compute(self, t: TargetBuilder) -> None:
+        super().compute(t)
+
+        @t.instruction("compute")
+        def clear(c: out(i32[8] @ ACC), n: Range(1, 8), first: Range(0, 8)):
+            limit(first + n <= 8)
+            for i in grid(n):
+                c[first + i] = 0
+            cost(setup=8 - n - first, busy=2 * n)
+
+
 # ---------------------------------------------------------------- encodings
 
 
@@ -318,6 +348,19 @@ class Waitless(Chip):
         if queue != "store":
             return code(queue, opcode, *parts)
         return bits(64, constant(2, 4), pop("load"), parts)
+
+
+class Events(Chip):
+    tokens = ()
+
+    def encoding(self, queue: str, opcode: int, *parts):
+        waits = {0: (), 1: (awaits(4), sets(4)), 2: (awaits(4), sets(4), barrier())}[opcode]
+        return bits(64, constant(opcode, 4), waits, parts) if opcode else code("load", 0, *parts)
+
+    def load(self, t: TargetBuilder) -> None:
+        super().load(t)
+        t.events(4)
+        t.barriers()
 
 
 class PlainLists(NoLists):
@@ -390,7 +433,7 @@ def test_where_it_stands(monkeypatch):
     (found,) = lint(Spare().build())
     assert found.where == f"chips.py:{line}"
     line = int(lint(NoTime().build())[0].where.split(":")[1])
-    assert Path(__file__).read_text().splitlines()[line].strip().startswith("def gemm(")
+    assert Path(__file__).read_text().splitlines()[line - 1].strip().startswith("def gemm(")
 
 
 def test_a_fault_of_structure_is_told_alone():

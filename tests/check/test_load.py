@@ -70,6 +70,7 @@ from tilewright.target.describe import TargetBuilder, cost
 
 def chip():
     t = TargetBuilder("chip", clock=1e9)
+    t.queues("q", depth=4)
     @t.instruction("q")
     def move(a: i8[4] @ "dram", c: out(i8[4] @ "dram")):
         for i in grid(4):

@@ -12,24 +12,30 @@ from tilewright.base.errors import CompileError, TargetError
 from tilewright.chip import build_chip
 from tilewright.codegen.bits import pack, unpack
 from tilewright.codegen.decode import decode
+from tilewright.codegen.disassemble import disassemble
 from tilewright.codegen.encode import encode, encode_entries
 from tilewright.codegen.micro_ops import place_lists
+from tilewright.codegen.registers import place_settings
 from tilewright.codegen.rows import Rows, stream_of_rows
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.kernel import kernel
-from tilewright.ir.kernel_words import reduce
+from tilewright.ir.kernel_words import out, reduce
 from tilewright.sim.data import DataEngine
 from tilewright.sim.waits import Waits
+from tilewright.target.describe import Range, TargetBuilder, state, view
 from tilewright.target.encoding import (
     Carries,
     address,
+    awaits,
+    barrier,
     bits,
     constant,
     field,
     pad,
     pop,
     push,
+    sets,
 )
 from tilewright.target.target import Memory, Queue, Target
 from tilewright.targets import cpu
@@ -37,6 +43,7 @@ from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
 VTA = vta()
+DRAM = "dram"
 
 # ---------------------------------------------------------------- VTA's layouts
 
@@ -203,6 +210,7 @@ def targets(draw) -> Target:
     """Chips with a few instructions of any widths and layouts, told apart by an opcode."""
     queues = [Queue(f"q{k}", 4) for k in range(draw(st.integers(1, 4)))]
     memories = (Memory("m", None, unit=draw(st.sampled_from([1, 4, 24]))),)
+    events = draw(st.sampled_from([0, 1, 5, 64]))
     instructions, encodings = [], []
     widths = draw(st.lists(st.sampled_from([8, 16, 24, 32, 64, 120, 128]), min_size=1, max_size=3))
     for k in range(draw(st.integers(1, 5))):
@@ -211,6 +219,8 @@ def targets(draw) -> Target:
         parts = [piece for _, piece in fields]
         parts += [address(o.name, draw(st.integers(1, 36))) for o in operands]
         parts += [x for q in queues for x in (pop(q.name), push(q.name))]
+        parts += [awaits(events), sets(events)] if events else []
+        parts.append(barrier())
         parts += [pad(n) for n in draw(st.lists(st.integers(1, 9), max_size=3))]
         parts = [constant(k, 3), *draw(st.permutations(parts))]
         total = sum(p.width for p in bits(1 << 10, parts).pieces[:-1])
@@ -220,7 +230,7 @@ def targets(draw) -> Target:
         encodings.append((f"i{k}", bits(width, parts)))
     return Target(
         "any", 1, 1e9, memories=memories, queues=tuple(queues),
-        instructions=tuple(instructions), encodings=tuple(encodings),
+        instructions=tuple(instructions), encodings=tuple(encodings), events=events, barriers=True,
     )  # fmt: skip
 
 
@@ -249,12 +259,15 @@ def _value(piece, rng: np.random.Generator) -> int:
 def test_random_streams_both_ways(target: Target, n: int, seed: int):
     rng = np.random.default_rng(seed)
     rows = random_rows(target, n, rng)
-    masks = (1 << len(target.queues)) - 1
-    pops, pushes = (rng.integers(0, masks, n, np.uint32, endpoint=True) for _ in range(2))
+    most = (1 << len(target.queues)) - 1
+    some = [rng.integers(0, most, n, np.uint32, endpoint=True) for _ in range(2)]
+    most = (1 << target.events) - 1
+    some += [rng.integers(0, most, n, np.uint64, endpoint=True) for _ in range(2)]
+    waits = Waits(*some, rng.integers(0, 2, n, np.uint8))
     base = {"m": 24 * int(rng.integers(0, 3))}
     rows.addresses -= base["m"]
     stream = stream_of_rows(target, rows, {})
-    words = encode(stream, Waits(pops, pushes), base)
+    words = encode(stream, waits, base)
     found = decode(target, words, bases=base, sizes={})
     names = [found.stream.sites[k].instruction.name for k in found.stream.site]
     assert names == [target.instructions[k].name for k in rows.kinds]
@@ -262,8 +275,8 @@ def test_random_streams_both_ways(target: Target, n: int, seed: int):
     operands = np.array([len(i.operands) for i in target.instructions])[rows.kinds][:, None]
     used = np.arange(rows.addresses.shape[1]) < operands
     np.testing.assert_array_equal(found.stream.addresses[used], rows.addresses[used])
-    np.testing.assert_array_equal(found.pops, pops)
-    np.testing.assert_array_equal(found.pushes, pushes)
+    for name in ("pops", "pushes", "awaits", "sets", "barriers"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(waits, name))
     again = encode(found.stream, found, base)
     np.testing.assert_array_equal(again, words)
 
@@ -305,6 +318,51 @@ def test_words_run_as_the_program_that_they_came_from():
     for memory, array in results[0].items():
         np.testing.assert_array_equal(results[1][memory], array)
     assert (results[0]["dram"] != start["dram"]).any()
+
+
+def registered() -> Target:
+    """A shift by what a register holds."""
+    t = TargetBuilder("registered", clock=1e9)
+    t.memory("dram")
+    (queue,) = t.queues("q", depth=4)
+
+    @t.instruction(queue, encoding=bits(16, constant(0, 2), field("by", 5), field("far", 8)))
+    def config(by: Range(0, 31), far: Range(0, 255)):
+        pass
+
+    @t.instruction(queue, encoding=bits(32, constant(1, 2), address("a c", 12), field("n", 3)))
+    def shift(
+        a: view(i32[8] @ DRAM, "step"), c: out(i32[8] @ DRAM), n: Range(1, 7),
+        by: state(config, "by"), step: state(config, "far"),
+    ):  # fmt: skip
+        for i in grid(n):
+            c[i] = a[i] >> cast(i32, by)
+
+    return t.build()
+
+
+def test_registers_both_ways():
+    """What is in registers is not in the instruction: it is set before, where it changes."""
+    target, n = registered(), 50
+    rng = np.random.default_rng(0)
+    rows = Rows.empty(target, np.ones(n, np.int64))
+    rows.fields[:, :3] = np.stack([rng.integers(1, 8, n), *rng.integers(0, 2, (2, n)) * 9], 1)
+    rows.addresses[:, 1] = 4 * rng.integers(0, 64, n)
+    stream = place_settings(stream_of_rows(target, rows))
+    settings = [stream.sites[k].instruction.name for k in stream.site].count("config")
+    assert 10 < settings < n
+    words = encode(stream)
+    assert words.nbytes == 2 * settings + 4 * n
+    found = decode(target, words, sizes=stream.sizes).stream
+    np.testing.assert_array_equal(found.fields, stream.fields)
+    lines = list(disassemble(found))[1:]
+    assert lines[0].endswith("config  by={} far={}".format(*stream.fields[0]))
+    assert not [line for line in lines if "shift" in line and "by=" in line]
+    with pytest.raises(CompileError) as error:
+        decode(target, words.view("<u2")[1:])
+    assert str(error.value) == (
+        "shift, instruction 0: nothing has set by\n  hint: config must come before it"
+    )
 
 
 def test_lists_of_micro_operations_both_ways():

@@ -104,7 +104,8 @@ CASES = [
         lambda: bits(16, 3),
         (
             "3 is no piece of an encoding\n"
-            "  hint: pieces: constant, field, address, pop, push, first_entry, end_entry, pad, at"
+            "  hint: pieces: constant, field, address, pop, push, awaits, sets, barrier, "
+            "first_entry, end_entry, pad, at"
         ),
     ),
     (

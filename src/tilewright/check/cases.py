@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.check.problem import extent_fields, operands_written
 from tilewright.codegen.encode import listed_operands
 from tilewright.codegen.rows import Rows, operand_extents, operand_steps
+from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Field
 from tilewright.ir.samples import count_statements
@@ -22,6 +23,7 @@ from tilewright.target.target import Target
 UNBOUNDED = 1 << 20  # bytes that are used of a memory without a size
 WORK = 6_000  # statements that an instruction may run
 ENTRIES = 12  # of a list, in cases
+DRAWS = 50  # of values that keep an instruction's limits
 TRIES = 4  # ways to place a case, before it is made smaller
 
 
@@ -104,10 +106,13 @@ class CaseMaker:
         """Values of the fields to begin with."""
         fields = self.instruction.fields
         low = {f.name: least(f) for f in fields}
-        ends = [low, *(low | {f.name: greatest(f)} for f in fields if f.name not in self.carriers)]
-        yield from ends[:count]
-        for _ in range(count - len(ends)):
-            yield {f.name: self._any(f) for f in fields}
+        ends = [low | {f.name: greatest(f)} for f in fields if f.name not in self.carriers]
+        chosen = self.rng.permutation(len(ends))[: count // 2]
+        yield low
+        yield from (ends[k] for k in chosen)
+        for _ in range(count - len(chosen) - 1):
+            drawn = ({f.name: self._any(f) for f in fields} for _ in range(DRAWS))
+            yield next((v for v in drawn if self._keeps_limits(v)), low)
 
     def _any(self, f: Field) -> int:
         """A value of a field, small ones more often than great ones."""
@@ -135,7 +140,11 @@ class CaseMaker:
 
     def _is_small(self, values: dict[str, int]) -> bool:
         has_few = self.instruction.micro_ops is None or self._entries(values) <= ENTRIES
-        return has_few and count_statements(self.instruction.body, values) <= WORK
+        is_small = has_few and count_statements(self.instruction.body, values) <= WORK
+        return is_small and self._keeps_limits(values)
+
+    def _keeps_limits(self, values: Mapping[str, int]) -> bool:
+        return all(evaluate_dim(limit, values) for limit in self.instruction.limits)
 
     # ---------------------------------------------------------- places
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from tilewright.check.data_flow import least_bytes
 from tilewright.check.problem import Problems, error, warning
 from tilewright.codegen.decode import ambiguous_pairs
-from tilewright.target.encoding import Carries
+from tilewright.ir.instruction import Instruction
+from tilewright.target.encoding import Carries, Encoding
 from tilewright.target.target import Target
 
 
@@ -67,11 +68,12 @@ def waits(target: Target) -> Problems:
     """An instruction has bits for every queue that it may have to wait for, and for no other."""
     for i in target.instructions:
         encoding = target.encoding(i)
+        if encoding is None:
+            continue
         linked = {b for pair in target.tokens if i.queue in pair for b in pair} - {i.queue}
         for carries, verb in ((Carries.POP, "take"), (Carries.PUSH, "give")):
-            pieces = encoding.pieces if encoding is not None else ()
-            has = {p.name for p in pieces if p.carries is carries}
-            for name in sorted(linked - has) if encoding is not None else ():
+            has = {p.name for p in encoding.pieces if p.carries is carries}
+            for name in sorted(linked - has):
                 yield error(
                     target, f"instruction {i.name}",
                     f"the encoding of {i.name} cannot {verb} a token of {name}",
@@ -85,3 +87,20 @@ def waits(target: Target) -> Problems:
                     f"no tokens link {i.queue} and {name}",
                     f"pass None: {carries.value}(None) leaves the bit 0",
                 )  # fmt: skip
+        if target.events:
+            yield from _other_waits(target, i, encoding, Carries.AWAITS, f"({target.events})")
+            yield from _other_waits(target, i, encoding, Carries.SETS, f"({target.events})")
+        if target.barriers:
+            yield from _other_waits(target, i, encoding, Carries.BARRIER, "()")
+
+
+def _other_waits(
+    target: Target, i: Instruction, encoding: Encoding, carries: Carries, form: str
+) -> Problems:
+    if encoding.find(carries) is None:
+        what = {Carries.AWAITS: "wait for events", Carries.SETS: "set events"}
+        yield error(
+            target, f"instruction {i.name}",
+            f"the encoding of {i.name} cannot {what.get(carries, 'stand behind a barrier')}",
+            "that is how queues wait for each other", f"add {carries.value}{form} to it",
+        )  # fmt: skip

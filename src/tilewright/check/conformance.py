@@ -18,12 +18,11 @@ import numpy as np
 
 from tilewright.base.errors import TilewrightError
 from tilewright.check.cases import Case, cases, memory_sizes, rows_of
-from tilewright.check.engine import Engine, constants, run, simulator, waits_of
+from tilewright.check.engine import Engine, constants, run, simulator, synchronised
 from tilewright.check.hazards import Hazards, check_hazards
 from tilewright.check.reference import differences, interpret_rows, random_memories
 from tilewright.codegen.decode import decode
 from tilewright.codegen.encode import encode
-from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.rows import stream_of_rows
 from tilewright.ir.instruction import Cost, Instruction
 from tilewright.ir.samples import count_statements
@@ -157,7 +156,7 @@ def _difference(
     expected = {name: a.copy() for name, a in start.items()}
     interpret_rows(target, rows, expected)
     try:
-        found = run(place_lists(stream), engine, start)
+        found = run(synchronised(stream), engine, start)
     except TilewrightError as error:
         return f"the device refuses it: {error.what}"
     place = differences(stream, expected, found)
@@ -166,21 +165,18 @@ def _difference(
 
 def _encoding_fault(target: Target, tried: Sequence[Case], start: Mapping[str, np.ndarray]) -> str:
     """What is wrong when cases are encoded and decoded again."""
-    stream = place_lists(stream_of_rows(target, rows_of(target, tried), memory_sizes(target)))
-    waits = waits_of(stream)
-    held = constants(stream, {name: a.copy() for name, a in start.items()})
     try:
+        done = synchronised(stream_of_rows(target, rows_of(target, tried), memory_sizes(target)))
+        stream, waits = done.stream, done.waits
+        held = constants(stream, start)
         found = decode(target, encode(stream, waits), sizes=stream.sizes, memories=held)
     except TilewrightError as error:
         return error.what
-    pairs = (
-        ("fields", found.stream.fields, stream.fields),
-        ("addresses", found.stream.addresses, stream.addresses),
-        ("lists", found.stream.lists, stream.lists),
-        ("tokens", found.pops, waits.pops),
-        ("tokens", found.pushes, waits.pushes),
-    )
-    return next((f"other {what} are decoded" for what, a, b in pairs if not _equal(a, b)), "")
+    names = ("pops", "pushes", "awaits", "sets", "barriers")
+    pairs = [(n, getattr(found, n), getattr(waits, n)) for n in names]
+    names = ("fields", "addresses", "lists")
+    pairs += [(n, getattr(found.stream, n), getattr(stream, n)) for n in names]
+    return next((f"other {name} are decoded" for name, a, b in pairs if not _equal(a, b)), "")
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

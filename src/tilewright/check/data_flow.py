@@ -20,15 +20,14 @@ from tilewright.check.problem import (
 )
 from tilewright.codegen.micro_ops import list_loader
 from tilewright.codegen.rows import Rows, operand_extents
-from tilewright.codegen.stream import AXES
-from tilewright.ir.expr import DRAM
-from tilewright.ir.loop import Kernel
-from tilewright.schedule.units import units
+from tilewright.ir.expr import DRAM, Binary, BinaryOp, Expr
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import Accumulate, Block, If, Kernel, loads, walk_statements
 from tilewright.target.target import Target
 
 
 def operands(target: Target) -> Problems:
-    """Operands lie in memories that there are, have a part in the meaning, and few enough axes."""
+    """Operands lie in memories that there are, and have a part in the meaning."""
     known = [m.name for m in target.memories]
     for i in target.instructions:
         part = f"instruction {i.name}"
@@ -48,18 +47,15 @@ def operands(target: Target) -> Problems:
                     "nothing is read from it or written to it",
                     "use it, or take it out of the parameters",
                 )  # fmt: skip
-            if len(o.shape) > AXES:
-                yield error(
-                    target, part, f"{name} has {len(o.shape)} axes",
-                    f"what instructions touch is followed along {AXES}",
-                    "make one axis of two that are contiguous",
-                )  # fmt: skip
 
 
 def subscripts(target: Target) -> Problems:
     """An instruction stays in its operands, whatever its fields are."""
     for i in target.instructions:
-        for fault in faults(Kernel(i.name, i.operands, (), i.body)):
+        body: Block = i.body
+        for condition in i.limits:
+            body = (If(condition, body),)
+        for fault in faults(Kernel(i.name, i.operands, (), body)):
             yield error(
                 target, f"instruction {i.name}", f"{i.name}: {fault}",
                 "an operand's shape is the largest that its fields can make of it",
@@ -184,12 +180,23 @@ def useful_memories(target: Target) -> set[str]:
 
 def contraction(target: Target) -> Problems:
     """Something multiplies and adds."""
-    if target.instructions and not any(True for _ in units(target)):
+    if not any(_multiplies(i) for i in target.instructions):
         yield warning(
             target, "target", "no instruction multiplies and adds",
             "convolutions and matrix products are what a chip is for: they stay on the host",
             "describe one: c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])",
         )  # fmt: skip
+
+
+def _multiplies(i: Instruction) -> bool:
+    """Whether it adds up products of what it reads."""
+    sums = (s.value for s in walk_statements(i.body) if isinstance(s, Accumulate))
+    products = (x for value in sums for x in value.walk() if isinstance(x, Binary))
+    return any(x.op is BinaryOp.MUL and all(map(_reads, (x.a, x.b))) for x in products)
+
+
+def _reads(e: Expr) -> bool:
+    return any(True for _ in loads(e))
 
 
 def _and(names: Sequence[str]) -> str:

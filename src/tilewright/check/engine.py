@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from tilewright.check.reference import Memories
+from tilewright.codegen.micro_ops import place_lists
+from tilewright.codegen.registers import place_settings
 from tilewright.codegen.stream import Stream
+from tilewright.sim.check import check_waits
 from tilewright.sim.data import DataEngine
-from tilewright.sim.engine import Waits, check_waits, dependences, place_waits
-from tilewright.target.target import Target
+from tilewright.sim.waits import Synchronised, Waits, synchronise
 from tilewright.targets import cpu
 
 Engine = Callable[[Stream, Waits, Memories], None]  # changes the memories in place
@@ -21,18 +24,30 @@ def simulator(stream: Stream, waits: Waits, memories: Memories) -> None:
     DataEngine(stream, cpu.host(threads=1)).run(memories)
 
 
-def run(stream: Stream, engine: Engine, start: Mapping[str, np.ndarray]) -> Memories:
+def whole(stream: Stream) -> Stream:
+    """A stream with what the compiler adds to it: lists of micro-operations and what loads them,
+    and what sets registers."""
+    return place_settings(place_lists(stream))
+
+
+def run(done: Synchronised, engine: Engine, start: Mapping[str, np.ndarray]) -> Memories:
     """The memories that an engine leaves."""
-    memories = constants(stream, {name: a.copy() for name, a in start.items()})
-    engine(stream, waits_of(stream), memories)
+    memories = constants(done.stream, start)
+    engine(done.stream, done.waits, memories)
     return memories
 
 
-def constants(stream: Stream, memories: Memories) -> Memories:
-    """The memories with what a stream takes for granted in them, which may make them larger."""
-    for name, size in stream.sizes.items():
-        more = np.zeros(max(0, size - len(memories[name])), np.uint8)
-        memories[name] = np.concatenate([memories[name], more])
+def synchronised(stream: Stream) -> Synchronised:
+    """A stream with all that it takes to run; CompileError where nothing orders what must be."""
+    return synchronise(whole(stream))
+
+
+def constants(stream: Stream, start: Mapping[str, np.ndarray]) -> Memories:
+    """Copies of memories with what a stream takes for granted, which may make them larger."""
+    memories = {}
+    for name, array in start.items():
+        more = max(0, stream.sizes.get(name, 0) - len(array))
+        memories[name] = np.concatenate([array, np.zeros(more, np.uint8)])
     for buffer, array in stream.constants.items():
         place = stream.places[buffer]
         data = np.ascontiguousarray(array).view(np.uint8)
@@ -40,21 +55,22 @@ def constants(stream: Stream, memories: Memories) -> Memories:
     return memories
 
 
-def waits_of(stream: Stream) -> Waits:
-    """The waits that the compiler derives; CompileError where the target has none for a need."""
-    return place_waits(stream, dependences(stream))
-
-
-def are_safe(stream: Stream, waits: Waits) -> bool:
+def are_safe(done: Synchronised, waits: Waits) -> bool:
     """Whether these waits order all that must be ordered."""
-    return check_waits(stream, dependences(stream), waits) is None
+    return check_waits(done.stream, done.need, waits, done.boxes) is None
 
 
-def left_out(target: Target, waits: Waits) -> Iterator[Waits]:
+def left_out(waits: Waits) -> Iterator[Waits]:
     """The waits without one of them, for each."""
-    for row in np.flatnonzero(waits.pops):
-        for q in range(len(target.queues)):
-            if waits.pops[row] >> q & 1:
-                pops = waits.pops.copy()
-                pops[row] &= ~np.uint32(1 << q)
-                yield Waits(pops, waits.pushes)
+    for name in ("pops", "awaits"):
+        masks = getattr(waits, name)
+        for row in np.flatnonzero(masks):
+            for bit in range(64):
+                if int(masks[row]) >> bit & 1:
+                    fewer = masks.copy()
+                    fewer[row] = int(masks[row]) & ~(1 << bit)
+                    yield replace(waits, **{name: fewer})
+    for row in np.flatnonzero(waits.barriers):
+        fewer = waits.barriers.copy()
+        fewer[row] = 0
+        yield replace(waits, barriers=fewer)

@@ -10,13 +10,13 @@ import numpy as np
 
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.check.cases import Case, CaseMaker, memory_sizes, rows_of
-from tilewright.check.engine import Engine, are_safe, left_out, run, simulator, waits_of
+from tilewright.check.engine import Engine, are_safe, left_out, run, simulator, synchronised
 from tilewright.check.problem import operands_read, operands_written
 from tilewright.check.reference import differences, random_memories
-from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.rows import stream_of_rows
 from tilewright.codegen.stream import Stream
 from tilewright.sim.events import simulate
+from tilewright.sim.waits import Synchronised
 from tilewright.target.target import Target
 
 KINDS = ("RAW", "WAR", "WAW")
@@ -25,9 +25,10 @@ MORE = 2  # instructions than a queue holds
 
 @dataclass(frozen=True)
 class Hazards:
-    """Pairs of instructions of which one must wait for the other: how many waits `ordered`; how
-    many waits were `left_out` in turn, and how often that was `caught`; which pairs nothing can
-    order; how many pairs of queues were filled beyond their depth; and what went wrong."""
+    """Pairs of instructions of which one must wait for the other: how many are `ordered`, by waits
+    or by the chip's `interlock`; how many waits were `left_out` in turn, and how often that was
+    `caught`; which pairs nothing can order; how many pairs of queues were filled beyond their
+    depth; and what went wrong."""
 
     ordered: int
     left_out: int
@@ -35,6 +36,7 @@ class Hazards:
     unordered: tuple[str, ...]
     filled: int
     failures: tuple[str, ...]
+    interlock: bool = False
 
     @property
     def conforms(self) -> bool:
@@ -86,15 +88,15 @@ def check_hazards(target: Target, engine: Engine, rng: np.random.Generator) -> H
         if stream is None:
             continue
         try:
-            waits = waits_of(stream)
+            done = synchronised(stream)
         except CompileError:
             unordered[pair.text(target)] = None
             continue
-        spoiled = list(left_out(target, waits))
+        spoiled = list(left_out(done.waits))
         tried += len(spoiled)
-        caught += sum(not are_safe(stream, w) for w in spoiled)
-        wrong = "" if are_safe(stream, waits) else "its waits do not order it"
-        wrong = wrong or _difference(stream, engine, rng)
+        caught += sum(not are_safe(done, w) for w in spoiled)
+        wrong = "" if are_safe(done, done.waits) else "its waits do not order it"
+        wrong = wrong or _difference(done, engine, rng)
         failures += [f"{pair.kind}, {pair.text(target)}: {wrong}"] * bool(wrong)
         ordered += not wrong
         queues = [target.instructions[k].queue for k in (pair.first, pair.second)]
@@ -102,7 +104,9 @@ def check_hazards(target: Target, engine: Engine, rng: np.random.Generator) -> H
     for pair in full.values():
         wrong = _filled(target, pair, engine, rng)
         failures += [f"queues filled, {pair.text(target)}: {wrong}"] * bool(wrong)
-    return Hazards(ordered, tried, caught, tuple(unordered), len(full), tuple(failures))
+    return Hazards(
+        ordered, tried, caught, tuple(unordered), len(full), tuple(failures), target.interlock
+    )
 
 
 def overlapped(
@@ -126,19 +130,20 @@ def overlapped(
             return None
         both.append(maker.case(values, places, addresses))
     rows = rows_of(target, [both[0]] * times[0] + [both[1]] * times[1])
-    return place_lists(stream_of_rows(target, rows, memory_sizes(target)))
+    return stream_of_rows(target, rows, memory_sizes(target))
 
 
-def _difference(stream: Stream, engine: Engine, rng: np.random.Generator) -> str:
+def _difference(done: Synchronised, engine: Engine, rng: np.random.Generator) -> str:
     """Where a device leaves other memories than the simulator does, in words."""
     if engine is simulator:
         return ""
+    stream = done.stream
     start = random_memories([s.instruction for s in stream.sites], rng, dict(stream.sizes))
     try:
-        found = run(stream, engine, start)
+        found = run(done, engine, start)
     except TilewrightError as error:
         return f"the device refuses it: {error.what}"
-    return differences(stream, run(stream, simulator, start), found)
+    return differences(stream, run(done, simulator, start), found)
 
 
 def _filled(target: Target, pair: Pair, engine: Engine, rng: np.random.Generator) -> str:
@@ -149,7 +154,8 @@ def _filled(target: Target, pair: Pair, engine: Engine, rng: np.random.Generator
     if stream is None:
         return ""
     try:
-        simulate(stream, waits_of(stream))
+        done = synchronised(stream)
+        simulate(done.stream, done.waits, found=done.boxes)
     except CompileError as error:
         return error.what
-    return _difference(stream, engine, rng)
+    return _difference(done, engine, rng)

@@ -20,10 +20,12 @@ STRUCTURE: tuple[Rule, ...] = (
     parts.clock,
     parts.instructions,
     parts.queues,
+    parts.registers,
     parts.tokens,
     data_flow.operands,
     data_flow.micro_operations,
     costs.fields,
+    costs.limits,
 )
 CONTENTS: tuple[Rule, ...] = (
     parts.order,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 from tilewright.ir.expr import Buffer, Dim
@@ -30,6 +29,10 @@ def manual(target: Target) -> dict[str, Any]:
             for q in target.queues
         ],
         "tokens": [list(pair) for pair in target.tokens],
+        "events": target.events,
+        "barriers": target.barriers,
+        "interlock": target.interlock,
+        "issue": target.issue,
         "instructions": [instruction_facts(target, i) for i in target.instructions],
     }
 
@@ -39,6 +42,7 @@ def memory_facts(m: Memory) -> dict[str, Any]:
         "name": m.name,
         "bytes": m.size,
         "cached": m.cached,
+        "banks": m.banks,
         "bandwidth": m.bandwidth,
         "latency": m.latency,
         "unit": m.unit,
@@ -56,9 +60,17 @@ def instruction_facts(target: Target, i: Instruction) -> dict[str, Any]:
         "native": i.native,
         "operands": [operand_facts(i, o, o in written) for o in i.operands],
         "fields": [
-            {"name": f.name, "low": f.low, "high": f.high, "multiple": f.multiple} for f in i.fields
+            {
+                "name": f.name,
+                "low": f.low,
+                "high": f.high,
+                "multiple": f.multiple,
+                "register": f.register and ".".join(f.register),
+            }
+            for f in i.fields
         ],
-        "meaning": [line[4:] for line in format_block(i.body)],
+        "limits": [str(condition) for condition in i.limits],
+        "meaning": [line[4:] for line in format_block(i.body)] if i.body else [],
         "cost": cost_facts(i.cost),
         "encoding": None if encoding is None else encoding_facts(encoding),
         "micro_operations": None
@@ -117,6 +129,9 @@ def stored(p: dict[str, Any]) -> str:
         "padding": "unused, 0",
         "pop": f"takes a token of {p['name']}",
         "push": f"gives {p['name']} a token",
+        "awaits": "waits for events, a bit each",
+        "sets": "sets events, a bit each",
+        "barrier": "all before it is done first",
         "address": f"address of {p['name']}",
         "first_entry": "first micro-operation",
         "end_entry": "end of the micro-operations",
@@ -127,12 +142,3 @@ def stored(p: dict[str, Any]) -> str:
         text = f"({text})" if p["unit"] > 1 else text
     text += f" / {p['unit']}" if p["unit"] > 1 else ""
     return text + (", signed" if p["signed"] else "")
-
-
-def families(target: Target) -> list[list[Instruction]]:
-    """Instructions in the order of their queues."""
-    order = [q.name for q in target.queues]
-    ranked = sorted(
-        target.instructions, key=lambda i: order.index(i.queue) if i.queue in order else -1
-    )
-    return [list(group) for _, group in itertools.groupby(ranked, key=lambda i: i.queue)]

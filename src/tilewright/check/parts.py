@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.base.errors import did_you_mean
 from tilewright.check.problem import Problems, error, memories_read, memories_written, warning
 from tilewright.ir.expr import DRAM
 from tilewright.target.target import Target
 
 
 def names(target: Target) -> Problems:
-    """Every memory and every queue has a name of its own."""
-    for kind, found in (("memory", target.memories), ("queue", target.queues)):
-        seen = [x.name for x in found]
-        for name in dict.fromkeys(n for n in seen if seen.count(n) > 1):
-            plural = {"memory": "memories"}.get(kind, f"{kind}s")
-            yield error(
-                target, f"{kind} {name}",
-                f"{seen.count(name)} {plural} are called {name}",
-                f"everything else names a {kind} by its name",
-                "give each a name of its own",
-            )  # fmt: skip
+    """Every memory has a name of its own."""
+    seen = [m.name for m in target.memories]
+    for name in dict.fromkeys(n for n in seen if seen.count(n) > 1):
+        yield error(
+            target, f"memory {name}",
+            f"{seen.count(name)} memories are called {name}",
+            "operands name their memory by its name", "give each a name of its own",
+        )  # fmt: skip
 
 
 def host_memory(target: Target) -> Problems:
@@ -54,51 +50,53 @@ def instructions(target: Target) -> Problems:
 
 
 def queues(target: Target) -> Problems:
-    """Every queue has instructions and room for them, every instruction a queue."""
+    """Every queue has instructions, every instruction a queue."""
     used = {i.queue for i in target.instructions}
-    known = [q.name for q in target.queues]
     for q in target.queues:
         if q.name not in used:
             yield warning(
                 target, f"queue {q.name}", f"queue {q.name} has no instructions",
                 "nothing is ever done there", "give it instructions, or take it away",
             )  # fmt: skip
-        if q.depth < 1:
-            yield error(
-                target, f"queue {q.name}", f"queue {q.name} has a depth of {q.depth}",
-                "it never holds an instruction", "give it room for one at least",
-            )  # fmt: skip
     for i in target.instructions:
-        if i.queue not in known:
-            what = f"is of queue {i.queue!r}" if i.queue else "has no queue"
+        if not i.queue:
             yield error(
-                target, f"instruction {i.name}", f"instruction {i.name} {what}",
-                "a queue runs it, in order with others" + ("" if known else ", and there are none"),
-                did_you_mean(i.queue, known) if known else 't.queues("load", "compute", depth=16)',
+                target, f"instruction {i.name}", f"instruction {i.name} has no queue",
+                "a queue runs it, in order with others",
+                't.queues("load", "compute", depth=16), then @t.instruction("load")',
             )  # fmt: skip
+
+
+def registers(target: Target) -> Problems:
+    """Registers are set in the queue that uses them, and used."""
+    used = {f.register for i in target.instructions for f in i.fields}
+    for i in target.instructions:
+        for f in i.fields:
+            if i.sets_state and (i.name, f.name) not in used:
+                yield warning(
+                    target, f"instruction {i.name}", f"register {f.name} of {i.name} is never used",
+                    "no instruction takes a field from there",
+                    f'take it out, or use it: {f.name}: state({i.name}, "{f.name}")',
+                )  # fmt: skip
+            if f.register is None:
+                continue
+            setter = target.instruction(f.register[0])
+            if setter.queue != i.queue:
+                yield error(
+                    target, f"instruction {i.name}",
+                    f"field {f.name} of {i.name} is in a register that {setter.name} sets, "
+                    f"and that is of queue {setter.queue}",
+                    f"nothing but a queue's own order says what it holds when {i.name} runs",
+                    "give both instructions the same queue",
+                )  # fmt: skip
 
 
 def tokens(target: Target) -> Problems:
     """Tokens link two queues that touch the same data."""
-    known = [q.name for q in target.queues]
     for a, b in target.tokens:
-        part = f"tokens {a} {b}"
-        unknown = [n for n in (a, b) if n not in known]
-        if unknown:
-            yield error(
-                target, part, f"tokens link {a} and {b}, and {unknown[0]!r} is no queue",
-                "a token is taken by one queue and given by another",
-                did_you_mean(unknown[0], known),
-            )  # fmt: skip
-        elif a == b:
-            yield error(
-                target, part, f"tokens link {a} with itself",
-                "a queue runs its instructions in order: they need not wait for each other",
-                "link it with another queue",
-            )  # fmt: skip
-        elif not shared(target, a, b):
+        if not shared(target, a, b):
             yield warning(
-                target, part, f"tokens between {a} and {b} are never used",
+                target, f"tokens {a} {b}", f"tokens between {a} and {b} are never used",
                 "no memory is written by one and touched by the other",
                 "take them away, or check which queues the instructions are of",
             )  # fmt: skip
@@ -115,12 +113,14 @@ def order(target: Target) -> Problems:
                     target, f"queue {b}",
                     f"nothing makes {a} and {b} wait for each other",
                     f"both use {', '.join(memories)}, and one writes there",
-                    f"t.tokens(({a}, {b})), or with queues between them",
+                    f"t.tokens(({a}, {b})), events, barriers or an interlock",
                 )  # fmt: skip
 
 
 def linked(target: Target, queue: str) -> set[str]:
     """The queues that can be made to wait for this one, if through others."""
+    if target.interlock or target.events or target.barriers:
+        return {q.name for q in target.queues}
     found, new = {queue}, [queue]
     while new:
         here = new.pop()

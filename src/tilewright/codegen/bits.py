@@ -12,6 +12,7 @@ from tilewright.target.encoding import Carries, Encoding, Piece
 Key = tuple[Carries, str]  # what a piece carries, and whose it is
 Columns = Mapping[Key, np.ndarray]
 
+MASKS = (Carries.AWAITS, Carries.SETS)  # bits of their own, of as many events as there are
 LEAST, MOST = -(1 << 63), (1 << 63) - 1
 
 
@@ -38,6 +39,8 @@ def pack(encoding: Encoding, columns: Columns, what: str, rows: np.ndarray) -> n
 
 def _stored(p: Piece, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndarray:
     """The bits of these values."""
+    if p.carries in MASKS:
+        return values.astype(np.uint64)
     wrong = (values < max(p.low, LEAST)) | (values > min(p.high, MOST))
     if p.unit > 1:
         wrong |= (values - p.minus) % p.unit != 0
@@ -73,7 +76,8 @@ def unpack(encoding: Encoding, records: np.ndarray) -> dict[Key, np.ndarray]:
         stored = lanes[:, lane] >> np.uint64(shift)
         if shift + p.width > 64:
             stored = stored | lanes[:, lane + 1] << np.uint64(64 - shift)
-        columns[p.carries, p.name] = _values(p, stored & np.uint64((1 << p.width) - 1))
+        stored &= np.uint64((1 << p.width) - 1)
+        columns[p.carries, p.name] = stored if p.carries in MASKS else _values(p, stored)
     return columns
 
 

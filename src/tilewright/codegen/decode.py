@@ -27,12 +27,14 @@ from tilewright.target.target import Target
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A stream as it was encoded, and its tokens: bit q of pops[i] says that instruction i takes
-    one from queue q, of pushes[i] that it gives one."""
+    """A stream as it was encoded, and its waits: columns [n] as in sim/waits.py."""
 
     stream: Stream
     pops: np.ndarray
     pushes: np.ndarray
+    awaits: np.ndarray
+    sets: np.ndarray
+    barriers: np.ndarray
 
 
 def decode(
@@ -56,7 +58,7 @@ def decode(
     words = np.ascontiguousarray(words, f"<u{word // 8}").reshape(-1)
     starts, kinds = _instructions(target, words, word)
     rows = Rows.empty(target, kinds)
-    pops, pushes = np.zeros(len(kinds), np.uint32), np.zeros(len(kinds), np.uint32)
+    waits = {name: np.zeros(len(kinds), kind) for name, kind in _WAITS.items()}
     counts = np.zeros(len(kinds), np.int64)
     for k in np.unique(kinds):
         instruction = target.instructions[k]
@@ -67,12 +69,10 @@ def decode(
         _fill(rows, instruction, ours, columns, bases or {})
         if instruction.micro_ops is not None:
             counts[ours] = _list_lengths(instruction, rows, ours, columns)
-        for q, queue in enumerate(target.queues):
-            for carries, masks in ((Carries.POP, pops), (Carries.PUSH, pushes)):
-                if (carries, queue.name) in columns:
-                    masks[ours] |= (columns[carries, queue.name] << q).astype(np.uint32)
+        _fill_waits(waits, target, ours, columns)
+    _fill_registers(target, rows)
     _read_lists(target, rows, counts, memories)
-    return Decoded(stream_of_rows(target, rows, sizes), pops, pushes)
+    return Decoded(stream_of_rows(target, rows, sizes), **waits)
 
 
 def ambiguous_pairs(target: Target) -> Iterator[tuple[str, str]]:
@@ -136,6 +136,46 @@ def _fill(
         found = columns.get((Carries.ADDRESS, operand.name))
         if found is not None:
             rows.addresses[ours, o] = found - bases.get(operand.memory, 0)
+
+
+_WAITS = {
+    "pops": np.uint32, "pushes": np.uint32, "awaits": np.uint64, "sets": np.uint64,
+    "barriers": np.uint8,
+}  # fmt: skip
+
+
+def _fill_waits(
+    waits: Mapping[str, np.ndarray], target: Target, ours: np.ndarray, columns: Columns
+) -> None:
+    for q, queue in enumerate(target.queues):
+        for carries, name in ((Carries.POP, "pops"), (Carries.PUSH, "pushes")):
+            if (carries, queue.name) in columns:
+                waits[name][ours] |= (columns[carries, queue.name] << q).astype(np.uint32)
+    plain = ((Carries.AWAITS, "awaits"), (Carries.SETS, "sets"), (Carries.BARRIER, "barriers"))
+    for carries, name in plain:
+        if (carries, "") in columns:
+            waits[name][ours] = columns[carries, ""].astype(waits[name].dtype)
+
+
+def _fill_registers(target: Target, rows: Rows) -> None:
+    """Fields that are in registers: what the instruction that sets them said last."""
+    for k in np.unique(rows.kinds):
+        instruction = target.instructions[k]
+        ours = np.flatnonzero(rows.kinds == k)
+        for c, f in enumerate(instruction.fields):
+            if f.register is None:
+                continue
+            setter = target.instruction(f.register[0])
+            settings = np.flatnonzero(rows.kinds == target.instructions.index(setter))
+            last = np.searchsorted(settings, ours) - 1
+            if (last < 0).any():
+                raise CompileError(
+                    f"{instruction.name}, instruction {ours[np.argmax(last < 0)]}: nothing has set "
+                    f"{f.name}",
+                    hint=f"{setter.name} must come before it",
+                )
+            column = [x.name for x in setter.fields].index(f.register[1])
+            rows.fields[ours, c] = rows.fields[settings[last], column]
 
 
 # ---------------------------------------------------------------- lists of micro-operations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,33 +12,43 @@ from tilewright.codegen.stream import Site, Stream
 
 
 def disassemble(stream: Stream, waits: Tokens | None = None) -> Iterator[str]:
-    """Lines under one with the columns' names: an instruction's number, its queue, the queues that
-    it takes tokens from and gives them to, where its operands lie (in bytes), its fields."""
-    memories, queues = stream.target.memories, [q.name for q in stream.target.queues]
-    none = np.zeros(len(stream), np.uint32)
-    pops, pushes = (none, none) if waits is None else (waits.pops, waits.pushes)
-    texts = {int(m): _names(int(m), queues) for m in np.unique([pops, pushes])}
+    """Lines under one with the columns' names: an instruction's number and its queue; what it waits
+    for (a token of a queue, an event "e3", or "all" before it) and what it gives; where its
+    operands lie (in bytes), its list of micro-operations, its fields."""
+    takes, gives = _waits(stream, waits)
     number = max(1, len(str(len(stream) - 1)))
-    queue = max(map(len, [*queues, "queue"]))
-    mask = max(map(len, [*texts.values(), "takes"]))
+    queue = max(map(len, [*(q.name for q in stream.target.queues), "queue"]))
+    mask = max(map(len, {*takes, *gives, "takes"}))
     name = max((len(s.instruction.name) for s in stream.sites), default=0)
     form = f"{{:>{number}}}  {{:<{queue}}}  {{:<{mask}}}  {{:<{mask}}}  {{:<{name}}}  {{}}"
     yield form.format("#", "queue", "takes", "gives", "instruction", "").rstrip()
+    memories = stream.target.memories
     digits = {m.name: _digits(m.size or stream.sizes.get(m.name, 1)) for m in memories}
-    rows = zip(
-        stream.site.tolist(), stream.fields.tolist(), stream.addresses.tolist(),
-        stream.lists.tolist(), pops.tolist(), pushes.tolist(), strict=True,
-    )  # fmt: skip
-    for i, (k, fields, addresses, first, pop, push) in enumerate(rows):
+    columns = (stream.site, stream.fields, stream.addresses, stream.lists)
+    rows = zip(*(c.tolist() for c in columns), takes, gives, strict=True)
+    for i, (k, fields, addresses, first, taken, given) in enumerate(rows):
         site = stream.sites[k]
         what = site.instruction
         parts = [*_places(site, addresses, digits), *_list(site, first), *_fields(site, fields)]
-        line = (i, what.queue, texts[pop], texts[push], what.name, " ".join(parts))
+        line = (i, what.queue, taken, given, what.name, " ".join(parts))
         yield form.format(*line).rstrip()
 
 
-def _names(mask: int, queues: Sequence[str]) -> str:
-    return ",".join(q for k, q in enumerate(queues) if mask >> k & 1)
+def _waits(stream: Stream, waits: Tokens | None) -> tuple[list[str], list[str]]:
+    """What every instruction takes, and what it gives, in words."""
+    n, queues = len(stream), [q.name for q in stream.target.queues]
+    if waits is None:
+        return [""] * n, [""] * n
+
+    @functools.cache
+    def text(mask: int, events: int, barrier: int) -> str:
+        parts = [name for q, name in enumerate(queues) if mask >> q & 1]
+        parts += [f"e{e}" for e in range(stream.target.events) if events >> e & 1]
+        return ",".join([*parts, *["all"] * barrier])
+
+    taken = zip(waits.pops.tolist(), waits.awaits.tolist(), waits.barriers.tolist(), strict=True)
+    given = zip(waits.pushes.tolist(), waits.sets.tolist(), np.zeros(n, int).tolist(), strict=True)
+    return [text(*row) for row in taken], [text(*row) for row in given]
 
 
 def _digits(size: int) -> int:
@@ -51,7 +62,9 @@ def _places(site: Site, addresses: Sequence[int], digits: dict[str, int]) -> lis
 
 
 def _fields(site: Site, values: Sequence[int]) -> list[str]:
-    return [f"{f.name}={v}" for f, v in zip(site.instruction.fields, values, strict=False)]
+    """Those in the instruction itself; what is in registers stands where it is set."""
+    pairs = zip(site.instruction.fields, values, strict=False)
+    return [f"{f.name}={v}" for f, v in pairs if f.register is None]
 
 
 def _list(site: Site, first: int) -> list[str]:

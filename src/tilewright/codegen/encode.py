@@ -9,7 +9,7 @@ way is codegen/decode.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -24,13 +24,22 @@ from tilewright.target.target import Target
 
 
 class Tokens(Protocol):
-    """Bit q of pops[i]: instruction i takes a token from queue q; of pushes[i]: it gives one."""
+    """How n instructions wait: sim/waits.py says what the bits of each column [n] mean."""
 
     @property
     def pops(self) -> np.ndarray: ...
 
     @property
     def pushes(self) -> np.ndarray: ...
+
+    @property
+    def awaits(self) -> np.ndarray: ...
+
+    @property
+    def sets(self) -> np.ndarray: ...
+
+    @property
+    def barriers(self) -> np.ndarray: ...
 
 
 def encode(
@@ -50,7 +59,7 @@ def encode(
         encoding = encoding_of(target, instruction)
         rows = np.flatnonzero(kinds == k)
         columns = _columns(stream, waits, instruction, rows)
-        _check_carried(instruction, encoding, columns, rows)
+        _check_carried(instruction, encoding, columns, rows, target.events)
         for o in instruction.operands if bases else ():
             place = (Carries.ADDRESS, o.name)
             if place in columns:
@@ -109,7 +118,8 @@ def _columns(
     """Everything that can be said of these rows, by what carries it."""
     columns: dict[Key, np.ndarray] = {}
     for c, f in enumerate(instruction.fields):
-        columns[Carries.FIELD, f.name] = stream.fields[rows, c]
+        if f.register is None:
+            columns[Carries.FIELD, f.name] = stream.fields[rows, c]
     for o, operand in enumerate(instruction.operands):
         if instruction.listed(operand) is None:
             columns[Carries.ADDRESS, operand.name] = stream.addresses[rows, o]
@@ -117,13 +127,18 @@ def _columns(
         entries = np.array([s.entries for s in stream.sites], np.int64)
         columns[Carries.FIRST, ""] = stream.lists[rows]
         columns[Carries.END, ""] = stream.lists[rows] + entries[stream.site[rows]]
-    for q, queue in enumerate(stream.target.queues):
-        for carries, masks in ((Carries.POP, "pops"), (Carries.PUSH, "pushes")):
-            given = np.zeros(len(rows), np.int64)
-            if waits is not None:
-                given = getattr(waits, masks)[rows].astype(np.int64) >> q & 1
-            columns[carries, queue.name] = given
+    if waits is not None:
+        columns |= _waits(stream.target, waits, rows)
     return columns
+
+
+def _waits(target: Target, waits: Tokens, rows: np.ndarray) -> Iterator[tuple[Key, np.ndarray]]:
+    for q, queue in enumerate(target.queues):
+        for carries, masks in ((Carries.POP, waits.pops), (Carries.PUSH, waits.pushes)):
+            yield (carries, queue.name), masks[rows].astype(np.int64) >> q & 1
+    for carries, masks in ((Carries.AWAITS, waits.awaits), (Carries.SETS, waits.sets)):
+        yield (carries, ""), masks[rows]
+    yield (Carries.BARRIER, ""), waits.barriers[rows].astype(np.int64)
 
 
 _SAYS = {
@@ -131,13 +146,23 @@ _SAYS = {
     Carries.ADDRESS: "operand {name} lies at {value}",
     Carries.POP: "it waits for {name}",
     Carries.PUSH: "it gives {name} a token",
+    Carries.AWAITS: "it waits for events",
+    Carries.SETS: "it sets events",
+    Carries.BARRIER: "it stands behind a barrier",
+}
+_FORMS = {
+    Carries.FIELD: 'field("{name}", …)',
+    Carries.ADDRESS: 'address("{name}", …)',
+    Carries.AWAITS: "awaits({events})",
+    Carries.SETS: "sets({events})",
+    Carries.BARRIER: "barrier()",
 }
 
 
 def _check_carried(
-    instruction: Instruction, encoding: Encoding, columns: Columns, rows: np.ndarray
+    instruction: Instruction, encoding: Encoding, columns: Columns, rows: np.ndarray, events: int
 ) -> None:
-    """What has no bits must be what a decoder takes it to be: tokens and addresses 0, fields the
+    """What has no bits must be what a decoder takes it to be: waits and addresses 0, fields the
     only value that they may have. How long a list is follows from where it ends."""
     count = list_count(instruction) if encoding.find(Carries.END) else None
     for (carries, name), values in columns.items():
@@ -149,8 +174,8 @@ def _check_carried(
         wrong = np.flatnonzero(values != (0 if limits is None else limits.low))
         if len(wrong):
             says = _SAYS[carries].format(name=name, value=values[wrong[0]])
-            form = f'{carries.value}("{name}"'
-            form += ")" if carries in (Carries.POP, Carries.PUSH) else ", …)"
+            form = _FORMS.get(carries, f'{carries.value}("{name}")')
+            form = form.format(name=name, events=events)
             raise TargetError(
                 f"{instruction.name}, instruction {rows[wrong[0]]}: {says}, and the encoding has "
                 "no bits for that",

@@ -110,8 +110,8 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], contents:
     (source, _), most = loader.operands, _most(loader)
     element = source.dtype.bytes
     each = kind.bytes // element
-    held = Buffer("micro_ops", source.dtype, (len(contents) // element,), source.memory)
     most_held = max(f.entries for f in fillings)
+    held = Buffer("micro_ops", source.dtype, (len(contents) // element,), source.memory)
     there = Buffer("micro_ops_local", source.dtype, (most_held * each,), kind.memory)
     offset = -(-stream.sizes.get(source.memory, 0) // ALIGN) * ALIGN
     sizes = {

@@ -8,9 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.analyze.accesses import accesses
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Site, Stream, touched
-from tilewright.ir.evaluate import evaluate_dim
+from tilewright.codegen.footprint import footprint
+from tilewright.codegen.stream import Site, Stream
+from tilewright.codegen.touched import touched
+from tilewright.ir.evaluate import evaluate_dim, evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Select, Var, as_expr, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Call, symbols
@@ -49,7 +52,7 @@ class Rows:
 
 def stream_of_rows(target: Target, rows: Rows, sizes: Mapping[str, int] | None = None) -> Stream:
     """The stream of these instructions, in memories of these sizes, or of as many bytes as are
-    touched. CompileError where a field is not within its limits."""
+    touched. CompileError where fields are not within their limits."""
     sites: list[Site] = []
     site = np.zeros(len(rows.kinds), np.int32)
     rows = replace(rows, addresses=rows.addresses.copy())
@@ -104,6 +107,14 @@ def _check_fields(instruction: Instruction, ours: np.ndarray, fields: np.ndarray
                 f"{instruction.name}, instruction {ours[first]}: {f.name} is {values[first]}, and "
                 f"goes from {f.low} to {f.high}{steps}"
             )
+    values = {f.symbol: fields[ours, c] for c, f in enumerate(instruction.fields)}
+    for condition in instruction.limits:
+        holds = np.broadcast_to(evaluate_expr(condition, values, {}), (len(ours),))
+        if not holds.all():
+            first = ours[np.argmin(holds)]
+            raise CompileError(
+                f"{instruction.name}, instruction {first}: its limit {condition} does not hold"
+            )
 
 
 def _shaping(instruction: Instruction) -> list[int]:
@@ -119,7 +130,7 @@ def _shaping(instruction: Instruction) -> list[int]:
 
 def _site(instruction: Instruction, values: Mapping[str, int], moves: np.ndarray | None) -> Site:
     """A call whose operands lie in memories as these fields say, and as a list moves them."""
-    regions, steps, offsets = [], [], []
+    regions, steps, entries = [], [], []
     column = 0
     for o in instruction.operands:
         listed = instruction.listed(o)
@@ -127,18 +138,18 @@ def _site(instruction: Instruction, values: Mapping[str, int], moves: np.ndarray
         position: Expr = const(0)
         for d, step in enumerate(steps[-1]):
             position = position + as_expr(axis(d)) * (step // o.dtype.bytes)
-        if listed is None or moves is None:
-            offsets.append(None)
-        else:
-            offsets.append(moves[:, column])
+        entry = None
+        if listed is not None and moves is not None:
+            entry = _table(axis(listed), moves[:, column] // o.dtype.bytes)
+            position = position + entry
             column += 1
-            position = position + _table(axis(listed), offsets[-1] // o.dtype.bytes)
+        entries.append(entry)
         regions.append(Region(Buffer(o.memory, o.dtype, (FLAT,), o.memory), (position,)))
     given = tuple(const(values[f.name]) if f.name in values else f.symbol
                   for f in instruction.fields)  # fmt: skip
     call = Call(instruction, tuple(regions), given)
     memories = tuple(o.memory for o in instruction.operands)
-    return Site(call, memories, tuple(steps), tuple(offsets))
+    return Site(call, memories, tuple(steps), tuple(entries))
 
 
 def operand_steps(
@@ -183,26 +194,36 @@ def _table(at: Var, values: np.ndarray, first: int = 0) -> Expr:
 
 
 def operand_extents(target: Target, rows: Rows) -> list[list[tuple[int, ...]]]:
-    """The elements along its axes that each operand of each row has [n][operands][axes]; 1 along an
-    axis whose steps are listed, for that is what an entry stands for."""
-    instructions = [target.instructions[k] for k in rows.kinds]
-    blank = {
-        row: np.zeros((1, sum(i.listed(o) is not None for o in i.operands)), np.int64)
-        for row, i in enumerate(instructions)
-    }
-    boxes = touched(stream_of_rows(target, replace(rows, entries=blank), {}))
-    first = np.searchsorted(boxes.row, np.arange(len(instructions))).tolist()
-    found = []
-    for at, i in zip(first, instructions, strict=True):
-        shapes = boxes.extents[at : at + len(i.operands)].tolist()
-        pairs = zip(i.operands, shapes, strict=True)
-        found.append([_without_list(i, o, e[len(e) - len(o.shape) :]) for o, e in pairs])
+    """How far along its axes each operand of each row is used [n][operands][axes]; 1 along an axis
+    whose steps are listed, for that is what an entry stands for."""
+    found: list[list[tuple[int, ...]]] = [[] for _ in rows.kinds]
+    for k in np.unique(rows.kinds):
+        instruction = target.instructions[k]
+        ours = np.flatnonzero(rows.kinds == k)
+        fields = {f.symbol: rows.fields[ours, c] for c, f in enumerate(instruction.fields)}
+        for o in instruction.operands:
+            ends = _ends(instruction, o, fields, len(ours))
+            for row, end in zip(ours.tolist(), ends.tolist(), strict=True):
+                found[row].append(tuple(end))
     return found
 
 
-def _without_list(i: Instruction, operand: Buffer, extents: list[int]) -> tuple[int, ...]:
-    listed = i.listed(operand)
-    return tuple(1 if d == listed else n for d, n in enumerate(extents))
+def _ends(
+    instruction: Instruction, operand: Buffer, fields: Mapping[Expr, np.ndarray], n: int
+) -> np.ndarray:
+    """Behind the greatest subscripts of an operand [n, axes]; at least 1."""
+    ends = np.ones((n, len(operand.shape)), np.int64)
+    for access in accesses(instruction.body):
+        if access.buffer == operand:
+            shape = footprint(access, dict(fields), n)
+            for d, first in enumerate(shape.first):
+                moves = (np.maximum(0, (a.count - 1) * a.moves[d]) for a in shape.axes)
+                last = first + sum(moves, np.zeros(n, np.int64))
+                ends[:, d] = np.maximum(ends[:, d], np.where(shape.active, last + 1, 1))
+    listed = instruction.listed(operand)
+    if listed is not None:
+        ends[:, listed] = 1
+    return ends
 
 
 def _touched_sizes(stream: Stream) -> dict[str, int]:
@@ -210,7 +231,6 @@ def _touched_sizes(stream: Stream) -> dict[str, int]:
     if not len(stream):
         return {}
     boxes = touched(stream)
-    reach = np.maximum(0, (boxes.extents - 1) * boxes.steps).sum(axis=1)
-    ends = boxes.start + reach + boxes.width
+    ends = boxes.start + np.maximum(0, (boxes.extents - 1) * boxes.steps).sum(axis=1) + 1
     names = [m.name for m in stream.target.memories]
     return {names[k]: int(ends[boxes.memory == k].max()) for k in np.unique(boxes.memory)}

@@ -131,9 +131,8 @@ class TargetBuilder:
         that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
         equal consecutive parts: while an instruction of one queue uses a bank, those of other
         queues that need it wait. Addresses are encoded in units of so many bytes."""
-        self._memories.append(
-            Memory(name, size, cached, shared_by, bandwidth, latency, banks, unit)
-        )
+        shared = (cached, shared_by, bandwidth, latency, banks, unit)
+        self._memories.append(Memory(name, size, *shared))
         self._origins[f"memory {name}"] = _caller()
         return name
 
@@ -197,7 +196,7 @@ class TargetBuilder:
         def declare(function: Callable[..., Any]) -> Instruction:
             found = read_instruction(function, black_box).with_(queue=queue, native=native)
             found = found.with_(name=name) if name else found
-            place = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+            place = f"{found.file}:{found.lines[0]}"
             if f"instruction {found.name}" in self._origins:
                 raise TargetError(
                     f"{place}: there is an instruction called {found.name} already",
@@ -212,7 +211,8 @@ class TargetBuilder:
         return declare
 
     def build(self) -> Target:
-        """The description; TargetError where an encoding does not fit its instruction."""
+        """The description; TargetError where its parts do not fit together, or an encoding does
+        not fit its instruction."""
         found = Target(
             self.name,
             self.cores,
@@ -237,11 +237,11 @@ class TargetBuilder:
 
     def _check_encoding(self, target: Target, instruction: Instruction) -> None:
         sizes = {m.name: m.size for m in self._memories if m.size is not None}
-        queues = [q.name for q in self._queues]
         encoding, entry = target.encoding(instruction), target.entry(instruction)
         faults = []
         if encoding is not None:
-            faults += encoding_faults(instruction, encoding, queues, sizes)
+            queues = [q.name for q in self._queues]
+            faults += encoding_faults(instruction, encoding, queues, self._events, sizes)
         if entry is not None:
             faults += entry_faults(instruction, entry, sizes)
         if faults:

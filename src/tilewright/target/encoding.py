@@ -33,6 +33,9 @@ class Carries(enum.Enum):
     PADDING = "padding"
     POP = "pop"  # a token is taken from a queue before the instruction begins
     PUSH = "push"  # a token is given to a queue when it is done
+    AWAITS = "awaits"  # bit e: event e is waited for
+    SETS = "sets"  # bit e: event e is set when the instruction is done
+    BARRIER = "barrier"  # all that stands before it is done first
     FIELD = "field"
     ADDRESS = "address"  # of an operand's first element
     FIRST = "first_entry"  # where the list of micro-operations begins, in entries
@@ -81,6 +84,9 @@ _WORDS = {
     Carries.PADDING: "padding",
     Carries.POP: "pop {}",
     Carries.PUSH: "push {}",
+    Carries.AWAITS: "awaits",
+    Carries.SETS: "sets",
+    Carries.BARRIER: "barrier",
     Carries.ADDRESS: "the address of {}",
     Carries.FIRST: "the first entry of the list",
     Carries.END: "the end of the list",
@@ -212,6 +218,23 @@ def push(queue: str | None) -> Piece:
     return pad(1) if queue is None else Piece(Carries.PUSH, queue, 1)
 
 
+def awaits(events: int) -> Piece:
+    """A bit for each event that the instruction may wait for."""
+    _check_piece(events, 1, f"awaits({events})")
+    return Piece(Carries.AWAITS, "", events)
+
+
+def sets(events: int) -> Piece:
+    """A bit for each event that the instruction may set."""
+    _check_piece(events, 1, f"sets({events})")
+    return Piece(Carries.SETS, "", events)
+
+
+def barrier() -> Piece:
+    """A bit: all instructions before this one are done before it begins."""
+    return Piece(Carries.BARRIER, "", 1)
+
+
 def pad(width: int) -> Piece:
     """Bits that are 0, and mean nothing."""
     if width < 1:
@@ -224,6 +247,11 @@ def at(bit: int) -> _Place:
     return _Place(bit)
 
 
+_PIECES = (
+    "constant, field, address, pop, push, awaits, sets, barrier, first_entry, end_entry, pad, at"
+)
+
+
 def _flat(parts: Sequence[Part]) -> Iterator[Piece | _Place]:
     for part in parts:
         if isinstance(part, (tuple, list)):
@@ -231,8 +259,7 @@ def _flat(parts: Sequence[Part]) -> Iterator[Piece | _Place]:
         elif isinstance(part, (Piece, _Place)):
             yield part
         else:
-            known = "constant, field, address, pop, push, first_entry, end_entry, pad, at"
-            raise TargetError(f"{part!r} is no piece of an encoding", hint=f"pieces: {known}")
+            raise TargetError(f"{part!r} is no piece of an encoding", hint=f"pieces: {_PIECES}")
 
 
 def _check_piece(width: int, unit: int, form: str) -> None:

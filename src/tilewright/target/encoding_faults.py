@@ -21,15 +21,23 @@ class EncodingFault:
 
 
 def encoding_faults(
-    instruction: Instruction, encoding: Encoding, queues: Sequence[str], sizes: Mapping[str, int]
+    instruction: Instruction,
+    encoding: Encoding,
+    queues: Sequence[str],
+    events: int,
+    sizes: Mapping[str, int],
 ) -> list[EncodingFault]:
     """Where an encoding does not fit its instruction: unknown names, and what the description
     allows but the bits do not hold. `sizes` has the bytes of memories that are limited."""
-    found = list(_unknown(instruction, encoding, queues))
+    found = [*_unknown(instruction, encoding, queues), *_event_faults(encoding, events)]
     count = list_count(instruction)
     for f in instruction.fields:
         piece = encoding.find(Carries.FIELD, f.name)
-        if piece is not None:
+        if f.register is not None:
+            if piece is not None:
+                what = f"field {f.name} is in a register that {f.register[0]} sets"
+                found.append(EncodingFault(what, "leave it out"))
+        elif piece is not None:
             found += _field_faults(f, piece)
         elif f.low != f.high and not (f == count and encoding.find(Carries.END)):
             need, signed = _bits_for(f.low, f.high, f.low < 0), ", signed=True" * (f.low < 0)
@@ -95,6 +103,14 @@ def _unknown(
             yield EncodingFault(what, "leave it out: it stands in the micro-operations")
         if p.carries in (Carries.FIRST, Carries.END) and instruction.micro_ops is None:
             yield EncodingFault("it has no list of micro-operations", f"leave out {p.what}")
+
+
+def _event_faults(encoding: Encoding, events: int) -> Iterator[EncodingFault]:
+    for carries in (Carries.AWAITS, Carries.SETS):
+        piece = encoding.find(carries)
+        if piece is not None and piece.width != events:
+            what = f"{piece.what} has bits for {piece.width} events, and there are {events}"
+            yield EncodingFault(what, f"{carries.value}({events})" if events else "leave it out")
 
 
 def _field_faults(f: Field, piece: Piece) -> Iterator[EncodingFault]:

@@ -115,10 +115,6 @@ class Target:
         known = ", ".join(m.name for m in self.memories)
         raise TargetError(f"{self.name} has no memory called {name!r}", hint=f"it has {known}")
 
-    def idle(self, queue: str) -> Instruction | None:
-        """The instruction of a queue that does nothing, if it has one."""
-        return next((i for i in self.instructions if i.queue == queue and i.is_idle), None)
-
     def instruction(self, name: str) -> Instruction:
         """The instruction called `name`."""
         for instruction in self.instructions:
@@ -126,6 +122,10 @@ class Target:
                 return instruction
         known = ", ".join(i.name for i in self.instructions) or "none"
         raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
+
+    def idle(self, queue: str) -> Instruction | None:
+        """The instruction of a queue that does nothing, if it has one."""
+        return next((i for i in self.instructions if i.queue == queue and i.is_idle), None)
 
     def encoding(self, instruction: Instruction) -> Encoding | None:
         """The instruction's bits, if the description says them."""
