@@ -310,11 +310,16 @@ class _InstructionReader(KernelStmtReader):
             limits=limits,
             file=self.file,
             lines=self._lines(body),
-            black_box=self._check_black_box(black_box, body, operands),
+            black_box=self._check_black_box(black_box, body, operands, listed=bool(listed)),
         )
 
     def _check_black_box(
-        self, black_box: BlackBox | None, body: Block, operands: Sequence[Buffer]
+        self,
+        black_box: BlackBox | None,
+        body: Block,
+        operands: Sequence[Buffer],
+        *,
+        listed: bool,
     ) -> BlackBox | None:
         """What is opaque needs a function that simulates it, which needs arrays of known shapes."""
         opaque = [x for s in body for x in s.walk() if isinstance(x, Opaque)]
@@ -324,6 +329,8 @@ class _InstructionReader(KernelStmtReader):
                 f"{name} computes {opaque[0].name}, which is opaque",
                 hint="black_box=function says what simulates it: function(fields, arrays)",
             )
+        if black_box is not None and listed:
+            raise TargetError(f"{name}: a black box has no micro-operations")
         for operand in operands if black_box is not None else ():
             if not all(isinstance(n, (int, Symbol)) for n in operand.shape):
                 raise TargetError(
