@@ -114,6 +114,20 @@ class TargetBuilder:
         self._entries: dict[str, Encoding] = {}
         self._origins: dict[str, str] = {"target": _caller()}
 
+    @classmethod
+    def extend(cls, target: Target, name: str) -> TargetBuilder:
+        """A description that begins with all of another one: for a chip that has more."""
+        t = cls(
+            name, clock=target.clock, cores=target.cores, vector=target.vector, native=target.native
+        )
+        t._memories, t._queues = list(target.memories), list(target.queues)
+        t._tokens, t._instructions = list(target.tokens), list(target.instructions)
+        t._interlock, t._barriers = target.interlock, target.barriers
+        t._events, t._issue = target.events, target.issue
+        t._encodings, t._entries = dict(target.encodings), dict(target.entries)
+        t._origins |= dict(target.origins)
+        return t
+
     def memory(
         self,
         name: str,
