@@ -17,7 +17,7 @@ from tilewright.base.errors import CompileError
 from tilewright.bundles.code import Bundle, Code, Control, Issue, Repeat
 from tilewright.bundles.operations import Operand
 from tilewright.bundles.program import Program
-from tilewright.codegen.stream import Place
+from tilewright.codegen.place import Place
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr
 from tilewright.sim.data import FILL, get_outputs, put_inputs
