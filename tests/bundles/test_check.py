@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from bundle_programs import SIZE, M, X, programs, small
+from bundle_programs import SIZE, M, programs, small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.base.errors import CompileError
 from tilewright.bundles.check import check
-from tilewright.bundles.code import Bundle, Code, Control, Issue, Repeat
+from tilewright.bundles.code import Bundle, Code, Control, Repeat
 from tilewright.bundles.machine import Machine
 from tilewright.bundles.program import Program, make_program
 from tilewright.bundles.sections import Section

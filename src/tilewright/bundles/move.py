@@ -7,12 +7,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.analyze.nests import Nest, nest_of
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.ir.expr import Load
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Load, as_expr, constant_value
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import For, Store, walk_statements
+from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
 from tilewright.schedule.elementwise import arrange, collapse
 from tilewright.schedule.loops import Tail
 from tilewright.schedule.parallelize import attempt
@@ -97,7 +100,7 @@ def _take(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
     extent, most = s.for_(loops[-1]).extent, sizes[-1]
     assert isinstance(extent, int)
     if extent <= most or extent % most == 0:
-        return any(attempt(s.tensorize, loop, instruction) for loop in loops[-len(sizes) :])
+        return _cheapest(s, loops[-len(sizes) :], instruction)
     before, steps = s.kernel, len(s.trace)
     _, inner = s.split(loops[-1], most, Tail.CUT)
     tail = s.loop(f"{loops[-1]}_t")
@@ -105,6 +108,40 @@ def _take(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
         return True
     s.kernel, s.trace = before, s.trace[:steps]
     return False
+
+
+def _cheapest(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
+    """Gives an instruction the loops from one of these on: that with which calls cost least."""
+    before, steps = s.kernel, len(s.trace)
+    found = []
+    for loop in loops:
+        if attempt(s.tensorize, loop, instruction):
+            cost = sum(times * _cycles(call) for call, times in _calls(s.kernel.body, 1))
+            found.append((cost, len(found), s.kernel, s.trace))
+        s.kernel, s.trace = before, s.trace[:steps]
+    if not found:
+        return False
+    _, _, s.kernel, s.trace = min(found, key=lambda f: f[:2])
+    return True
+
+
+def _calls(block: Block, times: int) -> Iterator[tuple[Call, int]]:
+    """Every call, with how often it is done."""
+    for stmt in block:
+        if isinstance(stmt, Call):
+            yield stmt, times
+        extent = stmt.extent if isinstance(stmt, For) and isinstance(stmt.extent, int) else 1
+        for inner in sub_blocks(stmt):
+            yield from _calls(inner, times * extent)
+
+
+def _cycles(call: Call) -> int:
+    """What a call costs; bytes count as cycles."""
+    fields = zip(call.instruction.fields, call.fields, strict=True)
+    env = {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
+    cost = call.instruction.cost
+    terms = (cost.setup, cost.busy, cost.bytes)
+    return 1 + sum(int(evaluate_expr(as_expr(x), env, {})) for x in terms)
 
 
 def _sizes(instruction: Instruction) -> Iterator[int]:

@@ -32,6 +32,7 @@ from tilewright.ir.loop import (
     Call,
     For,
     Stmt,
+    Store,
     buffers_written,
     sub_blocks,
     walk_statements,
@@ -333,8 +334,9 @@ def _order_sums(s: Schedule, plan: Plan, stages: _Stages) -> tuple[Loop, Loop]:
             inner[axis] = handles.pop(loop.var)
         else:
             handles[loop.var], inner[axis] = s.split(handles[loop.var], size)
-    rows = [handles[x.var] for x in nest.axes if x.var in handles]
-    sums = [handles[x.var] for x in nest.reduce]
+    once = [Loop(x.var) for x in nest.axes if x.extent == 1 and _is_summed(s, x)]
+    rows = [handles[x.var] for x in nest.axes if x.var in handles and Loop(x.var) not in once]
+    sums = [*once, *(handles[x.var] for x in nest.reduce)]
     used = set().union(*(variables(i) for i in unit.update.indices))
     spatial = [inner[axis] for axis, _ in plan.mapping.axes if axis in used]
     summed = [inner[axis] for axis, _ in plan.mapping.axes if axis not in used]
@@ -350,6 +352,11 @@ def _order_sums(s: Schedule, plan: Plan, stages: _Stages) -> tuple[Loop, Loop]:
         for loop in sums[1:]:
             steps = s.fuse(steps, loop)
     return steps, spatial[0]
+
+
+def _is_summed(s: Schedule, loop: For) -> bool:
+    """Whether a loop of one iteration stands behind the initialisation of the sums."""
+    return not any(isinstance(x, Store) for x in walk_statements(s.for_(Loop(loop.var)).body))
 
 
 # ---------------------------------------------------------------- operands

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from tilewright.target.target import Target
+from tilewright.targets.dsp import dsp
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
-CHIPS: Mapping[str, Callable[[], Target]] = {"tiny": tiny, "vta": vta}
+CHIPS: Mapping[str, Callable[[], Target]] = {"dsp": dsp, "tiny": tiny, "vta": vta}
