@@ -40,7 +40,7 @@ from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
 from tilewright.target.encoding import Encoding
 from tilewright.target.encoding_faults import encoding_faults, entry_faults
-from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
+from tilewright.target.target import Bundles, Memory, Native, Queue, Target, VectorUnit
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,7 @@ class TargetBuilder:
         self._encodings: dict[str, Encoding] = {}
         self._entries: dict[str, Encoding] = {}
         self._origins: dict[str, str] = {"target": _caller()}
+        self._bundles: Bundles | None = None
 
     @classmethod
     def extend(cls, target: Target, name: str) -> TargetBuilder:
@@ -149,6 +150,23 @@ class TargetBuilder:
         self._memories.append(Memory(name, size, *shared))
         self._origins[f"memory {name}"] = _caller()
         return name
+
+    def registers(self, name: str, count: int, bytes: int) -> str:
+        """A file of `count` registers. An operand that fills whole registers begins where one
+        does; any other may begin at any of its elements, and reach into the next register."""
+        self._memories.append(Memory(name, count * bytes, False, row=bytes))
+        self._origins[f"memory {name}"] = _caller()
+        return name
+
+    def bundles(
+        self, *, control: str, loops: int = 0, branch: int = 1, **slots: int
+    ) -> tuple[str, ...]:
+        """Operations that are issued together, so many of each kind: what instructions say in the
+        place of a queue. The `control` slot starts transfers of queues and waits for them, begins
+        the `loops` innermost loops, which then cost nothing, and ends others by a branch, after
+        which `branch` cycles pass."""
+        self._bundles = Bundles(tuple(slots.items()), control, loops, branch)
+        return tuple(slots)
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
         """In-order engines; each takes up to `depth` instructions in advance."""
@@ -244,6 +262,7 @@ class TargetBuilder:
             encodings=tuple(self._encodings.items()),
             entries=tuple(self._entries.items()),
             origins=tuple(self._origins.items()),
+            bundles=self._bundles,
         )
         for instruction in self._instructions:
             self._check_encoding(found, instruction)
