@@ -43,7 +43,8 @@ from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
-TRIES = 6  # tiles that are built and timed
+TRIES = 4  # tiles that are built and timed
+NEAR = 1.01  # of what the model expects: as good as the best
 MOST = 4  # times as many are tried, if some cannot be built
 
 
@@ -59,9 +60,9 @@ class ChipKernel:
     waits: Waits
     timeline: Timeline
     parameters: tuple[str, ...]
-    layouts: Mapping[str, Layout] = field(
-        default_factory=dict
-    )  # of parameters, in the chip's memory
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
+    predicted: float | None = None  # cycles, by the model that chose its tiles
+    bound: Bound | None = None  # what no schedule of this kernel can beat
 
     def __call__(self, *arrays: Any) -> Any:
         given, inputs = self._arguments(arrays)
@@ -100,11 +101,6 @@ class ChipKernel:
     def cycles(self) -> int:
         return self.timeline.cycles
 
-    @property
-    def bound(self) -> Bound:
-        """What no schedule of this kernel can beat."""
-        return lower_bound(self.source, self.target)
-
     def _type(self, name: str) -> TensorType:
         buffer = next(b for b in self.source.params if b.name == name)
         return TensorType(buffer.dtype, buffer.shape, self.layouts.get(name))
@@ -123,15 +119,19 @@ def build_chip(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
-    choices = choose_tiles(_model(kernel, target), overlap=overlap)
+    model = _model(kernel, target)
+    choices = choose_tiles(model, overlap=overlap)
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
             f"no tile of {kernel.name} fits the memories of {target.name}",
             hint=f"they have ({held}) bytes: not twice what one step of the unit takes",
         )
-    built, refusal = [], None
+    built: list[ChipKernel] = []
+    refusal = None
     for choice in choices[: MOST * TRIES]:
+        if built and min(b.cycles for b in built) <= NEAR * choice.cycles:
+            break  # what the model expects of the others is no better
         try:
             built.append(_built(kernel, target, choice, overlap, parameters))
         except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
@@ -140,7 +140,7 @@ def build_chip(
             break
     if refusal is not None and not built:
         raise refusal
-    return min(built, key=lambda b: b.timeline.cycles)
+    return replace(min(built, key=lambda b: b.timeline.cycles), bound=model.bound())
 
 
 def _model(kernel: Kernel, target: Target) -> Model:
@@ -150,7 +150,7 @@ def _model(kernel: Kernel, target: Target) -> Model:
     nest, mapping = find_mapping(s, target)
     model = Model(s, target, nest, mapping)
     least = choose_tiles(model, overlap=False)
-    if not least:
+    if not least or mapping.unit.whole:  # which does all that follows
         return model
     try:
         besides = _besides(kernel, target, model, least[0].plan)
@@ -216,7 +216,8 @@ def _built(
 ) -> ChipKernel:
     s = Schedule(kernel)
     layouts = accelerate(s, target, choice.plan, overlap=overlap)
-    return stream_kernel(s, target, parameters, layouts)
+    built = stream_kernel(s, target, parameters, layouts)
+    return replace(built, predicted=choice.cycles)
 
 
 def stream_kernel(

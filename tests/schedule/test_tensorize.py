@@ -139,15 +139,15 @@ def test_ways_are_numbered():
     s.cache_read(s.buffer("A"), s.loop("k"))
     with pytest.raises(ScheduleError) as error:
         s.tensorize(s.loop("i"), outer4, 2)
-    assert error.value.what == "there are 2 ways to make outer4 of i, from 0"
+    assert error.value.what == "there are 2 ways to make outer4 of i, counted from 0"
 
 
 REFUSED = {
     "an extent": (
         lambda s: s.tensorize(s.loop("j_init"), dot4),
         (
-            "the nest of j_init is no dot4: C[i_init, j_init] = i32(0) stands where the instruction "
-            "has c[i] += cast(i32, a[k]) * cast(i32, b[i, k])"
+            "the nest of j_init is no dot4: C[i_init, j_init] = i32(0) stands where the "
+            "instruction has c[i] += cast(i32, a[k]) * cast(i32, b[i, k])"
         ),
     ),
     "two statements": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.analyze.linear import add, linear, to_expr
-from tilewright.base.dtype import bool_
+from tilewright.base.dtype import bool_, index
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
     Binary,
@@ -27,7 +27,7 @@ def is_place(e: Expr) -> bool:
     """Whether a condition is about indices alone."""
     if isinstance(e, Binary) and e.dtype == bool_:
         return is_place(e.a) and is_place(e.b)
-    if not isinstance(e, Compare) or not e.a.dtype.is_integer:
+    if not isinstance(e, Compare) or e.a.dtype != index:
         return False
     return all(isinstance(x, Expr) and not isinstance(x, Load) for x in e.walk())
 
@@ -41,10 +41,10 @@ def conjuncts(e: Expr) -> list[Expr]:
 
 def at_least_zero(condition: Expr) -> list[Expr] | None:
     """Expressions that are all 0 or more where a condition holds, and nowhere else; None if it is
-    no conjunction of comparisons in order."""
+    no conjunction of comparisons of indices in order."""
     found: list[Expr] = []
     for c in conjuncts(condition):
-        if not isinstance(c, Compare) or c.op is CompareOp.NE:
+        if not isinstance(c, Compare) or c.op is CompareOp.NE or c.a.dtype != index:
             return None
         less, more = (c.a, c.b) if c.op in (CompareOp.LT, CompareOp.LE) else (c.b, c.a)
         strict = c.op in (CompareOp.LT, CompareOp.GT)

@@ -26,6 +26,7 @@ from tilewright.codegen.llvm_convert import (
 )
 from tilewright.codegen.llvm_math import emit_binary, emit_compare, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type, splat, type_name
+from tilewright.ir.evaluate import refuse_opaque
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -36,6 +37,7 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     Unary,
@@ -447,4 +449,5 @@ _EMIT = {
     Cast: ExprEmitter.emit_cast,
     Bitcast: ExprEmitter.emit_bitcast,
     Load: ExprEmitter.emit_load,
+    Opaque: lambda e, x: refuse_opaque(x),
 }

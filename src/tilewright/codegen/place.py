@@ -45,7 +45,8 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
         by_memory.setdefault(buffer.memory, []).append(buffer)
     turning = set(_rings(kernel))
     for name, buffers in by_memory.items():
-        memory, align = target.memory(name), math.lcm(ALIGN, target.alignment(name))
+        memory = target.memory(name)
+        align = math.lcm(ALIGN, target.alignment(name))
         found = _in_banks(buffers, turning, memory, align) if memory.banks > 1 else None
         places |= found or _in_a_row(buffers, name, align)
         used[name] = max(places[b].end(b) for b in buffers)
@@ -55,7 +56,7 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
 def _in_a_row(buffers: list[Buffer], memory: str, align: int) -> dict[Buffer, Place]:
     places, end = {}, 0
     for buffer in buffers:
-        places[buffer] = Place(memory, -(-end // align) * align)
+        places[buffer] = Place(memory, _aligned(end, align))
         end = places[buffer].end(buffer)
     return places
 
@@ -75,13 +76,17 @@ def _in_banks(
         if turns > memory.banks or (turns == 1 and size > bank):
             return None
         chosen = range(turns) if turns > 1 else [ends.index(min(ends))]
-        at = -(-max(ends[k] for k in chosen) // align) * align
+        at = max(_aligned(ends[k], align) for k in chosen)
         if at + size > bank:
             return None
         for k in chosen:
             ends[k] = at + size
         places[buffer] = Place(memory.name, chosen[0] * bank + at, bank - size if turns > 1 else 0)
     return places
+
+
+def _aligned(end: int, align: int) -> int:
+    return -(-end // align) * align
 
 
 def _rings(kernel: Kernel) -> Iterator[Buffer]:

@@ -7,10 +7,15 @@ an operand stands for: its subscripts are expressions of the operand's own axes 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr
+
+BlackBox = Callable[[Mapping[str, int], Mapping[str, np.ndarray]], None]
 
 
 @node
@@ -72,6 +77,9 @@ class Instruction(Node):
     steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `file` is
     where it was read from, `lines` are those of the function and of the meaning's statements, in
     program order, parents first. `limits` are conditions on the fields that hold in every call.
+
+    `black_box` runs in the place of the body where that is not all known (Opaque): a function of
+    the fields by name, and of an array for each operand by name, which it writes in place.
     """
 
     name: str
@@ -87,6 +95,7 @@ class Instruction(Node):
     limits: tuple[Expr, ...] = ()
     file: str = ""
     lines: tuple[int, ...] = ()
+    black_box: BlackBox | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -102,6 +111,14 @@ class Instruction(Node):
         return self.name
 
     __repr__ = __str__
+
+    def shapes(self, fields: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the operands for these values of the fields."""
+
+        def number(n: Dim) -> int:
+            return n if isinstance(n, int) else fields[str(n)]
+
+        return tuple(tuple(number(n) for n in operand.shape) for operand in self.operands)
 
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)

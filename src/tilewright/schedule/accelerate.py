@@ -22,7 +22,7 @@ from collections.abc import Mapping as Names
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tilewright.analyze.nests import Nest, factors, nests, stride
+from tilewright.analyze.nests import Nest, guarded_factors, nests, stride
 from tilewright.analyze.rewrite import uses
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var
@@ -72,7 +72,7 @@ class Plan:
     def reads(self) -> tuple[tuple[Load, Load], ...]:
         """The program's factors, each with the unit's operand for it."""
         assert self.nest.update is not None
-        pair = factors(self.nest.update.value)
+        pair = guarded_factors(self.nest.update.value)
         assert pair is not None
         ours = (self.unit.left, self.unit.right)
         return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
@@ -124,6 +124,8 @@ def accelerate(
     """Applies the schedule in the module's docstring; without `overlap` one tile is done after
     the other. Returns the arrangements in which parameters must lie in memory, by name; the others
     are row-major."""
+    if plan.unit.whole:
+        return _accelerate_whole(s, target, plan, overlap=overlap)
     result = plan.nest.buffer
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
     if plan.seeded:
@@ -486,6 +488,108 @@ def _nests_of(block: Block, buffer: Buffer) -> Iterator[Nest]:
     for stmt in block:
         for inner in sub_blocks(stmt):
             yield from _nests_of(inner, buffer)
+
+
+# ---------------------------------------------------------------- whole operators
+
+
+def _accelerate_whole(
+    s: Schedule, target: Target, plan: Plan, *, overlap: bool
+) -> dict[str, Layout]:
+    """An instruction that does a whole operator does a tile of it: operands are brought, and the
+    result is stored, in the order of its own axes."""
+    acc, unit = plan.nest.buffer, plan.unit
+    if acc not in set(s.allocations()):
+        raise ScheduleError(
+            f"{unit.instruction} keeps its sums to itself, and {acc.name} is a parameter",
+            program=s.kernel,
+            hint="it makes of the sums what its description says: narrow them in the kernel",
+        )
+    layouts = _order_parameters(s, plan, acc)
+    _, nest = _consumer(s, acc)
+    local = s.cache_write(s.buffer(nest.buffer.name), unit.result.buffer.memory)
+    tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
+    local = s.compute_at(local, tiles[-1])
+    spatial = _made_in_order(s, plan, acc, local)
+    s.compute_at(s.buffer(acc.name), spatial[-1])
+    summed = {x.var for x in plan.nest.reduce}
+    s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
+    memory = unit.result.buffer.memory
+    held = [s.cache_read(s.buffer(b.name), tiles[-1], memory) for b in s.kernel.inputs]
+    s.tensorize(spatial[0], unit.instruction)
+    for buffer in held:
+        map_values(s, target, Loop(_nest_of(s, s.buffer(buffer.name)).axes[0].var))
+    map_values(s, target, Loop(inside[0]))
+    _hoist_all(s, tiles)
+    loop = _flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)))
+    count = s.for_(loop).extent
+    if overlap and isinstance(count, int) and count > plan.ahead:
+        s.pipeline(loop, _stages(s, loop, plan.ahead))
+    return layouts
+
+
+def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:
+    """The subscripts of a parameter in the order of a whole operator's operand; those that are none
+    of its own first."""
+    places = {}
+    for d, i in enumerate(ours.indices):
+        loops = {_var(plan, v) for v in variables(i) if plan.loop_of(v) is not None}
+        for p, e in enumerate(theirs.indices):
+            if loops & variables(e):
+                places[p] = d
+    return tuple(sorted(range(len(theirs.indices)), key=lambda p: places.get(p, -1)))
+
+
+def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:
+    """Arranges parameters in the order of a whole operator's operands."""
+    made = next(made_of(s, plan, acc))
+    layouts: dict[str, Layout] = {}
+    for theirs, ours in (*plan.reads, made):
+        order = order_of(plan, theirs, ours)
+        if order != tuple(range(len(order))):
+            layouts[theirs.buffer.name] = Layout(order)
+            s.pack_layout(s.buffer(theirs.buffer.name), Layout(order))
+    return layouts
+
+
+def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:
+    """Cuts what copies the result into tiles: the loops over them, and those inside of one."""
+    read, nest = _consumer(s, acc)
+    theirs, _ = plan.result
+    axes = dict(zip(read.indices, theirs.indices, strict=True))
+    copy = _nest_of(s, s.buffer(name))
+    outer: dict[Var, Loop] = {}
+    inside = []
+    for var, i in zip(copy.store.indices, nest.store.indices, strict=True):
+        (axis,) = variables(axes[i])
+        (loop,) = variables(var)
+        size = plan.tile.get(axis, 1)
+        if size == s.for_(Loop(loop)).extent:
+            inside.append(Loop(loop))
+        else:
+            outer[axis], part = s.split(Loop(loop), size)
+            inside.append(part)
+    if not outer:
+        once, inside[0] = s.split(inside[0], int(s.for_(inside[0]).extent))
+        outer[Var("once")] = once
+    tiles = list(dict.fromkeys(outer[v] for v in (*plan.order, *outer) if v in outer))
+    s.reorder(*tiles, *inside)
+    return tiles, [x.var for x in inside]
+
+
+def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[Loop]:
+    """The loops that make a tile of the result, in the order of the operator's axes."""
+    made = _nest_of(s, local)
+    read = next(x for x in loads(made.store.value) if x.buffer.name == acc.name)
+    inner = {x.var for x in made.axes}
+    theirs, _ = plan.result
+    ours = {}
+    for i, axis in zip(read.indices, theirs.indices, strict=True):
+        (var,) = variables(axis)
+        ours |= {var: Loop(v) for v in variables(i) & inner}
+    order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
+    s.reorder(*order)
+    return order
 
 
 # ---------------------------------------------------------------- one loop

@@ -7,10 +7,11 @@ however deep a nest is.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tilewright.ir.expr import Buffer, Dim, Symbol, Var, const, constant_value
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, const, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
@@ -45,31 +46,29 @@ class Assigner:
             what = f"{len(nest.loops)} nested loops ({names})"
             self._no(b, f"{what}, and {self.instruction} has {len(nest.axes)}")
             return
-        for chosen in self.choices(nest, b.elements, -surplus):
+        for chosen in self.choices(nest, b, -surplus):
             found: Binding | None = b
             for axis, loop in chosen:
                 found = self._bind(axis, loop, nest, found) if found is not None else None
             if found is not None:
                 yield from self.assign(found, rest)
 
-    def choices(
-        self, nest: NestPair, elements: Sequence[Element], without: int
-    ) -> Iterator[Chosen]:
+    def choices(self, nest: NestPair, b: Binding, without: int) -> Iterator[Chosen]:
         """Every way to give each axis of a nest a loop of its own that moves what it moves; none to
         `without` of them."""
         candidates = []
         for axis in nest.axes:
-            loops = [x for x in nest.loops if alike(axis, x, elements, self.instruction)]
+            loops = [x for x in nest.loops if alike(axis, x, b.elements, self.instruction)]
             candidates.append([*loops, None] if without else loops)
             if not candidates[-1]:
-                self._no(Binding(), self._why_none(axis, elements))
-        yield from self._choose(nest.axes, candidates, elements, without, ())
+                self._no(b, self._why_none(axis, b.elements))
+        yield from self._choose(nest.axes, candidates, b, without, ())
 
     def _choose(
         self,
         axes: Sequence[For],
         candidates: Sequence[Sequence[For | None]],
-        elements: Sequence[Element],
+        b: Binding,
         without: int,
         chosen: Chosen,
     ) -> Iterator[Chosen]:
@@ -79,28 +78,37 @@ class Assigner:
         for loop in candidates[0]:
             left = without - (loop is None)
             taken = loop is not None and any(loop is x for _, x in chosen)
-            if left >= 0 and not taken and self._together(axes[0], loop, chosen, elements):
+            if left >= 0 and not taken and self._together(axes[0].var, loop, chosen, b):
                 one = (*chosen, (axes[0], loop))
-                yield from self._choose(axes[1:], candidates[1:], elements, left, one)
+                yield from self._choose(axes[1:], candidates[1:], b, left, one)
 
-    def _together(
-        self, axis: For, loop: For | None, chosen: Chosen, elements: Sequence[Element]
-    ) -> bool:
-        """Whether loops stand in one subscript where the axes do."""
+    def _together(self, axis: Var, loop: For | None, chosen: Chosen, b: Binding) -> bool:
+        """Whether a loop shares subscripts with those of other axes just where the axes do. An
+        operand's steps may be free: then loops may share what axes do not."""
         if loop is None:
             return True
-        return all(
-            _in_one(theirs, loop.var, other_loop.var)
-            for _, ours, _, theirs in elements
-            for other, other_loop in chosen
-            if other_loop is not None and _in_one(ours, axis.var, other.var)
+        others = [(v, x.var) for v, x in b.loops if x is not None]
+        others += [(a.var, x.var) for a, x in chosen if x is not None]
+        for operand, ours, _, theirs in b.elements:
+            for other, its_loop in others:
+                mine, found = _in_one(ours, axis, other), _in_one(theirs, loop.var, its_loop)
+                if mine != found and (mine or not self._is_free(operand)):
+                    return False
+        return True
+
+    def _is_free(self, operand: Buffer) -> bool:
+        """Whether fields or lists carry some steps of an operand."""
+        axes = range(len(operand.shape))
+        instruction = self.instruction
+        return instruction.listed(operand) is not None or any(
+            instruction.carrier(operand, d) is not None for d in axes
         )
 
     def _bind(self, axis: For, loop: For | None, nest: NestPair, b: Binding) -> Binding | None:
         """Checks the number of iterations, as far as no condition changes it."""
         extent: Dim = 1 if loop is None else loop.extent
         name = "a single step" if loop is None else f"loop {loop.var.name}"
-        free = loop is not None and any(loop.var in variables(c) for c in nest.conditions)
+        free = loop is not None and any(loop.var in _variables(c) for c in nest.conditions)
         known = None if free else constant_value(extent)
         if isinstance(axis.extent, int):
             if known is not None and known != axis.extent:
@@ -134,7 +142,7 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
     """Whether a loop moves the elements that an axis moves; those that may stay in place (a step of
     0) need not be moved."""
     for operand, ours, _, theirs in elements:
-        moved = [d for d, i in enumerate(ours) if axis.var in variables(i)]
+        moved = [d for d, i in enumerate(ours) if axis.var in _variables(i)]
         moves = _moves(loop.var, theirs)
         may_stay = all(_may_stay(instruction, operand, d) for d in moved)
         if moves != bool(moved) and (moves or not may_stay):
@@ -142,12 +150,18 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
     return True
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _variables(i: Expr) -> frozenset[Var]:
+    """Mappings of one nest ask for the same again and again."""
+    return frozenset(variables(i))
+
+
 def _moves(var: Var, indices: Sequence) -> bool:
-    return any(var in variables(i) for i in indices)
+    return any(var in _variables(i) for i in indices)
 
 
 def _in_one(indices: Sequence, a: Var, b: Var) -> bool:
-    return any({a, b} <= variables(i) for i in indices)
+    return any({a, b} <= _variables(i) for i in indices)
 
 
 def _may_stay(instruction: Instruction, operand: Buffer, d: int) -> bool:

@@ -5,7 +5,7 @@ unify.py (statements and values), assign_axes.py (loops), solve_fields.py (field
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewright.analyze.conditions import conjuncts, is_place
@@ -27,38 +27,37 @@ class Stage(enum.IntEnum):
     LIMITS = 4
 
 
+Culprits = frozenset[Var]  # loops that are in the way by how long they are
+
+
 @dataclass
 class Obstacles:
     """Why ways to match failed. Those count that got farthest: to a later stage, or with more of
-    the program matched. `culprits` are the loops whose extents are in the way; None: any may be."""
+    the program matched. Each names its culprits; None: any loop may be one."""
 
     farthest: tuple[Stage, int] = (Stage.VALUES, -1)
-    reasons: dict[str, frozenset[Var] | None] = field(default_factory=dict)
+    reasons: dict[str, Culprits | None] = field(default_factory=dict)
 
     def add(
-        self, stage: Stage, progress: int, reason: str, culprits: Iterable[Var] | None = None
+        self, stage: Stage, progress: int, reason: str, culprits: Culprits | None = None
     ) -> None:
         if (stage, progress) > self.farthest:
             self.farthest, self.reasons = (stage, progress), {}
         if (stage, progress) == self.farthest:
-            self.reasons[reason] = None if culprits is None else frozenset(culprits)
+            self.reasons.setdefault(reason, culprits)
 
     def join(self, other: Obstacles) -> None:
         for reason, culprits in other.reasons.items():
             self.add(*other.farthest, reason, culprits)
 
-    @property
-    def culprits(self) -> frozenset[Var] | None:
-        found: set[Var] = set()
-        for loops in self.reasons.values():
-            if loops is None:
-                return None
-            found |= loops
-        return frozenset(found)
-
     def __str__(self) -> str:
         """What stands in the way of the nearest; of several, the one that was tried first."""
         return next(iter(self.reasons), "nothing fits")
+
+    @property
+    def culprits(self) -> Culprits | None:
+        """Those of what stands in the way."""
+        return next(iter(self.reasons.values()), None)
 
 
 @dataclass(frozen=True)

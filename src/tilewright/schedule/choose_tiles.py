@@ -19,13 +19,22 @@ import numpy as np
 
 from tilewright.analyze.linear import Linear
 from tilewright.analyze.nests import Nest
+from tilewright.base.dtype import DType
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var, as_expr
 from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.accelerate import Plan, far_axes, layout_of, local_layout, made_of, rows_of
+from tilewright.schedule.accelerate import (
+    Plan,
+    far_axes,
+    layout_of,
+    local_layout,
+    made_of,
+    order_of,
+    rows_of,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, copies
 from tilewright.target.target import Target
@@ -80,9 +89,14 @@ class Move:
         return np.asarray(evaluate_expr(as_expr(e), {**env, **values}, {}), float)
 
 
-def find_move(target: Target, source: str, destination: str, dram: str) -> Move | None:
-    """The target's copy between two memories; `dram` is the one whose elements lie apart."""
+def find_move(
+    target: Target, source: str, destination: str, dram: str, dtype: DType | None = None
+) -> Move | None:
+    """The target's copy between two memories, of a type if one is given; `dram` is the one whose
+    elements lie apart."""
     for instruction in copies(target, source, destination):
+        if dtype not in (None, *(b.dtype for b in instruction.operands if b.memory == dram)):
+            continue
         memories = [target.memory(m) for m in (source, destination)]
         rate = min((m.bandwidth for m in memories if m.bandwidth is not None), default=math.inf)
         latency = max(m.latency for m in memories)
@@ -110,6 +124,7 @@ class Piece:
     bytes: int  # of an element
     memory: str
     move: Move | None  # None: it is there already, or nothing moves it
+    extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
 
     def moved_by(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
@@ -117,7 +132,10 @@ class Piece:
     def reach(self, tile: Sizes) -> list[np.ndarray]:
         """Elements along each subscript that the copy has."""
         pairs = zip(self.forms, self._steps(tile), strict=True)
-        return [-(-_reach(form, tile) // step) for form, step in pairs]
+        reach = [-(-_reach(form, tile) // step) for form, step in pairs]
+        if self.extents:
+            reach = [np.minimum(n, most) for n, most in zip(reach, self.extents, strict=True)]
+        return reach
 
     def _steps(self, tile: Sizes) -> list[np.ndarray]:
         """How far apart those are."""
@@ -132,7 +150,8 @@ class Piece:
 
     def elements(self, whole: Sizes) -> int:
         """How many different ones all iterations touch."""
-        return math.prod(len(_values(form, whole)) for form in self.forms)
+        counts = [len(_values(form, whole)) for form in self.forms]
+        return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
     def times(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
         """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
@@ -362,7 +381,10 @@ class Model:
         """What no schedule can beat."""
         whole = self.whole
         moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
-        steps = {x.var: np.array([self.unit.step(v, int(x.extent))]) for v, x in self.mapping.axes}
+        fixed = {x.var: self.unit.loops[v].extent for v, x in self.mapping.axes}
+        steps = {v: np.array([n]) for v, n in fixed.items() if isinstance(n, int)}
+        if self.unit.whole:
+            steps |= {x.var: whole[x.var] for x in self.nest.reduce if x.var in whole}
         least = {v: steps.get(v, np.ones(1, np.int64)) for v in whole}
         factors = self.loads[:2]
         fill = sum(float(p.times(least)[0][0]) for p in factors)
@@ -396,6 +418,8 @@ def _piece(
 ) -> Piece:
     """How an operand lies in memory and in the unit's; its elements are of the type that they have
     there if `local`."""
+    if plan.unit.whole:
+        return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
     rows = rows_of(plan, target, theirs, ours)
     packed = layout_of(rows, plan, theirs, ours, s)
     packed = packed or Layout(tuple(range(len(theirs.indices))))
@@ -417,6 +441,25 @@ def _piece(
     distant = far_axes(theirs.buffer.with_(shape=shape))
     apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
     return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+
+
+def _whole_piece(
+    s: Schedule, target: Target, plan: Plan, theirs: Load, ours: Load, *, loaded: bool
+) -> Piece:
+    """How an operand of a whole operator lies in memory: in the order of its axes."""
+    order = order_of(plan, theirs, ours)
+    shape = [int(theirs.buffer.shape[p]) for p in order]
+    dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(
+        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+    )
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    never = (False,) * len(forms)
+    extents = tuple(int(n) for n in theirs.buffer.shape)
+    return Piece(
+        forms, never, tuple(dims), 1, theirs.buffer.dtype.bytes, ours.buffer.memory, move, extents
+    )
 
 
 # ---------------------------------------------------------------- steps
@@ -551,8 +594,8 @@ def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
 
 
 AHEAD = (1, 2)  # steps that operands may be brought before they are used
-MOST = 48  # pipelines of each order that are run step by step
-STEPS = 3000  # of one
+MOST = 32  # pipelines of each order that are run step by step
+STEPS = 2000  # of one
 
 
 def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
@@ -585,14 +628,28 @@ def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
 def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:
     """Divisors of every loop, in whole steps of the unit: all combinations."""
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
+    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
+    most = {
+        x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
+        for axis, x in mapping.axes
+    }
     sizes = []
     for loop in loops:
         assert isinstance(loop.extent, int)
         fixed = steps.get(loop.var, 1)
         step = fixed if isinstance(fixed, int) else 1
-        sizes.append([d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0])
+        found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
+        if loop.var in whole:
+            found = [loop.extent]
+        sizes.append([d for d in found if d <= most.get(loop.var, d)])
     grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes), indexing="ij")
     return {loop.var: g.reshape(-1) for loop, g in zip(loops, grids, strict=True)}
+
+
+def _moved(mapping: Mapping) -> set[Var]:
+    """The loops that move the result."""
+    axes = set().union(*map(variables, mapping.unit.result.indices))
+    return {x.var for axis, x in mapping.axes if axis in axes}
 
 
 def _orders(model: Model) -> Iterator[tuple[Var, ...]]:

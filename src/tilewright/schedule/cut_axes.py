@@ -6,6 +6,7 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Symbol, Var, as_expr, const, constant_value
@@ -13,13 +14,14 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, Stmt
 from tilewright.ir.substitute import substitute
 from tilewright.schedule.assign_axes import Chosen
-from tilewright.schedule.binding import Obstacles, Stage, perfect_nest
+from tilewright.schedule.binding import Obstacles, Stage
 from tilewright.schedule.loops import reorder, split
 from tilewright.schedule.match import Matcher
 from tilewright.schedule.state import Loop, State
 
 ATTEMPTS = 64  # cuts of one mapping that are tried
 
+Nest = tuple[For, ...]
 Cut = tuple[int, ...]  # iterations of each axis
 
 
@@ -35,34 +37,35 @@ class Cutting:
     def calls(self) -> Iterator[tuple[Loop, Stmt]]:
         """Every way: the program is left cut, with the loop that the call can replace."""
         before = self.state.kernel
-        for mapping in self.mappings():
-            yield from self._cuts(mapping)
+        for nest, mapping in self.mappings():
+            yield from self._cuts(nest, mapping)
             self.state.kernel = before
 
-    def mappings(self) -> list[Chosen]:
+    def mappings(self) -> list[tuple[Nest, Chosen]]:
         """Every way to give each axis of an instruction's first nest a loop that moves the same
         operands and is long enough, or none; those that need least reordering first."""
-        found: dict[Chosen, None] = {}
-        order: list[Var] = []
+        found: dict[tuple[Nest, Chosen], None] = {}
         matcher = Matcher(self.instruction, self.state.simplifier)
         for b in matcher.structures((self.target,)):
             nest, *inner = b.nests
-            order = [x.var for x in nest.loops]
-            if next(matcher.assigner.assign(b, inner), None) is not None:
-                for chosen in matcher.assigner.choices(nest, b.elements, len(nest.axes)):
-                    if all(self._sizes(axis, loop) for axis, loop in chosen):
-                        found[chosen] = None
+            for chosen in matcher.assigner.choices(nest, b, len(nest.axes)):
+                outer = replace(b, loops=tuple((axis.var, loop) for axis, loop in chosen))
+                fits = all(self._sizes(axis, loop) for axis, loop in chosen)
+                if fits and next(matcher.assigner.assign(outer, inner), None) is not None:
+                    found[nest.loops, chosen] = None
 
-        def effort(chosen: Chosen) -> tuple[int, int]:
-            places = [order.index(x.var) for _, x in chosen if x is not None]
+        def effort(one: tuple[Nest, Chosen]) -> tuple[int, int]:
+            loops, chosen = one
+            places = [loops.index(x) for _, x in chosen if x is not None]
             inversions = sum(a > b for a, b in itertools.combinations(places, 2))
             return len(chosen) - len(places), inversions
 
         self.obstacles.join(matcher.obstacles)
-        return sorted((c for c in found if any(x for _, x in c)), key=effort)
+        return sorted((c for c in found if any(x for _, x in c[1])), key=effort)
 
     def _sizes(self, axis: For, loop: For | None) -> list[int]:
-        """How many iterations of a loop a call can take along an axis, the most first."""
+        """How many iterations of a loop a call can take along an axis, the most first. (An axis of
+        a single step has no loop.)"""
         extent = 1 if loop is None else constant_value(as_expr(loop.extent))
         if extent is None:
             return []
@@ -71,10 +74,11 @@ class Cutting:
         if not isinstance(axis.extent, Symbol):
             return []
         limits = self.instruction.field(axis.extent.name)
-        sizes = range(min(limits.high, int(extent)), max(limits.low, 1) - 1, -1)
+        least = 1 if extent == 1 else 2
+        sizes = range(min(limits.high, int(extent)), max(limits.low, least) - 1, -1)
         return [n for n in sizes if int(extent) % n == 0 and limits.admits(n)]
 
-    def _cuts(self, mapping: Chosen) -> Iterator[tuple[Loop, Stmt]]:
+    def _cuts(self, nest: Nest, mapping: Chosen) -> Iterator[tuple[Loop, Stmt]]:
         """The largest calls that work. Where sizes fail for what some loops are cut into, others
         that cut these in the same way are left out."""
         before = self.state.kernel
@@ -87,7 +91,7 @@ class Cutting:
             smaller: Sequence[int] = range(len(cut))
             if self._within_limits(mapping, cut):
                 tried += 1
-                inner = self._apply(mapping, cut)
+                inner = self._apply(nest, mapping, cut)
                 if inner is None:
                     return
                 outermost = Loop(inner[0][0])
@@ -117,14 +121,14 @@ class Cutting:
         limits = (substitute(limit, values) for limit in self.instruction.limits)
         return all(constant_value(self.state.simplifier(x)) is not False for x in limits)
 
-    def _apply(self, mapping: Chosen, cut: Cut) -> list[tuple[Var, int]] | None:
+    def _apply(self, nest: Nest, mapping: Chosen, cut: Cut) -> list[tuple[Var, int]] | None:
         """Cuts the loops and puts the axes innermost: the loops that are axes now, each with the
         number of its axis. None if they cannot be, and the program as it was."""
         before = self.state.kernel
         loops = {loop.var: (k, loop) for k, (_, loop) in enumerate(mapping) if loop is not None}
         outer, inner = [], []
         try:
-            for var in [x.var for x in perfect_nest(self.target)[0]]:
+            for var in (x.var for x in nest):
                 k, loop = loops.get(var, (-1, None))
                 if loop is None:
                     outer.append(Loop(var))

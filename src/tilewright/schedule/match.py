@@ -7,6 +7,8 @@ moves along one subscript of the buffer, as far in memory as the operand says.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tilewright.analyze.dependence import Path, violation
@@ -38,7 +40,8 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import substitute, variables
 from tilewright.schedule.assign_axes import Assigner
 from tilewright.schedule.binding import Binding, Stage, outside
-from tilewright.schedule.solve_fields import Fields, Subscript
+from tilewright.schedule.fields import Fields, Subscript
+from tilewright.schedule.solve_fields import solve_fields
 from tilewright.schedule.unify import Unifier
 
 
@@ -70,8 +73,8 @@ class Matcher(Unifier):
 
     def _call(self, b: Binding, own: set[Buffer]) -> Stmt | None:
         """The call that a complete binding stands for; None if an operand is no region."""
-        solved = Fields(self.instruction, self.simplifier, b, self.obstacles)
-        if not solved.solve():
+        solved = solve_fields(self.instruction, self.simplifier, b, self.obstacles)
+        if solved is None:
             return None
         regions: dict[Buffer, Region] = {}
         for operand, ours, buffer, theirs in b.elements:
@@ -113,17 +116,19 @@ class Matcher(Unifier):
             return True
         else:
             reason = outside(f, value)
-        self.obstacles.add(Stage.LIMITS, 0, reason)
+        causes = frozenset(solved.causes.get(f.symbol, ()))
+        self.obstacles.add(Stage.LIMITS, 0, reason, causes)
         return False
 
     def _within_limits(self, solved: Fields) -> bool:
         """Whether the instruction's limits hold for the fields' values."""
         for limit in self.instruction.limits:
             if not self.simplifier.proves(substitute(limit, dict(solved.values))):
-                used = [x for x in dict.fromkeys(limit.walk()) if x in self._symbols]
-                values = ", ".join(f"{x} is {solved.values[x]}" for x in used)  # type: ignore[index]
+                used = [x for x in symbols(limit) if x in solved.values]
+                values = ", ".join(f"{x} is {solved.values[x]}" for x in used)
+                causes = frozenset(v for x in used for v in solved.causes.get(x, ()))
                 reason = f"the limit {limit} does not hold: {values}"
-                self.obstacles.add(Stage.LIMITS, 1, reason)
+                self.obstacles.add(Stage.LIMITS, 1, reason, causes)
                 return False
         return True
 
@@ -158,7 +163,9 @@ class Matcher(Unifier):
 
         pair = violation((nest.loops[0],), moved, permuted, self.simplifier)
         if pair is not None:
-            self.obstacles.add(Stage.LIMITS, 2, f"the order of the loops matters: {pair}")
+            self.obstacles.add(
+                Stage.LIMITS, 2, f"the order of the loops matters: {pair}", frozenset()
+            )
         return pair is None
 
     # ---------------------------------------------------------- regions
@@ -181,7 +188,7 @@ class Matcher(Unifier):
             return self._apart(f"{mine} must be in {operand.memory}, and {where}")
         wanted = [solved.ours(i) for i in ours]
         theirs = tuple(solved.theirs(i) for i in theirs)
-        along = self._axes_of(wanted, theirs)
+        along = self._axes_of(operand, wanted, theirs)
         theirs = tuple(self.simplifier(substitute(i, along)) for i in theirs)
         indices = []
         used = {d for d, w in enumerate(wanted) if w is not None and set(w.steps) & set(along)}
@@ -214,19 +221,21 @@ class Matcher(Unifier):
         return region
 
     def _apart(self, reason: str, culprits: Iterable[Var] | None = ()) -> None:
-        self.obstacles.add(Stage.MEMORY, self._fitted, reason, culprits)
+        loops = None if culprits is None else frozenset(culprits)
+        self.obstacles.add(Stage.MEMORY, self._fitted, reason, loops)
 
     def _axes_of(
-        self, wanted: list[Subscript | None], theirs: tuple[Expr, ...]
+        self, operand: Buffer, wanted: list[Subscript | None], theirs: tuple[Expr, ...]
     ) -> dict[Expr, Expr]:
         """The operand's axes that are loops of the program, by those loops: it may move along
         several subscripts, as long as its steps in memory are what they have to be."""
         moving = set().union(*map(variables, theirs))
         found: dict[Expr, Expr] = {}
-        for d, moves in enumerate(wanted):
+        several = Counter(v for w in wanted if w is not None for v in w.steps)
+        for d, moves in enumerate(wanted if operand in self._operands else ()):
             if moves is not None and list((moves.moving or {}).values()) == [1]:
                 start = self.simplifier(axis(d) - to_expr(moves.rest))
-                found |= {v: start for v in moves.steps if v in moving}
+                found |= {v: start for v in moves.steps if v in moving and several[v] == 1}
         return found
 
     def _may_stay(self, operand: Buffer, d: int, fields: dict[Symbol, Expr]) -> bool:
@@ -246,49 +255,46 @@ class Matcher(Unifier):
             step = self._step(region, d)
             if step is None:
                 what = f"the steps of operand {operand.name} in {region} are not fixed"
-                self._apart(what, set().union(*(variables(i) for i in region.indices)))
+                self._apart(what, culprits=None)
                 return False
             carrier = self.instruction.carrier(operand, d)
             if carrier is not None:
-                if not self._carried(carrier, step, f"the step of operand {operand.name}", solved):
+                known = solved.values.get(carrier.symbol, const(step))
+                if not carrier.admits(step):
+                    what = f"the step of operand {operand.name}"
+                    self._apart(f"{outside(carrier, step)} ({what})")
                     return False
+                if known != const(step):
+                    self._apart(f"{carrier.name} would be {known} and {step}")
+                    return False
+                solved.values[carrier.symbol] = known
                 continue
             wanted = self._contiguous(operand, d, step, solved)
             if wanted != const(step):
                 what = f"a step along axis {d} of operand {operand.name} is {wanted} in memory"
-                fixed = all(isinstance(n, int) for n in operand.shape[d + 1 :])
-                self._apart(f"{what}, and {step} in {region}", () if fixed else None)
+                self._apart(f"{what}, and {step} in {region}")
                 return False
         return True
-
-    def _carried(self, f: Field, step: int, what: str, solved: Fields) -> bool:
-        """Gives a field the step that it carries."""
-        known = solved.values.get(f.symbol, const(step))
-        if not f.admits(step):
-            self._apart(f"{outside(f, step)} ({what})")
-        elif known != const(step):
-            self._apart(f"{f.name} would be {known} and {step}")
-        else:
-            solved.values[f.symbol] = known
-            return True
-        return False
 
     def _contiguous(self, operand: Buffer, d: int, step: int, solved: Fields) -> Expr:
         """How far a step along an axis is if an operand lies in one piece. An extent that nothing
         has said yet is made to fit."""
-        extents = [as_expr(n) for n in operand.shape[d + 1 :]]
-        unknown = [n for n in extents if n in self._symbols and n not in solved.values]
         known: Expr = const(1)
-        for n in extents:
-            known = known * (const(1) if n in unknown else substitute(n, dict(solved.values)))
+        unknown: list[Field] = []
+        for n in map(as_expr, operand.shape[:d:-1]):
+            if isinstance(n, Symbol) and n in self._symbols and n not in solved.values:
+                unknown.append(self.instruction.field(n.name))
+            else:
+                known = known * substitute(n, dict(solved.values))
         number = constant_value(self.simplifier(known))
-        if len(unknown) == 1 and isinstance(unknown[0], Symbol) and number:
-            field = self.instruction.field(unknown[0].name)
-            if step % number == 0 and field.admits(step // int(number)):
-                solved.values[field.symbol] = const(step // int(number))
+        if unknown and number:
+            rest, odd = divmod(step, math.prod(f.low for f in unknown[1:]) * int(number))
+            if odd == 0 and unknown[0].admits(rest):
+                solved.values |= {f.symbol: const(f.low) for f in unknown[1:]}
+                solved.values[unknown[0].symbol] = const(rest)
                 return const(step)
-        for n in unknown:
-            known = known * n
+        for f in unknown:
+            known = known * f.symbol
         return self.simplifier(known)
 
     def _step(self, region: Region, d: int) -> int | None:

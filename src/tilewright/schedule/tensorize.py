@@ -67,7 +67,8 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
         known.add(call)
         count += 1
     if count:
-        refuse(f"there are {count} ways to make {instruction.name} of {loop}, from 0", state)
+        ways = "is 1 way" if count == 1 else f"are {count} ways"
+        refuse(f"there {ways} to make {instruction.name} of {loop}, counted from 0", state)
     refuse(f"the nest of {loop} is no {instruction.name}: {obstacles}", state)
 
 

@@ -23,6 +23,7 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     const,
@@ -188,7 +189,8 @@ class Unifier:
     def _operator(self, pattern: Expr, e: Expr, b: Binding) -> Iterator[Binding]:
         e = clamped(pattern, e)
         if type(pattern) is not type(e) or pattern.dtype != e.dtype or _kind(pattern) != _kind(e):
-            self._differs(b, f"the program computes {e} where the instruction has {pattern}")
+            if not isinstance(pattern, Binary) or not self._extra(pattern):
+                self._differs(b, f"the program computes {e} where the instruction has {pattern}")
         elif isinstance(pattern, Const):
             if pattern == e:
                 yield b
@@ -263,13 +265,22 @@ class Unifier:
     def _without(self, pattern: Binary, e: Expr, b: Binding) -> Iterator[Binding]:
         """What the instruction computes once an operand of an operator is chosen so that it
         changes nothing: a shift by 0, a flag that is not set."""
-        sides = [(pattern.a, pattern.b)]
-        if pattern.op in COMMUTATIVE:
-            sides.append((pattern.b, pattern.a))
-        for kept, extra in sides:
+        for kept, extra in self._extra(pattern):
             found = self._nothing(pattern.op, extra, e, b)
             if found is not None:
                 yield from self._value(kept, e, found)
+
+    def _extra(self, pattern: Binary) -> list[tuple[Expr, Expr]]:
+        """(one operand, the other) for operands that a field chooses."""
+        sides = [(pattern.a, pattern.b)]
+        if pattern.op in COMMUTATIVE:
+            sides.append((pattern.b, pattern.a))
+        return [
+            (kept, extra)
+            for kept, extra in sides
+            if self._is_field(extra.a if isinstance(extra, Cast) else extra)
+            or (isinstance(extra, Select) and self._flag(extra.cond)[0] is not None)
+        ]
 
     def _nothing(self, op: BinaryOp, extra: Expr, e: Expr, b: Binding) -> Binding | None:
         """The right operand of `op` made so that e `op` extra is e."""
@@ -280,14 +291,14 @@ class Unifier:
                     return b.bind_field(flag, const(value))
             return None
         symbol = extra.a if isinstance(extra, Cast) else extra
-        if not self._is_field(symbol) or not extra.dtype.is_integer:
-            return None
         assert isinstance(symbol, Symbol)
         field = self.instruction.field(symbol.name)
         value = neutral_value(op, e, (field.low, field.high))
-        if value is None or not field.admits(value):
-            return None
-        return b.bind_field(symbol, const(value))
+        if value is not None and extra.dtype.is_integer and field.admits(value):
+            return b.bind_field(symbol, const(value))
+        what = f"the program computes {e} without {op.value}, which {symbol} cannot leave out"
+        self._differs(b, f"{what}: it goes from {field.low} to {field.high}")
+        return None
 
     def _children(self, pattern: Expr, e: Expr, b: Binding) -> Iterator[Binding]:
         ours = [c for c in pattern.children() if isinstance(c, Expr)]
@@ -315,7 +326,7 @@ def _changes_nothing(op: BinaryOp, number: Const, e: Expr) -> bool:
 
 def _kind(e: Expr) -> object:
     """What an expression does, apart from its operands."""
-    return getattr(e, "op", None)
+    return (e.name, len(e.args)) if isinstance(e, Opaque) else getattr(e, "op", None)
 
 
 def _without(body: Block, cond: Expr) -> Block:

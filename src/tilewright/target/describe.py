@@ -32,8 +32,8 @@ from typing import Any
 
 from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import Buffer, Dim, Expr, Load, Symbol, Var, as_dim, as_expr
-from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Opaque, Symbol, Var, as_dim, as_expr
+from tilewright.ir.instruction import BlackBox, Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
@@ -131,8 +131,9 @@ class TargetBuilder:
         that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
         equal consecutive parts: while an instruction of one queue uses a bank, those of other
         queues that need it wait. Addresses are encoded in units of so many bytes."""
-        shared = (cached, shared_by, bandwidth, latency, banks, unit)
-        self._memories.append(Memory(name, size, *shared))
+        self._memories.append(
+            Memory(name, size, cached, shared_by, bandwidth, latency, banks, unit)
+        )
         self._origins[f"memory {name}"] = _caller()
         return name
 
@@ -184,15 +185,17 @@ class TargetBuilder:
         name: str = "",
         native: str = "",
         encoding: Encoding | None = None,
+        black_box: BlackBox | None = None,
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
         the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
         unless one function describes several; `encoding` is the instruction's bits
         (target/encoding.py). One that does nothing (`pass`) lets two queues wait for each other
-        that are not linked."""
+        that are not linked. `black_box(fields, arrays)` simulates what is opaque in it: it gets the
+        fields' values and an array for each operand, by name."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
-            found = read_instruction(function).with_(queue=queue, native=native)
+            found = read_instruction(function, black_box).with_(queue=queue, native=native)
             found = found.with_(name=name) if name else found
             place = f"{found.file}:{found.lines[0]}"
             if f"instruction {found.name}" in self._origins:
@@ -257,16 +260,18 @@ def _caller() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def read_instruction(function: Callable[..., Any]) -> Instruction:
+def read_instruction(
+    function: Callable[..., Any], black_box: BlackBox | None = None
+) -> Instruction:
     """The instruction that a Python function describes."""
-    return _InstructionReader(function).instruction()
+    return _InstructionReader(function).instruction(black_box)
 
 
 class _InstructionReader(KernelStmtReader):
     """Reads an instruction: like a kernel, but that some parameters are fields, operands may be
     read and written, `cost(…)` says how long it takes and `limit(…)` what it does not do."""
 
-    def instruction(self) -> Instruction:
+    def instruction(self, black_box: BlackBox | None) -> Instruction:
         operands: list[Buffer] = []
         fields: list[Field] = []
         strides: list[tuple[str, int, str]] = []
@@ -306,7 +311,26 @@ class _InstructionReader(KernelStmtReader):
             limits=limits,
             file=self.file,
             lines=self._lines(body),
+            black_box=self._check_black_box(black_box, body, operands),
         )
+
+    def _check_black_box(
+        self, black_box: BlackBox | None, body: Block, operands: Sequence[Buffer]
+    ) -> BlackBox | None:
+        """What is opaque needs a function that simulates it, which needs arrays of known shapes."""
+        opaque = [x for s in body for x in s.walk() if isinstance(x, Opaque)]
+        name = self.function.name
+        if opaque and black_box is None:
+            raise TargetError(
+                f"{name} computes {opaque[0].name}, which is opaque",
+                hint="black_box=function says what simulates it: function(fields, arrays)",
+            )
+        for operand in operands if black_box is not None else ():
+            if not all(isinstance(n, (int, Symbol)) for n in operand.shape):
+                raise TargetError(
+                    f"{name}: a black box has operands of numbers and dims(), not {operand}"
+                )
+        return black_box
 
     def _lines(self, body: Block) -> tuple[int, ...]:
         """In the file: of the function, and of every statement of its meaning."""

@@ -1,5 +1,5 @@
-"""A systolic array in the manner of Gemmini: a scratchpad and accumulators in banks, a matrix unit
-that takes any number of rows, strides and scales in registers. The host's processor issues the
+"""A systolic array in the manner of Gemmini: a scratchpad and accumulators, a matrix unit that
+takes any number of rows, strides and scales in registers. The host's processor issues the
 instructions, and the chip itself finds out what they have to wait for.
 """
 
@@ -24,9 +24,9 @@ def gemmini(
     cycle to DRAM, and a processor that issues an instruction every `issue` cycles."""
     t = TargetBuilder("gemmini", clock=clock)
     t.memory("dram", bandwidth=bus, latency=64)
-    t.memory("spad", spad, banks=4)
-    t.memory("acc", acc, banks=4)
-    load, execute, store = t.queues("load", "execute", "store", depth=16)
+    t.memory("spad", spad)  # banks have two ports: queues that fill and use one are not in the way
+    t.memory("acc", acc)
+    load, execute, store = t.queues("load", "execute", "store", depth=64)
     t.interlock()
     t.issue(issue)
 
