@@ -15,6 +15,7 @@ from tilewright.ir.loop import (
     Call,
     For,
     If,
+    Prefetch,
     Stmt,
     Store,
     walk_statements,
@@ -118,4 +119,5 @@ _ACCESSES = {
     Accumulate: _write,
     Alloc: lambda s, path, conditions: iter(()),
     Barrier: lambda s, path, conditions: iter(()),
+    Prefetch: lambda s, path, conditions: iter(()),  # a hint
 }

@@ -41,6 +41,7 @@ from tilewright.ir.loop import (
     For,
     If,
     Kernel,
+    Prefetch,
     Stmt,
     Store,
     buffers_written,
@@ -135,6 +136,7 @@ _RUN: dict[type, Any] = {
     Store: _run_store,
     Accumulate: _run_accumulate,
     Barrier: lambda s, env, memory, symbols: None,  # one after the other, nobody has to wait
+    Prefetch: lambda s, env, memory, symbols: None,
 }
 
 

@@ -248,11 +248,13 @@ def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]
     read, nest = _consumer(s, acc)
     theirs, ours = plan.result
     names = dict(zip(read.indices, theirs.indices, strict=True))
-    last = _var(plan, _operand_axes(plan, ours)[-1][0])
+    along = {_var(plan, axis) for axis, _ in _operand_axes(plan, ours)}
+    if not plan.unit.whole:
+        along = {_var(plan, _operand_axes(plan, ours)[-1][0])}
     for access in (Load(nest.store.buffer, nest.store.indices), *loads(nest.store.value)):
         if access.buffer != acc:
             indices = tuple(substitute(i, names) for i in access.indices)
-            if any(last in variables(i) for i in indices):
+            if any(along & variables(i) for i in indices):
                 yield Load(access.buffer, indices), ours
 
 
@@ -586,7 +588,8 @@ def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[
     ours = {}
     for i, axis in zip(read.indices, theirs.indices, strict=True):
         (var,) = variables(axis)
-        ours |= {var: Loop(v) for v in variables(i) & inner}
+        for v in variables(i) & inner:  # none for a loop that runs once
+            ours[var] = Loop(v)
     order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
     s.reorder(*order)
     return order

@@ -295,7 +295,8 @@ class Model:
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Of a tile of the result."""
-        return math.prod(tile[x.var] for x in self.nest.axes if x.var in tile)  # type: ignore[return-value]
+        sizes = [tile[x.var] for x in self.nest.axes if x.var in tile]
+        return np.prod(np.broadcast_arrays(*sizes), axis=0)
 
     def fits(self, tile: Sizes, order: Sequence[Var], ahead: int) -> np.ndarray:
         """Whether every memory holds the pieces: one that is brought more than once has a place for

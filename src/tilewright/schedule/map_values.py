@@ -235,16 +235,17 @@ def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction
     once = [x for x in loops if s.for_(x).extent == 1]
     loops = [x for x in loops if x not in once]
     s.reorder(*once, *loops)
-    # The last run within one row of the instruction.
+    # The last run within one row of the instruction, if it has rows of its own.
     extents = _extents(instruction)
-    rows = sum(isinstance(n, int) and n > 1 for n in extents) or 1
+    rows = sum(isinstance(n, int) and n > 1 for n in extents)
     ranges = sum(not isinstance(n, int) for n in extents)
     most = max((n.upper or 1 for n in extents if isinstance(n, Symbol)), default=1)
-    outer = collapse(s, loops[:-rows], most) if len(loops) > rows else []
-    for loop in (*outer[max(0, len(outer) - ranges) :], *loops[-rows:]):
+    within = loops[len(loops) - rows :]
+    outer = collapse(s, loops[: len(loops) - rows], most) if len(loops) > rows else []
+    for loop in (*outer[max(0, len(outer) - ranges) :], *within):
         if attempt(s.tensorize, loop, instruction):
             return
-    s.tensorize(loops[-1], instruction)
+    s.tensorize([*outer, *within][-1], instruction)
 
 
 def _extents(instruction: Instruction) -> list[Dim]:

@@ -8,6 +8,7 @@ from tilewright.schedule import (
     annotate,
     caching,
     cost,
+    hints,
     hoist,
     loops,
     memory,
@@ -67,6 +68,8 @@ class Schedule(State):
 
     pack_layout = memory.pack_layout
     set_memory = memory.set_memory
+    prefetch = hints.prefetch
+    store_nontemporal = hints.store_nontemporal
     pad = padding.pad
     pad_buffer = padding.pad_buffer
 
