@@ -214,7 +214,7 @@ def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[
     """What check-target prints."""
     yield "\n".join(problem_lines(problems))
     if report is None:
-        yield "failed: nothing was tried, for errors come first"
+        yield "failed: nothing was tried, for the parts do not fit together"
         return
     yield ""
     yield tried_table(report.instructions)
@@ -222,12 +222,17 @@ def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[
     cases, passed = (
         sum(getattr(i, name) for i in report.instructions) for name in ("cases", "passed")
     )
-    yield f"{'passed' if report.conforms else 'failed'}: {passed} of {_count(cases, 'case')}"
+    verdict = "failed" if errors_of(problems) or not report.conforms else "passed"
+    yield f"{verdict}: {_count(errors_of(problems), 'error')}, {passed} of {_count(cases, 'case')}"
+
+
+def errors_of(problems: Sequence[Problem]) -> int:
+    return sum(p.severity is Severity.ERROR for p in problems)
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
     """Every problem, under one line that counts them."""
-    errors = sum(p.severity is Severity.ERROR for p in problems)
+    errors = errors_of(problems)
     counts = f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}"
     return [f"lint: {counts if problems else 'nothing to say'}", *map(str, problems)]
 
