@@ -17,6 +17,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.bundles import bound as bundles
+from tilewright.bundles.assembly import assembly
+from tilewright.bundles.build import build_bundles
+from tilewright.bundles.program import Program, make_program
 from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.place import bytes_of
 from tilewright.codegen.registers import place_settings
@@ -62,7 +66,8 @@ class ChipKernel:
     parameters: tuple[str, ...]
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
     predicted: float | None = None  # cycles, by the model that chose its tiles
-    bound: Bound | None = None  # what no schedule of this kernel can beat
+    bound: Bound | bundles.Bound | None = None  # what no schedule of this kernel can beat
+    program: Program | None = None  # of bundles, on a statically scheduled chip
 
     def __call__(self, *arrays: Any) -> Any:
         given, inputs = self._arguments(arrays)
@@ -86,6 +91,7 @@ class ChipKernel:
         return replay(
             self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
             orders=orders, seed=seed, read=read,
+            found=self.program.boxes if self.program is not None else None,
         )  # fmt: skip
 
     def _arguments(self, arrays: Any) -> tuple[dict[str, Any], dict[Buffer, np.ndarray]]:
@@ -100,6 +106,13 @@ class ChipKernel:
     @property
     def cycles(self) -> int:
         return self.timeline.cycles
+
+    @property
+    def assembly(self) -> str:
+        """The bundles of a statically scheduled chip, as a person reads them."""
+        if self.program is None:
+            raise TargetError(f"{self.target.name} has no bundles", hint="print(kernel.kernel)")
+        return assembly(self.program)
 
     def _type(self, name: str) -> TensorType:
         buffer = next(b for b in self.source.params if b.name == name)
@@ -116,9 +129,15 @@ def build_chip(
     target: Target,
     *,
     overlap: bool = True,
+    rings: bool = True,
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
-    """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
+    """The kernel on the chip's instructions; without `overlap` one tile is done after another. A
+    statically scheduled chip keeps in local memory what a tile has in common with the next, unless
+    `rings` forbid it."""
+    if target.bundles is not None:
+        built = build_bundles(kernel, target, overlap=overlap, rings=rings)
+        return _bundled(built.schedule, built.program, target, parameters, built.layouts)
     model = _model(kernel, target)
     choices = choose_tiles(model, overlap=overlap)
     if not choices:
@@ -229,6 +248,8 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
+    if target.bundles is not None:
+        return _bundled(s, make_program(s.kernel, target), target, parameters, layouts)
     done = synchronise(place_settings(place_lists(expand_stream(s.kernel, target))))
     stream, waits = done.stream, done.waits
     fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
@@ -242,3 +263,18 @@ def stream_kernel(
     return ChipKernel(
         s.original, s.kernel, target, stream, waits, timeline, order, dict(layouts or {})
     )
+
+
+def _bundled(
+    s: State,
+    program: Program,
+    target: Target,
+    parameters: Sequence[str],
+    layouts: Mapping[str, Layout] | None,
+) -> ChipKernel:
+    """A program of bundles, as a kernel to be called."""
+    order = tuple(parameters) or tuple(b.name for b in (*s.original.inputs, *s.original.outputs))
+    return ChipKernel(
+        s.original, s.kernel, target, program.stream, program.tokens, program.timeline, order,
+        dict(layouts or {}), bound=bundles.program_bound(program), program=program,
+    )  # fmt: skip

@@ -1,12 +1,8 @@
-"""Conditions on indices as inequalities, and what they say of subscripts."""
+"""Conditions on indices as inequalities."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from tilewright.analyze.linear import add, linear, to_expr
 from tilewright.base.dtype import bool_, index
-from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -14,13 +10,7 @@ from tilewright.ir.expr import (
     CompareOp,
     Expr,
     Load,
-    as_expr,
-    const,
-    maximum,
-    minimum,
 )
-from tilewright.ir.loop import For
-from tilewright.ir.substitute import substitute, variables
 
 
 def is_place(e: Expr) -> bool:
@@ -51,26 +41,4 @@ def at_least_zero(condition: Expr) -> list[Expr] | None:
         found.append(more - less - 1 if strict else more - less)
         if c.op is CompareOp.EQ:
             found.append(less - more)
-    return found
-
-
-def greatest(i: Expr, loops: Sequence[For], conditions: Sequence[Expr]) -> Expr:
-    """The greatest value of a subscript that is linear in each of some loops: at their ends, or at
-    the end that a condition sets."""
-    found: Expr = const(0)
-    extents = {loop.var: as_expr(loop.extent) for loop in loops}
-    for atom, k in linear(i).items():
-        inside = [] if atom is None else [v for v in extents if v in variables(atom)]
-        part = const(k) if atom is None else atom * k
-        if len(inside) > 1:
-            raise CompileError(f"the subscript {i} is not linear in its loops")
-        for var in inside:
-            ends = (substitute(part, {var: const(0)}), substitute(part, {var: extents[var] - 1}))
-            part = ends[1] if atom == var and k > 0 else maximum(*ends)
-        found = found + part
-    for condition in conditions:
-        for e in at_least_zero(condition) or []:
-            bound = to_expr(add(linear(i), linear(e)))  # i <= i + e
-            if not variables(bound) & set(extents):
-                found = minimum(found, bound)
     return found

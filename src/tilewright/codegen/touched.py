@@ -49,15 +49,26 @@ class Touched:
 
 def touched(stream: Stream) -> Touched:
     """What every instruction reads and writes."""
-    numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
-    parts = [
+    return in_order([p for k in range(len(stream.sites)) for p in site_parts(stream, k)])
+
+
+def site_parts(stream: Stream, k: int) -> list[Part]:
+    """What the instructions of site k read and write."""
+    numbers = {m.name: n for n, m in enumerate(stream.target.memories)}
+    site = stream.sites[k]
+    found = [
         part
-        for k, site in enumerate(stream.sites)
         for o in range(len(site.instruction.operands))
         for part in _parts(stream, k, o, numbers[site.memories[o]])
     ]
-    listing = ((k, s.instruction.micro_ops) for k, s in enumerate(stream.sites) if s.entries)
-    parts += [_list_part(stream, k, numbers[m.memory], m.bytes) for k, m in listing if m]
+    kind = site.instruction.micro_ops
+    if site.entries and kind is not None:
+        found.append(_list_part(stream, k, numbers[kind.memory], kind.bytes))
+    return found
+
+
+def in_order(parts: Sequence[Part]) -> Touched:
+    """Boxes by the instructions that touch them."""
     most = max((p.extents.shape[1] for p in parts), default=1)
     numbered = [np.full(len(p.rows), k) for k, p in enumerate(parts)]
     row = _joined([p.rows for p in parts])
@@ -95,7 +106,7 @@ def _wide(columns: np.ndarray, width: int, fill: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """One use of an operand, in all rows of its site; the arrays are columns of Touched."""
 
     use: Use
@@ -108,7 +119,7 @@ class _Part:
     writes: np.ndarray
     exact: np.ndarray
 
-    def same_box(self, other: _Part) -> bool:
+    def same_box(self, other: Part) -> bool:
         pairs = (
             (self.start, other.start),
             (self.extents, other.extents),
@@ -117,14 +128,14 @@ class _Part:
         return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _parts(stream: Stream, k: int, o: int, memory: int) -> list[_Part]:
+def _parts(stream: Stream, k: int, o: int, memory: int) -> list[Part]:
     """The uses of operand o of site k; of one box there is one."""
     site = stream.sites[k]
     operand = site.instruction.operands[o]
     rows = stream.rows(k)
     fields = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
-    found: list[tuple[Access, _Part]] = []
-    merged: list[_Part] = []
+    found: list[tuple[Access, Part]] = []
+    merged: list[Part] = []
     for access in accesses(site.instruction.body):
         if access.buffer != operand:
             continue
@@ -146,7 +157,7 @@ def _parts(stream: Stream, k: int, o: int, memory: int) -> list[_Part]:
     return [replace(p, start=p.start + x) for p in merged for x in np.unique(offsets)]
 
 
-def _list_part(stream: Stream, k: int, memory: int, width: int) -> _Part:
+def _list_part(stream: Stream, k: int, memory: int, width: int) -> Part:
     """The lists of micro-operations that the calls of site k read."""
     rows = stream.rows(k)
     n = len(rows)
@@ -155,12 +166,12 @@ def _list_part(stream: Stream, k: int, memory: int, width: int) -> _Part:
     yes, no = np.ones(n, bool), np.zeros(n, bool)
     start = stream.lists[rows] * width
     use = Use(k, LIST, None, None)
-    return _Part(use, rows, memory, start, extents, steps, yes, no, yes)
+    return Part(use, rows, memory, start, extents, steps, yes, no, yes)
 
 
 def _part(
     use: Use, access: Access, shape: Footprint, site: Site, addresses: np.ndarray, rows: np.ndarray
-) -> _Part:
+) -> Part:
     n, steps = len(rows), site.steps[use.operand]
     width = site.instruction.operands[use.operand].dtype.bytes
     start = addresses + sum((f * s for f, s in zip(shape.first, steps, strict=True)), 0)
@@ -175,13 +186,13 @@ def _part(
         reader=access.stmt if not access.writes or access.op is not None else None,
         writer=access.stmt if access.writes else None,
     )
-    return _Part(
+    return Part(
         use, rows, 0, start, np.stack(extents, 1), np.stack([*moves, np.ones(n, np.int64)], 1),
         reads, writes, shape.exact,
     )  # fmt: skip
 
 
-def _merge(a: _Part, b: _Part) -> _Part:
+def _merge(a: Part, b: Part) -> Part:
     use = replace(a.use, reader=a.use.reader or b.use.reader, writer=a.use.writer or b.use.writer)
     return replace(
         a,

@@ -112,13 +112,12 @@ class Instruction(Node):
 
     __repr__ = __str__
 
-    def shapes(self, fields: Mapping[str, int]) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the operands for these values of the fields."""
-
-        def number(n: Dim) -> int:
-            return n if isinstance(n, int) else fields[str(n)]
-
-        return tuple(tuple(number(n) for n in operand.shape) for operand in self.operands)
+    def shapes(self, fields: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+        """The shapes of the operands for these values of the fields (numbers, or columns)."""
+        return tuple(
+            tuple(n if isinstance(n, int) else fields[str(n)] for n in operand.shape)
+            for operand in self.operands
+        )
 
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)

@@ -55,7 +55,8 @@ T = TypeVar("T")
 class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
     of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
-    brought, and whether what is added to a sum is what it begins with (`seeded`)."""
+    brought, whether what is added to a sum is what it begins with (`seeded`), and whether what
+    consecutive tiles share is kept (`rings`)."""
 
     nest: Nest
     mapping: Mapping
@@ -63,6 +64,7 @@ class Plan:
     order: tuple[Var, ...] = ()
     ahead: int = 1
     seeded: bool = False
+    rings: bool = False
 
     @property
     def unit(self) -> Unit:
@@ -518,9 +520,12 @@ def _accelerate_whole(
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
     memory = unit.result.buffer.memory
     held = [s.cache_read(s.buffer(b.name), tiles[-1], memory) for b in s.kernel.inputs]
+    if plan.rings:
+        held = [_keep_shared(s, buffer, tiles[-1]) for buffer in held]
     s.tensorize(spatial[0], unit.instruction)
-    for buffer in held:
-        map_values(s, target, Loop(_nest_of(s, s.buffer(buffer.name)).axes[0].var))
+    for buffer in held:  # a ring is filled by two nests
+        while (nest := next(_nests_of(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
+            map_values(s, target, Loop(nest.axes[0].var))
     map_values(s, target, Loop(inside[0]))
     _hoist_all(s, tiles)
     loop = _flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)))
@@ -528,6 +533,19 @@ def _accelerate_whole(
     if overlap and isinstance(count, int) and count > plan.ahead:
         s.pipeline(loop, _stages(s, loop, plan.ahead))
     return layouts
+
+
+def _keep_shared(s: Schedule, buffer: Buffer, loop: Loop) -> Buffer:
+    """What a tile has in common with the one before stays in memory, in a buffer so long that all
+    tiles of a loop lie behind each other: an operator's operand cannot go round an end."""
+    fill = _nest_of(s, buffer).store
+    (read,) = loads(fill.value)
+    turns = s.for_(loop).extent
+    for axis, i in enumerate(read.indices):
+        step, extent = s.simplifier.linear(i).get(loop.var, 0), buffer.shape[axis]
+        if step > 0 and isinstance(turns, int) and isinstance(extent, int):
+            return attempt(s.ring_buffer, buffer, loop, extent + (turns - 1) * step) or buffer
+    return buffer
 
 
 def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:

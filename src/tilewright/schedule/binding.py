@@ -5,7 +5,7 @@ unify.py (statements and values), assign_axes.py (loops), solve_fields.py (field
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from tilewright.analyze.conditions import conjuncts, is_place
@@ -96,6 +96,11 @@ class Binding:
     def with_element(self, element: Element) -> Binding:
         known = element in self.elements
         return self if known else replace(self, elements=(*self.elements, element))
+
+    def with_scope(self, ours: Iterable[Buffer], theirs: frozenset[Buffer]) -> Binding:
+        """Local buffers of the instruction, and the program's that stand in the same place."""
+        scopes = tuple((local, theirs) for local in sorted(ours, key=str))
+        return replace(self, scopes=(*self.scopes, *scopes))
 
     def with_guard(self, ours: Expr, theirs: Expr | None) -> Binding:
         return replace(self, guards=(*self.guards, (ours, theirs)))

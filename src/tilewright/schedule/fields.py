@@ -172,7 +172,10 @@ class Fields:
         }
         for condition in nest.conditions:
             forms = at_least_zero(condition)
-            if forms is None or not all(self._end(e, ends, outermost) for e in forms):
+            whole = not variables(condition) & self._moving
+            if whole and self._alone(outermost):
+                self.when.append(condition)
+            elif whole or forms is None or not all(self._end(e, ends) for e in forms):
                 return self.no(f"the condition {condition} bounds no loop of the instruction's")
         axes = {loop.var: axis for axis, loop in self._pairs(nest)}
         for var, (lows, highs) in ends.items():
@@ -187,16 +190,11 @@ class Fields:
         loops = dict(self.binding.loops)
         return [(axis, loops[axis.var]) for axis in nest.axes if loops[axis.var] is not None]
 
-    def _end(
-        self, e: Expr, ends: dict[Var, tuple[list[Expr], list[Expr]]], outermost: bool
-    ) -> bool:
-        """Takes e >= 0 as a bound of one loop, or as a condition on the whole call."""
+    def _end(self, e: Expr, ends: dict[Var, tuple[list[Expr], list[Expr]]]) -> bool:
+        """Takes e >= 0 as a bound of one loop."""
         moving, base = self.split(e)
-        if moving is None or len(moving) > 1 or not set(moving) <= set(ends):
+        if moving is None or len(moving) != 1 or not set(moving) <= set(ends):
             return False
-        if not moving:
-            self.when.append(self.simplifier(e >= 0))
-            return self._alone(outermost)
         ((var, k),) = moving.items()
         if k > 0:  # var >= -base / k, rounded up
             ends[var][0].append(self.simplifier(const(0) - to_expr(base) // k))

@@ -39,7 +39,7 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     cheapest of them before the others. Legal when what is then innermost matches
     the instruction's body: statements in order, loops one to one, values up to commutativity,
     operands in the right memory with the right strides, fields within their limits. An instruction
-    of several nests takes those that follow, too.
+    of several nests takes those beside it, too.
 
     Fields are found from how often loops run, from steps and offsets of subscripts, from bounds of
     conditions and from numbers; they may depend on the loops around. Conditions on single loops
@@ -87,7 +87,7 @@ def _cycles(stmt: Stmt) -> int:
 def _direct(
     state: State, target: For, instruction: Instruction, most: int, obstacles: Obstacles
 ) -> list[tuple[Block, Stmt]]:
-    """The first different calls that do what a loop does, and what follows it as far as the
+    """The first different calls that do what a loop does, and what stands beside it as far as the
     instruction does more."""
     found: dict[Stmt, Block] = {}
     for piece in _pieces(state, target, instruction):
@@ -101,7 +101,7 @@ def _direct(
 
 
 def _pieces(state: State, target: For, instruction: Instruction) -> Iterator[Block]:
-    """The statements from a loop on that can be an instruction's, with the allocations of what
+    """The statements around a loop that can be an instruction's, with the allocations of what
     nobody else uses; as many as possible first."""
     count = len(statements(instruction.body))
     if count == 1:
@@ -109,8 +109,11 @@ def _pieces(state: State, target: For, instruction: Instruction) -> Iterator[Blo
         return
     home = next(b for b in blocks(state.kernel.body) if any(s is target for s in b))
     rest = [s for s in home if not isinstance(s, Alloc)]
-    start = next(k for k, s in enumerate(rest) if s is target)
-    for stop in range(min(start + count, len(rest)), start, -1):
+    here = next(k for k, s in enumerate(rest) if s is target)
+    ends = ((start, start + n) for n in range(count, 0, -1) for start in range(here, here - n, -1))
+    for start, stop in ends:
+        if start < 0 or stop > len(rest):
+            continue
         piece, others = rest[start:stop], [*rest[:start], *rest[stop:]]
         own = [
             s

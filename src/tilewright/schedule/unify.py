@@ -17,6 +17,7 @@ from tilewright.ir.expr import (
     COMMUTATIVE,
     Binary,
     BinaryOp,
+    Buffer,
     Cast,
     Compare,
     CompareOp,
@@ -87,12 +88,14 @@ class Unifier:
     # ---------------------------------------------------------- statements
 
     def _block(self, pattern: Block, block: Block, b: Binding) -> Iterator[Binding]:
-        theirs = allocated(block)
-        scopes = tuple((local, theirs) for local in sorted(allocated(pattern), key=str))
-        b = replace(b, scopes=(*b.scopes, *scopes))
-        yield from self._statements(statements(pattern), statements(block), b)
+        own = allocated(block)
+        b = b.with_scope(allocated(pattern), own)
+        yield from self._statements(statements(pattern), statements(block), b, own)
 
-    def _statements(self, pattern: Block, block: Block, b: Binding) -> Iterator[Binding]:
+    def _statements(
+        self, pattern: Block, block: Block, b: Binding, own: frozenset[Buffer]
+    ) -> Iterator[Binding]:
+        """Statements one by one; `own` is what the program's block allocates."""
         if not pattern:
             if block:
                 self._differs(b, f"the program does more: {_first_line(block[0])}")
@@ -101,15 +104,33 @@ class Unifier:
             return
         head, *rest = pattern
         if isinstance(head, If):
-            yield from self._condition(head, tuple(rest), block, b)
+            yield from self._condition(head, tuple(rest), block, b, own)
             return
         if not block:
             self._differs(b, f"the instruction does more: {_first_line(head)}")
             return
         for found in self._stmt(head, block[0], b):
-            yield from self._statements(tuple(rest), block[1:], found)
+            yield from self._statements(tuple(rest), block[1:], found, own)
+        if isinstance(head, For):
+            yield from self._single_step(head, tuple(rest), block, b, own)
 
-    def _condition(self, head: If, rest: Block, block: Block, b: Binding) -> Iterator[Binding]:
+    def _single_step(
+        self, head: For, rest: Block, block: Block, b: Binding, own: frozenset[Buffer]
+    ) -> Iterator[Binding]:
+        """A nest of which the program does a single step: what is in it stands in the block."""
+        axes, body = perfect_nest(head)
+        mine = statements(body)
+        count = len(mine) if rest else len(block)
+        if len(mine) < 2:
+            return  # one statement is a nest without loops
+        b = replace(b, nests=(*b.nests, NestPair(tuple(axes), (), ())))
+        b = b.with_scope(allocated(body), own)
+        for found in self._statements(mine, block[:count], b, own):
+            yield from self._statements(rest, block[count:], found, own)
+
+    def _condition(
+        self, head: If, rest: Block, block: Block, b: Binding, own: frozenset[Buffer]
+    ) -> Iterator[Binding]:
         """A part that a flag switches: done always, never, or under the program's condition."""
         flag, when = self._flag(head.cond)
         if flag is None:
@@ -121,13 +142,13 @@ class Unifier:
             value = select(first.cond, const(when), const(1 - when))
             under = b.bind_field(flag, value)
             if under is not None:
-                for found in self._statements(body, statements(first.body), under):
-                    yield from self._statements(rest, block[1:], found)
+                for found in self._statements(body, statements(first.body), under, own):
+                    yield from self._statements(rest, block[1:], found, own)
         if always is not None and block:
-            for found in self._statements(body, block[: len(body)], always):
-                yield from self._statements(rest, block[len(body) :], found)
+            for found in self._statements(body, block[: len(body)], always, own):
+                yield from self._statements(rest, block[len(body) :], found, own)
         if never is not None:
-            yield from self._statements((*statements(head.orelse), *rest), block, never)
+            yield from self._statements((*statements(head.orelse), *rest), block, never, own)
 
     def _stmt(self, pattern: Stmt, stmt: Stmt, b: Binding) -> Iterator[Binding]:
         if isinstance(pattern, For):

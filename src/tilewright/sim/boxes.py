@@ -61,9 +61,10 @@ class Boxes:
         return range(self.first[row], self.first[row + 1])
 
 
-def boxes(stream: Stream) -> Boxes:
-    """What all instructions of a stream touch."""
-    t = touched(stream)
+def boxes(stream: Stream, found: Touched | None = None) -> Boxes:
+    """What all instructions of a stream touch; `found`, where that is known better than from their
+    meanings."""
+    t = touched(stream) if found is None else found
     if t.extents.shape[1] > MOST_AXES:
         raise CompileError(
             f"an operand is used by a nest of {t.extents.shape[1] - 1} loops, and at most "

@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.codegen.stream import Stream
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
+from tilewright.sim.black_box import BlackBoxCode, check_shapes
 from tilewright.sim.meaning import site_code
 from tilewright.target.target import Target
 
@@ -20,7 +21,13 @@ class DataEngine:
 
     def __init__(self, stream: Stream, host: Target) -> None:
         self.stream = stream
-        self.codes = [site_code(s.instruction, s.steps, s.listed, host) for s in stream.sites]
+        check_shapes(stream)
+        self.codes = [
+            site_code(s.instruction, s.steps, s.listed, host)
+            if s.instruction.black_box is None
+            else BlackBoxCode(s.instruction, s.steps)
+            for s in stream.sites
+        ]
         self.functions = np.array([c.address for c in self.codes], np.int64)
         names = {m.name: k for k, m in enumerate(stream.target.memories)}
         self.memory = np.zeros((len(stream.sites), stream.addresses.shape[1]), np.int64)
@@ -41,6 +48,9 @@ class DataEngine:
         )  # fmt: skip
         count = len(self.stream) if order is None else len(order)
         native.run(code, count, order, bases)
+        for code in self.codes:
+            if isinstance(code, BlackBoxCode):
+                code.raise_error()
 
 
 def put_inputs(

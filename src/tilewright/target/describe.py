@@ -40,7 +40,7 @@ from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
 from tilewright.target.encoding import Encoding
 from tilewright.target.encoding_faults import name_faults
-from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
+from tilewright.target.target import Bundles, Memory, Native, Queue, Target, VectorUnit
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,21 @@ class TargetBuilder:
         self._encodings: dict[str, Encoding] = {}
         self._entries: dict[str, Encoding] = {}
         self._origins: dict[str, str] = {"target": _caller()}
+        self._bundles: Bundles | None = None
+
+    @classmethod
+    def extend(cls, target: Target, name: str) -> TargetBuilder:
+        """A description that begins with all of another one: for a chip that has more."""
+        t = cls(
+            name, clock=target.clock, cores=target.cores, vector=target.vector, native=target.native
+        )
+        t._memories, t._queues = list(target.memories), list(target.queues)
+        t._tokens, t._instructions = list(target.tokens), list(target.instructions)
+        t._interlock, t._barriers = target.interlock, target.barriers
+        t._events, t._issue = target.events, target.issue
+        t._encodings, t._entries = dict(target.encodings), dict(target.entries)
+        t._origins |= dict(target.origins)
+        return t
 
     def memory(
         self,
@@ -131,11 +146,27 @@ class TargetBuilder:
         that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
         equal consecutive parts: while an instruction of one queue uses a bank, those of other
         queues that need it wait. Addresses are encoded in units of so many bytes."""
-        self._memories.append(
-            Memory(name, size, cached, shared_by, bandwidth, latency, banks, unit)
-        )
+        shared = (cached, shared_by, bandwidth, latency, banks, unit)
+        self._memories.append(Memory(name, size, *shared))
         self._origins[f"memory {name}"] = _caller()
         return name
+
+    def registers(self, name: str, count: int, bytes: int) -> str:
+        """A file of `count` registers. An operand that fills whole registers begins where one
+        does; any other may begin at any of its elements, and reach into the next register."""
+        self._memories.append(Memory(name, count * bytes, False, row=bytes))
+        self._origins[f"memory {name}"] = _caller()
+        return name
+
+    def bundles(
+        self, *, control: str, loops: int = 0, branch: int = 1, **slots: int
+    ) -> tuple[str, ...]:
+        """Operations that are issued together, so many of each kind: what instructions say in the
+        place of a queue. The `control` slot starts transfers of queues and waits for them, begins
+        the `loops` innermost loops, which then cost nothing, and ends others by a branch, after
+        which `branch` cycles pass."""
+        self._bundles = Bundles(tuple(slots.items()), control, loops, branch)
+        return tuple(slots)
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
         """In-order engines; each takes up to `depth` instructions in advance."""
@@ -230,6 +261,7 @@ class TargetBuilder:
             encodings=tuple(self._encodings.items()),
             entries=tuple(self._entries.items()),
             origins=tuple(self._origins.items()),
+            bundles=self._bundles,
         )
         for instruction in self._instructions:
             faults = name_faults(found, instruction)
@@ -300,11 +332,16 @@ class _InstructionReader(KernelStmtReader):
             limits=limits,
             file=self.file,
             lines=self._lines(body),
-            black_box=self._check_black_box(black_box, body, operands),
+            black_box=self._check_black_box(black_box, body, operands, listed=bool(listed)),
         )
 
     def _check_black_box(
-        self, black_box: BlackBox | None, body: Block, operands: Sequence[Buffer]
+        self,
+        black_box: BlackBox | None,
+        body: Block,
+        operands: Sequence[Buffer],
+        *,
+        listed: bool,
     ) -> BlackBox | None:
         """What is opaque needs a function that simulates it, which needs arrays of known shapes."""
         opaque = [x for s in body for x in s.walk() if isinstance(x, Opaque)]
@@ -314,6 +351,8 @@ class _InstructionReader(KernelStmtReader):
                 f"{name} computes {opaque[0].name}, which is opaque",
                 hint="black_box=function says what simulates it: function(fields, arrays)",
             )
+        if black_box is not None and listed:
+            raise TargetError(f"{name}: a black box has no micro-operations")
         for operand in operands if black_box is not None else ():
             if not all(isinstance(n, (int, Symbol)) for n in operand.shape):
                 raise TargetError(

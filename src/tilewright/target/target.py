@@ -29,6 +29,7 @@ class Memory:
     latency: int = 0  # cycles
     banks: int = 1  # equal consecutive parts, each for one queue's instruction at a time
     unit: int = 1  # bytes that an address counts, in encodings
+    row: int = 0  # bytes of a register, where the memory is a register file; else 0
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,26 @@ class Queue:
 
     name: str
     depth: int
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """What a statically scheduled chip issues together, one bundle a cycle.
+
+    `slots` has how many operations of each kind a bundle takes; the instruction's `queue` is the
+    kind of slot it is for. An operation reads its operands when it is issued; its results are there
+    `latency` cycles later, and nothing waits for them: the compiler does. The `control` slot starts
+    transfers, waits for them, and begins loops. Up to `loops` nested loops then cost nothing;
+    further ones end with a branch, which takes effect after `branch` cycles.
+    """
+
+    slots: tuple[tuple[str, int], ...]
+    control: str
+    loops: int
+    branch: int
+
+    def count(self, slot: str) -> int:
+        return dict(self.slots)[slot]
 
 
 @dataclass(frozen=True)
@@ -77,6 +98,8 @@ class Target:
     names the pairs of queues that have tokens for each other; with any of `events` numbered events
     one queue waits for an instruction of another; `barriers` make all queues wait for all.
 
+    A statically scheduled one has `bundles`, whose slots run the instructions that no queue does.
+
     `origins` says which line of the description ("chip.py:12") each part stands in, by what it is
     called ("memory spad").
     """
@@ -97,6 +120,7 @@ class Target:
     encodings: tuple[tuple[str, Encoding], ...] = ()  # of instructions, by name
     entries: tuple[tuple[str, Encoding], ...] = ()  # of micro-operations, by their memory
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    bundles: Bundles | None = None
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -169,6 +193,7 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     """What is wrong with queues, their waits and memories; what to do about it."""
     names = [q.name for q in t.queues]
     known = f"queues are {', '.join(names)}" if names else "there are no queues"
+    slots = [name for name, _ in t.bundles.slots] if t.bundles is not None else []
     for name in names:
         if names.count(name) > 1:
             yield f"two queues are called {name}", "give each a name of its own"
@@ -178,8 +203,10 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
         if q.depth < 1:
             yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
     for i in t.instructions:
-        if i.queue and i.queue not in names:
-            yield f"instruction {i.name} runs on {i.queue!r}, which is no queue", known
+        if i.queue and i.queue not in (*names, *slots):
+            what = "which is no queue" + " and no slot" * bool(slots)
+            hint = known + f"; slots are {', '.join(slots)}" * bool(slots)
+            yield f"instruction {i.name} runs on {i.queue!r}, {what}", hint
         if len(i.operands) > MOST_OPERANDS:
             many = f"instruction {i.name} has {len(i.operands)} operands"
             yield f"{many}, and at most {MOST_OPERANDS} are simulated", None
@@ -197,6 +224,8 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     if t.issue < 0:
         yield f"an instruction is issued in {t.issue} cycles", "issue(0) or more"
     yield from _bank_problems(t)
+    if t.bundles is not None:
+        yield from _bundle_problems(t, t.bundles)
 
 
 def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
@@ -209,3 +238,19 @@ def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     banks = sum(m.banks for m in t.memories if m.banks > 1)
     if banks > MOST_BANKS:
         yield f"{banks} banks, and at most {MOST_BANKS} are simulated", None
+
+
+def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:
+    counts = dict(b.slots)
+    known = f"slots are {', '.join(counts)}"
+    for name, count in b.slots:
+        if count < 1:
+            yield f"a bundle has {count} slots called {name}", f"{name}=1 or more"
+        if name in {q.name for q in t.queues}:
+            yield f"{name} is a queue and a slot", "give each a name of its own"
+    if b.control not in counts:
+        yield f"the control slot is {b.control!r}, which is no slot", known
+    if b.loops < 0 or b.branch < 0:
+        yield f"{b.loops} hardware loops, and {b.branch} cycles behind a branch", "0 or more"
+    if not any(m.row for m in t.memories):
+        yield "bundles, and no registers", 't.registers("v", 32, bytes=64) declares some'
