@@ -76,8 +76,10 @@ def manual_parts(target: Target) -> Iterator[str | Table]:
         yield ""
         yield _queues(facts)
         yield "\n".join(["", *_waits(facts), TIME])
+    slots = facts["slots"] or {}
     for i in facts["instructions"]:
-        queue = f" (queue {i['queue']})" if i["queue"] else ""
+        kind = "slot" if i["queue"] in slots else "queue"
+        queue = f" ({kind} {i['queue']})" if i["queue"] else ""
         doc = f": {i['doc']}" if i["doc"] else ""
         yield "\n".join([f"\n{i['name']}{queue}{doc}", *_instruction(i)])
 
@@ -111,6 +113,9 @@ def _waits(facts: Mapping[str, Any]) -> Iterator[str]:
     ways = ["tokens"] * bool(facts["tokens"])
     ways += [_count(facts["events"], "event")] * bool(facts["events"])
     ways += ["barriers"] * facts["barriers"]
+    if facts["slots"] is not None:
+        slots = ", ".join(f"{n} of {name}" for name, n in facts["slots"].items())
+        yield f"Operations are issued in bundles: {slots}. They run as the compiler places them."
     if facts["interlock"]:
         yield "The chip itself makes instructions wait for what they depend on."
     elif ways:
@@ -251,6 +256,8 @@ def report_lines(report: Report) -> list[str]:
 
 
 def _hazard_lines(h: Hazards) -> Iterator[str]:
+    if not h.ordered and not h.failures:
+        return
     pairs = f"hazards: {_count(h.ordered, 'pair')} of instructions ordered"
     waits = f"{_count(h.left_out, 'wait')} left out, {h.caught} caught"
     yield f"{pairs} by the chip itself" if h.interlock else f"{pairs} by their waits; {waits}"
