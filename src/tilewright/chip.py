@@ -121,7 +121,7 @@ class ChipKernel:
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
     """Cycles that no schedule of a kernel with one contraction can beat."""
-    return _model(kernel, target).bound()
+    return analytic_model(kernel, target).bound()
 
 
 def build_chip(
@@ -129,17 +129,18 @@ def build_chip(
     target: Target,
     *,
     overlap: bool = True,
-    rings: bool = True,
+    rings: bool | None = None,
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
-    """The kernel on the chip's instructions; without `overlap` one tile is done after another. A
-    statically scheduled chip keeps in local memory what a tile has in common with the next, unless
-    `rings` forbid it."""
+    """The kernel on the chip's instructions; without `overlap` one tile is done after another. With
+    `rings`, what a tile has in common with the next stays in local memory: statically scheduled
+    chips do that unless it is forbidden, whole operators if it is asked for."""
     if target.bundles is not None:
-        built = build_bundles(kernel, target, overlap=overlap, rings=rings)
+        built = build_bundles(kernel, target, overlap=overlap, rings=rings is not False)
         return _bundled(built.schedule, built.program, target, parameters, built.layouts)
-    model = _model(kernel, target)
+    model = analytic_model(kernel, target)
     choices = choose_tiles(model, overlap=overlap)
+    choices = [replace(c, plan=replace(c.plan, rings=bool(rings))) for c in choices]
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
@@ -152,7 +153,7 @@ def build_chip(
         if built and min(b.cycles for b in built) <= NEAR * choice.cycles:
             break  # what the model expects of the others is no better
         try:
-            built.append(_built(kernel, target, choice, overlap, parameters))
+            built.append(build_choice(kernel, target, choice, overlap, parameters))
         except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
             refusal = refusal or error
         if len(built) == TRIES:
@@ -162,7 +163,7 @@ def build_chip(
     return replace(min(built, key=lambda b: b.timeline.cycles), bound=model.bound())
 
 
-def _model(kernel: Kernel, target: Target) -> Model:
+def analytic_model(kernel: Kernel, target: Target) -> Model:
     """The analytic model, with what has to be done besides the contraction: read off the schedule
     of some small tile."""
     s = Schedule(kernel)
@@ -230,9 +231,14 @@ def _cycles_besides(
     return ours / elements, others / elements
 
 
-def _built(
-    kernel: Kernel, target: Target, choice: Choice, overlap: bool, parameters: Sequence[str]
+def build_choice(
+    kernel: Kernel,
+    target: Target,
+    choice: Choice,
+    overlap: bool = True,
+    parameters: Sequence[str] = (),
 ) -> ChipKernel:
+    """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
     s = Schedule(kernel)
     layouts = accelerate(s, target, choice.plan, overlap=overlap)
     built = stream_kernel(s, target, parameters, layouts)
