@@ -90,10 +90,9 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
     rows = rows_of(plan, target, theirs, ours)
     axes = [axis for axis, _ in operand_axes(plan, ours)]
     others = [axis for axis in axes if axis not in dict(rows)]
-    order = rows_last(
-        inside, *([loops[var_of(plan, v)] for v in vs] for vs in (others, dict(rows)))
-    )
-    return Rows(order, tuple((loops[var_of(plan, axis)], size) for axis, size in rows))
+    blocks = tuple((loops[var_of(plan, axis)], size) for axis, size in rows)
+    order = rows_last(inside, [loops[var_of(plan, v)] for v in others], [v for v, _ in blocks])
+    return Rows(order, blocks)
 
 
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:

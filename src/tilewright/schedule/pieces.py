@@ -1,4 +1,4 @@
-"""Operands of a tile, as a chip's instructions move them: sizes and times, of many tiles at once."""
+"""Operands of a tile, as a chip's instructions move them: sizes and times of many tiles."""
 
 from __future__ import annotations
 
