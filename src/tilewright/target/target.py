@@ -172,9 +172,9 @@ class Target:
         for instruction in self.instructions:
             for encoding in (self.encoding(instruction), self.entry(instruction)):
                 for operand in instruction.operands if encoding is not None else ():
-                    piece = encoding.find(Carries.ADDRESS, operand.name)
-                    if piece is not None and operand.memory == memory:
-                        units.append(piece.unit)
+                    part = encoding.find(Carries.ADDRESS, operand.name)
+                    if part is not None and operand.memory == memory:
+                        units.append(part.unit)
         return math.lcm(*units)
 
     def peak(self, dtype: DType) -> float:
