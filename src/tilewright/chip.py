@@ -9,6 +9,7 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,20 +17,22 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.codegen.stream import Stream, expand_stream
+from tilewright.codegen.micro_ops import place_lists
+from tilewright.codegen.stream import Stream, bytes_of, expand_stream
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
-from tilewright.ir.loop import Kernel
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import Call, Kernel, buffers_written, walk_statements
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.schedule.accelerate import accelerate, find_mapping
-from tilewright.schedule.choose_tiles import Bound, Choice, Model, choose_tiles
+from tilewright.schedule.accelerate import Plan, accelerate, find_mapping
+from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
 from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
-from tilewright.sim.events import simulate
+from tilewright.sim.events import durations, simulate
 from tilewright.sim.faults import Fault
 from tilewright.sim.memory import check_memory
 from tilewright.sim.replay import replay
@@ -107,8 +110,7 @@ class ChipKernel:
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
     """Cycles that no schedule of a kernel with one contraction can beat."""
-    s = Schedule(kernel)
-    return Model(s, target, *find_mapping(s, target)).bound()
+    return _model(kernel, target).bound()
 
 
 def build_chip(
@@ -119,8 +121,7 @@ def build_chip(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
-    first = Schedule(kernel)
-    choices = choose_tiles(first, target, *find_mapping(first, target), overlap=overlap)
+    choices = choose_tiles(_model(kernel, target), overlap=overlap)
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
@@ -140,6 +141,52 @@ def build_chip(
     return min(built, key=lambda b: b.timeline.cycles)
 
 
+def _model(kernel: Kernel, target: Target) -> Model:
+    """The analytic model, with what has to be done besides the contraction: read off the schedule
+    of some small tile."""
+    s = Schedule(kernel)
+    nest, mapping = find_mapping(s, target)
+    model = Model(s, target, nest, mapping)
+    least = choose_tiles(model, overlap=False)
+    if not least:
+        return model
+    besides = _besides(kernel, target, model, least[0].plan)
+    return Model(s, target, nest, mapping, besides)
+
+
+def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
+    """What an element of the result takes, the contraction left out."""
+    s = Schedule(kernel)
+    accelerate(s, target, plan, overlap=False)
+    unit = plan.unit.instruction
+    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
+    touched = {id(x): {r.buffer for r in x.regions} for x in calls}
+    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
+    moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
+    brought = set().union(*(set(buffers_written((x,))) for x in moves))
+    leaving = set().union(*(touched[id(x)] for x in moves)) - brought
+    elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
+    once: dict[str, float] = {}
+    stored: dict[str, float] = {}
+    for buffer in set(s.allocations()) - ours - brought:
+        held = stored if buffer in leaving else once
+        size = bytes_of(buffer) / elements
+        held[buffer.memory] = held.get(buffer.memory, 0.0) + size
+    return Besides(_cycles_besides(s, target, unit, plan), once, stored)
+
+
+def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> float:
+    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+    stream = expand_stream(s.kernel, target, limits=False)
+    others = [
+        k
+        for k, site in enumerate(stream.sites)
+        if site.instruction.queue == unit.queue and site.instruction != unit
+    ]
+    work = durations(stream).busy[np.isin(stream.site, others)].sum()
+    return float(work) / math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+
+
 def _built(
     kernel: Kernel, target: Target, choice: Choice, overlap: bool, parameters: Sequence[str]
 ) -> ChipKernel:
@@ -157,7 +204,7 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    done = synchronise(expand_stream(s.kernel, target))
+    done = synchronise(place_lists(expand_stream(s.kernel, target)))
     stream, waits = done.stream, done.waits
     fault = check_memory(stream, s.kernel.inputs, done.boxes) or check_waits(
         stream, done.need, waits, done.boxes

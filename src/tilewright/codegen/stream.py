@@ -8,17 +8,19 @@ for all of them at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.analyze.linear import linear
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.linear import Linear, linear, to_expr
+from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const
+from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_statements
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import substitute, variables
 from tilewright.target.target import Target
 
 ALIGN = 64  # bytes, of every buffer in a memory
@@ -36,21 +38,32 @@ class Place:
 class Site:
     """A call of the program, and where its operands step in memory.
 
-    `steps[o][d]` is how many bytes a step along axis d of operand o is."""
+    `steps[o][d]` is how many bytes a step along axis d of operand o is. Where a list of
+    micro-operations has the steps, that is 0, and `offsets[o]` says how many bytes from the
+    operand's first element each entry is."""
 
     call: Call
     memories: tuple[str, ...]
     steps: tuple[tuple[int, ...], ...]
+    offsets: tuple[np.ndarray | None, ...] = ()
 
     @property
     def instruction(self) -> Instruction:
         return self.call.instruction
 
+    @property
+    def entries(self) -> int:
+        """Micro-operations in the list of a call; 0 for an instruction without."""
+        return max((len(o) for o in self.offsets if o is not None), default=0)
+
 
 @dataclass(frozen=True, eq=False)
 class Stream:
     """n instructions: the site of each [n], its fields [n, most fields], and the address of the
-    first element of each operand [n, most operands], in bytes from the start of its memory."""
+    first element of each operand [n, most operands], in bytes from the start of its memory.
+
+    `lists` is where the list of micro-operations of each instruction begins [n], in entries; -1 for
+    those without. `constants` is what some buffers hold from the start."""
 
     target: Target
     sites: tuple[Site, ...]
@@ -59,6 +72,8 @@ class Stream:
     addresses: np.ndarray
     places: Mapping[Buffer, Place]
     sizes: Mapping[str, int]  # bytes used of each memory
+    lists: np.ndarray
+    constants: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.site)
@@ -68,9 +83,12 @@ class Stream:
         return np.flatnonzero(self.site == k)
 
 
-def expand_stream(kernel: Kernel, target: Target) -> Stream:
-    """The stream of a kernel whose every statement is a loop, a condition or a call."""
-    places, sizes = place_buffers(kernel, target)
+def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
+    """The stream of a kernel whose every statement is a loop, a condition or a call; without
+    `limits`, memories are as large as it takes."""
+    places, sizes = place_buffers(kernel)
+    if limits:
+        check_sizes(kernel, target, sizes)
     found = list(_calls(kernel.body, (), (), 0))
     sites = tuple(_site(call, places) for call, _, _, _ in found)
     parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
@@ -81,7 +99,8 @@ def expand_stream(kernel: Kernel, target: Target) -> Stream:
     fields = np.concatenate([_widened(f, width) for _, f, _ in parts])
     addresses = np.concatenate([_widened(a, operands) for _, _, a in parts])
     rank = np.argsort(order, kind="stable")
-    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes)
+    lists = np.full(len(rank), -1, np.int64)
+    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes, lists)
 
 
 def _widened(rows: np.ndarray, width: int) -> np.ndarray:
@@ -93,28 +112,36 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
 # ---------------------------------------------------------------- memory
 
 
-def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], dict[str, int]]:
-    """Every buffer gets a place of its own in its memory; TargetError if a memory is too small."""
-    allocated = [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+def place_buffers(kernel: Kernel) -> tuple[dict[Buffer, Place], dict[str, int]]:
+    """Every buffer gets a place of its own in its memory; the bytes used of each."""
     places: dict[Buffer, Place] = {}
     used: dict[str, int] = {}
-    for buffer in (*kernel.params, *allocated):
+    for buffer in (*kernel.params, *_allocated(kernel)):
         offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
         places[buffer] = Place(buffer.memory, offset)
-        used[buffer.memory] = offset + buffer_bytes(buffer)
+        used[buffer.memory] = offset + bytes_of(buffer)
+    return places, used
+
+
+def _allocated(kernel: Kernel) -> list[Buffer]:
+    return [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+
+
+def check_sizes(kernel: Kernel, target: Target, used: Mapping[str, int]) -> None:
+    """TargetError if a memory is too small."""
     for name, size in used.items():
         limit = target.memory(name).size
         if limit is not None and size > limit:
-            held = ", ".join(f"{b} ({buffer_bytes(b)})" for b in allocated if b.memory == name)
+            found = (b for b in _allocated(kernel) if b.memory == name)
+            held = ", ".join(f"{b} ({bytes_of(b)})" for b in found)
             raise TargetError(
                 f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
                 hint=f"it holds {held}: make tiles smaller",
             )
-    return places, used
 
 
-def buffer_bytes(buffer: Buffer) -> int:
-    """The bytes of a buffer of constant size."""
+def bytes_of(buffer: Buffer) -> int:
+    """What a buffer of known shape takes."""
     size = buffer.dtype.bytes
     for n in buffer.shape:
         if not isinstance(n, int):
@@ -172,16 +199,67 @@ def _extent(loop: For) -> int:
 
 def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
     memories = tuple(places[r.buffer].memory for r in call.regions)
-    steps = tuple(
-        _steps(operand, region)
-        for operand, region in zip(call.instruction.operands, call.regions, strict=True)
-    )
-    return Site(call, memories, steps)
+    pairs = list(zip(call.instruction.operands, call.regions, strict=True))
+    steps = tuple(_steps(call, operand, region) for operand, region in pairs)
+    offsets = tuple(_offsets(call, operand, region) for operand, region in pairs)
+    return Site(call, memories, steps, offsets)
 
 
-def _steps(operand: Buffer, region: Region) -> tuple[int, ...]:
+def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
     form = linear(_position(region))
-    return tuple(form.get(axis(d), 0) * operand.dtype.bytes for d in range(len(operand.shape)))
+    listed = call.instruction.listed(operand)
+    steps = []
+    for d in range(len(operand.shape)):
+        if d != listed and _bends(form, axis(d)):
+            raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+        steps.append(0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes)
+    return tuple(steps)
+
+
+def _bends(form: Linear, along: Var) -> bool:
+    """Whether a form is not linear in a variable."""
+    atoms = (x for x in form if x is not None and x != along)
+    return any(along in variables(x) for x in atoms)
+
+
+def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
+    """Elements from an operand's first to the entry `_d` of its list, d being its listed axis; None
+    for an operand without one."""
+    listed = call.instruction.listed(operand)
+    if listed is None:
+        return None
+    along = axis(listed)
+    moves: Expr = const(0)
+    for atom, k in linear(_position(region)).items():
+        if atom is not None and along in (atom, *variables(atom)):
+            if variables(atom) - {along}:
+                raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+            moves = moves + atom * k
+    first = evaluate_expr(moves, {along: np.int64(0)}, {})
+    return moves - int(first)
+
+
+def _offsets(call: Call, operand: Buffer, region: Region) -> np.ndarray | None:
+    """Bytes from an operand's first element to each entry of its list."""
+    steps, listed = listed_steps(call, operand, region), call.instruction.listed(operand)
+    if steps is None or listed is None:
+        return None
+    entries = np.arange(_entries(call, operand, listed))
+    moves = np.broadcast_to(evaluate_expr(steps, {axis(listed): entries}, {}), entries.shape)
+    return moves * operand.dtype.bytes
+
+
+def _entries(call: Call, operand: Buffer, listed: int) -> int:
+    """Iterations along an operand's listed axis."""
+    body = call.instruction.body
+    loops = {s.var: s for s in walk_statements(body) if isinstance(s, For)}
+    used = next(a for a in accesses(body) if a.buffer == operand)
+    (var,) = variables(used.indices[listed])
+    values = {f.symbol: v for f, v in zip(call.instruction.fields, call.fields, strict=True)}
+    extent = constant_value(substitute(as_expr(loops[var].extent), values))
+    if extent is None:
+        raise CompileError(f"{call} has no fixed number of micro-operations")
+    return int(extent)
 
 
 def _position(region: Region) -> Expr:
@@ -189,7 +267,7 @@ def _position(region: Region) -> Expr:
     at: Expr = const(0)
     for i, n in zip(region.indices, region.buffer.shape, strict=True):
         at = at * n + i
-    return at
+    return to_expr(Simplifier({}).linear(at))
 
 
 def _expand(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr, product
 
 
 @node
@@ -47,13 +47,28 @@ class Cost(Node):
 
 
 @node
+class MicroOps(Node):
+    """Lists of micro-operations: an instruction runs once for each of a range of entries, and an
+    entry says where its operands are. The compiler makes the lists, loads them into `memory`, where
+    an entry takes `bytes`, and gives the range to the instruction.
+
+    `axes` gives (operand, axis): the axes whose steps come from a list.
+    """
+
+    memory: str
+    bytes: int
+    axes: tuple[tuple[str, int], ...] = ()
+
+
+@node
 class Instruction(Node):
     """One instruction. `operands` are formal buffers; their `memory` says where they must lie.
 
     `strides` gives (operand, axis, field): the field that carries how many elements of memory a
-    step along that axis is; an axis without one must be contiguous. `native` is LLVM's spelling
-    (an intrinsic), for targets that run LLVM's code. `file` is where it was read from, `lines` are
-    those of the function and of the meaning's statements, in program order, parents first.
+    step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
+    steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `file` is
+    where it was read from, `lines` are those of the function and of the meaning's statements, in
+    program order, parents first.
     """
 
     name: str
@@ -65,6 +80,7 @@ class Instruction(Node):
     strides: tuple[tuple[str, int, str], ...] = ()
     native: str = ""
     doc: str = ""
+    micro_ops: MicroOps | None = None
     file: str = ""
     lines: tuple[int, ...] = ()
 
@@ -80,6 +96,26 @@ class Instruction(Node):
 
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)
+
+    def carrier(self, operand: Buffer, d: int) -> Field | None:
+        """The field that carries how far apart an operand's elements are along axis d."""
+        for name, axis_, field_name in self.strides:
+            if (name, axis_) == (operand.name, d):
+                return self.field(field_name)
+        return None
+
+    def step(self, operand: Buffer, d: int) -> Dim:
+        """How many elements of memory a step along an operand's axis d is, in the fields; 0 for an
+        axis whose steps are listed."""
+        if d == self.listed(operand):
+            return 0
+        carrier = self.carrier(operand, d)
+        return product(operand.shape[d + 1 :]) if carrier is None else carrier.symbol
+
+    def listed(self, operand: Buffer) -> int | None:
+        """The axis of an operand whose steps come from a list of micro-operations."""
+        axes = self.micro_ops.axes if self.micro_ops is not None else ()
+        return next((d for name, d in axes if name == operand.name), None)
 
 
 @node

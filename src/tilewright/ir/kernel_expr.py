@@ -209,6 +209,11 @@ def _read_call(r: ValueReader, node: ast.Call) -> Value:
     called = r.word(node.func)
     if isinstance(called, DType) or called is bool:
         return _convert_to(r, node, bool_ if called is bool else called)
+    for op, plain in BINARY_OPERATORS.values():
+        if called is plain:  # operator.add(a, b)
+            r.no_keywords(node, "operator.add(a, b)")
+            a, b = (r.value(arg) for arg in r.arguments(node, "operator.add(a, b)", 2, 2))
+            return combine(r, node, op, plain, a, b)
     if not isinstance(called, str) or called not in FUNCTIONS:
         raise _unknown_function(r, node, called)
     count = 1 if called in UNARY else 3 if called == "select" else 2

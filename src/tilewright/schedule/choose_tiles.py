@@ -1,8 +1,10 @@
-"""Which tiles of a contraction to give a chip: every legal size, by an analytic model of its time.
+"""Which tiles of a contraction to give a chip, and the order of the loops over them: every legal
+size, by an analytic model of the pipeline's time.
 
-A tile of the result needs its operands in the unit's memories, twice over where tiles overlap. Its
-time on each queue is counted from the instructions' costs: setting up and moving bytes, or working.
-Overlapped, the busiest queue decides; the first load and the last store come on top.
+The loops over tiles and parts of sums count like an odometer. A piece of an operand is brought
+again whenever a wheel turns that moves it. While one step is worked on, the pieces that the next
+one needs are brought: a step takes as long as the slower of the two, and steps of a kind take the
+same. Times are the instructions' own costs, with the fields that the moves would have.
 """
 
 from __future__ import annotations
@@ -11,20 +13,24 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from tilewright.analyze.nests import Nest, stride
+from tilewright.analyze.linear import Linear
+from tilewright.analyze.nests import Nest
 from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, as_expr
+from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var, as_expr
+from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import For
+from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.accelerate import Plan
+from tilewright.schedule.accelerate import Plan, layout_of, local_layout, made_of, rows_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, copies
 from tilewright.target.target import Target
+
+Sizes = Names[Var, np.ndarray]  # of each loop, for all tiles that are compared
 
 
 @dataclass(frozen=True)
@@ -36,203 +42,9 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Move:
-    """The instruction that moves an operand: its queue, the rows it takes at most, cycles to set
-    one up, bytes a cycle, cycles until the data are there."""
-
-    queue: str
-    rows: int
-    setup: int
-    rate: float
-    latency: int = 0
-
-    def cycles(self, calls: float, size: float) -> float:
-        return calls * self.setup + size / self.rate
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One operand of a tile: how far each of its subscripts reaches, as linear forms; and the
-    dimensions of its copy in the unit's memory but for the row that one step of a move takes,
-    outermost first: (subscript, elements of it that one step covers, how far apart in memory)."""
-
-    forms: tuple[Names[Expr | None, int], ...]
-    dims: tuple[tuple[int, int, int], ...]
-    row: int  # elements
-    bytes: int  # of an element
-    memory: str
-    move: Move
-
-    def reach(self, extents: Names[Var, int]) -> list[int]:
-        """Elements along each subscript."""
-        return [_reach(form, extents) for form in self.forms]
-
-    def size(self, extents: Names[Var, int]) -> int:
-        """Bytes."""
-        return math.prod(self.reach(extents)) * self.bytes
-
-    def cycles(self, extents: Names[Var, int]) -> float:
-        """Time to move it: rows that follow each other at one distance go together."""
-        reach = self.reach(extents)
-        counts = [(-(-reach[p] // step), apart) for p, step, apart in self.dims]
-        together, distance = 1, 0
-        for count, apart in reversed(counts):
-            if count == 1:
-                continue
-            if together > 1 and apart != distance * together:
-                break
-            distance = distance or apart
-            together *= count
-        rows = math.prod(count for count, _ in counts)
-        calls = rows / _largest_divisor(together, self.move.rows)
-        return self.move.cycles(calls, self.size(extents))
-
-
-def choose_tiles(
-    s: Schedule, target: Target, nest: Nest, mapping: Mapping, *, overlap: bool = True
-) -> list[Choice]:
-    """All tiles that fit the memories, the fastest first."""
-    model = Model(s, target, nest, mapping)
-    found = [
-        Choice(Plan(nest, mapping, tile), model.cycles(tile, overlap))
-        for tile in _tiles(nest, mapping)
-        if model.fits(tile, 2 if overlap else 1)
-    ]
-    return sorted(found, key=lambda c: c.cycles)
-
-
-def _tiles(nest: Nest, mapping: Mapping) -> Iterator[dict[Var, int]]:
-    """Divisors of every loop, in whole steps of the unit."""
-    steps = {loop.var: mapping.unit.size(axis) for axis, loop in mapping.axes}
-    sizes = []
-    loops = (*nest.axes, *nest.reduce)
-    for loop in loops:
-        assert isinstance(loop.extent, int)
-        step = steps.get(loop.var, 1)
-        sizes.append([d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0])
-    names = [loop.var for loop in loops]
-    for chosen in itertools.product(*sizes):
-        yield dict(zip(names, chosen, strict=True))
-
-
-class Model:
-    """Sizes and times of a contraction on a unit, as functions of a tile."""
-
-    def __init__(self, s: Schedule, target: Target, nest: Nest, mapping: Mapping) -> None:
-        self.target, self.nest, self.unit = target, nest, mapping.unit
-        self.mapping = mapping
-        update = nest.update
-        assert update is not None
-        reads = Plan(nest, mapping, {}).reads
-        self.loads = [self._piece(s, x.buffer, x.indices, ours, True) for x, ours in reads]
-        ours = Load(mapping.unit.update.buffer, mapping.unit.update.indices)
-        self.result = self._piece(s, update.buffer, update.indices, ours, False)
-        self.pieces = (*self.loads, self.result)
-        loops = (*nest.axes, *nest.reduce)
-        self.whole = {x.var: x.extent for x in loops if isinstance(x.extent, int)}
-        self.step = math.prod(mapping.unit.size(axis) for axis, _ in mapping.axes)
-        self.busy = _at_most(mapping.unit.instruction, mapping.unit.instruction.cost.busy)
-
-    def _piece(
-        self,
-        s: Schedule,
-        buffer: Buffer,
-        indices: tuple[Expr, ...],
-        ours: Load,
-        loaded: bool,
-    ) -> Piece:
-        """How an operand lies in memory and in the unit's (accelerate._arrangement)."""
-        loops = {axis: loop.var for axis, loop in self.mapping.axes}
-        places = []
-        for i in ours.indices:
-            (axis,) = variables(i)
-            places.append(next(p for p, e in enumerate(indices) if loops[axis] in variables(e)))
-        *others, last = places
-        (axis,) = variables(ours.indices[-1])
-        row = self.unit.size(axis)
-        blocked = stride(buffer, indices, loops[axis], s.simplifier) != 1
-        apart = _distances(buffer, last if blocked else None, row)
-        rest = [p for p in range(len(indices)) if p not in places]
-        dims = [(p, 1, apart[p]) for p in rest]
-        dims.append((last, row, apart[last] if blocked else row))
-        dims += [(p, 1, apart[p]) for p in others]
-        source, destination = buffer.memory, ours.buffer.memory
-        move = self._move(*((source, destination) if loaded else (destination, source)))
-        forms = tuple(s.simplifier.linear(i) for i in indices)
-        return Piece(forms, tuple(dims), row, buffer.dtype.bytes, destination, move)
-
-    def _move(self, source: str, destination: str) -> Move:
-        """The target's copy between two memories."""
-        for instruction in copies(self.target, source, destination):
-            cost = instruction.cost
-            memories = [self.target.memory(m) for m in (source, destination)]
-            rate = min((m.bandwidth for m in memories if m.bandwidth is not None), default=math.inf)
-            rows = max((f.high for f in instruction.fields if f.high < 1 << 15), default=1)
-            latency = max(m.latency for m in memories)
-            return Move(instruction.queue, rows, _at_most(instruction, cost.setup), rate, latency)
-        return Move("", 1, 0, math.inf)  # there already, or refused later with its reason
-
-    def fits(self, tile: Names[Var, int], held: int) -> bool:
-        """Whether every memory holds the pieces of `held` tiles."""
-        used: dict[str, int] = {}
-        for piece in self.pieces:
-            used[piece.memory] = used.get(piece.memory, 0) + held * piece.size(tile)
-        limits = {name: self.target.memory(name).size for name in used}
-        return all(size <= (limits[m] or size) for m, size in used.items())
-
-    def cycles(self, tile: Names[Var, int], overlap: bool) -> float:
-        """The whole contraction: operands are loaded for each part of each tile, results stored
-        once for each tile."""
-        steps = self._times(tile, (*self.nest.axes, *self.nest.reduce))
-        tiles = self._times(tile, self.nest.axes)
-        busy: dict[str, float] = {}
-        for piece in self.pieces:
-            queue, times = piece.move.queue, tiles if piece is self.result else steps
-            busy[queue] = busy.get(queue, 0) + times * piece.cycles(tile)
-        ends = sum(piece.cycles(tile) for piece in self.pieces)  # the first loads, the last store
-        queue = self.unit.instruction.queue
-        busy[queue] = busy.get(queue, 0) + math.prod(self.whole.values()) / self.step * self.busy
-        if not overlap:
-            return sum(busy.values())
-        # A buffer is free once the tile before the last is done with it: a load begins then, and
-        # its data are there a memory's latency after its last byte has left.
-        for queue, latency in {p.move.queue: p.move.latency for p in self.loads}.items():
-            busy[queue] += steps * latency
-        return max(busy.values()) + ends + tiles * self._held_up(tile, steps)
-
-    def _held_up(self, tile: Names[Var, int], steps: int) -> float:
-        """How long a tile's store, which shares the memory's bandwidth, keeps the unit waiting for
-        the operands of the step during which it happens."""
-        work = math.prod(self.whole.values()) / self.step * self.busy / steps
-        moved = sum(p.size(tile) / p.move.rate for p in self.pieces)
-        latency = max((p.move.latency for p in self.loads), default=0)
-        return max(0.0, moved + latency - work)
-
-    def _times(self, tile: Names[Var, int], loops: Sequence[For]) -> int:
-        return math.prod(self.whole[x.var] // tile[x.var] for x in loops)
-
-    def bound(self) -> Bound:
-        """What no schedule can beat."""
-        whole = self.whole
-        moves: dict[str, float] = {}
-        for piece in self.pieces:
-            queue = piece.move.queue
-            moves[queue] = moves.get(queue, 0) + piece.size(whole) / piece.move.rate
-        steps = {loop.var: self.unit.size(axis) for axis, loop in self.mapping.axes}
-        least = {v: steps.get(v, 1) for v in whole}
-        first = [p.move.cycles(1, p.size(least)) for p in self.loads]
-        fill = sum(first) + max((p.move.latency for p in self.loads), default=0)
-        last = self.result.move
-        drain = last.cycles(1, self.result.size(least)) + last.latency
-        latency = _at_most(self.unit.instruction, self.unit.instruction.cost.latency)
-        work = math.prod(whole.values()) / self.step * self.busy
-        return Bound(work, max(moves.values()), fill, drain + latency)
-
-
-@dataclass(frozen=True)
 class Bound:
-    """Cycles that a contraction takes at least, counted without a simulator: the unit at work all
-    the time, or every operand moved once; and one smallest load before, one smallest store
+    """Cycles that a contraction takes at least, counted without a simulator: the unit's queue at
+    work all the time, or every operand moved once; and one smallest load before, one smallest store
     behind."""
 
     work: float
@@ -245,30 +57,508 @@ class Bound:
         return math.ceil(max(self.work, self.moves) + self.fill + self.drain)
 
 
-def _distances(buffer: Buffer, blocked: int | None, row: int) -> list[int]:
-    """Elements between neighbours along each axis of a row-major buffer; between blocks of `row`
-    along the `blocked` axis, which lie innermost."""
-    extents = [n if isinstance(n, int) else 1 for n in buffer.shape]
-    if blocked is not None:
-        extents[blocked] = -(-extents[blocked] // row)
-    inner = row if blocked is not None else 1
-    return [inner * math.prod(extents[d + 1 :]) for d in range(len(extents))]
+# ---------------------------------------------------------------- moves
 
 
-def _largest_divisor(n: int, most: int) -> int:
-    return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
+@dataclass(frozen=True)
+class Move:
+    """An instruction that moves an operand between memories: what its time depends on."""
+
+    instruction: Instruction
+    rate: float  # bytes a cycle of the slower memory
+    latency: int
+    ranges: tuple[tuple[Symbol, bool], ...]  # its loops of any length, innermost first; whether
+    # steps along them must be whole rows
+
+    @property
+    def queue(self) -> str:
+        return self.instruction.queue
+
+    def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+        """A term of the cost; fields that are not given are at their least."""
+        env: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in self.instruction.fields}
+        return np.asarray(evaluate_expr(as_expr(e), {**env, **values}, {}), float)
 
 
-def _reach(form: Names[Expr | None, int], extents: Names[Var, int]) -> int:
+def find_move(target: Target, source: str, destination: str, dram: str) -> Move | None:
+    """The target's copy between two memories; `dram` is the one whose elements lie apart."""
+    for instruction in copies(target, source, destination):
+        memories = [target.memory(m) for m in (source, destination)]
+        rate = min((m.bandwidth for m in memories if m.bandwidth is not None), default=math.inf)
+        latency = max(m.latency for m in memories)
+        far = next(b for b in instruction.operands if b.memory == dram)
+        loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
+        ranges = [
+            (x.extent, instruction.carrier(far, d) is None)
+            for d, x in enumerate(loops)
+            if isinstance(x.extent, Symbol)
+        ]
+        return Move(instruction, rate, latency, tuple(reversed(ranges)))
+    return None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One operand of a tile: its subscripts as linear forms of the contraction's loops, and the
+    dimensions of its copy in the unit's memory, rows left out, outermost first: (subscript,
+    elements of it that one step covers, elements between steps in the other memory)."""
+
+    forms: tuple[Linear, ...]
+    dims: tuple[tuple[int, int, int], ...]
+    row: int  # elements
+    bytes: int  # of an element
+    memory: str
+    move: Move | None  # None: it is there already, or nothing moves it
+
+    def moved_by(self, var: Var) -> bool:
+        return any(var in variables(x) for f in self.forms for x in f if x is not None)
+
+    def reach(self, tile: Sizes) -> list[np.ndarray]:
+        """Elements along each subscript."""
+        return [_reach(form, tile) for form in self.forms]
+
+    def size(self, tile: Sizes) -> np.ndarray:
+        """Bytes."""
+        return math.prod(self.reach(tile)) * self.bytes  # type: ignore[return-value]
+
+    def elements(self, whole: Sizes) -> int:
+        """How many different ones all iterations touch."""
+        return math.prod(len(_values(form, whole)) for form in self.forms)
+
+    def times(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
+        if self.move is None:
+            return np.zeros(1), np.zeros(1)
+        move, counts = self.move, self._runs(tile)
+        calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
+        values = {}
+        for (symbol, _), count in zip(move.ranges, counts, strict=False):
+            assert symbol.upper is not None
+            calls = calls * -(-count // symbol.upper)
+            values[symbol] = np.minimum(count, symbol.upper)
+        cost = move.instruction.cost
+        transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
+        return calls * move.term(cost.setup, values) + transfer, transfer
+
+    def _runs(self, tile: Sizes) -> list[np.ndarray]:
+        """Steps of equal distance that follow each other, innermost first: each run can be one loop
+        of an instruction. The first are those of the loops that take whole rows."""
+        assert self.move is not None
+        reach = self.reach(tile)
+        shape = np.broadcast_shapes(*(r.shape for r in reach))
+        runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
+        at = np.zeros(shape, int)
+        whole = bool(self.move.ranges) and self.move.ranges[0][1]
+        for p, step, distance in reversed(self.dims):
+            count = np.broadcast_to(-(-reach[p] // step), shape)
+            counts, distances = np.stack(runs), np.stack(apart)
+            now = np.take_along_axis(counts, at[None], 0)[0]
+            gap = np.take_along_axis(distances, at[None], 0)[0]
+            fresh = (now == 1) & ~((at == 0) & whole)
+            joins = fresh | (distance == gap * now)
+            at = at + ((count > 1) & ~joins)
+            if at.max() == len(runs):
+                runs.append(np.ones(shape))
+                apart.append(np.zeros(shape))
+            for k, run in enumerate(runs):
+                here = (at == k) & (count > 1)
+                apart[k] = np.where(here & (run == 1), distance, apart[k])
+                runs[k] = np.where(here, run * count, run)
+        return runs
+
+
+def _reach(form: Linear, tile: Sizes) -> np.ndarray:
     """How many values a subscript takes, from its least to its greatest."""
-    return 1 + sum(
-        abs(k) * (extents.get(atom, 1) - 1)  # type: ignore[call-overload]
-        for atom, k in form.items()
-        if atom is not None
-    )
+    steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
+    return 1 + sum(steps, np.zeros(1, np.int64))
 
 
-def _at_most(instruction: Instruction, term: Dim) -> int:
-    """A term of the cost with every field at its greatest."""
-    env = {f.symbol: np.int64(f.high) for f in instruction.fields}
-    return int(evaluate_expr(as_expr(term), env, {}))
+def _values(form: Linear, whole: Sizes) -> np.ndarray:
+    """The different values of a subscript."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in whole:
+            found = np.unique(found[:, None] + k * np.arange(int(whole[x][0])))
+    return found
+
+
+# ---------------------------------------------------------------- model
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What an element of the result takes besides the contraction: cycles of the unit's queue, for
+    clearing and for what follows; bytes of memories, and of those that hold a result until it is
+    stored."""
+
+    cycles: float = 0.0
+    bytes: Names[str, float] = field(default_factory=dict)
+    stored: Names[str, float] = field(default_factory=dict)
+
+
+class Model:
+    """Sizes and times of a contraction on a unit, for many tiles at a time."""
+
+    def __init__(
+        self,
+        s: Schedule,
+        target: Target,
+        nest: Nest,
+        mapping: Mapping,
+        besides: Besides | None = None,
+    ) -> None:
+        self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
+        self.besides = besides or Besides()
+        self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
+        plan = Plan(nest, mapping, {})
+        self.loads = [_piece(s, target, plan, *pair, loaded=True) for pair in plan.reads]
+        acc = nest.buffer
+        first = True
+        self.store: Piece | None = None
+        if acc in set(s.allocations()):
+            for theirs, ours in made_of(s, plan, acc):
+                piece = _piece(s, target, plan, theirs, ours, loaded=not first)
+                self.store, first = (piece, False) if first else (self.store, False)
+                self.loads += [] if piece is self.store else [piece]
+        else:
+            self.store = _piece(s, target, plan, *plan.result, loaded=False)
+        assert self.store is not None
+        self.result = _piece(s, target, plan, *plan.result, loaded=False, local=True)
+        self.whole = {x.var: np.array([x.extent]) for x in self.loops}
+
+    # ------------------------------------------------------ one tile
+
+    def work(self, tile: Sizes) -> np.ndarray:
+        """Cycles of the unit for a tile."""
+        cost, unit = self.unit.instruction.cost, self.unit
+        axes = dict(self.mapping.axes)
+        steps = {
+            v: np.vectorize(lambda n, v=v: unit.step(v, int(n)))(tile[x.var])
+            for v, x in axes.items()
+        }
+        total = math.prod(tile[x.var] for x in self.loops)
+        calls = total / math.prod(steps.values())
+        values: dict[Expr, object] = {f.symbol: np.int64(1) for f in unit.instruction.fields}
+        for v, n in steps.items():
+            extent = unit.loops[v].extent
+            if isinstance(extent, Symbol):
+                values[extent] = n
+        if unit.free:  # they run all in one
+            values[as_expr(unit.loops[unit.free[0]].extent)] = calls
+            calls = np.ones(1)
+        return calls * np.asarray(evaluate_expr(as_expr(cost.busy), values, {}), float)
+
+    def elements(self, tile: Sizes) -> np.ndarray:
+        """Of a tile of the result."""
+        return math.prod(tile[x.var] for x in self.nest.axes if x.var in tile)  # type: ignore[return-value]
+
+    def fits(self, tile: Sizes, order: Sequence[Var], ahead: int) -> np.ndarray:
+        """Whether every memory holds the pieces: one that is brought more than once has a place for
+        each step that it is ahead, as well."""
+        turns = self._turns(tile, order)
+        last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
+        used: dict[str, np.ndarray] = {}
+        for piece in (*self.loads, self.result):
+            level = self._level(piece, turns, order)
+            inner = (level == last) & (piece is not self.result)
+            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, min(ahead, 1)))
+            used[piece.memory] = used.get(piece.memory, np.zeros(1)) + many * piece.size(tile)
+        elements, twice = self.elements(tile), 1 + min(ahead, 1)
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, twice)):
+            for name, size in each.items():
+                used[name] = used.get(name, np.zeros(1)) + size * places * elements
+        limits = {name: self.target.memory(name).size for name in used}
+        return np.logical_and.reduce([u <= (limits[m] or math.inf) for m, u in used.items()])
+
+    # ------------------------------------------------------ the whole
+
+    def phases(self, tile: Sizes, order: Sequence[Var]) -> Phases:
+        """What the steps take with the loops over tiles in this order, outermost first."""
+        turns = self._turns(tile, order)
+        times = [(p, self._level(p, turns, order), *p.times(tile)) for p in self.loads]
+        shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
+        queue = self.unit.instruction.queue
+        loads, channel, busy = [], [], []
+        for level in range(len(order)):
+            moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+            for piece, last, load, transfer in times:
+                if piece.move is not None:
+                    same = piece.move.queue == queue
+                    own = own + np.where(same & (last >= level), load, 0)
+                    moved = moved + np.where((not same) & (last >= level), load, 0)
+                    transfers = transfers + np.where(last >= level, transfer, 0)
+            loads.append(moved)
+            channel.append(transfers)
+            busy.append(own)
+        first = sum((load for _, _, load, _ in times), np.zeros(shape))
+        store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
+        after = self.besides.cycles * self.elements(tile)
+        return Phases(
+            np.stack([np.broadcast_to(n, shape) for n in turns]),
+            sum(v in {x.var for x in self.nest.axes} for v in order),
+            np.broadcast_to(self.work(tile), shape),
+            np.broadcast_to(after, shape),
+            np.stack(loads),
+            np.stack(channel),
+            np.stack(busy),
+            first,
+            store,
+            stored,
+            max((p.move.latency for p in self.loads if p.move), default=0),
+            self._latency(),
+            self.store.move.latency if self.store.move else 0,
+        )
+
+    def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
+        return [self.whole[v] // tile[v] for v in order]
+
+    def _level(self, piece: Piece, turns: Sequence[np.ndarray], order: Sequence[Var]) -> np.ndarray:
+        """The innermost loop that moves a piece; -1 for none."""
+        level = np.full(1, -1)
+        for k, (var, count) in enumerate(zip(order, turns, strict=True)):
+            if piece.moved_by(var):
+                level = np.where(count > 1, k, level)
+        return level
+
+    def bound(self) -> Bound:
+        """What no schedule can beat."""
+        whole = self.whole
+        moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
+        steps = {x.var: np.array([self.unit.step(v, int(x.extent))]) for v, x in self.mapping.axes}
+        least = {v: steps.get(v, np.ones(1, np.int64)) for v in whole}
+        factors = self.loads[:2]
+        fill = sum(float(p.times(least)[0][0]) for p in factors)
+        fill += max((p.move.latency for p in factors if p.move), default=0)
+        drain = float(self.store.times(least)[0][0])
+        drain += self.store.move.latency if self.store.move else 0
+        drain += self._latency()
+        work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
+        return Bound(work, moves, fill, drain)
+
+    def _latency(self) -> int:
+        """Cycles from the unit's last call to its results, at most."""
+        instruction = self.unit.instruction
+        env = {f.symbol: np.int64(f.high) for f in instruction.fields}
+        return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
+
+    def _moved(self) -> Iterator[Piece]:
+        assert self.store is not None
+        yield from (p for p in (*self.loads, self.store) if p.move is not None)
+
+
+def _piece(
+    s: Schedule,
+    target: Target,
+    plan: Plan,
+    theirs: Load,
+    ours: Load,
+    *,
+    loaded: bool,
+    local: bool = False,
+) -> Piece:
+    """How an operand lies in memory and in the unit's; its elements are of the type that they have
+    there if `local`."""
+    rows = rows_of(plan, target, theirs, ours)
+    packed = layout_of(rows, plan, theirs, s) or Layout(tuple(range(len(theirs.indices))))
+    held = local_layout(plan, rows, theirs, ours)
+    blocks = dict(packed.blocks)
+    shape = packed.physical_shape(tuple(theirs.buffer.shape))
+    far = [math.prod(int(n) for n in shape[d + 1 :]) for d in range(len(shape))]
+    sizes = dict(held.blocks)
+    dims = []
+    for p in held.order:
+        step = sizes.get(p, 1)
+        dims.append((p, step, far[p] if p in blocks else far[p] * step))
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(target, *(places if loaded else places[::-1]), dram=theirs.buffer.memory)
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    row = math.prod(sizes.values())
+    width = (ours if local else theirs).buffer.dtype.bytes
+    return Piece(forms, tuple(dims), row, width, ours.buffer.memory, move)
+
+
+# ---------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Cycles of the steps of n pipelines. A step of level k is one where loop k is the outermost
+    that turns: what it brings is what that loop or one inside of it moves."""
+
+    turns: np.ndarray  # [levels, n]: iterations of each loop over tiles, outermost first
+    spatial: int  # so many of the loops make a new tile of the result; the others add to it
+    work: np.ndarray  # [n] of the unit for a step
+    after: np.ndarray  # [n] on its queue, once a tile's sums are complete
+    loads: np.ndarray  # [levels, n] on the queues that bring operands
+    channel: np.ndarray  # [levels, n] of those, on the memory
+    busy: np.ndarray  # [levels, n] for operands that the unit's own queue brings
+    first: np.ndarray  # [n] for all operands of the first step
+    store: np.ndarray  # [n] for a tile of the result
+    stored: np.ndarray  # [n] of those, on the memory
+    latency: int  # until operands are there
+    behind: int  # until the unit is done with them, after its last call has left
+    end: int  # until a result is there
+
+    def only(self, kept: np.ndarray) -> Phases:
+        """Of some of the pipelines."""
+        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
+        taken = {k: x[..., kept] for k, x in arrays.items() if isinstance(x, np.ndarray)}
+        return replace(self, **taken)
+
+    @property
+    def steps(self) -> np.ndarray:
+        return np.prod(self.turns, axis=0)
+
+    def estimate(self) -> np.ndarray:
+        """Cycles if each step took as long as the slowest of what happens during it."""
+        total = self.first + self.latency + self.work + self.after + self.store + self.end
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            count = inner * self.turns[level] - inner
+            new = level < self.spatial
+            busy = self.work + self.busy[level] + (self.after if new else 0)
+            moved = self.loads[level] + np.where(self.loads[level] > 0, self.latency, 0)
+            channel = self.channel[level] + (self.stored if new else 0)
+            one = np.maximum(np.maximum(busy, moved), channel)
+            total = total + count * (np.maximum(one, self.store + self.end) if new else one)
+        return total
+
+    def serial(self) -> np.ndarray:
+        """Cycles if nothing overlaps."""
+        tiles = np.prod(self.turns[: self.spatial], axis=0)
+        total = self.first + self.latency + tiles * (self.after + self.store + self.end)
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            count = inner * self.turns[level] - inner
+            total = total + count * (self.loads[level] + self.busy[level] + self.latency)
+        return total + self.steps * self.work
+
+    def run(self, ahead: int) -> np.ndarray:
+        """Cycles with operands brought so many steps ahead: the pipelines run step by step."""
+        p = Pipelines(self, ahead)
+        for i in range(ahead):
+            p.bring(i)
+        for i in range(int(self.steps.max())):
+            p.bring(i + ahead)
+            p.compute(i)
+        return p.end
+
+    def level(self, i: int) -> np.ndarray:
+        """The level of step i."""
+        inner = np.cumprod(self.turns[::-1], axis=0)[::-1]
+        below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
+        turned = (i % below == 0) & (self.turns > 1)
+        return np.where(turned.any(0), turned.argmax(0), len(self.turns) - 1)
+
+
+class Pipelines:
+    """Pipelines at work: when each engine is free again, in cycles."""
+
+    def __init__(self, phases: Phases, ahead: int) -> None:
+        self.phases, self.steps = phases, phases.steps
+        n = len(phases.work)
+        self.loader, self.unit, self.storer = (np.zeros(n) for _ in range(3))
+        self.owed = np.zeros(n)  # cycles that a store has the memory while operands are brought
+        self.there = [np.zeros(n) for _ in range(ahead + 1)]  # when a step has its operands
+        self.free = [np.zeros(n) for _ in range(ahead + 1)]  # when their places can be filled anew
+        self.left = [np.zeros(n), np.zeros(n)]  # when the last two tiles were stored
+
+    def bring(self, i: int) -> None:
+        """Brings the operands of step i."""
+        p, place = self.phases, i % len(self.there)
+        level = p.level(i)
+        load = self.phases.first if i == 0 else _at(p.loads, level)
+        transfer = load if i == 0 else _at(p.channel, level)
+        on = (i < self.steps) & (load > 0)
+        shared = self.owed * transfer / np.maximum(load, 1)  # between transfers it is no matter
+        done = np.maximum(self.loader, self.free[place]) + load + shared
+        self.loader = np.where(on, done, self.loader)
+        self.owed = np.where(on, 0, self.owed)
+        self.there[place] = np.where(on, done + p.latency, 0)
+
+    def compute(self, i: int) -> None:
+        """Works on step i; stores the tile of the result that it may complete."""
+        p, place = self.phases, i % len(self.there)
+        level, on = p.level(i), i < self.steps
+        new = (level < p.spatial) | (i == 0)
+        last = (p.level(i + 1) < p.spatial) | (i + 1 == self.steps)
+        begin = np.maximum(self.unit, self.there[place])
+        begin = np.where(new, np.maximum(begin, self.left[0]), begin)
+        own = 0 if i == 0 else _at(p.busy, level)
+        end = begin + p.work + own + np.where(last, p.after, 0)
+        self.unit = np.where(on, end, self.unit)
+        self.free[place] = end + p.behind
+        leaves = on & last
+        out = np.maximum(self.storer, end + p.behind) + p.store
+        self.storer = np.where(leaves, out, self.storer)
+        self.owed = np.where(leaves, p.stored, self.owed)
+        self.left[0] = np.where(leaves, self.left[1], self.left[0])
+        self.left[1] = np.where(leaves, out + p.end, self.left[1])
+
+    @property
+    def end(self) -> np.ndarray:
+        """When everything is done."""
+        return np.maximum(self.unit, self.storer + self.phases.end)
+
+
+def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(phases, level[None], 0)[0]
+
+
+# ---------------------------------------------------------------- choosing
+
+
+AHEAD = (1, 2)  # steps that operands may be brought before they are used
+MOST = 48  # pipelines of each order that are run step by step
+STEPS = 3000  # of one
+
+
+def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
+    """All tiles that fit the memories, in every order that matters, the fastest first."""
+    tile = _tiles(model.loops, model.mapping)
+    count = next(iter(tile.values())).size
+    found: dict[object, Choice] = {}
+    for order, ahead in itertools.product(_orders(model), AHEAD if overlap else (0,)):
+        fits = np.broadcast_to(model.fits(tile, order, ahead), count)
+        if not fits.any():
+            continue
+        kept = {v: n[fits] for v, n in tile.items()}
+        phases = model.phases(kept, order)
+        cycles = phases.estimate() if overlap else phases.serial()
+        best = np.argsort(cycles, kind="stable")[:MOST]
+        if overlap:
+            best = best[phases.steps[best] <= max(STEPS, phases.steps[best].min())]
+            cycles = np.array(cycles)
+            cycles[best] = phases.only(best).run(ahead)
+        for k in best:
+            chosen = {v: int(n[k]) for v, n in kept.items()}
+            turning = tuple(v for v in order if chosen[v] != model.whole[v][0])
+            plan = Plan(model.nest, model.mapping, chosen, order, ahead)
+            same = (turning, tuple(chosen.values()), min(ahead, len(turning)))
+            found.setdefault(same, Choice(plan, float(cycles[k])))
+    return sorted(found.values(), key=lambda c: c.cycles)
+
+
+def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:
+    """Divisors of every loop, in whole steps of the unit: all combinations."""
+    steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
+    sizes = []
+    for loop in loops:
+        assert isinstance(loop.extent, int)
+        fixed = steps.get(loop.var, 1)
+        step = fixed if isinstance(fixed, int) else 1
+        sizes.append([d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0])
+    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes), indexing="ij")
+    return {loop.var: g.reshape(-1) for loop, g in zip(loops, grids, strict=True)}
+
+
+def _orders(model: Model) -> Iterator[tuple[Var, ...]]:
+    """The loops over tiles, those over parts of sums innermost: loops that move the same pieces
+    stay together."""
+    groups: dict[tuple[bool, ...], list[Var]] = {}
+    for loop in (x for x in model.nest.axes if x.extent != 1):
+        key = tuple(p.moved_by(loop.var) for p in model.loads[:2])
+        groups.setdefault(key, []).append(loop.var)
+    sums = [x.var for x in model.nest.reduce]
+    for order in itertools.permutations(groups.values()):
+        yield (*(v for group in order for v in group), *sums)

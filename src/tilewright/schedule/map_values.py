@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, nest_of, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Binary, Buffer, Const, Expr, Load, Var
+from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
@@ -34,6 +34,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.schedule.elementwise import arrange, collapse
 from tilewright.schedule.match import Binding, Matcher
+from tilewright.schedule.parallelize import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop, refuse
 from tilewright.target.target import Target
@@ -44,22 +45,20 @@ MOVES = 2  # copies between an operator and the next, or memory: from one memory
 @dataclass(frozen=True)
 class Rows:
     """How the elements of a nest lie in a chip's memory, by its loops: `order` from outside
-    inwards, with rows of `size` elements along `last`, innermost."""
+    inwards, then blocks of so many iterations of some loops, innermost."""
 
     order: tuple[Var, ...]
-    last: Var
-    size: int
+    blocks: tuple[tuple[Var, int], ...]
 
     def layout(self, axes: Sequence[Var]) -> Layout:
         """Of a buffer whose axes are some of these loops."""
         order = tuple(axes.index(v) for v in self.order if v in axes)
-        blocks = ((axes.index(self.last), self.size),) if self.last in axes else ()
-        return Layout(order, blocks)
+        return Layout(order, tuple((axes.index(v), n) for v, n in self.blocks if v in axes))
 
     def renamed(self, names: dict[Var, Var]) -> Rows:
         """For a nest with loops of other names, or fewer."""
         order = tuple(names[v] for v in self.order if v in names)
-        return Rows(order, names.get(self.last, self.last), self.size)
+        return Rows(order, tuple((names[v], n) for v, n in self.blocks if v in names))
 
 
 def map_values(s: Schedule, target: Target, loop: Loop, rows: Rows | None = None) -> None:
@@ -82,7 +81,7 @@ def _map(s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int)
     """The buffer that holds what the nest computes, once instructions do it; None if none can."""
     store = _store(s, loop)
     for instruction, leaves in covers(s, target, store):
-        only_moves = isinstance(store.value, Load) or leaves == [(leaves[0][0], store.value)]
+        only_moves = isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
         if only_moves and moves == 0:
             continue
         before, steps = s.kernel, len(s.trace)
@@ -231,9 +230,19 @@ def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction
     once = [x for x in loops if s.for_(x).extent == 1]
     loops = [x for x in loops if x not in once]
     s.reorder(*once, *loops)
-    # The last runs within one row of the instruction.
-    outer = collapse(s, loops[:-1]) if len(loops) > 1 else loops
-    s.tensorize(outer[-1], instruction)
+    # The last run within one row of the instruction.
+    extents = _extents(instruction)
+    rows = sum(isinstance(n, int) and n > 1 for n in extents) or 1
+    ranges = sum(not isinstance(n, int) for n in extents)
+    outer = collapse(s, loops[:-rows]) if len(loops) > rows else []
+    for loop in (*outer[max(0, len(outer) - ranges) :], *loops[-rows:]):
+        if attempt(s.tensorize, loop, instruction):
+            return
+    s.tensorize(loops[-1], instruction)
+
+
+def _extents(instruction: Instruction) -> list[Dim]:
+    return [x.extent for x in walk_statements(instruction.body) if isinstance(x, For)]
 
 
 def _managed(target: Target, buffer: Buffer) -> bool:

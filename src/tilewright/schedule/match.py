@@ -352,7 +352,10 @@ class Matcher:
             return self.no(f"operand {operand.name} must be in {operand.memory}, and {where}")
         loops = {loop.var for _, loop in b.loops if loop is not None}
         wanted = [self._moves(i, b, fields) for i in ours]
-        indices, used = [], set()
+        along = self._axes_of(wanted, theirs)
+        theirs = tuple(self.simplifier(substitute(i, along)) for i in theirs)
+        loops -= set(along)
+        indices, used = [], {d for d, w in enumerate(wanted) if set(w) & set(along)}
         for i in theirs:
             moving, base = self._split(i, loops)
             if moving is None:
@@ -374,9 +377,22 @@ class Matcher:
         region = Region(buffer, tuple(indices))
         return region if self._strides_fit(operand, region, used, fields) else None
 
+    def _axes_of(self, wanted: list[Linear], theirs: tuple[Expr, ...]) -> dict[Expr, Expr]:
+        """The operand's axes that are loops of the program, by those loops: it may move along
+        several subscripts, as long as its steps in memory are what they have to be."""
+        moving = set().union(*map(variables, theirs))
+        found: dict[Expr, Expr] = {}
+        for d, moves in enumerate(wanted):
+            if list(moves.values()) == [1]:
+                found |= {v: axis(d) for v in moves if v in moving}
+        return found
+
     def _may_stay(self, operand: Buffer, d: int, fields: dict[Symbol, Expr]) -> bool:
-        """Whether an operand can be the same all along an axis: its step is then 0."""
-        carrier = carrier_of(self.instruction, operand, d)
+        """Whether an operand can be the same all along an axis: its step is then 0, or a list has
+        the same place again and again."""
+        if self.instruction.listed(operand) == d:
+            return True
+        carrier = self.instruction.carrier(operand, d)
         if carrier is None or not carrier.admits(0):
             return False
         return fields.setdefault(carrier.symbol, const(0)) == const(0)
@@ -407,7 +423,7 @@ class Matcher:
         """Whether a step along each axis is as far in memory as the instruction takes it to be;
         where a field carries the stride, its value."""
         carried = {a: f for name, a, f in self.instruction.strides if name == operand.name}
-        for d in sorted(axes):
+        for d in sorted(axes - {self.instruction.listed(operand)}):
             step = self._step(region, d)
             if step is None:
                 self.no(f"the steps of operand {operand.name} in {region} are not fixed")
@@ -423,7 +439,8 @@ class Matcher:
                 continue
             wanted = 1
             for n in operand.shape[d + 1 :]:
-                wanted *= constant_value(as_expr(n)) or 0
+                extent = self.simplifier(substitute(as_expr(n), dict(fields)))
+                wanted *= constant_value(extent) or 0
             if step != wanted:
                 self.no(
                     f"axis {d} of operand {operand.name} steps by {wanted} elements of memory, "
@@ -451,14 +468,6 @@ def perfect_nest(stmt: Stmt) -> tuple[list[For], Block]:
         loops.append(block[0])
         block = block[0].body
     return loops, block
-
-
-def carrier_of(instruction: Instruction, operand: Buffer, d: int) -> Field | None:
-    """The field that carries how far apart an operand's elements are along axis d."""
-    for name, axis_, field_name in instruction.strides:
-        if (name, axis_) == (operand.name, d):
-            return instruction.field(field_name)
-    return None
 
 
 def _flag(cond: Expr) -> tuple[Symbol | None, int]:

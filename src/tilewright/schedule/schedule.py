@@ -8,6 +8,7 @@ from tilewright.schedule import (
     annotate,
     caching,
     cost,
+    hoist,
     loops,
     memory,
     padding,
@@ -57,6 +58,7 @@ class Schedule(State):
     multi_buffer = pipeline.multi_buffer
     pipeline = pipeline.pipeline
     sink = sink.sink
+    hoist = hoist.hoist
     ring_buffer = ring.ring_buffer
     vthread = vthread.vthread
 

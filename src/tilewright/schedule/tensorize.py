@@ -6,13 +6,16 @@ import itertools
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Symbol, as_expr, constant_value
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Buffer, Symbol, as_expr, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, For, Write, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.loops import reorder, split
-from tilewright.schedule.match import Matcher, Pairs, Stage, carrier_of, perfect_nest
+from tilewright.schedule.match import Matcher, Pairs, Stage, perfect_nest
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -24,15 +27,15 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     ->  for k_o in 4: gemm(A[_0, k_o*16 + _1], B[k_o*16 + _0, _1], C[_0, _1])
 
     The nest's loops are cut into the instruction's axes and put innermost where they are longer. If
-    there are several ways to do that, they are numbered. Legal when what is then innermost matches
-    the instruction's body: loops one to one, values up to commutativity, operands in the right
-    memory with the right strides, fields within their limits.
+    there are several ways to do that, they are numbered, the cheapest first. Legal when what is
+    then innermost matches the instruction's body: loops one to one, values up to commutativity,
+    operands in the right memory with the right strides, fields within their limits.
     """
     target = state.for_(loop)
     if way < 0:
         refuse(f"the ways are numbered from 0, and there is no number {way}", state)
     matcher = Matcher(instruction, state.simplifier)
-    found = _distinct(matcher.calls((target,)))
+    found = sorted(_distinct(matcher.calls((target,)), way + WAYS), key=_cycles)
     if way < len(found):
         state.replace(target, found[way])
         return
@@ -57,8 +60,26 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     refuse(f"the nest of {loop} is no {instruction.name}: {obstacle[1]}", state)
 
 
-def _distinct(calls: Iterator[Call]) -> list[Call]:
-    return list(dict.fromkeys(calls))
+def _cycles(call: Call) -> int:
+    """What a call costs, as far as its fields are known: bytes count as cycles."""
+    instruction = call.instruction
+    fields = zip(instruction.fields, call.fields, strict=True)
+    env = {f.symbol: np.int64(constant_value(v) or f.low) for f, v in fields}
+    cost = instruction.cost
+    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
+
+
+def _distinct(calls: Iterator[Call], most: int) -> list[Call]:
+    """The first different calls."""
+    found: dict[Call, None] = {}
+    for call in calls:
+        found[call] = None
+        if len(found) == most:
+            break
+    return list(found)
+
+
+WAYS = 8  # that are compared
 
 
 # ---------------------------------------------------------------- cutting loops into axes
@@ -110,11 +131,16 @@ def _alike(axis: For, loop: For, pairs: Pairs, instruction: Instruction) -> bool
     for operand, ours, _, theirs in pairs:
         moved = [d for d, i in enumerate(ours) if axis.var in variables(i)]
         moves = any(loop.var in variables(i) for i in theirs)
-        carriers = [carrier_of(instruction, operand, d) for d in moved]
-        may_stay = all(c is not None and c.admits(0) for c in carriers)
+        may_stay = all(_may_stay(instruction, operand, d) for d in moved)
         if moves != bool(moved) and (moves or not may_stay):
             return False
     return True
+
+
+def _may_stay(instruction: Instruction, operand: Buffer, d: int) -> bool:
+    """Whether an operand may be the same all along an axis."""
+    carrier = instruction.carrier(operand, d)
+    return instruction.listed(operand) == d or (carrier is not None and carrier.admits(0))
 
 
 def _sizes(axis: For, loop: For, instruction: Instruction) -> list[int]:

@@ -6,39 +6,100 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from tilewright.analyze.nests import Nest, factors
-from tilewright.ir.expr import BinaryOp, Expr, Load, Var
-from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Accumulate, For, Store, walk_statements
+from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
+from tilewright.ir.instruction import Field, Instruction
+from tilewright.ir.loop import Accumulate, For, If, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
 class Unit:
-    """An instruction that contracts: its accumulation, and the operands it multiplies."""
+    """An instruction that contracts: its accumulation, and the operands it multiplies.
+
+    Its axes are loops of its meaning. One of a fixed number of iterations, or of a range, is a loop
+    of the program; a free one takes any loop, since fields or a list say how each operand moves
+    along it: a hardware loop.
+    """
 
     instruction: Instruction
     update: Accumulate
     left: Load
     right: Load
 
-    @property
+    @cached_property
     def loops(self) -> dict[Var, For]:
-        """The axes, by variable."""
+        """The axes, by variable, outermost first."""
         found = (s for s in walk_statements(self.instruction.body) if isinstance(s, For))
         return {s.var: s for s in found}
 
+    @property
+    def operands(self) -> tuple[Load, Load, Load]:
+        """The factors and the result, as accesses."""
+        return self.left, self.right, Load(self.update.buffer, self.update.indices)
+
+    @cached_property
+    def free(self) -> tuple[Var, ...]:
+        """Axes that may be any loop, outermost first."""
+        return tuple(v for v in self.loops if all(self._free_in(v, x) for x in self.operands))
+
+    def _free_in(self, axis: Var, operand: Load) -> bool:
+        along = [d for d, i in enumerate(operand.indices) if axis in variables(i)]
+        return all(self._has_steps(operand.buffer, d) for d in along)
+
+    def _has_steps(self, operand: Buffer, d: int) -> bool:
+        carrier = self.instruction.carrier(operand, d)
+        listed = self.instruction.listed(operand) == d
+        return listed or (carrier is not None and carrier.admits(0))
+
+    @cached_property
+    def listed(self) -> Var | None:
+        """The free axis whose steps come from a list."""
+        for operand in self.operands:
+            d = self.instruction.listed(operand.buffer)
+            if d is not None:
+                (axis,) = variables(operand.indices[d])
+                return axis
+        return None
+
+    @cached_property
+    def bound(self) -> tuple[Var, ...]:
+        """Axes that stand for one certain loop of the program, outermost first."""
+        return tuple(v for v in self.loops if v not in self.free and self.loops[v].extent != 1)
+
+    @cached_property
+    def clears(self) -> bool:
+        """Whether the instruction can begin a sum, too."""
+        return any(isinstance(s, If) for s in walk_statements(self.instruction.body))
+
     def size(self, axis: Var) -> int:
+        """Iterations along an axis; the most, for a range."""
         extent = self.loops[axis].extent
-        return extent if isinstance(extent, int) else 0
+        return extent if isinstance(extent, int) else self.range(axis).high
+
+    def range(self, axis: Var) -> Field:
+        """The field that says how many iterations an axis has."""
+        extent = self.loops[axis].extent
+        assert isinstance(extent, Symbol)
+        return self.instruction.field(extent.name)
+
+    def step(self, axis: Var, extent: int) -> int:
+        """Iterations of a loop that a call takes along an axis: as many as divide it."""
+        size = self.loops[axis].extent
+        if isinstance(size, int):
+            return size
+        limits = self.range(axis)
+        sizes = range(min(limits.high, extent), 0, -1)
+        return next((n for n in sizes if extent % n == 0 and limits.admits(n)), 0)
 
 
 @dataclass(frozen=True)
 class Mapping:
-    """Which loop of the program each axis of a unit is; `swapped` when the program's first factor
-    is the unit's second operand."""
+    """Which loop of the program each bound axis of a unit is; `swapped` when the program's first
+    factor is the unit's second operand."""
 
     unit: Unit
     axes: tuple[tuple[Var, For], ...]
@@ -49,8 +110,10 @@ class Mapping:
         """Work the unit does for each piece wanted: 1 where all axes divide."""
         total = 1.0
         for axis, loop in self.axes:
-            size = self.unit.size(axis)
-            if not isinstance(loop.extent, int) or size == 0 or loop.extent == 0:
+            if not isinstance(loop.extent, int) or loop.extent == 0:
+                return float("inf")
+            size = self.unit.step(axis, loop.extent)
+            if size == 0:
                 return float("inf")
             total *= -(-loop.extent // size) * size / loop.extent
         return total
@@ -70,21 +133,22 @@ def copies(target: Target, source: str, destination: str) -> Iterator[Instructio
     """The target's instructions that move data from one memory to another."""
     for instruction in target.instructions:
         stores = [s for s in walk_statements(instruction.body) if isinstance(s, Store)]
-        moved = [(s.value.buffer, s.buffer) for s in stores if isinstance(s.value, Load)]
+        read = [[x for x in s.value.walk() if isinstance(x, Load)] for s in stores]
+        moved = [(x.buffer, s.buffer) for s, xs in zip(stores, read, strict=True) for x in xs]
         if [(a.memory, b.memory) for a, b in moved] == [(source, destination)]:
             yield instruction
 
 
 def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
-    """All ways to give every axis of a unit a loop of the program that plays the same part: in the
-    same operands, and summed over or not."""
+    """All ways to give every bound axis of a unit a loop of the program that plays the same part:
+    in the same operands, and summed over or not."""
     pair = factors(nest.update.value) if nest.update is not None else None
     if nest.update is None or pair is None or pair[0].buffer == pair[1].buffer:
         return
     for swapped in (False, True):
         data, weight = pair[::-1] if swapped else pair
         candidates = []
-        for axis in unit.loops:
+        for axis in unit.bound:
             wanted = _parts(axis, unit.left, unit.right, unit.update.indices)
             fits = [
                 loop

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import violation
@@ -99,14 +99,16 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
 
         T = alloc([n]); for i: T[i] = f(X[i]); … T[i] …   ->   for i: X[i] = f(X[i]); … X[i] …
 
-    Both are allocated in one block, of one type, shape and memory. Legal when the nest that
+    Both are allocated in one block, of one type, shape (axes of one element left out) and memory.
+    Legal when the nest that
     computes the buffer reads the other at the very element that it writes, and nothing reads that
     one afterwards. A sum, product or extreme of the old value and another becomes an accumulation.
     """
     home = next((b for b in blocks(state.kernel.body) if Alloc(buffer) in b), None)
     if home is None or Alloc(into) not in home:
         refuse(f"{buffer.name} and {into.name} are not allocated in one block", state)
-    if (buffer.dtype, buffer.shape, buffer.memory) != (into.dtype, into.shape, into.memory):
+    shapes = [[n for n in b.shape if n != 1] for b in (buffer, into)]
+    if (buffer.dtype, buffer.memory) != (into.dtype, into.memory) or shapes[0] != shapes[1]:
         both = " and ".join(f"{b} in {b.memory}" for b in (buffer, into))
         refuse(f"{both} are not of one type, shape and memory", state)
     touching = [i for i, s in enumerate(home) if any(a.buffer == buffer for a in accesses((s,)))]
@@ -115,8 +117,9 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     store = body[0] if len(body) == 1 else None
     if not isinstance(store, Store) or store.buffer != buffer:
         refuse(f"{buffer.name} is not computed by a nest of one store", state)
+    place = _place_in(buffer, into)
     reads = [x for x in store.value.walk() if isinstance(x, Load)]
-    if any(x.buffer == into and x.indices != store.indices for x in reads):
+    if any(x.buffer == into and x.indices != place(store.indices) for x in reads):
         refuse(f"{buffer.name} is computed from other elements of {into.name}: {store}", state)
     if not _one_to_one(state, store, loops):
         refuse(f"{store} may write an element twice", state)
@@ -124,8 +127,8 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
         if any(a.buffer == into for a in accesses((later,))):
             refuse(f"{into.name} is needed after {buffer.name} is computed", state)
     kept = tuple(s for s in home if s != Alloc(buffer))
-    kept = replace_in(kept, store, _accumulation(store, into) or store)
-    renamed = rewrite_accesses(kept, buffer, into, lambda at: at)
+    kept = replace_in(kept, store, _accumulation(store, into, place) or store)
+    renamed = rewrite_accesses(kept, buffer, into, place)
 
     def visit(block: Block) -> Block:
         if block is home:
@@ -135,12 +138,25 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     state.set_body(visit(state.kernel.body))
 
 
-def _accumulation(store: Store, into: Buffer) -> Accumulate | None:
+Place = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+
+
+def _place_in(buffer: Buffer, into: Buffer) -> Place:
+    """Where an element of a buffer is in one of the same shape but for axes of one element."""
+
+    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        moving = iter([i for i, n in zip(at, buffer.shape, strict=True) if n != 1])
+        return tuple(const(0) if n == 1 else next(moving) for n in into.shape)
+
+    return place
+
+
+def _accumulation(store: Store, into: Buffer, place: Place) -> Accumulate | None:
     """A store of op(old value, other) as what it is once the old value is in its place."""
     value = store.value
     if not isinstance(value, Binary) or value.op not in COMBINERS:
         return None
-    old = Load(into, store.indices)
+    old = Load(into, place(store.indices))
     for mine, other in ((value.a, value.b), (value.b, value.a)):
         if mine == old and not any(x == old for x in other.walk()):
             return Accumulate(store.buffer, store.indices, value.op, other)

@@ -20,15 +20,27 @@ class DataEngine:
 
     def __init__(self, stream: Stream, host: Target) -> None:
         self.stream = stream
-        self.codes = [site_code(s.instruction, s.steps, host) for s in stream.sites]
+        self.codes = [site_code(s.instruction, host) for s in stream.sites]
         self.functions = np.array([c.address for c in self.codes], np.int64)
         names = {m.name: k for k, m in enumerate(stream.target.memories)}
         self.memory = np.zeros((len(stream.sites), stream.addresses.shape[1]), np.int64)
         for k, site in enumerate(stream.sites):
             self.memory[k, : len(site.memories)] = [names[m] for m in site.memories]
+        self._take_lists()
         self.site = np.ascontiguousarray(stream.site, np.int32)
         self.fields = np.ascontiguousarray(stream.fields, np.int64)
         self.addresses = np.ascontiguousarray(stream.addresses, np.int64)
+
+    def _take_lists(self) -> None:
+        """Lists of micro-operations, in elements, and where they are."""
+        self.lists = np.zeros_like(self.memory)
+        self.kept: list[np.ndarray] = []
+        for k, site in enumerate(self.stream.sites):
+            for o, offsets in enumerate(site.offsets):
+                if offsets is not None:
+                    size = site.instruction.operands[o].dtype.bytes
+                    self.kept.append(np.ascontiguousarray(offsets // size, np.int64))
+                    self.lists[k, o] = self.kept[-1].ctypes.data
 
     def run(self, memories: Mapping[str, np.ndarray], order: np.ndarray | None = None) -> None:
         """Runs all instructions on these memories (bytes, by name), in place: in program order, or
@@ -37,7 +49,7 @@ class DataEngine:
         bases = np.array([memories[n].ctypes.data if n in memories else 0 for n in names], np.int64)
         code = native.Code(
             self.fields.shape[1], self.addresses.shape[1], self.site, self.fields, self.addresses,
-            self.memory, self.functions,
+            self.memory, self.functions, self.lists,
         )  # fmt: skip
         count = len(self.stream) if order is None else len(order)
         native.run(code, count, order, bases)
@@ -48,7 +60,7 @@ def put_inputs(
 ) -> dict[str, np.ndarray]:
     """The chip's memories with these arrays where their buffers lie; `fill` in all other bytes."""
     memories = {name: np.full(size, fill, np.uint8) for name, size in stream.sizes.items()}
-    for buffer, array in inputs.items():
+    for buffer, array in {**stream.constants, **inputs}.items():
         place = stream.places[buffer]
         data = np.ascontiguousarray(array, buffer.dtype.numpy).reshape(-1).view(np.uint8)
         memories[place.memory][place.offset : place.offset + data.size] = data

@@ -56,8 +56,10 @@ def use_line(b: Boxes, box: int, *, writes: bool) -> str:
     stmt = use.writer if writes else use.reader
     where = place_of(b.stream, use.site, stmt)
     does = "writes" if writes else "reads"
-    operand = instruction.operands[use.operand].name
-    return f"instruction {b.touched.row[box]} {does} it: operand {operand}{where}"
+    what = "its list of micro-operations"
+    if use.operand is not None:
+        what = f"operand {instruction.operands[use.operand].name}"
+    return f"instruction {b.touched.row[box]} {does} it: {what}{where}"
 
 
 def place_of(stream: Stream, site: int, stmt: Stmt | None) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream, buffer_bytes
+from tilewright.codegen.stream import Stream, bytes_of
+from tilewright.codegen.touched import Use
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, ShadowMemory, boxes
@@ -27,30 +28,40 @@ def check_memory(
 def check_bounds(b: Boxes) -> Fault | None:
     """The first instruction that touches bytes outside of its operand's buffer."""
     t, stream = b.touched, b.stream
-    begin, end = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
-    limits = [_limits(stream, u.site, u.operand) for u in t.uses]
-    if limits:
-        begin, end = np.array(limits, np.int64)[t.use].T
+    names = [m.name for m in stream.target.memories]
+    memory_of = dict(zip(t.use.tolist(), t.memory.tolist(), strict=True))
+    limits = [
+        _limits(stream, u, names[memory_of[k]]) if k in memory_of else (0, 0)
+        for k, u in enumerate(t.uses)
+    ]
+    begin, end = np.array([(0, 0), *limits], np.int64)[t.use + 1].T
     wrong = np.flatnonzero(((t.start < begin) | (b.ends > end)) & t.exact)
     if not len(wrong):
         return None
     k = wrong[0]
     use = t.uses[t.use[k]]
-    buffer = stream.sites[use.site].call.regions[use.operand].buffer
-    row, memory = int(t.row[k]), stream.target.memories[t.memory[k]].name
+    buffer = _buffer(stream, use)
+    row, memory = int(t.row[k]), names[t.memory[k]]
     text = lines(
         f"{name_of(stream, row)}, touches bytes {t.start[k]} to {b.ends[k] - 1} of {memory}, and "
-        f"{buffer.name} lies at {begin[k]} to {end[k] - 1}",
+        f"{buffer.name if buffer else memory} lies at {begin[k]} to {end[k] - 1}",
         use_line(b, k, writes=bool(t.writes[k])),
     )
     return Fault(Kind.OUTSIDE, (row,), text)
 
 
-def _limits(stream: Stream, site: int, operand: int) -> tuple[int, int]:
+def _buffer(stream: Stream, use: Use) -> Buffer | None:
+    """The buffer of an operand; None for a list of micro-operations."""
+    return None if use.operand is None else stream.sites[use.site].call.regions[use.operand].buffer
+
+
+def _limits(stream: Stream, use: Use, memory: str) -> tuple[int, int]:
     """Where the buffer of an operand begins and ends in its memory."""
-    buffer = stream.sites[site].call.regions[operand].buffer
+    buffer = _buffer(stream, use)
+    if buffer is None:
+        return 0, stream.sizes[memory]
     begin = stream.places[buffer].offset
-    return begin, begin + buffer_bytes(buffer)
+    return begin, begin + bytes_of(buffer)
 
 
 def check_written(b: Boxes, inputs: Iterable[Buffer]) -> Fault | None:

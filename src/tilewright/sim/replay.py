@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream, buffer_bytes
+from tilewright.codegen.stream import Stream, bytes_of
 from tilewright.ir.expr import Buffer
 from tilewright.ir.samples import first_difference
 from tilewright.sim import native
@@ -180,7 +180,7 @@ class _Replay:
             place = self.stream.places[buffer]
             k = names.index(place.memory)
             granule = self.boxes.cells[k][1]
-            end = place.offset + buffer_bytes(buffer)
+            end = place.offset + bytes_of(buffer)
             found.append(writers(memories, k)[place.offset // granule : -(-end // granule)])
         return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
@@ -186,32 +187,35 @@ def _with_idle(
     stream: Stream, need: np.ndarray, idle: list[tuple[int, int, int]]
 ) -> tuple[Stream, np.ndarray]:
     """The stream with these instructions (as in _Placed.idle), and what it needs."""
-    target, n = stream.target, len(stream)
-    kinds = sorted({queue for _, queue, _ in idle})
-    found = [target.idle(target.queues[q].name) for q in kinds]
-    sites = (*stream.sites, *(_idle_site(i) for i in found if i is not None))
-    number = {q: len(stream.sites) + k for k, q in enumerate(kinds)}
+    n, queue = len(stream), queue_numbers(stream)
     before = np.array([row for row, _, _ in idle])
     new_row = np.arange(n) + np.searchsorted(before, np.arange(n), side="right")
     own = before + np.arange(len(idle))
-    total = n + len(idle)
-    site = np.empty(total, stream.site.dtype)
-    site[new_row], site[own] = stream.site, [number[q] for _, q, _ in idle]
-    fields = np.zeros((total, max([stream.fields.shape[1], *(len(i.fields) for i in found if i)])))
-    fields = fields.astype(np.int64)
-    fields[new_row, : stream.fields.shape[1]] = stream.fields
-    addresses = np.zeros((total, stream.addresses.shape[1]), np.int64)
-    addresses[new_row] = stream.addresses
-    needed = np.full((total, need.shape[1]), -1, np.int32)
-    needed[new_row] = np.where(need >= 0, new_row[need], -1)
-    for k, (row, queue, earlier) in enumerate(idle):
-        site_of = sites[number[queue]]
-        for c, f in enumerate(site_of.instruction.fields):
-            fields[own[k], c] = f.low
-        needed[own[k], queue_numbers(stream)[earlier]] = new_row[earlier]
-        needed[new_row[row], queue] = max(needed[new_row[row], queue], own[k])
-    changed = Stream(target, sites, site, fields, addresses, stream.places, stream.sizes)
-    return changed, needed
+    needed = np.insert(np.where(need >= 0, new_row[need], -1), before, -1, axis=0)
+    for row, (late, between, early) in zip(own, idle, strict=True):
+        needed[row, queue[early]] = new_row[early]
+        needed[new_row[late], between] = max(needed[new_row[late], between], row)
+    return _insert_idle(stream, before, [between for _, between, _ in idle]), needed
+
+
+def _insert_idle(stream: Stream, before: np.ndarray, queues: Sequence[int]) -> Stream:
+    """The stream with instructions of these queues that do nothing before these rows."""
+    kinds = sorted(set(queues))
+    found = [stream.target.idle(stream.target.queues[q].name) for q in kinds]
+    sites = [_idle_site(instruction) for instruction in found if instruction is not None]
+    number = {q: len(stream.sites) + k for k, q in enumerate(kinds)}
+    width = max([stream.fields.shape[1], *(len(s.instruction.fields) for s in sites)])
+    least = {q: [f.low for f in s.instruction.fields] for q, s in zip(kinds, sites, strict=True)}
+    values = [least[q] + [0] * (width - len(least[q])) for q in queues]
+    fields = np.pad(stream.fields, ((0, 0), (0, width - stream.fields.shape[1])))
+    return replace(
+        stream,
+        sites=(*stream.sites, *sites),
+        site=np.insert(stream.site, before, [number[q] for q in queues]),
+        fields=np.insert(fields, before, np.array(values, np.int64).reshape(-1, width), axis=0),
+        addresses=np.insert(stream.addresses, before, 0, axis=0),
+        lists=np.insert(stream.lists, before, -1),
+    )
 
 
 def _idle_site(instruction: Instruction) -> Site:

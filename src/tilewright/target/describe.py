@@ -17,7 +17,8 @@
 
 An instruction is a function read from its source like a kernel (ir/kernel.py); its operands are
 formal buffers, of the largest shape, in the memory where they must lie; its other parameters are
-fields. `cost` gives its time in cycles as arithmetic on fields.
+fields, and so are the dims() in shapes: an operand of such a shape is contiguous in that many
+elements. `cost` gives its time in cycles as arithmetic on fields.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from typing import Any
 
 from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import Buffer, Dim, Symbol, as_dim
-from tilewright.ir.instruction import Cost, Field, Instruction
+from tilewright.ir.expr import Buffer, Dim, Symbol, as_dim, as_expr
+from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
@@ -54,13 +55,14 @@ cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
 
 @dataclass(frozen=True)
 class View:
-    """An operand whose steps along axes are carried by fields (None: contiguous)."""
+    """An operand whose steps along axes are carried by fields, or by lists of micro-operations
+    (None: contiguous)."""
 
     type: BufferType | Output
-    strides: tuple[str | None, ...]
+    strides: tuple[str | MicroOps | None, ...]
 
 
-def view(kind: BufferType | Output, *strides: str | None) -> View:
+def view(kind: BufferType | Output, *strides: str | MicroOps | None) -> View:
     """An operand that is a view of a larger array: view(i8[64, 16] @ "dram", "stride") carries
     the step of its first axis in the field `stride`."""
     return View(kind, strides)
@@ -137,15 +139,22 @@ class TargetBuilder:
         one instruction; 1 cycle unless said."""
         self._issue = cycles
 
+    def micro_ops(self, memory: str, *, bytes: int) -> MicroOps:
+        """Lists of micro-operations in a memory, `bytes` for each: in `view(…)` it stands for steps
+        along an axis that come from such a list. Some instruction must load that memory."""
+        return MicroOps(memory, bytes)
+
     def instruction(
-        self, queue: str = "", *, native: str = ""
+        self, queue: str = "", *, name: str = "", native: str = ""
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
-        the call of an LLVM intrinsic that does it (codegen/llvm_call.py). One that does nothing
-        (`pass`) lets two queues wait for each other that are not linked."""
+        the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
+        unless one function describes several. One that does nothing (`pass`) lets two queues wait
+        for each other that are not linked."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
             found = read_instruction(function).with_(queue=queue, native=native)
+            found = found.with_(name=name) if name else found
             self._instructions.append(found)
             return found
 
@@ -182,16 +191,21 @@ class _InstructionReader(KernelStmtReader):
         operands: list[Buffer] = []
         fields: list[Field] = []
         strides: list[tuple[str, int, str]] = []
+        listed: list[tuple[MicroOps, str, int]] = []
         for param in self.parameters(self.function):
             kind = self.annotation(param)
             if isinstance(kind, View):
-                carried = enumerate(kind.strides)
-                strides += [(param.arg, axis, name) for axis, name in carried if name is not None]
+                for axis, by in enumerate(kind.strides):
+                    if isinstance(by, MicroOps):
+                        listed.append((by, param.arg, axis))
+                    elif by is not None:
+                        strides.append((param.arg, axis, by))
                 kind = kind.type
             if isinstance(kind, Range):
                 fields.append(self._field(param, kind))
             else:
                 operands.append(self._operand(param, kind))
+        fields += self._extents(operands)
         body, cost = self._body()
         name = self.function.name
         doc = ast.get_docstring(self.function) or ""
@@ -200,14 +214,35 @@ class _InstructionReader(KernelStmtReader):
             if carrier not in known:
                 raise TargetError(f"{name}: the stride of {operand} is in {carrier!r}, no field")
         return Instruction(
-            name, tuple(operands), tuple(fields), body, "", cost, tuple(strides), "", doc,
-            self.file, self._lines(body),
-        )  # fmt: skip
+            name,
+            tuple(operands),
+            tuple(fields),
+            body,
+            cost=cost,
+            strides=tuple(strides),
+            doc=doc,
+            micro_ops=_micro_ops(name, listed),
+            file=self.file,
+            lines=self._lines(body),
+        )
 
     def _lines(self, body: Block) -> tuple[int, ...]:
         """In the file: of the function, and of every statement of its meaning."""
         nodes = [self.function, *(self.node_of(s) for s in walk_statements(body))]
         return tuple(n.lineno + self.first - 1 for n in nodes)
+
+    def _extents(self, operands: Sequence[Buffer]) -> list[Field]:
+        """The dims() in the operands' shapes: fields that make contiguous what has that shape."""
+        found = (e for b in operands for n in b.shape for e in as_expr(n).walk())
+        symbols = dict.fromkeys(e for e in found if isinstance(e, Symbol))
+        for symbol in symbols:
+            self.fresh(symbol.name)
+            if symbol.upper is None:
+                raise TargetError(
+                    f"{self.function.name}: {symbol.name} has no end",
+                    hint=f'dims("{symbol.name}", max=64) says how far a field goes',
+                )
+        return [Field(x, x.lower, x.upper) for x in symbols if x.upper is not None]
 
     def _field(self, param: ast.arg, kind: Range) -> Field:
         symbol = Symbol(self.fresh(param.arg), kind.low, kind.high)
@@ -250,6 +285,18 @@ class _InstructionReader(KernelStmtReader):
 
 
 _TERMS = ("setup", "busy", "latency", "bytes", "energy")
+
+
+def _micro_ops(name: str, listed: Sequence[tuple[MicroOps, str, int]]) -> MicroOps | None:
+    """The one kind of lists that an instruction takes, with the axes it is for."""
+    kinds = {kind for kind, _, _ in listed}
+    if len(kinds) > 1 or len({operand for _, operand, _ in listed}) < len(listed):
+        raise TargetError(
+            f"{name}: steps are listed twice",
+            hint="an instruction has one kind of micro-operations, and an operand one axis of it",
+        )
+    axes = tuple((operand, axis) for _, operand, axis in listed)
+    return kinds.pop().with_(axes=axes) if kinds else None
 
 
 def _is_cost(stmt: ast.stmt) -> bool:
