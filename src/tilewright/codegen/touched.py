@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.codegen.footprint import Footprint, footprint
-from tilewright.codegen.stream import Stream
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Dim, Var, as_expr
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, Stmt
 from tilewright.ir.substitute import variables
 
 
 @dataclass(frozen=True)
 class Use:
-    """How a call of the program uses an operand: which statement of the instruction's meaning
-    reads it, and which one writes it. Without an operand, how it uses its list of
-    micro-operations."""
+    """How an instruction uses an operand: which statement of its meaning reads it, and which one
+    writes it. Without an operand, how it uses its list of micro-operations."""
 
-    site: int
+    instruction: Instruction
     operand: int | None
     reader: Stmt | None
     writer: Stmt | None
@@ -49,14 +49,7 @@ class Touched:
 
 def touched(stream: Stream) -> Touched:
     """What every instruction reads and writes."""
-    numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
-    parts = [
-        part
-        for k, site in enumerate(stream.sites)
-        for o in range(len(site.instruction.operands))
-        for part in _parts(stream, k, o, numbers[site.memories[o]])
-    ]
-    parts += [_list_part(stream, k, numbers) for k, s in enumerate(stream.sites) if s.entries]
+    parts = [part for calls in _alike(stream) for part in calls.parts()]
     most = max((p.extents.shape[1] for p in parts), default=1)
     numbered = [np.full(len(p.rows), k) for k, p in enumerate(parts)]
     row = _joined([p.rows for p in parts])
@@ -90,12 +83,12 @@ def _wide(columns: np.ndarray, width: int, fill: int) -> np.ndarray:
     return out
 
 
-# ---------------------------------------------------------------- one operand of a site
+# ---------------------------------------------------------------- calls that are alike
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """One use of an operand, in all rows of its site; the arrays are columns of Touched."""
+    """One use of an operand, in all rows of some calls; the arrays are columns of Touched."""
 
     use: Use
     rows: np.ndarray
@@ -116,72 +109,96 @@ class _Part:
         return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _list_part(stream: Stream, k: int, numbers: Mapping[str, int]) -> _Part:
-    """The list of micro-operations that the instructions of site k read."""
-    site, rows = stream.sites[k], stream.rows(k)
-    kind = site.instruction.micro_ops
-    assert kind is not None
-    n = len(rows)
-    yes, ones = np.ones(n, bool), np.ones((n, 1), np.int64)
-    return _Part(
-        Use(k, None, None, None), rows, numbers[kind.memory], stream.lists[rows] * kind.bytes,
-        ones * (site.entries * kind.bytes), ones, yes, ~yes, yes,
-    )  # fmt: skip
+class _Calls:
+    """Rows of one instruction, whose operands lie in the same memories and whose lists of
+    micro-operations are the same."""
+
+    def __init__(self, stream: Stream, site: Site, rows: np.ndarray) -> None:
+        self.stream, self.site, self.rows = stream, site, rows
+        self.instruction = site.instruction
+        self.numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
+        columns = stream.fields[rows].T
+        symbols = (f.symbol for f in self.instruction.fields)
+        self.fields = dict(zip(symbols, columns, strict=False))
+
+    def parts(self) -> Iterator[_Part]:
+        """What all operands and the list are used for."""
+        for o in range(len(self.instruction.operands)):
+            yield from self._operand(o)
+        if self.site.entries:
+            yield self._list()
+
+    def _list(self) -> _Part:
+        """The list of micro-operations, which is read."""
+        kind = self.instruction.micro_ops
+        assert kind is not None
+        n = len(self.rows)
+        yes, ones = np.ones(n, bool), np.ones((n, 1), np.int64)
+        return _Part(
+            Use(self.instruction, None, None, None), self.rows, self.numbers[kind.memory],
+            self.stream.lists[self.rows] * kind.bytes, ones * (self.site.entries * kind.bytes),
+            ones, yes, ~yes, yes,
+        )  # fmt: skip
+
+    def _operand(self, o: int) -> list[_Part]:
+        """The uses of one operand; of one box there is one."""
+        operand = _Operand(self, o)
+        found: list[tuple[Access, _Part]] = []
+        merged: list[_Part] = []
+        for access in accesses(self.instruction.body):
+            if access.buffer != operand.formal:
+                continue
+            for part in operand.parts(access):
+                for earlier, theirs in found:
+                    if _precedes(earlier, access) and theirs.same_box(part):
+                        part.reads[theirs.writes & theirs.exact] = False
+                found.append((access, part))
+                same = next((i for i, m in enumerate(merged) if m.same_box(part)), None)
+                if same is None:
+                    merged.append(part)
+                else:
+                    merged[same] = _merge(merged[same], part)
+        return merged
 
 
-def _parts(stream: Stream, k: int, o: int, memory: int) -> list[_Part]:
-    """The uses of operand o of site k; of one box there is one."""
-    operand = stream.sites[k].instruction.operands[o]
-    used = _Operand(stream, k, o, memory)
-    found: list[tuple[Access, _Part]] = []
-    merged: list[_Part] = []
-    for access in accesses(stream.sites[k].instruction.body):
-        if access.buffer != operand:
-            continue
-        for part in used.parts(access):
-            for earlier, theirs in found:
-                if _precedes(earlier, access) and theirs.same_box(part):
-                    part.reads[theirs.writes & theirs.exact] = False
-            found.append((access, part))
-            same = next((i for i, m in enumerate(merged) if m.same_box(part)), None)
-            if same is None:
-                merged.append(part)
-            else:
-                merged[same] = _merge(merged[same], part)
-    return merged
+def _alike(stream: Stream) -> Iterator[_Calls]:
+    """All rows, calls that are alike together."""
+    groups: dict[object, list[int]] = {}
+    for k, site in enumerate(stream.sites):
+        lists = tuple(None if x is None else x.tobytes() for x in site.offsets)
+        groups.setdefault((site.instruction, site.memories, lists), []).append(k)
+    for numbers in groups.values():
+        rows = np.flatnonzero(np.isin(stream.site, numbers))
+        yield _Calls(stream, stream.sites[numbers[0]], rows)
 
 
 class _Operand:
-    """One operand of one site: where its subscripts lead in memory."""
+    """One operand of calls: where its subscripts lead in memory."""
 
-    def __init__(self, stream: Stream, k: int, o: int, memory: int) -> None:
-        site = stream.sites[k]
-        instruction = site.instruction
-        self.operand = instruction.operands[o]
-        self.site, self.number, self.memory = k, o, memory
-        self.rows = stream.rows(k)
-        self.start = stream.addresses[self.rows, o]
-        columns = stream.fields[self.rows].T
-        self.fields = {f.symbol: c for f, c in zip(instruction.fields, columns, strict=False)}
-        self.listed = instruction.listed(self.operand)
-        self.offsets = site.offsets[o] if site.offsets else None
-        steps = [instruction.step(self.operand, d) for d in range(len(self.operand.shape))]
-        self.steps = [self._bytes(step) for step in steps]
+    def __init__(self, calls: _Calls, o: int) -> None:
+        self.calls, self.number = calls, o
+        self.formal = calls.instruction.operands[o]
+        self.memory = calls.numbers[calls.site.memories[o]]
+        self.start = calls.stream.addresses[calls.rows, o]
+        self.listed = calls.instruction.listed(self.formal)
+        self.offsets = calls.site.offsets[o] if calls.site.offsets else None
+        axes = range(len(self.formal.shape))
+        self.steps = [self._bytes(calls.instruction.step(self.formal, d)) for d in axes]
 
     def _bytes(self, elements: Dim) -> np.ndarray:
-        value = evaluate_expr(as_expr(elements), self.fields, {}) * self.operand.dtype.bytes
-        return np.broadcast_to(value, self.rows.shape)
+        value = evaluate_expr(as_expr(elements), self.calls.fields, {}) * self.formal.dtype.bytes
+        return np.broadcast_to(value, self.start.shape)
 
     def parts(self, access: Access) -> list[_Part]:
         """What one access touches: a box, or one for each entry of a list."""
-        shape = footprint(access, self.fields, len(self.rows))
+        shape = footprint(access, self.calls.fields, len(self.start))
         counts = [axis.count for axis in shape.axes]
         moves = [self._move(axis.moves) for axis in shape.axes]
         lists: list[tuple[int, list[tuple[int, int]]]] = [(0, [])]
         if self.offsets is not None:
-            along = [k for k, axis in enumerate(shape.axes) if axis.moves[self.listed].any()]
-            for k in along:
-                counts[k] = np.ones_like(counts[k])
+            for k, axis in enumerate(shape.axes):
+                if axis.moves[self.listed].any():
+                    counts[k] = np.ones_like(counts[k])
             lists = _as_boxes(self.offsets)
         start = self.start + self._move(shape.first)
         return [self._part(access, shape, start + at, counts, moves, axes) for at, axes in lists]
@@ -198,16 +215,21 @@ class _Operand:
         moves: Sequence[np.ndarray],
         axes: Sequence[tuple[int, int]],
     ) -> _Part:
-        n, reads = len(self.rows), not access.writes or access.op is not None
+        n, reads = len(self.start), not access.writes or access.op is not None
         extents = [*counts, *(np.full(n, c) for c, _ in axes)]
         steps = [*moves, *(np.full(n, step) for _, step in axes)]
         stmt = access.stmt
         return _Part(
-            Use(self.site, self.number, stmt if reads else None, stmt if access.writes else None),
-            self.rows,
+            Use(
+                self.calls.instruction,
+                self.number,
+                stmt if reads else None,
+                stmt if access.writes else None,
+            ),
+            self.calls.rows,
             self.memory,
             start,
-            np.stack([*extents, np.full(n, self.operand.dtype.bytes)], 1),
+            np.stack([*extents, np.full(n, self.formal.dtype.bytes)], 1),
             np.stack([*steps, np.ones(n, np.int64)], 1),
             shape.active & reads,
             shape.active & access.writes,

@@ -165,7 +165,9 @@ class _Placed:
         order = np.lexsort((taker, giver))
         giver, taker = giver[order], taker[order].astype(np.int64)
         number = np.zeros(len(giver), np.int32)
-        k = native.number_events(self.links, self.clock, len(giver), giver, taker, number)
+        k = native.number_events(
+            self.links, self.clock, _previous(self.queue), len(giver), giver, taker, number
+        )
         if k >= 0:
             target = self.stream.target
             raise CompileError(
@@ -178,6 +180,15 @@ class _Placed:
         np.bitwise_or.at(awaits, taker, bits)
         np.bitwise_or.at(sets, giver, bits)
         return awaits, sets
+
+
+def _previous(queue: np.ndarray) -> np.ndarray:
+    """The instruction before each in its queue; -1 for the first."""
+    found = np.full(len(queue), -1, np.int32)
+    for q in np.unique(queue):
+        rows = np.flatnonzero(queue == q)
+        found[rows[1:]] = rows[:-1]
+    return found
 
 
 # ---------------------------------------------------------------- instructions that do nothing
