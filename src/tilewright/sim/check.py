@@ -36,20 +36,27 @@ def check_waits(
     scratch = (np.empty(int(run.given.sum()), np.int32), np.empty(channels, np.int64))
     where = np.zeros(3, np.int64)
     code = native.clocks(
-        sync, run.order, np.ascontiguousarray(need), clock, *scratch, np.empty(channels, np.int64),
+        sync, run.order, np.ascontiguousarray(need, np.int32), clock, *scratch, np.empty(channels, np.int64),
         where,
     )  # fmt: skip
     row, number, other = (int(x) for x in where)
     if code == RACE:
         return race(found or boxes(stream), row, other)
     if code:
-        does = "sets" if code == EVENT_SET_AGAIN else "waits for"
-        text = (
-            f"{name_of(stream, row)}, {does} event {number}, and {name_of(stream, other)}, which "
-            "waits for it too, may not have begun"
-        )
-        return Fault(Kind.TOKENS, (row, other), text)
+        return _event_fault(stream, code, row, number, other)
     return run.left_over()
+
+
+def _event_fault(stream: Stream, code: int, row: int, number: int, other: int) -> Fault:
+    me = name_of(stream, row)
+    if other < 0:
+        return Fault(Kind.TOKENS, (row,), f"{me}, sets event {number}, which is set already")
+    does = "sets" if code == EVENT_SET_AGAIN else "waits for"
+    text = (
+        f"{me}, {does} event {number}, and {name_of(stream, other)}, which waits for it too, may "
+        "not have begun"
+    )
+    return Fault(Kind.TOKENS, (row, other), text)
 
 
 class Run:

@@ -23,6 +23,7 @@ from tilewright.sim.boxes import (
     Boxes,
     ShadowMemory,
     boxes,
+    dependences,
     queue_numbers,
     writers,
 )

@@ -202,7 +202,8 @@ def _with_idle(
     before = np.array([row for row, _, _ in idle])
     new_row = np.arange(n) + np.searchsorted(before, np.arange(n), side="right")
     own = before + np.arange(len(idle))
-    needed = np.insert(np.where(need >= 0, new_row[need], -1), before, -1, axis=0)
+    moved = np.where(need >= 0, new_row[need], -1).astype(np.int32)
+    needed = np.insert(moved, before, -1, axis=0)
     for row, (late, between, early) in zip(own, idle, strict=True):
         needed[row, queue[early]] = new_row[early]
         needed[new_row[late], between] = max(needed[new_row[late], between], row)

@@ -254,7 +254,7 @@ int64_t tw_clocks(const tw_sync *s, const int64_t *order, const int32_t *need, i
       const int32_t c = channels[k];
       if (c >= pairs && count[c] > 0) {
         const int64_t u = user[c - pairs];
-        found[0] = i, found[1] = c - pairs, found[2] = u;
+        found[0] = i, found[1] = c - pairs, found[2] = count[c] > taken[c] ? -1 : u;
         if (count[c] > taken[c] || (s->queue[u] != q && mine[s->queue[u]] < u))
           return EVENT_SET_AGAIN;
       }
