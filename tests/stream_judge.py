@@ -122,6 +122,44 @@ def _offsets(subscripts: np.ndarray, steps: Sequence[int], site: Site, o: int) -
     return at
 
 
+class _InMemory(dict):
+    """An operand's elements, in a memory."""
+
+    def __init__(self, memory: np.ndarray, first: int, stream: Stream, row: int, o: int) -> None:
+        super().__init__()
+        self.site = stream.sites[stream.site[row]]
+        instruction = self.site.instruction
+        self.o, self.memory, self.first = o, memory, first
+        self.dtype = instruction.operands[o].dtype
+        fields = tuple(int(v) for v in stream.fields[row, : len(instruction.fields)])
+        self.steps = _steps(instruction, instruction.operands[o], fields)
+
+    def place(self, subscripts: object) -> slice:
+        at = _offsets(_places({subscripts}, len(self.steps)), self.steps, self.site, self.o)
+        return slice(self.first + int(at[0]), self.first + int(at[0]) + self.dtype.bytes)
+
+    def __getitem__(self, subscripts: object) -> object:
+        return self.memory[self.place(subscripts)].view(self.dtype.numpy)[0]
+
+    def __setitem__(self, subscripts: object, value: object) -> None:
+        self.memory[self.place(subscripts)].view(self.dtype.numpy)[0] = value
+
+
+def interpret(stream: Stream, memories: Mapping[str, np.ndarray]) -> None:
+    """Runs a stream on memories, element by element."""
+    for row in range(len(stream)):
+        site = stream.sites[stream.site[row]]
+        instruction = site.instruction
+        kernel = Kernel(instruction.name, instruction.operands, (), instruction.body)
+        values = zip(
+            (f.name for f in instruction.fields), stream.fields[row].tolist(), strict=False
+        )
+        places = enumerate(zip(site.memories, stream.addresses[row].tolist(), strict=False))
+        operands = [_InMemory(memories[m], at, stream, row, o) for o, (m, at) in places]
+        with np.errstate(all="ignore"):
+            _Meaning(kernel, dict(values), Numbers()).function(operands, Watch())
+
+
 class Judge:
     """One stream with its waits; `verdict` says why it is harmful, or is None."""
 
