@@ -36,8 +36,8 @@ def check_waits(
     scratch = (np.empty(int(run.given.sum()), np.int32), np.empty(channels, np.int64))
     where = np.zeros(3, np.int64)
     code = native.clocks(
-        sync, run.order, np.ascontiguousarray(need, np.int32), clock, *scratch, np.empty(channels, np.int64),
-        where,
+        sync, run.order, np.ascontiguousarray(need, np.int32), clock, *scratch,
+        np.empty(channels, np.int64), where,
     )  # fmt: skip
     row, number, other = (int(x) for x in where)
     if code == RACE:

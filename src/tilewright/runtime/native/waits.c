@@ -144,8 +144,8 @@ int64_t tw_number_events(const tw_links *l, const int32_t *clock, const int32_t 
       if (u >= 0) {
         const int32_t p = l->queue[u];
         const int set = p == l->queue[g] ? u <= g : clock[g * l->queues + p] >= u;
-        const int taken = p == l->queue[t] ? u < t
-                                           : before >= 0 && clock[before * l->queues + p] >= u;
+        const int taken =
+            p == l->queue[t] ? u < t : before >= 0 && clock[before * l->queues + p] >= u;
         if (!set || !taken) continue;
       }
       number[k] = e;
@@ -159,11 +159,12 @@ int64_t tw_number_events(const tw_links *l, const int32_t *clock, const int32_t 
 /* ---- one legal order ------------------------------------------------------------------------- */
 
 /* Runs the stream without time: one instruction after another, each as soon as its queue holds it
- * and what it waits for is there (need[i][p] of each queue among it, unless need is NULL); of several
- * that could be next, the one with the greatest priority. members are the instructions by queue: those of q are first[q] .. first[q + 1].
- * Returns how many ran: n, unless the stream stops for good. `order` takes them as they ran,
- * heads[q] how many of each queue did, given[c] and taken[c] what went through each channel, and
- * *fetched how many instructions entered their queues. */
+ * and what it waits for is there (need[i][p] of each queue among it, unless need is NULL); of
+ * several that could be next, the one with the greatest priority. members are the instructions by
+ * queue: those of q are first[q] .. first[q + 1]. Returns how many ran: n, unless the stream stops
+ * for good. `order` takes them as they ran, heads[q] how many of each queue did, given[c] and
+ * taken[c] what went through each channel, and *fetched how many instructions entered their
+ * queues. */
 int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *first,
                       const int32_t *need, const int64_t *priority, int64_t *order,
                       int64_t *heads, int64_t *given, int64_t *taken, int64_t *fetched) {
