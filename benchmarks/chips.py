@@ -1,16 +1,19 @@
 """Kernels on chips, in simulated cycles: the same on every machine.
 
-    python benchmarks/chips.py              a table; what `make bench-chips` runs
-    python benchmarks/chips.py --json FILE  all figures as well
+    python benchmarks/chips.py                        all chips and kernels; some minutes
+    python benchmarks/chips.py --chips vta --nets resnet18
+    python benchmarks/chips.py --json FILE            all figures as well
 
 Each kernel is compiled from the chip's description alone, twice: with tiles that overlap and with
 one tile after another. The bound is counted without a simulator (schedule/choose_tiles.py): the
-unit at work all the time, or all operands moved once, between one smallest load and one smallest
-store. Results are compared with numpy, to the bit.
+queue of the unit at work all the time, on multiply-adds, on clearing sums where the unit cannot
+begin them, and on what follows; or every byte moved once; between one smallest load and one
+smallest store. Results are compared with numpy, to the bit.
 """
 
 import argparse
 import json
+import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -18,123 +21,144 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+from chip_kernels import RESNET18, Case, gemm, resnet50
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
-from tilewright import cast, dims, grid, i8, i32, kernel, reduce
-from tilewright.chip import build_chip, lower_bound
-from tilewright.ir.loop import Kernel
-from tilewright.targets.tiny import tiny
+from tilewright.chip import build_chip
+from tilewright.target.target import Target
+from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.gemmini import gemmini
+from tilewright.targets.vta import vta
 
-M, N, K, H, W, C, F = dims("M N K H W C F")
-
-
-@kernel
-def gemm(A: i8[M, K], B: i8[K, N], R: i32[M, N]):
-    for i, j in grid(M, N):
-        R[i, j] = 0
-        for k in reduce(K):
-            R[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+KIB = 1 << 10
 
 
-@kernel
-def conv3x3(X: i8[C, H + 2, W + 2], Q: i8[F, C, 3, 3], R: i32[F, H, W]):
-    """Padding already there."""
-    for f, h, w in grid(F, H, W):
-        R[f, h, w] = 0
-        for c, r, s in reduce(C, 3, 3):
-            R[f, h, w] += cast(i32, X[c, h + r, w + s]) * cast(i32, Q[f, c, r, s])
+def vta32() -> Target:
+    """A cloud part: four times the unit, twice the bus; memories of as many elements, so that the
+    edge part's fields hold their addresses."""
+    return vta(block=32, inp=64 * KIB, wgt=1024 * KIB, acc=256 * KIB, bus=16)
 
 
-def matmul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Of bytes, in i32."""
-    return a.astype(np.int32) @ b.astype(np.int32)
+def vta64() -> Target:
+    """Sixteen times the unit, four times the bus."""
+    return vta(block=64, inp=128 * KIB, wgt=4096 * KIB, acc=512 * KIB, bus=32)
 
 
-def convolve(x: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Nine products, one for each element of the window."""
-    height, width = x.shape[1] - 2, x.shape[2] - 2
-    planes = x.transpose(1, 2, 0)
-    parts = (
-        matmul(planes[r : r + height, s : s + width], q[:, :, r, s].T)
-        for r in range(3)
-        for s in range(3)
-    )
-    return sum(parts).transpose(2, 0, 1)
-
-
-Reference = Callable[[np.ndarray, np.ndarray], np.ndarray]
-
-CASES: dict[str, tuple[Kernel, Reference]] = {
-    "GEMM 256³": (gemm.bind(M=256, N=256, K=256).kernel, matmul),
-    "3×3, 32→64 channels, 32×32": (conv3x3.bind(C=32, F=64, H=32, W=32).kernel, convolve),
+CHIPS: dict[str, Callable[[], Target]] = {
+    "vta": vta,
+    "vta32": vta32,
+    "vta64": vta64,
+    "vta-alu2": lambda: vta(alu=2),
+    "gemmini": gemmini,
+    "conv_engine": conv_engine,
 }
+NETS: dict[str, Callable[[], list[Case]]] = {
+    "gemm": lambda: [gemm(512), gemm(1024)],
+    "resnet18": lambda: [c.case() for c in RESNET18],
+    "resnet50": lambda: [c.case() for c in resnet50()],
+}
+DEFAULT_CHIPS = "vta,vta32,vta64,gemmini,conv_engine"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel on one chip. Times in cycles; `busy` by queue, of the overlapped one."""
+    """One kernel on one chip. Times in cycles; `busy` by queue, of the overlapped one; `predicted`
+    by the analytic model."""
 
     chip: str
     kernel: str
     bound: int
     overlapped: int
     single: int
+    predicted: int
     busy: dict[str, int]
     waits: int
     instructions: int
     exact: bool
     compile_s: float
+    simulate_s: float
+
+    @property
+    def share(self) -> float:
+        return self.bound / self.overlapped
 
 
-def measure(name: str, program: Kernel, reference: Reference) -> Row:
+def measure(chip: str, case: Case) -> Row:
     """Builds and runs a kernel both ways."""
-    chip = tiny()
-    arrays = [
-        np.random.default_rng(i).integers(-128, 128, b.shape).astype(np.int8)
-        for i, b in enumerate(program.inputs)
-    ]
+    target = CHIPS[chip]()
+    arguments = case.arguments()
     start = time.perf_counter()
-    overlapped = build_chip(program, chip)
-    seconds = time.perf_counter() - start
-    single = build_chip(program, chip, overlap=False)
-    wanted = reference(*arrays)
-    results = [f(*arrays, np.zeros(wanted.shape, np.int32)) for f in (overlapped, single)]
+    overlapped = build_chip(case.kernel, target)
+    built = time.perf_counter()
+    single = build_chip(case.kernel, target, overlap=False)
+    wanted = case.reference(*arguments[:-1])
+    ran = time.perf_counter()
+    first = overlapped(*arguments).copy()
+    simulated = time.perf_counter() - ran
+    exact = all(np.array_equal(r, wanted) for r in (first, single(*arguments)))
     return Row(
-        chip.name,
-        name,
-        lower_bound(program, chip).cycles,
+        chip,
+        case.name,
+        overlapped.bound.cycles,
         overlapped.timeline.cycles,
         single.timeline.cycles,
+        round(overlapped.predicted or 0),
         dict(overlapped.timeline.busy),
         overlapped.waits.count,
         len(overlapped.stream),
-        all(np.array_equal(r, wanted) for r in results),
-        seconds,
+        exact,
+        built - start,
+        simulated,
     )
 
 
 def table(rows: list[Row]) -> Table:
     shown = Table(box=None)
     left = ("chip", "kernel")
-    right = ("bound", "overlapped", "of bound", "single", "of bound", "exact", "compile s")
+    right = ("bound", "cycles", "of bound", "predicted", "one by one", "of bound", "exact", "built")
     for heading in (*left, *right):
         shown.add_column(heading, justify="left" if heading in left else "right")
     for r in rows:
-        numbers = (f"{r.overlapped:,}", f"{r.bound / r.overlapped:.1%}")
-        numbers += (f"{r.single:,}", f"{r.bound / r.single:.1%}", "✓" if r.exact else "✗")
-        shown.add_row(r.chip, r.kernel, f"{r.bound:,}", *numbers, f"{r.compile_s:.1f}")
+        numbers = (f"{r.bound:,}", f"{r.overlapped:,}", f"{r.share:.1%}")
+        numbers += (f"{r.predicted / r.overlapped - 1:+.1%}", f"{r.single:,}")
+        numbers += (f"{r.bound / r.single:.1%}", "✓" if r.exact else "✗", f"{r.compile_s:.1f} s")
+        shown.add_row(r.chip, r.kernel, *numbers)
     return shown
+
+
+def summary(chip: str, rows: list[Row]) -> str:
+    """Shares of the bound, what overlapping gains, how good the model is."""
+    gain = statistics.geometric_mean(r.single / r.overlapped for r in rows)
+    errors = [abs(r.predicted / r.overlapped - 1) for r in rows]
+    return (
+        f"{chip}: least {min(r.share for r in rows):.1%} of the bound, mean "
+        f"{statistics.mean(r.share for r in rows):.1%} (one by one "
+        f"{statistics.mean(r.bound / r.single for r in rows):.1%}), overlapping gains {gain:.2f}x; "
+        f"model off by {statistics.median(errors):.1%}, at most {max(errors):.1%}; "
+        f"built in {statistics.median(r.compile_s for r in rows):.1f} s, at most "
+        f"{max(r.compile_s for r in rows):.1f} s; simulated in "
+        f"{sum(r.simulate_s for r in rows):.1f} s together\n"
+    )
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--chips", default=DEFAULT_CHIPS, help=f"of {', '.join(CHIPS)}")
+    parser.add_argument("--nets", default=",".join(NETS), help=f"of {', '.join(NETS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     options = parser.parse_args()
-    rows = [measure(name, *case) for name, case in CASES.items()]
-    Console(highlight=False, width=None if sys.stdout.isatty() else 120).print(table(rows))
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 130)
+    cases = [case for net in options.nets.split(",") for case in NETS[net]()]
+    rows: list[Row] = []
+    for chip in options.chips.split(","):
+        ours = [measure(chip, c) for c in track(cases, chip, console=Console(stderr=True))]
+        console.print(table(ours))
+        console.print(summary(chip, ours), soft_wrap=True)
+        rows += ours
+        if options.json is not None:
+            options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))
     return int(not all(r.exact for r in rows))
 
 

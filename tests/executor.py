@@ -32,6 +32,7 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     sub_blocks,
@@ -105,6 +106,7 @@ class Executor:
     made: list[np.ndarray] = field(default_factory=list)  # every buffer's array, once allocated
     runs: Iterator[int] = field(default_factory=itertools.count)
     team: list[Running] = field(default_factory=list)
+    workers: dict[str, int] = field(default_factory=dict)  # of an axis, if it was run in order
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -151,6 +153,8 @@ class Executor:
             self.waits.append((len(self.touched), s.axis))
         elif isinstance(s, Call):
             yield from self.block(expand_call(s), lanes)
+        elif isinstance(s, Prefetch):
+            pass
         else:
             yield from self.write(s, lanes)
 
@@ -191,6 +195,8 @@ class Executor:
     def loop(self, s: For, lanes: list[Lane]) -> Steps:
         extents = {int(scalar(as_expr(s.extent), x.env, x.memory)) for x in lanes}
         (extent,) = extents  # lanes run in step
+        if s.axis is not None:
+            self.workers[s.axis] = max(extent, self.workers.get(s.axis, 1))
         run = next(self.runs)
         if self.concurrent and s.kind is LoopKind.VECTORIZE:
             (lane,) = lanes
@@ -222,12 +228,9 @@ class Executor:
         if not order:
             yield from self.block(kernel.body, [lane])
             return
-        loops = [s for s in walk_statements(kernel.body) if isinstance(s, For) and s.axis]
-        counts = [
-            max(evaluate_dim(s.extent, self.symbols) for s in loops if s.axis == axis)
-            for axis in order
-        ]
-        places = itertools.product(*(range(max(n, 1)) for n in counts))
+        in_order = Executor(concurrent=False)  # says how far the loops of each axis go at most
+        in_order.run(kernel, [lane.memory[b] for b in kernel.inputs], self.symbols)
+        places = itertools.product(*(range(in_order.workers.get(axis, 1)) for axis in order))
         self.storage: dict[tuple[Buffer, Place], np.ndarray] = {}
         for at in places:
             worker = dict(zip(order, at, strict=True))

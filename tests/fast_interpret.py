@@ -48,6 +48,7 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     walk_statements,
@@ -252,7 +253,7 @@ class Program:
         elif isinstance(s, Alloc):
             assert self.lanes is None, "lanes have no memory of their own"
             self.allocate(s.buffer)
-        elif isinstance(s, Barrier):
+        elif isinstance(s, (Barrier, Prefetch)):
             pass  # one after the other, nobody has to wait
         elif isinstance(s, Call):
             for inner in expand_call(s):

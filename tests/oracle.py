@@ -1,10 +1,11 @@
 """Whether a rewrite is legal, decided by running it: no analysis of the compiler's is trusted.
 
 Programs run on terms. A term is how a value was computed from elements of the inputs: two programs
-whose outputs are equal terms give the same for all data. What is accumulated is the multiset of
-what was combined, so that the order of a reduction is left open, as `Accumulate` says, and nothing
-else is. Every term has a number beside it, from random data; subscripts and conditions that hang
-on memory go by that, so several data are tried.
+whose outputs are equal terms give the same for all data. Operands of sums, products and extremes
+may stand in either order (docs/semantics.md). What is accumulated is the multiset of what was
+combined, so that the order of a reduction is left open, as `Accumulate` says, and nothing else is.
+Every term has a number beside it, from random data; subscripts and conditions that hang on memory
+go by that, so several data are tried.
 
 A program with parallel loops is legal only where no two iterations touch one element, one of them
 writing; one with vector loops, where its lanes in step give the same terms.
@@ -30,7 +31,7 @@ from strategies_schedule import packed, unpacked
 from tilewright.base.dtype import DType, from_numpy, index
 from tilewright.base.errors import TilewrightError
 from tilewright.ir.evaluate import evaluate_dim
-from tilewright.ir.expr import COMBINERS, BinaryOp, CompareOp, Load, Select, UnaryOp
+from tilewright.ir.expr import COMMUTATIVE, BinaryOp, CompareOp, Load, Select, UnaryOp
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import If, Kernel, expressions, walk_statements
 from tilewright.ir.tensor import neutral
@@ -111,8 +112,14 @@ class Terms:
 
     def binary(self, op: BinaryOp, dtype: DType) -> Callable[[Any, Any], Any]:
         key = ("binary", op)
-        exact = self.apply(key, self.numbers.binary(op, dtype))
-        if not self.loose or op not in COMBINERS:
+        in_order = self.apply(key, self.numbers.binary(op, dtype))
+        if op not in COMMUTATIVE:
+            return in_order
+
+        def exact(a: Term, b: Term) -> Term:
+            return in_order(a, b) if a.number <= b.number else in_order(b, a)
+
+        if not self.loose:
             return exact
         multiset = self.accumulate(op, dtype)
 

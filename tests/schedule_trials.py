@@ -230,6 +230,7 @@ class Chooser:
 
     def __init__(self, rng: random.Random, quota: int) -> None:
         self.rng, self.quota = rng, quota
+        self.hurries = False  # most steps are for primitives that are behind
         self.accepted: Counter[str] = Counter()  # by primitive
         self.kernels: defaultdict[str, Counter[str]] = defaultdict(Counter)  # for each primitive
 
@@ -249,7 +250,8 @@ class Chooser:
     def step(self, schedule: Schedule) -> Application | None:
         """A primitive with arguments; None if it finds nothing to apply to."""
         behind = [max(0.0, 1 - self.accepted[p] / self.quota) for p in primitives()]
-        (name,) = self.rng.choices(primitives(), [1 + 12 * b for b in behind])
+        weights = [1 + (60 * (b > 0) if self.hurries else 12 * b) for b in behind]
+        (name,) = self.rng.choices(primitives(), weights)
         return application(Random(self.rng), schedule, name)
 
     @property

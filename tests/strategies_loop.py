@@ -160,7 +160,7 @@ def _map(m: _Maker, buffer: Buffer) -> Block:
     def body(scope: Scope, variables: list[Var]) -> Block:
         nonlocal bound
         value, bound = m.value(scope, buffer.dtype)
-        return (Store(buffer, m.place(buffer, variables), value),)
+        return (Store(buffer, m.place(buffer, variables), value, nontemporal=m.d.chance(4)),)
 
     block = m.nest(buffer.shape, body)
     m.done(buffer, bound)

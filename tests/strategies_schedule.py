@@ -318,6 +318,23 @@ def _set_memory(d: Draws, s: Schedule) -> Arguments:
     return None if buffer is None else (buffer, d.pick(("sram", "register")))
 
 
+def _prefetch(d: Draws, s: Schedule) -> Arguments:
+    """A parameter that is read in a loop, and a loop inside of that."""
+    found = [
+        (a.buffer, Loop(outer.var), Loop(inner.var), d.int(1, 3))
+        for a in accesses(s.kernel.body)
+        if not a.writes and a.buffer in s.kernel.params
+        for around in [s.loops_around(a.stmt)]
+        for k, outer in enumerate(around)
+        for inner in around[k:]
+    ]
+    return _mostly_accepted(d, s, "prefetch", found[:TRIED])
+
+
+def _store_nontemporal(d: Draws, s: Schedule) -> Arguments:
+    return (d.pick(s.kernel.outputs),)
+
+
 def _cache_write(d: Draws, s: Schedule) -> Arguments:
     return (_written(d, s),)
 
@@ -351,6 +368,8 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "set_memory": _set_memory,
     "annotate": _annotate,
     "keep_whole": _one_loop,
+    "prefetch": _prefetch,
+    "store_nontemporal": _store_nontemporal,
     "pad": _pad,
     "pad_buffer": _pad_buffer,
 }

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.chip import ChipKernel
-from tilewright.codegen.stream import Place, Stream, bytes_of
-from tilewright.ir.expr import Buffer, Symbol, as_expr
-from tilewright.ir.instruction import Instruction
+from tilewright.codegen.place import Place, bytes_of
+from tilewright.codegen.stream import Stream
+from tilewright.ir.expr import Buffer, Compare, CompareOp, Select, Symbol, as_expr, const
+from tilewright.ir.instruction import Instruction, axis
 from tilewright.sim.waits import Waits
 
 
@@ -154,13 +155,11 @@ def _step(chip: ChipKernel, rng: np.random.Generator) -> Mutant | None:
     listed = [o for o, offsets in enumerate(site.offsets) if offsets is not None]
     if listed and (not carriers or rng.random() < 0.5):
         o = _pick(rng, listed)
-        offsets = list(site.offsets)
-        offsets[o] = offsets[o].copy()
-        entry = int(rng.integers(len(offsets[o])))
-        offsets[o][entry] += (
-            int(_pick(rng, [1, -1])) * 16 * site.instruction.operands[o].dtype.bytes
-        )
-        sites = (*s.sites[:number], replace(site, offsets=tuple(offsets)), *s.sites[number + 1 :])
+        entry, by = int(rng.integers(site.entries)), int(_pick(rng, [1, -1])) * 16
+        at, old = axis(site.instruction.listed(site.instruction.operands[o])), site.listed[o]
+        moved = Select(Compare(CompareOp.EQ, at, const(entry)), old + by, old)
+        listed = (*site.listed[:o], moved, *site.listed[o + 1 :])
+        sites = (*s.sites[:number], replace(site, listed=listed), *s.sites[number + 1 :])
         return _changed("step", f"entry {entry} of site {number}", s, replace(s, sites=sites),
                         chip.waits)  # fmt: skip
     return _field(chip, rng, "step", row, [c for c, n in enumerate(names) if n in carriers])

@@ -24,7 +24,7 @@ def _hub(t: TargetBuilder) -> None:
     t.tokens(("load", "store"), ("compute", "store"))
 
     @t.instruction("store")
-    def nothing(tag: Range(3, 7)):
+    def nothing():
         pass
 
 

@@ -14,14 +14,16 @@ from tilewright import cli
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 DIGITS = "examples/digits/digits.onnx"
-COMMANDS = ("run", "compile", "bench", "explain", "dump", "ops", "targets")
-FREE = ("programs.", "memories.")  # whose names the model or the target gives
+COMMANDS = ("run", "compile", "bench", "explain", "dump", "ops", "targets", "check-target")
+COMMANDS += ("new-target",)
+FREE = ("programs.", "memories.", "instructions[].cost.")  # names of the model's or the target's
 
 
 @pytest.fixture
 def tilewright(capsys, monkeypatch, tmp_path):
     """Runs a command where the examples are, and nothing else."""
     shutil.copytree(ROOT / "examples" / "digits", tmp_path / "examples" / "digits")
+    (tmp_path / "spare.py").write_text(SPARE)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -91,10 +93,22 @@ ARGUMENTS = {
     "dump": ["dump", DIGITS, "--stage", "tensor", "--json"],
     "ops": ["ops", "conv", "--json"],
     "targets": ["targets", "--json"],
+    "targets NAME": ["targets", "vta", "--json"],
+    "check-target": ["check-target", "spare.py", "--json"],
+    "new-target": ["new-target", "other", "--json"],
 }
+SPARE = """
+import dataclasses
+from tilewright.target.target import Queue
+from tilewright.targets import tiny
+
+def spare():
+    target = tiny.tiny()
+    return dataclasses.replace(target, queues=(*target.queues, Queue("spare", 4)))
+"""
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", ARGUMENTS)
 def test_the_keys_of_json_are_documented(tilewright, command):
     code, out, err = tilewright(*ARGUMENTS[command])
     assert (code, err) == (0, "")

@@ -24,6 +24,7 @@ LAYERS = (
     ("analyze", "targets"),
     ("frontends", "schedule", "lower", "codegen"),
     ("optimize", "sim"),
+    ("bundles",),
     ("backends", "check", "chip", "options"),
     ("compile", "build"),
     ("tune", "viz", "onnx_backend"),

@@ -5,12 +5,13 @@
     python tools/fuzz_schedules.py --reasons    what was refused, and in what words
 
 Proposals are primitives with random arguments, in series, on the kernels of
-tests/schedule_kernels.py; primitives that are behind their quota come more often. Every accepted
-program must compute what the kernel did: in order, with its parallel and vector loops at the same
-time, and some as machine code. On tiny sizes an oracle (tests/oracle.py) decides each proposal
-without the compiler's analysis: what it calls illegal must be refused, and of what it calls legal
-95 % must be accepted. Refusals that no oracle can judge, since there is no edit to look at, are
-counted as preconditions. Exit code 1 where any of this does not hold.
+tests/schedule_kernels.py; primitives that are behind their quota come more often, and proposals go
+on until none is. Every accepted program must compute what the kernel did: in order, with its
+parallel and vector loops at the same time, and some as machine code. On tiny sizes an oracle
+(tests/oracle.py) decides each proposal without the compiler's analysis: what it calls illegal must
+be refused, and of what it calls legal 95 % must be accepted. Refusals that no oracle can judge,
+since there is no edit to look at, are counted as preconditions. Exit code 1 where any of this does
+not hold.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from tilewright.targets import cpu  # noqa: E402
 COUNT, QUOTA, JOBS = 40_000, 300, os.cpu_count() or 1
 ENOUGH = 0.95  # of what is legal must be accepted
 STEPS = 8  # proposals of a series, at most
-PATIENCE = 3  # times as many proposals, where a primitive is behind its quota
+PATIENCE = 10  # times as many proposals at most, while a primitive is behind its quota
 KINDS = {Kind.TINY: 6, Kind.LARGER: 2, Kind.SYMBOLIC: 1}
 SLOWLY, NATIVE = 0.05, 0.08  # of accepted programs, of series: shares that are run by slower ways
 
@@ -70,16 +71,23 @@ class Worker:
         self.target = cpu.host(threads=2)
 
     def run(self) -> None:
-        while self.proposed < self.share * (1 if self.chooser.is_content else PATIENCE):
+        while self.proposed < self.share or not (self.chooser.is_content or self.is_hopeless):
+            self.chooser.hurries = self.proposed >= self.share
             name = self.chooser.kernel()
             (kind,) = self.rng.choices(list(KINDS), list(KINDS.values()))
+            story = [f"{name}, {kind.value}"]
             try:
                 trial = Trial(name, kind, self.rng.randint(0, 200))
+                story = trial.story
                 self.series(name, trial)
             except Finding as finding:
                 say(finding=str(finding))
             except Exception:  # noqa: BLE001 - whatever a compiler can do wrong
-                say(finding=traceback.format_exc(limit=-8) + f"in {name}, {kind.value}")
+                say(finding="\n".join([traceback.format_exc(limit=-8) + "after", *story]))
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.proposed >= PATIENCE * self.share
 
     def series(self, name: str, trial: Trial) -> None:
         results = []

@@ -13,6 +13,13 @@ def copy(x: f32[4, 6], y: out(f32[4, 6])):
         for j in range(6):
             y[i, j] = x[i, j]
 """
+TABLE = """
+def scale(x: f32[8, 128], y: out(f32[8, 128])):
+    for i in range(8):
+        for j in range(4):
+            for k in range(32):
+                y[i, j * 32 + k] = x[i, j * 32 + k] * f32(2.0)
+"""
 SUM = """
 def sums(x: f32[4, 8], y: out(f32[4])):
     for i in range(4):
@@ -123,6 +130,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "pack_layout": (MATRIX, 's.pack_layout(s.buffer("y"), Layout((1, 0), ((1, 2),)))'),
     "set_memory": (STAGES, 's.set_memory(s.buffer("t"), "sram")'),
+    "prefetch": (TABLE, 's.prefetch(s.buffer("x"), s.loop("i"), s.loop("j"))'),
+    "store_nontemporal": (
+        TABLE,
+        's.vectorize(s.loop("k"))\ns.store_nontemporal(s.buffer("y"))',
+    ),
     "split_value": (RELU, 's.split_value(s.loop("i"), (0,))'),
     "reuse": (CHAIN, 's.reuse(s.buffer("u"), s.buffer("t"))'),
     "pad": (SQUARES, 's.pad(s.loop("i"), 4)'),

@@ -25,7 +25,7 @@ def copy_array(X: f32[M, N], Y: f32[M, N]):
         Y[i, j] = X[i, j]
 
 
-def schedule(program: tw.KernelFunction, target: Target) -> Schedule:
+def schedule(program: tw.KernelFunction, target: Target, *, nontemporal: bool = False) -> Schedule:
     """One loop over all elements, in four vectors at a time: 256 bytes between two branches."""
     s = tw.Schedule(program)
     lanes = target.vector.lanes(f32)
@@ -33,6 +33,8 @@ def schedule(program: tw.KernelFunction, target: Target) -> Schedule:
     size = min(4 * lanes, s.for_(everything).extent)
     _, four = s.split(everything, size, Tail.SHIFT)
     vectors(s, four, min(lanes, size))
+    if nontemporal:
+        s.store_nontemporal(s.buffer("Y"))
     return s
 
 

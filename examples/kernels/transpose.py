@@ -16,11 +16,11 @@ from tilewright.targets import cpu
 
 M, N = dims("M N", min=1)
 
-TILE = 1024
-"""Rows and columns that are done together. Every line of a column lies in another page: a tile's
-pages (1024 of X, 1024 of Y) must fit the table of their addresses (3072 entries in L2's TLB), and
-each looked up serves more lines the larger the tile is. A tile's row is one page of X, 4 KiB, read
-in order; more of it, or fewer rows, are both slower."""
+TILE = 128
+"""Rows and columns of X that are done together: 64 KiB, two of which fit the second cache, also
+where rows lie a power of two apart and share its places. A tile's columns are written as 512 bytes
+of a row of Y, one behind the other: memory takes them as fast as a whole array in order, and single
+lines at half that rate."""
 
 
 @tw.kernel
@@ -38,16 +38,25 @@ def schedule(program: tw.KernelFunction, target: Target) -> Schedule:
     loops = []
     for name in ("i", "j"):
         loop = s.loop(name)
-        tile = max(1, min(TILE, s.for_(loop).extent // lanes * lanes))
-        outer, loop = s.split(loop, tile, Tail.SHIFT)
-        loops.append((outer, *s.split(loop, min(lanes, tile))))
+        size = max(1, min(TILE, s.for_(loop).extent // lanes * lanes))
+        outer, loop = s.split(loop, size, Tail.SHIFT)
+        loops.append((outer, *s.split(loop, min(lanes, size))))
     (i_tile, i_square, i), (j_tile, j_square, j) = loops
-    s.reorder(i_tile, j_tile, i_square, j_square, j, i)  # 16 rows of X: as many as are prefetched
+    s.reorder(i_tile, j_tile, j_square, i_square, j, i)
+    tile = s.fuse(i_tile, j_tile)
 
     # A square: its rows are read as vectors, turned in registers (64 shuffles of two vectors each,
-    # codegen/llvm_transpose.py), and written as vectors.
+    # codegen/llvm_transpose.py), and written as vectors, whole lines of Y that need not be read
+    # before.
     s.unroll(j)
     s.vectorize(i)
+    s.store_nontemporal(s.buffer("Y"))
+
+    # Squares in a row of Y are copies: the processor guesses what an instruction will read next,
+    # and one that jumps from row to row has it fetch lines in vain. Each square asks for a part of
+    # the next tile, in the order of memory.
+    s.unroll(i_square)
+    s.unroll(s.prefetch(s.buffer("X"), tile, i_square))
     return s
 
 

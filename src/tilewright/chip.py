@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.bundles import bound as bundles
+from tilewright.bundles.assembly import assembly
+from tilewright.bundles.build import build_bundles
+from tilewright.bundles.program import Program, make_program
 from tilewright.codegen.micro_ops import place_lists
-from tilewright.codegen.stream import Stream, bytes_of, expand_stream
+from tilewright.codegen.place import bytes_of
+from tilewright.codegen.registers import place_settings
+from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
@@ -41,7 +47,8 @@ from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
-TRIES = 6  # tiles that are built and timed
+TRIES = 4  # tiles that are built and timed
+NEAR = 1.01  # of what the model expects: as good as the best
 MOST = 4  # times as many are tried, if some cannot be built
 
 
@@ -57,9 +64,10 @@ class ChipKernel:
     waits: Waits
     timeline: Timeline
     parameters: tuple[str, ...]
-    layouts: Mapping[str, Layout] = field(
-        default_factory=dict
-    )  # of parameters, in the chip's memory
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
+    predicted: float | None = None  # cycles, by the model that chose its tiles
+    bound: Bound | bundles.Bound | None = None  # what no schedule of this kernel can beat
+    program: Program | None = None  # of bundles, on a statically scheduled chip
 
     def __call__(self, *arrays: Any) -> Any:
         given, inputs = self._arguments(arrays)
@@ -83,6 +91,7 @@ class ChipKernel:
         return replay(
             self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
             orders=orders, seed=seed, read=read,
+            found=self.program.boxes if self.program is not None else None,
         )  # fmt: skip
 
     def _arguments(self, arrays: Any) -> tuple[dict[str, Any], dict[Buffer, np.ndarray]]:
@@ -99,9 +108,11 @@ class ChipKernel:
         return self.timeline.cycles
 
     @property
-    def bound(self) -> Bound:
-        """What no schedule of this kernel can beat."""
-        return lower_bound(self.source, self.target)
+    def assembly(self) -> str:
+        """The bundles of a statically scheduled chip, as a person reads them."""
+        if self.program is None:
+            raise TargetError(f"{self.target.name} has no bundles", hint="print(kernel.kernel)")
+        return assembly(self.program)
 
     def _type(self, name: str) -> TensorType:
         buffer = next(b for b in self.source.params if b.name == name)
@@ -110,7 +121,7 @@ class ChipKernel:
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
     """Cycles that no schedule of a kernel with one contraction can beat."""
-    return _model(kernel, target).bound()
+    return analytic_model(kernel, target).bound()
 
 
 def build_chip(
@@ -118,39 +129,57 @@ def build_chip(
     target: Target,
     *,
     overlap: bool = True,
+    rings: bool | None = None,
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
-    """The kernel on the chip's instructions; without `overlap` one tile is done after another."""
-    choices = choose_tiles(_model(kernel, target), overlap=overlap)
+    """The kernel on the chip's instructions; without `overlap` one tile is done after another. With
+    `rings`, what a tile has in common with the next stays in local memory: statically scheduled
+    chips do that unless it is forbidden, whole operators if it is asked for."""
+    if target.bundles is not None:
+        built = build_bundles(kernel, target, overlap=overlap, rings=rings is not False)
+        return _bundled(built.schedule, built.program, target, parameters, built.layouts)
+    model = analytic_model(kernel, target)
+    choices = choose_tiles(model, overlap=overlap)
+    choices = [replace(c, plan=replace(c.plan, rings=bool(rings))) for c in choices]
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
         raise TargetError(
             f"no tile of {kernel.name} fits the memories of {target.name}",
             hint=f"they have ({held}) bytes: not twice what one step of the unit takes",
         )
-    built, refusal = [], None
+    built: list[ChipKernel] = []
+    refusal = None
     for choice in choices[: MOST * TRIES]:
+        if built and min(b.cycles for b in built) <= NEAR * choice.cycles:
+            break  # what the model expects of the others is no better
         try:
-            built.append(_built(kernel, target, choice, overlap, parameters))
+            built.append(build_choice(kernel, target, choice, overlap, parameters))
         except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
             refusal = refusal or error
         if len(built) == TRIES:
             break
     if refusal is not None and not built:
         raise refusal
-    return min(built, key=lambda b: b.timeline.cycles)
+    return replace(min(built, key=lambda b: b.timeline.cycles), bound=model.bound())
 
 
-def _model(kernel: Kernel, target: Target) -> Model:
+def analytic_model(kernel: Kernel, target: Target) -> Model:
     """The analytic model, with what has to be done besides the contraction: read off the schedule
     of some small tile."""
     s = Schedule(kernel)
     nest, mapping = find_mapping(s, target)
     model = Model(s, target, nest, mapping)
     least = choose_tiles(model, overlap=False)
-    if not least:
+    if not least or mapping.unit.whole:  # which does all that follows
         return model
-    besides = _besides(kernel, target, model, least[0].plan)
+    try:
+        besides = _besides(kernel, target, model, least[0].plan)
+    except ScheduleError as error:
+        try:  # a chip may be able to begin a sum with something, and not to add it afterwards
+            plan = replace(least[0].plan, seeded=True)
+            besides = _besides(kernel, target, model, plan)
+        except ScheduleError:
+            raise error from None
     return Model(s, target, nest, mapping, besides)
 
 
@@ -172,27 +201,48 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
-    return Besides(_cycles_besides(s, target, unit, plan), once, stored)
+    cycles, loading = _cycles_besides(s, target, unit, plan)
+    return Besides(cycles, loading, once, stored, plan.seeded)
 
 
-def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> float:
-    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+def _cycles_besides(
+    s: Schedule, target: Target, unit: Instruction, plan: Plan
+) -> tuple[float, float]:
+    """Cycles of the unit's queue for an element of the result, the contraction left out; and of
+    others that write what the unit adds to."""
     stream = expand_stream(s.kernel, target, limits=False)
-    others = [
-        k
-        for k, site in enumerate(stream.sites)
-        if site.instruction.queue == unit.queue and site.instruction != unit
-    ]
-    work = durations(stream).busy[np.isin(stream.site, others)].sum()
-    return float(work) / math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    sums = {
+        r.buffer
+        for site in stream.sites
+        if site.instruction == unit
+        for b, r in zip(unit.operands, site.call.regions, strict=True)
+        if b in buffers_written(unit.body)
+    }
+    times = durations(stream)
+    whole = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
+    ours = others = 0.0
+    for k, site in enumerate(stream.sites):
+        rows = stream.rows(k)
+        if site.instruction.queue == unit.queue:
+            ours += 0.0 if site.instruction == unit else float(times.busy[rows].sum())
+        elif sums & set(buffers_written((site.call,))):
+            others += float(whole[rows].sum())
+    elements = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    return ours / elements, others / elements
 
 
-def _built(
-    kernel: Kernel, target: Target, choice: Choice, overlap: bool, parameters: Sequence[str]
+def build_choice(
+    kernel: Kernel,
+    target: Target,
+    choice: Choice,
+    overlap: bool = True,
+    parameters: Sequence[str] = (),
 ) -> ChipKernel:
+    """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
     s = Schedule(kernel)
     layouts = accelerate(s, target, choice.plan, overlap=overlap)
-    return stream_kernel(s, target, parameters, layouts)
+    built = stream_kernel(s, target, parameters, layouts)
+    return replace(built, predicted=choice.cycles)
 
 
 def stream_kernel(
@@ -204,9 +254,11 @@ def stream_kernel(
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row."""
     verify_kernel(s.kernel)
-    done = synchronise(place_lists(expand_stream(s.kernel, target)))
+    if target.bundles is not None:
+        return _bundled(s, make_program(s.kernel, target), target, parameters, layouts)
+    done = synchronise(place_settings(place_lists(expand_stream(s.kernel, target))))
     stream, waits = done.stream, done.waits
-    fault = check_memory(stream, s.kernel.inputs, done.boxes) or check_waits(
+    fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
         stream, done.need, waits, done.boxes
     )
     if fault is not None:
@@ -217,3 +269,18 @@ def stream_kernel(
     return ChipKernel(
         s.original, s.kernel, target, stream, waits, timeline, order, dict(layouts or {})
     )
+
+
+def _bundled(
+    s: State,
+    program: Program,
+    target: Target,
+    parameters: Sequence[str],
+    layouts: Mapping[str, Layout] | None,
+) -> ChipKernel:
+    """A program of bundles, as a kernel to be called."""
+    order = tuple(parameters) or tuple(b.name for b in (*s.original.inputs, *s.original.outputs))
+    return ChipKernel(
+        s.original, s.kernel, target, program.stream, program.tokens, program.timeline, order,
+        dict(layouts or {}), bound=bundles.program_bound(program), program=program,
+    )  # fmt: skip

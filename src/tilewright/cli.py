@@ -1,4 +1,5 @@
-"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `ops`, `targets`.
+"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `ops`, `targets`,
+`check-target`, `new-target`.
 
 Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
 code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module reads the environment.
@@ -17,8 +18,14 @@ from typing import Annotated, Any
 import typer
 
 from tilewright import cli_show as show
-from tilewright.base.errors import ModelError, TilewrightError, did_you_mean
+from tilewright import cli_target as chips
+from tilewright.base.errors import ModelError, TargetError, TilewrightError, did_you_mean
 from tilewright.base.passes import Step
+from tilewright.check.conformance import check_conformance
+from tilewright.check.lint import lint
+from tilewright.check.manual import manual
+from tilewright.check.problem import Severity
+from tilewright.check.skeleton import write_skeleton
 from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
 from tilewright.cli_check import check as check_results
 from tilewright.cli_machine import measure_limits
@@ -36,6 +43,7 @@ from tilewright.compile import STAGES, VERSION
 from tilewright.ops.table import OPS
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes
+from tilewright.targets.chips import CHIPS
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
 
@@ -67,6 +75,7 @@ Inputs = Annotated[
     typer.Option("--input", metavar="NAME=FILE.npy|random", help="by default, random; repeatable"),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="of random inputs")]
+DESCRIPTION = "a target, or a file with a description, which is run as any file of yours"
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print results and errors only")]
 Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
@@ -270,30 +279,117 @@ def ops(
         _print(show.ops_table(found))
 
 
-@app.command(epilog="Example: tilewright targets --json")
-def targets(threads: Threads = None, json: Json = False) -> None:
-    """List the targets that --target takes."""
-    found = {name: find_target(name, threads) for name in TARGETS}
+@app.command(epilog="Example: tilewright targets tiny")
+def targets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FILE.py[:FUNCTION]]", help=DESCRIPTION)
+    ] = None,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """List the targets there are, or print the manual of one.
+
+    The manual follows from the description: memories, queues, instructions with their meaning,
+    limits, time and bits."""
+    if name is not None:
+        target = chips.find_description(name, threads)
+        if json:
+            _print(show.to_json(manual(target)))
+            return
+        for part in chips.manual_parts(target):
+            _print(part)
+        return
+    found = {n: find_target(n, threads) for n in TARGETS}
+    described = {n: make() for n, make in CHIPS.items()}
     if json:
-        _print(show.to_json([show.target_json(n, t) for n, t in found.items()]))
+        rows = {**found, **described}.items()
+        _print(show.to_json([chips.listed_json(n, t) for n, t in rows]))
     else:
-        _print(show.targets_table(found))
+        for part in (show.targets_table(found), "", chips.chips_table(described)):
+            _print(part)
+
+
+@app.command(name="check-target", epilog="Example: tilewright check-target tiny")
+def check_target(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.py[:FUNCTION]", help=DESCRIPTION)],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is tried")] = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Lint the description of a chip, and try it: its instructions on its own simulator against
+    the interpreter of their meaning, hazards between its queues, its encoding both ways."""
+    target = chips.find_description(name, None)
+    if target.native is not None:
+        raise TargetError(f"{name} is a processor", hint="check-target is for chips with queues")
+    problems = lint(target)
+    report = None
+    if not any(p.severity is Severity.ERROR for p in problems):
+        progress = _Progress(quiet or json)
+        with progress.working("trying"):
+            report = check_conformance(target, seed=seed, listener=progress.tell)
+    passes = report is not None and report.conforms
+    if json:
+        found = {"target": target.name, "passes": passes}
+        found |= {"problems": [chips.problem_json(p) for p in problems]}
+        _print(show.to_json(found | {"report": report and chips.report_json(report)}))
+    else:
+        for part in chips.check_parts(problems, report):
+            _print(part)
+    if not passes:
+        raise typer.Exit(FAILED)
+
+
+@app.command(name="new-target", epilog="Example: tilewright new-target mychip")
+def new_target(
+    name: Annotated[str, typer.Argument(help="of the chip; a Python name")],
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Write NAME.py: the description of a small chip that works, with a word on every part."""
+    path = write_skeleton(name, Path())
+    if json:
+        _print(show.to_json({"file": str(path)}))
+    elif not quiet:
+        _print(f"wrote {path}; next: tilewright check-target {path}")
 
 
 # ---------------------------------------------------------------- what commands share
 
 
-class _Session:
-    """One command's model and target, and its words on stderr."""
+class _Progress:
+    """A command's words on stderr about what it is doing."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.console = show.make_console(stderr=True)
+        self.quiet = quiet
+        self._status: Callable[[str], object] | None = None
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Says what is being done while it is, where somebody can see it."""
+        if self.quiet or not self.console.is_terminal:
+            yield
+            return
+        with self.console.status(f"{what} …") as status:
+            self._status = status.update
+            yield
+            self._status = None
+
+    def tell(self, what: str) -> None:
+        """What is being done just now."""
+        if self._status is not None:
+            self._status(f"{what} …")
+
+
+class _Session(_Progress):
+    """One command's model and target."""
 
     def __init__(
         self, model: Path, target: str, threads: int | None, dims: list[str] | None, quiet: bool
     ) -> None:
-        self.console = show.make_console(stderr=True)
-        self.quiet = quiet
+        super().__init__(quiet)
         self.dims = parse_dims(dims or [])
         self.request = Request(model, target, threads, self.dims, self._on_step)
-        self._status: Callable[[str], object] | None = None
         if not self.request.is_compiled and not quiet:
             line = show.target_line(target, find_target(target, threads))
             self.console.print(f"target: {line}")
@@ -313,20 +409,8 @@ class _Session:
     def facts(self, module: Module) -> dict[str, Any]:
         return {"target": module.target.name, "triple": module.target.triple}
 
-    @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Says what is being done while it is, where somebody can see it."""
-        if self.quiet or not self.console.is_terminal:
-            yield
-            return
-        with self.console.status(f"{what} …") as status:
-            self._status = status.update
-            yield
-            self._status = None
-
     def _on_step(self, step: Step) -> None:
-        if self._status is not None:
-            self._status(f"{step.stage} {step.subject or step.name} …")
+        self.tell(f"{step.stage} {step.subject or step.name}")
 
 
 def _print(what: object) -> None:

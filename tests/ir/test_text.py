@@ -147,6 +147,14 @@ ROUND_TRIPS = [
                     z[j] = isnan(t[0, j]) | isinf(cast(f32, x[0]))
     """,
     """
+    def copy(x: f32[8, 64], y: out(f32[8, 64])):
+        for i in range(8):
+            for j in range(4):
+                prefetch(x[i + 1, j * 16], 2)
+                for k in vectorize(16):
+                    nontemporal(y[i, j * 16 + k], x[i, j * 16 + k])
+    """,
+    """
     def nothing(x: f32[4]):
         pass
     """,

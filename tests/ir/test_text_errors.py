@@ -208,6 +208,30 @@ KERNELS = [
     ),
     (
         """
+        def k(x: f32[4], y: out(f32[4])):
+            prefetch(x[0], y)
+        """,
+        """
+        line 2: this is not the number of a cache
+          in: prefetch(x[0], y)
+                             ^
+          hint: expected prefetch(element, level)
+        """,
+    ),
+    (
+        """
+        def k(x: f32[4], y: out(f32[4])):
+            nontemporal(y[0])
+        """,
+        """
+        line 2: 1 arguments do not fit
+          in: nontemporal(y[0])
+              ^
+          hint: expected nontemporal(element, value)
+        """,
+    ),
+    (
+        """
         def k(x: float32[4], y: out(f32[4])):
             y[0] = x[0]
         """,

@@ -165,6 +165,48 @@ KERNELS = [
     (
         """
         def k(x: f32[4], y: out(f32[4])):
+            t = alloc(f32[4])
+            prefetch(t[0], 1)
+            y[0] = x[0]
+        """,
+        """
+        t is no parameter, and is prefetched
+          in: def k(x: f32[4], y: out(f32[4])):
+                  ...
+                  prefetch(t[0], 1)
+                  ...
+        """,
+    ),
+    (
+        """
+        def k(x: f32[4], y: out(f32[4])):
+            prefetch(x[0], 4)
+            y[0] = x[0]
+        """,
+        """
+        there is no cache 4
+          in: def k(x: f32[4], y: out(f32[4])):
+                  prefetch(x[0], 4)
+                  ...
+          hint: 1 … 3
+        """,
+    ),
+    (
+        """
+        def k(x: f32[4], n: i64[4], y: out(f32[4])):
+            prefetch(x[n[0]], 1)
+            y[0] = x[0]
+        """,
+        """
+        where x is prefetched is read from memory: prefetch(x[n[0]], 1)
+          in: def k(x: f32[4], n: i64[4], y: out(f32[4])):
+                  prefetch(x[n[0]], 1)
+                  ...
+        """,
+    ),
+    (
+        """
+        def k(x: f32[4], y: out(f32[4])):
             accumulate(xor, y[0], x[1])
         """,
         """

@@ -49,10 +49,12 @@ def check_same(a: Kernel, b: Kernel) -> None:
 
 
 def refused(before: str, steps: Callable[[Schedule], object], error: str) -> None:
-    """The last of `steps` is refused with this text (in which lines may break behind commas), and
-    leaves the kernel as it was."""
+    """The last of `steps` is refused with this text (in which lines may break behind commas, and
+    `in: …` stands for the program), and leaves the kernel as the steps before it made it."""
     s = schedule(before)
     with pytest.raises(ScheduleError) as caught:
         steps(s)
-    assert str(caught.value) == re.sub(r",\n +", ", ", textwrap.dedent(error).strip())
-    assert caught.value.program in (None, s.kernel)
+    assert s.kernel == s.trace.replay(s.original).kernel
+    program = "  in: " + textwrap.indent(str(s.kernel), " " * 6).lstrip()
+    wanted = re.sub(r",\n +", ", ", textwrap.dedent(error).strip())
+    assert str(caught.value) == wanted.replace("  in: …", program)

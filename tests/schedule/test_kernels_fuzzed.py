@@ -11,6 +11,7 @@ import pytest
 from schedule_cases import refused, rewritten, schedule
 from schedule_kernels import CASES
 from schedule_trials import DATA, Chooser, Kind, Outcome, Trial
+from strategies_instructions import INSTRUCTIONS
 
 from tilewright.build import build
 from tilewright.ir.samples import sample_arrays
@@ -19,6 +20,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu
 
 STEPS, SERIES = 6, 3
+(COPY,) = (x for x in INSTRUCTIONS if x.name == "copy_f32")  # c[i] = a[i]
 
 
 def series(name: str, kind: Kind, seed: int) -> Counter[Outcome]:
@@ -78,6 +80,12 @@ def k(x: f32[4, 4], y: out(f32[4])):
         for j in range(i):
             y[i] += x[i, j]
 """
+BELOW = """
+def k(x: f32[4, 4], y: out(f32[4, 4])):
+    for i in range(4):
+        for j in range(i + 1):
+            y[i, j] = x[i, j]
+"""
 COPIED = """
 def k(x: f32[3], y: out(f32[3])):
     for i in range(3):
@@ -107,11 +115,7 @@ def test_lanes_ask_before_any_of_them_writes():
         the lanes of i are not independent: read after write: write of y[0], then read of y[0],
           for example at i=0 and at i=3
           while applying vectorize(loop=i)
-          in: def k(x: f32[4], y: out(f32[1])):
-                  y[0] = x[0]
-                  for i in range(4):
-                      if x[i] > y[0]:
-                          y[0] = x[i]
+          in: …
         """,
     )
 
@@ -123,11 +127,7 @@ def test_lanes_run_as_often_as_each_other():
         """
         how often j runs differs from lane to lane of i
           while applying vectorize(loop=i)
-          in: def k(x: f32[4, 4], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for j in range(i):
-                          y[i] += x[i, j]
+          in: …
         """,
     )
 
@@ -143,14 +143,7 @@ def test_workers_do_nothing_twice():
         """
         workers would do iterations of b at the same time
           while applying split(loop=b, factor=3, tail=shift)
-          in: def k(x: f32[4], y: out(f32[4])):
-                  t = alloc(f32[4])
-                  for a in range(4):
-                      y[a] = x[a]
-                  for b in parallel(4):
-                      t[b] = y[b] + f32(1.0)
-                  for c in range(4):
-                      y[c] = t[c] * f32(2.0)
+          in: …
         """,
     )
 
@@ -171,11 +164,7 @@ def test_lanes_are_no_workers():
         """
         i contains a vector or parallel loop
           while applying vectorize(loop=i)
-          in: def k(x: f32[4, 4], y: out(f32[4, 4])):
-                  for i in range(4):
-                      for j in bind(4, "thread"):
-                          for k in range(4):
-                              y[j, k] = x[i, k]
+          in: …
         """,
     )
 
@@ -187,12 +176,22 @@ def test_workers_have_no_workers():
         """
         k stands in a bound loop
           while applying parallel(loop=k)
-          in: def k(x: f32[4, 4], y: out(f32[4, 4])):
-                  for i in range(4):
-                      for j in bind(4, "thread"):
-                          for k in range(4):
-                              y[j, k] = x[i, k]
+          in: …
           hint: bind it to an axis
+        """,
+    )
+
+
+def test_workers_of_a_loop_that_hangs_on_another():
+    """As many as it has iterations at most; some go past it."""
+    rewritten(
+        BELOW,
+        lambda s: s.bind(s.loop("j"), "thread"),
+        """
+        def k(x: f32[4, 4], y: out(f32[4, 4])):
+            for i in range(4):
+                for j in bind(i + 1, "thread"):
+                    y[i, j] = x[i, j]
         """,
     )
 
@@ -258,14 +257,7 @@ def test_inline_what_other_workers_overwrite():
         """
         y is written after it is read
           while applying inline(buffer=t: f32[4])
-          in: def k(x: f32[4], y: out(f32[4])):
-                  t = alloc(f32[4])
-                  for a in range(4):
-                      y[a] = x[a]
-                  for b in range(4):
-                      t[b] = y[b] + f32(1.0)
-                  for c in parallel(4):
-                      y[c] = t[min(c + 1, 3)] * f32(2.0)
+          in: …
         """,
     )
 
@@ -304,3 +296,29 @@ def test_unroll_around_a_loop_that_hangs_on_it():
     y = np.empty(4, np.float32)
     build(s, cpu.host(threads=1))(x, y)
     assert list(y) == [row[:i].sum() for i, row in enumerate(x)]
+
+
+def test_inline_where_an_instruction_reads():
+    """Subscripts of a call's operands are reads like any."""
+
+    def steps(s: Schedule) -> None:
+        s.tensorize(s.loop("j"), COPY)
+        s.inline(s.buffer("t"))
+
+    rewritten(
+        """
+        def k(x: f32[4, 2], n: i64[3], y: out(f32[3, 2])):
+            t = alloc(i64[3])
+            for a in range(3):
+                t[a] = n[a] % 4
+            for i in range(3):
+                for j in range(2):
+                    y[i, j] = x[t[i], j]
+        """,
+        steps,
+        """
+        def k(x: f32[4, 2], n: i64[3], y: out(f32[3, 2])):
+            for i in range(3):
+                copy_f32(x[n[i] % 4, _0], y[i, _0], n=2, sa=1, sc=1)
+        """,
+    )

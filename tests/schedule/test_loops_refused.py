@@ -16,9 +16,7 @@ def test_unknown_loop():
         steps,
         """
         there is no loop called 'ii'
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in range(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
           hint: did you mean 'i'?
         """,
     )
@@ -36,10 +34,7 @@ def test_loop_that_is_gone():
         """
         there is no loop i any more
           while applying split(loop=i, factor=5, tail=guard)
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i_o in range(2):
-                      for i_i in range(5):
-                          y[i_o * 5 + i_i] = x[i_o * 5 + i_i] * f32(2.0)
+          in: …
         """,
     )
 
@@ -54,9 +49,7 @@ def test_split_by_zero():
         """
         the factor must be at least 1, not 0
           while applying split(loop=i, factor=0, tail=guard)
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in range(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
         """,
     )
 
@@ -72,9 +65,7 @@ def test_split_of_lanes():
         """
         i is a vector loop
           while applying split(loop=i, factor=5, tail=guard)
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in vectorize(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
           hint: split it before
         """,
     )
@@ -90,9 +81,7 @@ def test_cut_without_a_tile():
         """
         i runs 10 times, which is not one tile of 16
           while applying split(loop=i, factor=16, tail=cut)
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in range(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
         """,
     )
 
@@ -107,10 +96,7 @@ def test_shift_of_few():
         """
         i may run fewer than 4 times
           while applying split(loop=i, factor=4, tail=shift)
-          in: def k(x: f32[n], y: out(f32[n])):
-                  n = symbol(1)
-                  for i in range(n):
-                      y[i] = x[i]
+          in: …
         """,
     )
 
@@ -125,11 +111,7 @@ def test_shift_of_a_sum():
         """
         r cannot do an iteration twice: accumulation of y[i]
           while applying split(loop=r, factor=3, tail=shift)
-          in: def k(x: f32[4, 8], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for r in range(8):
-                          y[i] += x[i, r]
+          in: …
         """,
     )
 
@@ -144,11 +126,7 @@ def test_fuse_a_nest_that_is_not_perfect():
         """
         r is not the only statement of i
           while applying fuse(outer=i, inner=r)
-          in: def k(x: f32[4, 8], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for r in range(8):
-                          y[i] += x[i, r]
+          in: …
           hint: fuse needs a perfect nest
         """,
     )
@@ -165,10 +143,7 @@ def test_fuse_workers():
         """
         i is a loop of kind parallel already
           while applying fuse(outer=i, inner=j)
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in parallel(4):
-                      for j in range(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -184,12 +159,7 @@ def test_reorder_a_stencil():
         the order matters: read after write: write of y[i, t + 1], then read of y[(i + 1) % 4,
           t], for example at t=0, i=1 and at t=1, i=0
           while applying reorder(loops=(i, t))
-          in: def k(x: f32[4], y: out(f32[4, 5])):
-                  for s in range(4):
-                      y[s, 0] = x[s]
-                  for t in range(3):
-                      for i in range(4):
-                          y[i, t + 1] = y[(i + 1) % 4, t]
+          in: …
         """,
     )
 
@@ -204,10 +174,7 @@ def test_reorder_one_twice():
         """
         a loop is named twice
           while applying reorder(loops=(i, i))
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in range(4):
-                      for j in range(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -222,11 +189,7 @@ def test_reorder_a_nest_that_is_not_perfect():
         """
         r is not perfectly nested in i
           while applying reorder(loops=(r, i))
-          in: def k(x: f32[4, 8], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for r in range(8):
-                          y[i] += x[i, r]
+          in: …
         """,
     )
 
@@ -242,10 +205,7 @@ def test_reorder_lanes():
         """
         j is a loop of kind vectorize already
           while applying reorder(loops=(j, i))
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in range(4):
-                      for j in vectorize(6):
-                          y[i, j] = x[i, j]
+          in: …
           hint: reorder first
         """,
     )
@@ -261,10 +221,7 @@ def test_unroll_a_symbolic_extent():
         """
         i runs n times, which is not a constant
           while applying unroll(loop=i)
-          in: def k(x: f32[n], y: out(f32[n])):
-                  n = symbol(1)
-                  for i in range(n):
-                      y[i] = x[i]
+          in: …
         """,
     )
 
@@ -280,9 +237,7 @@ def test_unroll_workers():
         """
         i is a loop of kind parallel already
           while applying unroll(loop=i)
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in parallel(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
         """,
     )
 
@@ -298,10 +253,7 @@ def test_vectorize_what_is_carried():
         the lanes of i are not independent: read after write: write of y[i + 1],
           then read of y[i], for example at i=6 and at i=7
           while applying vectorize(loop=i)
-          in: def k(x: f32[8], y: out(f32[9])):
-                  y[0] = f32(1.0)
-                  for i in range(8):
-                      y[i + 1] = y[i] + x[i]
+          in: …
         """,
     )
 
@@ -316,13 +268,7 @@ def test_vectorize_allocations():
         """
         i allocates in its body
           while applying vectorize(loop=i)
-          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
-                  for i in range(4):
-                      t = alloc(f32[8])
-                      for a in range(8):
-                          t[a] = x[i, a]
-                      for b in range(8):
-                          y[i, b] = t[7 - b]
+          in: …
           hint: allocate outside of the loop
         """,
     )
@@ -339,10 +285,7 @@ def test_vectorize_in_lanes():
         """
         j stands in a vector loop
           while applying vectorize(loop=j)
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in vectorize(4):
-                      for j in range(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -358,10 +301,7 @@ def test_vectorize_around_lanes():
         """
         i contains a vector or parallel loop
           while applying vectorize(loop=i)
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in range(4):
-                      for j in vectorize(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -377,11 +317,7 @@ def test_parallel_sum():
         the iterations of r are not independent: write after write: accumulation of y[i],
           then accumulation of y[i], for example at r=0 and at r=1
           while applying parallel(loop=r)
-          in: def k(x: f32[4, 8], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for r in range(8):
-                          y[i] += x[i, r]
+          in: …
         """,
     )
 
@@ -397,10 +333,7 @@ def test_parallel_in_parallel():
         """
         j is inside or around another parallel loop
           while applying parallel(loop=j)
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in parallel(4):
-                      for j in range(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -416,10 +349,7 @@ def test_parallel_in_lanes():
         """
         j stands in a vector loop
           while applying parallel(loop=j)
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in vectorize(4):
-                      for j in range(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -434,8 +364,6 @@ def test_peel_more_than_there_is():
         """
         i cannot be cut after 11 of its 10 iterations
           while applying peel(loop=i, count=11)
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in range(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
         """,
     )

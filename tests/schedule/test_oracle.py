@@ -8,6 +8,7 @@ import pytest
 from oracle import Oracle, edit, unchecked
 from schedule_cases import schedule
 from schedule_programs import CARRIED, MATMUL, OVERWRITTEN, STENCIL
+from strategies_instructions import INSTRUCTIONS
 
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.text import parse_kernel
@@ -16,6 +17,16 @@ from tilewright.schedule.loops import Tail
 from tilewright.schedule.schedule import Schedule
 
 SEEDS = (1, 2, 3)
+(AXPY,) = (x for x in INSTRUCTIONS if x.name == "axpy_f32")  # c[i] += a[()] * b[i]
+
+GEMV = """
+def k(a: f32[4, 5], x: f32[5], y: out(f32[4])):
+    for z in range(4):
+        y[z] = f32(0.0)
+    for j in range(5):
+        for i in range(4):
+            y[i] += a[i, j] * x[j]
+"""
 
 SCAN = """
 def k(x: i32[6], y: out(i32[6])):
@@ -62,6 +73,11 @@ def k(x: f32[3, 2], y: out(f32[1])):
             y[0] += x[i, j]
             accumulate(max, y[0], x[i, j])
 """
+THREE = """
+def k(x: i64[4], y: out(i64[3])):
+    for i in range(3):
+        y[i] = x[i] + (1 + x[i + 1])
+"""
 SCATTER = """
 def k(x: f32[5], n: i32[5], y: out(f32[3])):
     for a in range(3):
@@ -81,7 +97,11 @@ def why(before: str, after: str) -> str:
 REWRITES = [
     (SCAN, "range(5):", "range(5):", ""),
     (SCAN, "y[t + 1] = y[t] + x[t + 1]", "y[5 - t] = y[4 - t] + x[5 - t]", "y[2] is another value"),
-    (SCAN, "y[t] + x[t + 1]", "x[t + 1] + y[t]", "y[1] is another value"),  # only Accumulate may
+    (SCAN, "y[t] + x[t + 1]", "x[t + 1] + y[t]", ""),
+    (SCAN, "y[t] + x[t + 1]", "x[t + 1] - y[t]", "y[1] is another value"),
+    (THREE, "x[i] + (1 + x[i + 1])", "x[i + 1] + 1 + x[i]", ""),
+    (THREE, "x[i] + (1 + x[i + 1])", "x[i] + 1 + x[i + 1]", "y[0] is another value"),
+    (THREE, "x[i] + (1 + x[i + 1])", "x[i] - (1 + x[i + 1])", "y[0] is another value"),
     (TOTAL, "x[i]", "x[5 - i]", ""),
     (TOTAL, "x[i]", "x[i % 5]", "y[0] is another value"),
     (TOTAL, "y[0] += x[i]", "accumulate(max, y[0], x[i])", "y[0] is another value"),
@@ -142,6 +162,7 @@ EDITS = [
     (SHIFTED, lambda s: s.cache_read(s.buffer("y"), s.loop("i")), False),
     (MATMUL, lambda s: s.split_init(s.buffer("c")), True),
     (MATMUL, lambda s: s.rfactor(s.buffer("c"), s.loop("p")), True),
+    (GEMV, lambda s: s.tensorize(s.loop("i"), AXPY), True),
 ]
 
 

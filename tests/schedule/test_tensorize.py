@@ -139,26 +139,27 @@ def test_ways_are_numbered():
     s.cache_read(s.buffer("A"), s.loop("k"))
     with pytest.raises(ScheduleError) as error:
         s.tensorize(s.loop("i"), outer4, 2)
-    assert error.value.what == "there are 2 ways to make outer4 of i, from 0"
+    assert error.value.what == "there are 2 ways to make outer4 of i, counted from 0"
 
 
 REFUSED = {
     "an extent": (
         lambda s: s.tensorize(s.loop("j_init"), dot4),
         (
-            "the nest of j_init is no dot4: axis i is 8, loop j_init is 16; "
-            "axis i is 8, a single step is 1"
+            "the nest of j_init is no dot4: C[i_init, j_init] = i32(0) stands where the "
+            "instruction has c[i] += cast(i32, a[k]) * cast(i32, b[i, k])"
         ),
     ),
     "two statements": (
         lambda s: s.tensorize(s.loop("i"), dot4),
-        "the nest of i is no dot4: its loops are not perfectly nested: inside i stand 3 statements",
+        "the nest of i is no dot4: its loops are not perfectly nested: inside i stand 2 statements",
     ),
     "another statement": (
         lambda s: s.tensorize(s.loop("B_local_0"), dot4),
         (
-            "the nest of B_local_0 is no dot4: axis i is 8, loop B_local_0 is 16; "
-            "axis k is 4, loop B_local_0 is 16"
+            "the nest of B_local_0 is no dot4: B_local[B_local_0 // 8, B_local_1 // 4, "
+            "B_local_0 % 8, B_local_1 % 4] = B[B_local_0, B_local_1] stands where the instruction "
+            "has c[i] += cast(i32, a[k]) * cast(i32, b[i, k])"
         ),
     ),
 }
@@ -182,9 +183,8 @@ def test_the_nearest_obstacle():
     with pytest.raises(ScheduleError) as error:
         s.tensorize(s.loop("j"), dot4)
     assert error.value.what == (
-        "the nest of j is no dot4: axis 0 of operand b steps by 4 elements of memory, "
-        "in B[j_o * 8 + _0, k_o * 4 + _1] by 8; "
-        "subscript j_o * 8 + j_i of B moves otherwise than operand a"
+        "the nest of j is no dot4: a step along axis 0 of operand b is 4 in memory, and 8 in "
+        "B[j_o * 8 + _0, k_o * 4 + _1]"
     )
 
 
@@ -194,8 +194,8 @@ def test_steps_in_memory():
     with pytest.raises(ScheduleError) as error:
         s.tensorize(s.loop("i"), rows)
     assert error.value.what == (
-        "the nest of i is no rows: axis 0 of operand dst steps by 4 elements of memory, "
-        "in Y[i_o * 4 + _1, _0] by 1"
+        "the nest of i is no rows: a step along axis 1 of operand dst is 1 in memory, and 6 in "
+        "Y[i_o * 4 + _1, _0]"
     )
 
 

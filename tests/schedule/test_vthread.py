@@ -122,10 +122,7 @@ def test_threads_in_an_order_that_matters():
         the order matters: read after write: write of y[i_v * 4 + i + 1],
           then read of y[i_v * 4 + i], for example at i_v=0, i=3 and at i_v=1, i=0
           while applying vthread(loop=i, n=2, through=())
-          in: def k(x: f32[8], y: out(f32[9])):
-                  y[0] = f32(1.0)
-                  for i in range(8):
-                      y[i + 1] = y[i] + x[i]
+          in: …
         """,
     )
 
@@ -141,13 +138,7 @@ def test_threads_that_share_an_element():
         the order matters: write after write: write of y[i], then write of y[i],
           for example at j_v=0, j=1 and at j_v=1, j=0
           while applying vthread(loop=j, n=2, through=())
-          in: def k(x: f32[3, 4, 5], y: out(f32[3]), z: out(f32[3, 4])):
-                  for i in range(3):
-                      for j in range(4):
-                          y[i] = f32(0.0)
-                          for r in range(5):
-                              y[i] += x[i, j, r]
-                          z[i, j] = y[i]
+          in: …
         """,
     )
 
@@ -163,10 +154,7 @@ def test_threads_of_unknown_length():
         the order matters: write after write: write of y[i_v * ((n + 1) // 2) + i],
           then write of y[i_v * ((n + 1) // 2) + i] (perhaps: their subscripts are not affine)
           while applying vthread(loop=i, n=2, through=())
-          in: def k(x: f32[n], y: out(f32[n])):
-                  n = symbol(1)
-                  for i in range(n):
-                      y[i] = x[i]
+          in: …
           hint: split i by a constant, and share the tiles
         """,
     )
@@ -182,9 +170,7 @@ def test_no_threads():
         """
         there must be at least 1 thread, not 0
           while applying vthread(loop=i, n=0, through=())
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in range(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
         """,
     )
 
@@ -200,9 +186,7 @@ def test_threads_of_workers():
         """
         i is a loop of kind parallel already
           while applying vthread(loop=i, n=2, through=())
-          in: def k(x: f32[10], y: out(f32[10])):
-                  for i in parallel(10):
-                      y[i] = x[i] * f32(2.0)
+          in: …
         """,
     )
 
@@ -218,10 +202,7 @@ def test_threads_in_lanes():
         """
         j stands in a vector loop
           while applying vthread(loop=j, n=2, through=())
-          in: def k(x: f32[4, 6], y: out(f32[4, 6])):
-                  for i in vectorize(4):
-                      for j in range(6):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -236,15 +217,7 @@ def test_threads_through_another_loop():
         """
         b does not stand in the body of i, or of a loop in it that is named too
           while applying vthread(loop=i, n=2, through=[b])
-          in: def k(x: f32[4, 8], y: out(f32[4, 8])):
-                  m = alloc(f32[4])
-                  for i in range(4):
-                      m[i] = f32(-inf)
-                      for r in range(8):
-                          accumulate(max, m[i], x[i, r])
-                  for a in range(4):
-                      for b in range(8):
-                          y[a, b] = x[a, b] - m[a]
+          in: …
         """,
     )
 
@@ -259,10 +232,6 @@ def test_threads_through_uneven_loops():
         """
         the extent of j may differ from thread to thread
           while applying vthread(loop=i, n=2, through=[j])
-          in: def k(x: f32[4, 4], y: out(f32[4])):
-                  for i in range(4):
-                      y[i] = f32(0.0)
-                      for j in range(i + 1):
-                          y[i] += x[i, j]
+          in: …
         """,
     )

@@ -140,11 +140,7 @@ def test_iterations_that_meet():
         the iterations of j are not independent: write after write: accumulation of y[i],
             then accumulation of y[i], for example at j=0 and at j=1
           while applying bind(loop=j, axis=thread)
-          in: def rows(x: f32[8, 4], y: out(f32[8])):
-                  for i in range(8):
-                      y[i] = f32(0.0)
-                      for j in range(4):
-                          y[i] += x[i, j]
+          in: …
         """,
     )
 
@@ -165,10 +161,7 @@ def test_workers_of_one_axis_in_each_other():
         """
         j is inside or around i, which is bound to core
           while applying bind(loop=j, axis=core)
-          in: def copy(x: f32[8, 4], y: out(f32[8, 4])):
-                  for i in bind(8, "core"):
-                      for j in range(4):
-                          y[i, j] = x[i, j]
+          in: …
         """,
     )
 
@@ -196,13 +189,7 @@ def test_axes_in_two_orders():
         """
         block and thread are nested the other way in loop i
           while applying bind(loop=l, axis=block)
-          in: def two(x: f32[8, 4], y: out(f32[8, 4]), z: out(f32[8, 4])):
-                  for i in bind(8, "block"):
-                      for j in bind(4, "thread"):
-                          y[i, j] = x[i, j]
-                  for k in bind(8, "thread"):
-                      for l in range(4):
-                          z[k, l] = x[k, l]
+          in: …
           hint: the axes of a kernel are nested in one order
         """,
     )
@@ -219,11 +206,7 @@ def test_a_loop_that_has_a_kind():
         """
         i is a loop of kind parallel already
           while applying bind(loop=i, axis=core)
-          in: def rows(x: f32[8, 4], y: out(f32[8])):
-                  for i in parallel(8):
-                      y[i] = f32(0.0)
-                      for j in range(4):
-                          y[i] += x[i, j]
+          in: …
         """,
     )
 
@@ -239,13 +222,7 @@ def test_around_a_parallel_loop():
         """
         parallel loop j would stand in a bound loop
           while applying bind(loop=i, axis=core)
-          in: def two(x: f32[8, 4], y: out(f32[8, 4]), z: out(f32[8, 4])):
-                  for i in range(8):
-                      for j in parallel(4):
-                          y[i, j] = x[i, j]
-                  for k in range(8):
-                      for l in range(4):
-                          z[k, l] = x[k, l]
+          in: …
         """,
     )
 
@@ -261,13 +238,7 @@ def test_in_a_vector_loop():
         """
         j stands in a vector loop
           while applying bind(loop=j, axis=thread)
-          in: def two(x: f32[8, 4], y: out(f32[8, 4]), z: out(f32[8, 4])):
-                  for i in vectorize(8):
-                      for j in range(4):
-                          y[i, j] = x[i, j]
-                  for k in range(8):
-                      for l in range(4):
-                          z[k, l] = x[k, l]
+          in: …
         """,
     )
 
@@ -279,11 +250,7 @@ def test_an_axis_without_a_name():
         """
         the axis has no name
           while applying bind(loop=i, axis=)
-          in: def rows(x: f32[8, 4], y: out(f32[8])):
-                  for i in range(8):
-                      y[i] = f32(0.0)
-                      for j in range(4):
-                          y[i] += x[i, j]
+          in: …
           hint: for example "thread"
         """,
     )
@@ -402,20 +369,52 @@ def test_a_bound_loop_keeps_its_place():
     assert error.value.what == "t is a loop of kind bind already"
 
 
-def test_a_bound_loop_stays_out_of_others_of_its_axis():
-    s = schedule(
-        """
+PRODUCER = """
 def k(x: f32[4], y: out(f32[4])):
     t = alloc(f32[4])
-    for i in bind(4, "thread"):
+    for i in {}:
         t[i] = x[i]
-    for j in bind(4, "thread"):
+    for j in {}:
         y[j] = t[j]
 """
-    )
-    with pytest.raises(ScheduleError) as error:
+
+
+@pytest.mark.parametrize(
+    "inner, outer, error",
+    [
+        ('bind(4, "a")', 'bind(4, "a")', "loop i, bound to a, stands in another one"),
+        ("parallel(4)", 'bind(4, "a")', "parallel loop i stands in a bound loop"),
+        ("parallel(4)", "parallel(4)", "parallel loop i stands in another one"),
+    ],
+)
+def test_workers_are_shared_out_once(inner: str, outer: str, error: str):
+    s = schedule(PRODUCER.format(inner, outer))
+    with pytest.raises(ScheduleError) as caught:
         s.compute_at(s.buffer("t"), s.loop("j"))
-    assert error.value.what == "loop i, bound to thread, stands in another one"
+    assert caught.value.what == f"then {error}"
+
+
+def test_axes_keep_one_order():
+    """Moved, j would stand in block and block in j elsewhere."""
+    s = schedule(
+        """
+def k(x: f32[4, 4], y: out(f32[4, 4]), z: out(f32[4, 4])):
+    t = alloc(f32[4, 4])
+    for a in bind(4, "thread"):
+        for b in bind(4, "block"):
+            z[a, b] = x[a, b]
+    for i in range(4):
+        for j in bind(4, "thread"):
+            t[i, j] = x[i, j]
+    for l in bind(4, "block"):
+        for m in range(4):
+            y[l, m] = t[l, m]
+"""
+    )
+    with pytest.raises(ScheduleError) as caught:
+        s.compute_at(s.buffer("t"), s.loop("l"))
+    place = "stands in one bound to block, and elsewhere block in thread"
+    assert caught.value.what == f"then loop j, bound to thread, {place}"
 
 
 def test_workers_that_meet_are_found_when_barriers_are_placed():

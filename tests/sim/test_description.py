@@ -5,7 +5,7 @@ import pytest
 from tilewright import grid, u8
 from tilewright.base.errors import TargetError
 from tilewright.ir.kernel_words import out
-from tilewright.target.describe import Range, TargetBuilder, cost
+from tilewright.target.describe import TargetBuilder, cost
 
 M = "m"
 
@@ -114,7 +114,7 @@ def test_an_instruction_that_does_nothing():
     t = begun()
 
     @t.instruction("a")
-    def nothing(tag: Range(3, 7)):
+    def nothing():
         """Only waits."""
         cost(busy=1)
 

@@ -151,7 +151,7 @@ def test_a_meaning_that_needs_too_much():
     with pytest.raises(CompileError) as error:
         site_code(t.build().instructions[0], HOST)
     assert str(error.value) == (
-        "the meaning of sort needs t: f32[16384], more than a stack holds\n"
+        "the meaning of sort needs sort.t: f32[16384], more than a stack holds\n"
         "  hint: give it an operand for that, or make it smaller"
     )
 

@@ -8,7 +8,7 @@ from stream_cases import CASES
 
 from tilewright import u8
 from tilewright.chip import ChipKernel
-from tilewright.codegen.stream import Place
+from tilewright.codegen.place import Place
 from tilewright.ir.expr import Buffer
 from tilewright.sim.boxes import boxes
 from tilewright.sim.faults import Kind

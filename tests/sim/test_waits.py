@@ -112,7 +112,6 @@ def test_a_queue_between_two_that_are_not_linked():
     assert [done.stream.sites[s].instruction.name for s in done.stream.site] == [
         "compute_copy", "nothing", "load_copy",
     ]  # fmt: skip
-    assert done.stream.fields[1, 0] == 3  # the least that its field takes
     assert done.waits.pops.tolist() == [0, 2, 4]
     assert done.waits.pushes.tolist() == [4, 1, 0]
     assert check_waits(done.stream, None, done.waits) is None
@@ -293,6 +292,6 @@ def test_orders_follow_priorities():
 
 
 def test_boxes_of_a_stream_without_operands():
-    s = stream_of(copier("hub"), [("nothing", {"tag": 5}, ())], {"m": BYTES})
+    s = stream_of(copier("hub"), [("nothing", {}, ())], {"m": BYTES})
     assert len(boxes(s)) == 0
     assert synchronise(s).waits.count == 0

@@ -7,7 +7,19 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Select, UnaryOp, unary
-from tilewright.ir.loop import Accumulate, Alloc, Barrier, Block, Call, For, If, Stmt, Store
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Barrier,
+    Block,
+    Call,
+    For,
+    If,
+    Prefetch,
+    Stmt,
+    Store,
+    walk_statements,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +100,15 @@ def _reads(e: Expr, s: Stmt, path: _Path, conditions: _Conditions) -> Iterator[A
 
 
 def _call(s: Call, path: _Path, conditions: _Conditions) -> Iterator[Access]:
-    """What the instruction's meaning touches; the statement is the call."""
+    """What the instruction's meaning touches, but for buffers of its own; the statement is the
+    call."""
     for e in (*(i for r in s.regions for i in r.indices), *s.fields):
         yield from _reads(e, s, (*path, 0), conditions)
-    for access in _block(expand_call(s), (*path, 1), conditions):
-        yield replace(access, stmt=s)
+    body = expand_call(s)
+    own = {x.buffer for x in walk_statements(body) if isinstance(x, Alloc)}
+    for access in _block(body, (*path, 1), conditions):
+        if access.buffer not in own:
+            yield replace(access, stmt=s)
 
 
 _ACCESSES = {
@@ -103,4 +119,5 @@ _ACCESSES = {
     Accumulate: _write,
     Alloc: lambda s, path, conditions: iter(()),
     Barrier: lambda s, path, conditions: iter(()),
+    Prefetch: lambda s, path, conditions: iter(()),  # a hint
 }

@@ -11,8 +11,10 @@ from tilewright.ir.expr import (
     BinaryOp,
     Buffer,
     Cast,
+    Const,
     Expr,
     Load,
+    Select,
     Unary,
     UnaryOp,
     Var,
@@ -100,9 +102,24 @@ def factors(e: Expr) -> tuple[Load, Load] | None:
     return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
 
 
+def guarded_factors(e: Expr) -> tuple[Load, Load] | None:
+    """Likewise, where a read may be guarded: 0 outside of a buffer."""
+    if not isinstance(e, Binary) or e.op is not BinaryOp.MUL:
+        return None
+    a, b = _without_guard(e.a), _without_guard(e.b)
+    return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
+
+
 def _without_casts(e: Expr) -> Expr:
     while isinstance(e, Cast):
         e = e.a
+    return e
+
+
+def _without_guard(e: Expr) -> Expr:
+    e = _without_casts(e)
+    if isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
+        return _without_casts(e.a)
     return e
 
 

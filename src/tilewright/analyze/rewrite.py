@@ -16,6 +16,7 @@ from tilewright.ir.loop import (
     Call,
     For,
     If,
+    Prefetch,
     Stmt,
     Store,
     map_block,
@@ -64,7 +65,9 @@ def substitute_block(block: Block, values: dict[Expr, Expr]) -> Block:
 def rewrite_accesses(
     block: Block, buffer: Buffer, new: Buffer, place: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 ) -> Block:
-    """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows."""
+    """Every access to `buffer` becomes one to `new` at place(indices); its Alloc follows. Hints
+    follow if `new` is the same buffer in another form: what is prefetched is that buffer still, and
+    no other is stored past the caches."""
 
     def redirect(e: Expr) -> Expr:
         return Load(new, place(e.indices)) if isinstance(e, Load) and e.buffer == buffer else e
@@ -83,15 +86,19 @@ def rewrite_accesses(
                 cond = read(stmt.cond)
                 return stmt if cond is stmt.cond else stmt.with_(cond=cond)
             return stmt
+        if isinstance(stmt, Prefetch) and new.name != buffer.name:
+            return stmt
         stmt = map_exprs(stmt, read)
         if isinstance(stmt, Call):
             regions = tuple(
                 Region(new, place(r.indices)) if r.buffer == buffer else r for r in stmt.regions
             )
             return stmt if regions == stmt.regions else stmt.with_(regions=regions)
-        assert isinstance(stmt, (Store, Accumulate))
+        assert isinstance(stmt, (Store, Accumulate, Prefetch))
         if stmt.buffer == buffer:
-            return stmt.with_(buffer=new, indices=place(stmt.indices))
+            moved = stmt.with_(buffer=new, indices=place(stmt.indices))
+            other = isinstance(moved, Store) and new.name != buffer.name
+            return moved.with_(nontemporal=False) if other else moved
         return stmt
 
     return map_block(block, visit)

@@ -6,6 +6,7 @@ used: linear arithmetic, the ranges of variables, and these facts (c, d > 0):
     (c*q + r) // c -> q            when 0 <= r < c
     (c*q + r) % c  -> r            when 0 <= r < c
     (x // c) // d  -> x // (c*d)
+    (x % (c*d)) // c -> (x // c) % d
     c*(x // c) + x % c -> x
     c*((x // c) % d) + x % c -> x % (c*d)
 """
@@ -147,6 +148,10 @@ class Simplifier:
         if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.FLOORDIV):
             inner = int(atom.b.value)
             return self._floordiv(self.linear(atom.a), inner * c)
+        if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.MOD):
+            inner = int(atom.b.value)
+            if inner % c == 0:  # (x % (c*d)) // c = (x // c) % d
+                return self._mod(self._floordiv(self.linear(atom.a), c), inner // c)
         return {Binary(BinaryOp.FLOORDIV, to_expr(rest), const(c)): 1}
 
     def _mod(self, a: Linear, c: int) -> Linear:

@@ -34,6 +34,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
+from tilewright.ir.nesting import all_misplaced
 
 Place = tuple[int, ...]  # a block: statement in the kernel, which of its blocks, statement, …
 Gap = tuple[Place, int]  # before this statement of the block; barriers are not counted
@@ -73,15 +74,15 @@ def _bound_loops(block: Block, outer: tuple[str, ...]) -> Iterator[tuple[For, tu
 
 
 def check_workers(kernel: Kernel) -> None:
-    """CompileError where workers of an axis meet within one of its loops (no barrier could help, so
-    the iterations must be independent), or one of its loops stands in another."""
+    """CompileError where a loop for workers stands in a loop that has none for it, or workers of
+    an axis meet within one of its loops (no barrier could help, so the iterations must be
+    independent)."""
+    wrong = next(all_misplaced(kernel.body), None)
+    if wrong is not None:
+        raise CompileError(wrong.what, program=kernel, hint=wrong.hint)
     loops = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
     if all(loop.axis is None for loop in loops):
         return
-    for loop, outer in _bound_loops(kernel.body, ()):
-        if loop.axis in outer:
-            what = f"loop {loop.var.name}, bound to {loop.axis}, stands in another one"
-            raise CompileError(what, program=kernel)
     simplifier = Simplifier({s.var: s.extent for s in loops})
     for loop in loops:
         if loop.axis is not None:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Node:
     """Base of all records. Fields that are nodes, or tuples holding nodes, are its children."""
 
-    __slots__ = ("_hash",)
+    __slots__ = ("_hash", "_variables")  # what is found out once: see substitute.variables
 
     def __hash__(self) -> int:
         try:

@@ -19,6 +19,13 @@ from tilewright.base.errors import CompileError
 from tilewright.codegen.llvm_call import emit_call
 from tilewright.codegen.llvm_convert import broadcast, constant
 from tilewright.codegen.llvm_expr import ExprEmitter, Lanes
+from tilewright.codegen.llvm_hints import (
+    METADATA,
+    alignment,
+    begin_at_lines,
+    emit_prefetch,
+    nontemporal_buffers,
+)
 from tilewright.codegen.llvm_math import emit_binary, emit_lanes_reduction, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type
 from tilewright.codegen.llvm_transpose import emit_columns
@@ -43,6 +50,7 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     symbols,
@@ -70,13 +78,29 @@ class Module:
         self.simplifier = Simplifier({s.var: s.extent for s in loops})
         self.functions: list[Function] = []
         self.symbols = symbols(kernel)
+        self.aligned: frozenset[Buffer] = frozenset()  # what goes past the caches, from lines on
         self._emit_entry()
 
     def _emit_entry(self) -> None:
         params = ["ptr %pool"]
         params += [f"ptr noalias %p{i}" for i in range(len(self.kernel.params))]
         params += [f"i64 %d{i}" for i in range(len(self.symbols))]
-        function = Function(self.kernel.name, params)
+        f = Function(self.kernel.name, params)
+        outputs = nontemporal_buffers(self.kernel.body) & set(self.kernel.outputs)
+        if outputs:
+            places = [f"%p{i}" for i, b in enumerate(self.kernel.params) if b in outputs]
+            yes, no, join = f.label("aligned"), f.label("unaligned"), f.label("join")
+            f.emit(f"br i1 {begin_at_lines(f, places)}, label %{yes}, label %{no}")
+            for label, self.aligned in ((yes, outputs), (no, frozenset())):
+                f.start(label)
+                self._emit_body(f)
+                f.branch(join)
+            f.start(join)
+        else:
+            self._emit_body(f)
+        self.functions.append(f)
+
+    def _emit_body(self, function: Function) -> None:
         emitter = StmtEmitter(self, function)
         for i, buffer in enumerate(self.kernel.params):
             emitter.e.pointers[buffer] = f"%p{i}"
@@ -84,7 +108,12 @@ class Module:
             emitter.e.bind(symbol, Value(f"%d{i}", index))
         emitter.e.bind(WORKER, constant(0, index))
         emitter.block(self.kernel.body)
-        self.functions.append(function)
+        self.finish(function, self.kernel.body)
+
+    def finish(self, function: Function, body: Block) -> None:
+        """Other threads are to see what was stored past the caches."""
+        if nontemporal_buffers(body) & self.aligned:
+            function.emit("fence seq_cst")
 
     def text(self) -> str:
         declared: dict[str, str] = {}
@@ -97,7 +126,8 @@ class Module:
         width = self.target.vector.bytes * 8
         attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" }}'
         bodies = [function.text() for function in self.functions]
-        return "\n\n".join(["\n".join(head), *bodies, "\n".join(declared.values()), attributes, ""])
+        tail = [attributes, METADATA] if nontemporal_buffers(self.kernel.body) else [attributes]
+        return "\n\n".join(["\n".join(head), *bodies, "\n".join(declared.values()), *tail, ""])
 
 
 class StmtEmitter:
@@ -206,12 +236,17 @@ class StmtEmitter:
     def emit_call(self, s: Call) -> None:
         emit_call(self.f, self.e, s)
 
+    def emit_prefetch(self, s: Prefetch) -> None:
+        emit_prefetch(self.f, self.e, s)
+
     def emit_store(self, s: Store) -> None:
         value = self.e(s.value)
-        self._write(s.buffer, s.indices, value)
+        self._write(s.buffer, s.indices, value, nontemporal=s.nontemporal)
         self.e.end_statement()
 
-    def _write(self, buffer: Buffer, indices: tuple[Expr, ...], value: Value) -> None:
+    def _write(
+        self, buffer: Buffer, indices: tuple[Expr, ...], value: Value, *, nontemporal: bool = False
+    ) -> None:
         e = self.e
         at = e.position(buffer, indices)
         parts = None if e.reads_lanes(at) else e.split_lanes(at)
@@ -220,7 +255,13 @@ class StmtEmitter:
             self._store(e.to_memory(value), e.address(buffer, parts[1]), buffer)
         elif parts is not None and parts[0] == 1:
             vector = e.to_memory(broadcast(self.f, value, e.lanes.count))
-            self._store_lanes(vector, e.address(buffer, parts[1]), buffer)
+            past = nontemporal and e.mask is None and buffer in self.module.aligned
+            align = alignment(buffer, parts[1], e.lanes.count) if past else None
+            pointer = e.address(buffer, parts[1])
+            if align is not None:
+                self.f.emit(f"store {vector}, ptr {pointer}, align {align}, !nontemporal !0")
+            else:
+                self._store_lanes(vector, pointer, buffer)
         elif parts is not None and parts[0] == 0 and e.mask is None:
             self._store(e.to_memory(self._last(value)), e.address(buffer, parts[1]), buffer)
         else:
@@ -346,7 +387,8 @@ def _vector_suffix(typed: str) -> str:
 def emit_parallel(outer: StmtEmitter, s: For) -> None:
     """Calls the runtime with a function that does iterations [begin, end) of the loop."""
     module, f = outer.module, outer.f
-    name = f"{module.kernel.name}.{s.var.name}"
+    version = ".aligned" if module.aligned else ""
+    name = f"{module.kernel.name}.{s.var.name}{version}"
     pointers = dict(outer.e.pointers)
     scalars = {e: v for e, v in outer.e.bound().items() if e != WORKER and v.lanes == 1}
     _emit_body(outer, s, name, pointers, scalars)
@@ -398,6 +440,7 @@ def _emit_body(
         inner.e.bind(e, Value(f"%s{i}", index))
     inner.e.bind(WORKER, Value("%worker", index))
     inner.emit_range(s, Value("%begin", index), Value("%end", index))
+    outer.module.finish(function, s.body)
     outer.module.functions.append(function)
 
 
@@ -422,5 +465,6 @@ _EMIT: dict[type[Stmt], object] = {
     Alloc: StmtEmitter.emit_alloc,
     Store: StmtEmitter.emit_store,
     Accumulate: StmtEmitter.emit_accumulate,
+    Prefetch: StmtEmitter.emit_prefetch,
     Call: StmtEmitter.emit_call,
 }

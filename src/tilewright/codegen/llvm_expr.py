@@ -26,6 +26,7 @@ from tilewright.codegen.llvm_convert import (
 )
 from tilewright.codegen.llvm_math import emit_binary, emit_compare, emit_unary
 from tilewright.codegen.llvm_text import Function, Value, memory_type, splat, type_name
+from tilewright.ir.evaluate import refuse_opaque
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -36,6 +37,7 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     Unary,
@@ -263,12 +265,13 @@ class ExprEmitter:
 
     # ---------------------------------------------------------- memory
 
-    def address(self, buffer: Buffer, form: Linear) -> str:
-        """A pointer to the element at a (scalar) linear position. Outer loops' terms are added
-        first, so that they can be hoisted; the constant last, so that it becomes an offset."""
+    def address(self, buffer: Buffer, form: Linear, *, surely: bool = True) -> str:
+        """A pointer to the element at a (scalar) linear position, if `surely` there is one. Outer
+        loops' terms are added first, so that they can be hoisted; the constant last, so that it
+        becomes an offset."""
         pointer, key = self.pointers[buffer], (buffer.name,)
         kind = memory_type(buffer.dtype)
-        step = f"getelementptr {self._inbounds(form)}{kind}"
+        step = f"getelementptr {self._inbounds(form) if surely else ''}{kind}"
         for atom, k in sorted(form.items(), key=lambda t: (self._depth(t[0]), str(t[0]))):
             key = (*key, atom, k)
             known = next((t[key] for t in reversed(self._addresses) if key in t), None)
@@ -447,4 +450,5 @@ _EMIT = {
     Cast: ExprEmitter.emit_cast,
     Bitcast: ExprEmitter.emit_bitcast,
     Load: ExprEmitter.emit_load,
+    Opaque: lambda e, x: refuse_opaque(x),
 }

@@ -14,7 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.base.errors import TargetError
-from tilewright.codegen.stream import ALIGN, Place, Site, Stream
+from tilewright.codegen.encode import encode_entries
+from tilewright.codegen.place import ALIGN, Place
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.expr import Buffer, Load, Symbol, const
 from tilewright.ir.instruction import Instruction, MicroOps, Region, axis
 from tilewright.ir.loop import Call, For, Store, walk_statements
@@ -44,13 +46,15 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
     size = stream.target.memory(kind.memory).size
     room = (size or 1 << 62) // kind.bytes
     at = stream.lists.copy()
-    resident: dict[List, int] = {}
+    resident: dict[List | bytes, int] = {}
     fillings: list[Filling] = []
-    made: list[List] = []
+    made: list[bytes] = []
     total = used = 0
     for row in _rows(stream, kind):
         found = micro_operations(stream, row)
-        if found not in resident:
+        bits = _bits(stream, row, found)
+        key = bits or found
+        if key not in resident:
             if len(found) > room:
                 raise TargetError(
                     f"an instruction needs {len(found)} micro-operations, and {kind.memory} "
@@ -60,13 +64,13 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
             if not fillings or used + len(found) > room:
                 fillings.append(Filling(int(row), total, 0))
                 resident, used = {}, 0
-            resident[found] = used
-            made.append(found)
+            resident[key] = used
+            made.append(bits or bytes(len(found) * kind.bytes))
             used, total = used + len(found), total + len(found)
             fillings[-1] = replace(fillings[-1], entries=used)
-        at[row] = resident[found]
+        at[row] = resident[key]
     with_lists = replace(stream, lists=at)
-    return _load(with_lists, kind, fillings, total)
+    return _load(with_lists, kind, fillings, b"".join(made))
 
 
 def _rows(stream: Stream, kind: MicroOps) -> Sequence[int]:
@@ -89,22 +93,31 @@ def micro_operations(stream: Stream, row: int) -> List:
     return tuple(zip(*(c.tolist() for c in columns), strict=True))
 
 
+def _bits(stream: Stream, row: int, found: List) -> bytes:
+    """An instruction's list as the chip reads it; nothing if the description has no bits for it."""
+    target, instruction = stream.target, stream.sites[stream.site[row]].instruction
+    if target.entry(instruction) is None:
+        return b""
+    return encode_entries(target, instruction, np.array(found, np.int64)).tobytes()
+
+
 # ---------------------------------------------------------------- loading
 
 
-def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], total: int) -> Stream:
+def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], contents: bytes) -> Stream:
     """Puts the loads of every filling into the stream."""
-    loader = _loader(stream.target, kind)
+    loader = list_loader(stream.target, kind)
     (source, _), most = loader.operands, _most(loader)
     element = source.dtype.bytes
     each = kind.bytes // element
-    held = Buffer("micro_ops", source.dtype, (total * each,), source.memory)
-    there = Buffer("micro_ops_local", source.dtype, (total * each,), kind.memory)
+    most_held = max(f.entries for f in fillings)
+    held = Buffer("micro_ops", source.dtype, (len(contents) // element,), source.memory)
+    there = Buffer("micro_ops_local", source.dtype, (most_held * each,), kind.memory)
     offset = -(-stream.sizes.get(source.memory, 0) // ALIGN) * ALIGN
     sizes = {
         **stream.sizes,
-        source.memory: offset + total * kind.bytes,
-        kind.memory: max(f.entries for f in fillings) * kind.bytes,
+        source.memory: offset + len(contents),
+        kind.memory: most_held * kind.bytes,
     }
     sites, sources = list(stream.sites), []
     rows: list[tuple[int, int, int, tuple[int, int]]] = []
@@ -118,8 +131,9 @@ def _load(stream: Stream, kind: MicroOps, fillings: Sequence[Filling], total: in
             number = len(stream.sites) + sources.index(count)
             begins = offset + filling.first * kind.bytes + start * element
             rows.append((filling.row, number, count, (begins, start * element)))
-    places = {**stream.places, held: Place(source.memory, offset)}
-    constants = {**stream.constants, held: np.zeros(total * each, source.dtype.numpy)}
+    new = {held: Place(source.memory, offset), there: Place(kind.memory, 0)}
+    places = {**stream.places, **new}
+    constants = {**stream.constants, held: np.frombuffer(contents, source.dtype.numpy)}
     grown = replace(stream, sites=tuple(sites), places=places, sizes=sizes, constants=constants)
     return _insert(grown, rows)
 
@@ -146,7 +160,7 @@ def _as_wide(rows: np.ndarray, like: np.ndarray) -> np.ndarray:
     return out
 
 
-def _loader(target: Target, kind: MicroOps) -> Instruction:
+def list_loader(target: Target, kind: MicroOps) -> Instruction:
     """The instruction that loads lists: copies a row of elements, as many as a field says."""
     for instruction in target.instructions:
         body = instruction.body

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import Linear, linear, to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.errors import CompileError, TargetError
+from tilewright.base.errors import CompileError
+from tilewright.codegen.place import Place, check_sizes, place_buffers
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction, Region, axis
@@ -23,33 +25,29 @@ from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_s
 from tilewright.ir.substitute import substitute, variables
 from tilewright.target.target import Target
 
-ALIGN = 64  # bytes, of every buffer in a memory
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a buffer lies: bytes from the start of a memory."""
-
-    memory: str
-    offset: int
-
 
 @dataclass(frozen=True, eq=False)
 class Site:
     """A call of the program, and where its operands step in memory.
 
     `steps[o][d]` is how many bytes a step along axis d of operand o is. Where a list of
-    micro-operations has the steps, that is 0, and `offsets[o]` says how many bytes from the
-    operand's first element each entry is."""
+    micro-operations has the steps, that is 0, and `listed[o]` says how many elements from the
+    operand's first the entry `_d` is."""
 
     call: Call
     memories: tuple[str, ...]
     steps: tuple[tuple[int, ...], ...]
-    offsets: tuple[np.ndarray | None, ...] = ()
+    listed: tuple[Expr | None, ...] = ()
 
     @property
     def instruction(self) -> Instruction:
         return self.call.instruction
+
+    @cached_property
+    def offsets(self) -> tuple[np.ndarray | None, ...]:
+        """Bytes from each operand's first element to each entry of its list."""
+        operands = self.instruction.operands
+        return tuple(_offsets(self.call, b, x) for b, x in zip(operands, self.listed, strict=False))
 
     @property
     def entries(self) -> int:
@@ -86,7 +84,7 @@ class Stream:
 def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
     """The stream of a kernel whose every statement is a loop, a condition or a call; without
     `limits`, memories are as large as it takes."""
-    places, sizes = place_buffers(kernel)
+    places, sizes = place_buffers(kernel, target)
     if limits:
         check_sizes(kernel, target, sizes)
     found = list(_calls(kernel.body, (), (), 0))
@@ -107,47 +105,6 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
     out = np.zeros((len(rows), width), np.int64)
     out[:, : rows.shape[1]] = rows
     return out
-
-
-# ---------------------------------------------------------------- memory
-
-
-def place_buffers(kernel: Kernel) -> tuple[dict[Buffer, Place], dict[str, int]]:
-    """Every buffer gets a place of its own in its memory; the bytes used of each."""
-    places: dict[Buffer, Place] = {}
-    used: dict[str, int] = {}
-    for buffer in (*kernel.params, *_allocated(kernel)):
-        offset = -(-used.get(buffer.memory, 0) // ALIGN) * ALIGN
-        places[buffer] = Place(buffer.memory, offset)
-        used[buffer.memory] = offset + bytes_of(buffer)
-    return places, used
-
-
-def _allocated(kernel: Kernel) -> list[Buffer]:
-    return [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
-
-
-def check_sizes(kernel: Kernel, target: Target, used: Mapping[str, int]) -> None:
-    """TargetError if a memory is too small."""
-    for name, size in used.items():
-        limit = target.memory(name).size
-        if limit is not None and size > limit:
-            found = (b for b in _allocated(kernel) if b.memory == name)
-            held = ", ".join(f"{b} ({bytes_of(b)})" for b in found)
-            raise TargetError(
-                f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
-                hint=f"it holds {held}: make tiles smaller",
-            )
-
-
-def bytes_of(buffer: Buffer) -> int:
-    """What a buffer of known shape takes."""
-    size = buffer.dtype.bytes
-    for n in buffer.shape:
-        if not isinstance(n, int):
-            raise CompileError(f"{buffer} has no constant size", hint="bind its dimensions")
-        size *= n
-    return size
 
 
 # ---------------------------------------------------------------- calls
@@ -201,12 +158,12 @@ def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
     memories = tuple(places[r.buffer].memory for r in call.regions)
     pairs = list(zip(call.instruction.operands, call.regions, strict=True))
     steps = tuple(_steps(call, operand, region) for operand, region in pairs)
-    offsets = tuple(_offsets(call, operand, region) for operand, region in pairs)
-    return Site(call, memories, steps, offsets)
+    listed = tuple(_listed(call, operand, region) for operand, region in pairs)
+    return Site(call, memories, steps, listed)
 
 
 def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
-    form = linear(_position(region))
+    form = Simplifier().linear(_position(region))
     listed = call.instruction.listed(operand)
     steps = []
     for d in range(len(operand.shape)):
@@ -222,7 +179,7 @@ def _bends(form: Linear, along: Var) -> bool:
     return any(along in variables(x) for x in atoms)
 
 
-def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
+def _listed(call: Call, operand: Buffer, region: Region) -> Expr | None:
     """Elements from an operand's first to the entry `_d` of its list, d being its listed axis; None
     for an operand without one."""
     listed = call.instruction.listed(operand)
@@ -239,9 +196,8 @@ def listed_steps(call: Call, operand: Buffer, region: Region) -> Expr | None:
     return moves - int(first)
 
 
-def _offsets(call: Call, operand: Buffer, region: Region) -> np.ndarray | None:
-    """Bytes from an operand's first element to each entry of its list."""
-    steps, listed = listed_steps(call, operand, region), call.instruction.listed(operand)
+def _offsets(call: Call, operand: Buffer, steps: Expr | None) -> np.ndarray | None:
+    listed = call.instruction.listed(operand)
     if steps is None or listed is None:
         return None
     entries = np.arange(_entries(call, operand, listed))
@@ -303,4 +259,7 @@ def _expand(
 def _address(region: Region, place: Place, column: object) -> np.ndarray:
     axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
     first = substitute(_position(region), axes)
-    return place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+    begin = place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+    if not place.apart:
+        return begin
+    return begin + column(substitute(region.indices[0], axes)) * place.apart  # type: ignore[operator]

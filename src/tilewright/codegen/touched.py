@@ -49,7 +49,16 @@ class Touched:
 
 def touched(stream: Stream) -> Touched:
     """What every instruction reads and writes."""
-    parts = [part for calls in _alike(stream) for part in calls.parts()]
+    return in_order(parts_of(stream, range(len(stream.sites))))
+
+
+def parts_of(stream: Stream, sites: Sequence[int]) -> list[Part]:
+    """What the instructions of these sites read and write."""
+    return [part for calls in _alike(stream, sites) for part in calls.parts()]
+
+
+def in_order(parts: Sequence[Part]) -> Touched:
+    """Boxes by the instructions that touch them."""
     most = max((p.extents.shape[1] for p in parts), default=1)
     numbered = [np.full(len(p.rows), k) for k, p in enumerate(parts)]
     row = _joined([p.rows for p in parts])
@@ -87,7 +96,7 @@ def _wide(columns: np.ndarray, width: int, fill: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Part:
+class Part:
     """One use of an operand, in all rows of some calls; the arrays are columns of Touched."""
 
     use: Use
@@ -100,7 +109,7 @@ class _Part:
     writes: np.ndarray
     exact: np.ndarray
 
-    def same_box(self, other: _Part) -> bool:
+    def same_box(self, other: Part) -> bool:
         pairs = (
             (self.start, other.start),
             (self.extents, other.extents),
@@ -121,30 +130,30 @@ class _Calls:
         symbols = (f.symbol for f in self.instruction.fields)
         self.fields = dict(zip(symbols, columns, strict=False))
 
-    def parts(self) -> Iterator[_Part]:
+    def parts(self) -> Iterator[Part]:
         """What all operands and the list are used for."""
         for o in range(len(self.instruction.operands)):
             yield from self._operand(o)
         if self.site.entries:
             yield self._list()
 
-    def _list(self) -> _Part:
+    def _list(self) -> Part:
         """The list of micro-operations, which is read."""
         kind = self.instruction.micro_ops
         assert kind is not None
         n = len(self.rows)
         yes, ones = np.ones(n, bool), np.ones((n, 1), np.int64)
-        return _Part(
+        return Part(
             Use(self.instruction, None, None, None), self.rows, self.numbers[kind.memory],
             self.stream.lists[self.rows] * kind.bytes, ones * (self.site.entries * kind.bytes),
             ones, yes, ~yes, yes,
         )  # fmt: skip
 
-    def _operand(self, o: int) -> list[_Part]:
+    def _operand(self, o: int) -> list[Part]:
         """The uses of one operand; of one box there is one."""
         operand = _Operand(self, o)
-        found: list[tuple[Access, _Part]] = []
-        merged: list[_Part] = []
+        found: list[tuple[Access, Part]] = []
+        merged: list[Part] = []
         for access in accesses(self.instruction.body):
             if access.buffer != operand.formal:
                 continue
@@ -161,10 +170,11 @@ class _Calls:
         return merged
 
 
-def _alike(stream: Stream) -> Iterator[_Calls]:
-    """All rows, calls that are alike together."""
+def _alike(stream: Stream, sites: Sequence[int]) -> Iterator[_Calls]:
+    """The rows of these sites, calls that are alike together."""
     groups: dict[object, list[int]] = {}
-    for k, site in enumerate(stream.sites):
+    for k in sites:
+        site = stream.sites[k]
         lists = tuple(None if x is None else x.tobytes() for x in site.offsets)
         groups.setdefault((site.instruction, site.memories, lists), []).append(k)
     for numbers in groups.values():
@@ -189,7 +199,7 @@ class _Operand:
         value = evaluate_expr(as_expr(elements), self.calls.fields, {}) * self.formal.dtype.bytes
         return np.broadcast_to(value, self.start.shape)
 
-    def parts(self, access: Access) -> list[_Part]:
+    def parts(self, access: Access) -> list[Part]:
         """What one access touches: a box, or one for each entry of a list."""
         shape = footprint(access, self.calls.fields, len(self.start))
         counts = [axis.count for axis in shape.axes]
@@ -214,12 +224,12 @@ class _Operand:
         counts: Sequence[np.ndarray],
         moves: Sequence[np.ndarray],
         axes: Sequence[tuple[int, int]],
-    ) -> _Part:
+    ) -> Part:
         n, reads = len(self.start), not access.writes or access.op is not None
         extents = [*counts, *(np.full(n, c) for c, _ in axes)]
         steps = [*moves, *(np.full(n, step) for _, step in axes)]
         stmt = access.stmt
-        return _Part(
+        return Part(
             Use(
                 self.calls.instruction,
                 self.number,
@@ -257,7 +267,7 @@ def _as_boxes(offsets: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
     return [(int(places[0]), axes)]
 
 
-def _merge(a: _Part, b: _Part) -> _Part:
+def _merge(a: Part, b: Part) -> Part:
     use = replace(a.use, reader=a.use.reader or b.use.reader, writer=a.use.writer or b.use.writer)
     return replace(
         a,

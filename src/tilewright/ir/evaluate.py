@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tilewright.ir.expr import (
     Dim,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     Unary,
@@ -86,6 +87,15 @@ def _load(e: Load, env: Env, memory: Memory) -> Any:
     return array[tuple(places)] if places else array[()]
 
 
+def refuse_opaque(e: Opaque) -> NoReturn:
+    """What is known by name alone cannot be computed."""
+    raise CompileError(
+        f"{e.name} is opaque: only an instruction can compute it",
+        program=e,
+        hint="replace its loops by an instruction that has it: tensorize",
+    )
+
+
 _EVALUATE: dict[type, Any] = {
     Const: lambda e, env, memory: np.asarray(e.value, e.dtype.numpy),
     Var: _lookup,
@@ -101,6 +111,7 @@ _EVALUATE: dict[type, Any] = {
     Cast: lambda e, env, memory: apply_cast(evaluate_expr(e.a, env, memory), e.dtype),
     Bitcast: lambda e, env, memory: apply_bitcast(evaluate_expr(e.a, env, memory), e.dtype),
     Load: _load,
+    Opaque: lambda e, env, memory: refuse_opaque(e),
 }
 
 

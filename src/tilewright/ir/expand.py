@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 
 from tilewright.ir.expr import Buffer, Expr, Load, Var, as_dim
-from tilewright.ir.instruction import Region
+from tilewright.ir.instruction import Region, axis
 from tilewright.ir.loop import (
     Accumulate,
+    Alloc,
     Block,
     Call,
     For,
@@ -24,13 +25,17 @@ from tilewright.ir.substitute import rewrite, substitute
 
 @functools.lru_cache(maxsize=4096)
 def expand_call(call: Call) -> Block:
-    """The body of the call's instruction with regions and fields put in. Its loops are called
-    `instruction.loop`, so that they cannot meet the names around the call."""
+    """The body of the call's instruction with regions and fields put in. Its loops and its own
+    buffers are called `instruction.loop`, so that they cannot meet the names around the call."""
     instruction = call.instruction
-    loops = [s.var for s in walk_statements(instruction.body) if isinstance(s, For)]
+    inner = list(walk_statements(instruction.body))
+    loops = [s.var for s in inner if isinstance(s, For)]
     values: dict[Expr, Expr] = {v: Var(f"{instruction.name}.{v.name}") for v in loops}
     values |= {f.symbol: value for f, value in zip(instruction.fields, call.fields, strict=True)}
     regions = dict(zip(instruction.operands, call.regions, strict=True))
+    for own in (s.buffer for s in inner if isinstance(s, Alloc)):
+        renamed = own.with_(name=f"{instruction.name}.{own.name}")
+        regions[own] = Region(renamed, tuple(axis(d) for d in range(len(own.shape))))
 
     def replaced(e: Expr) -> Expr:
         if isinstance(e, Load) and e.buffer in regions:
@@ -50,6 +55,8 @@ def expand_call(call: Call) -> Block:
             return stmt.with_(var=new, extent=extent)
         if isinstance(stmt, If):
             return stmt.with_(cond=expression(stmt.cond))
+        if isinstance(stmt, Alloc):
+            return Alloc(regions[stmt.buffer].buffer)
         stmt = map_exprs(stmt, expression)
         return _redirect(stmt, regions) if isinstance(stmt, (Store, Accumulate)) else stmt
 

@@ -2,7 +2,7 @@
 
     expr = Const(value, dtype) | Var(name, dtype) | Symbol(name, lower, upper)
          | Unary(op, a) | Binary(op, a, b) | Compare(op, a, b) | Select(cond, a, b)
-         | Cast(dtype, a) | Bitcast(dtype, a) | Load(buffer, indices)
+         | Cast(dtype, a) | Bitcast(dtype, a) | Load(buffer, indices) | Opaque(name, dtype, args)
 
 What each operator means, to the bit, is docs/semantics.md. Subscripts, extents and loop variables
 are `index` (i64). Python's operators build expressions; integer constants fold as they are built.
@@ -16,7 +16,7 @@ from typing import Union
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
 from tilewright.base.node import Node, node
-from tilewright.ir.text_names import format_number, identifier
+from tilewright.ir.text_names import format_number, identifier, quote
 
 Dim = Union[int, "Expr"]
 DRAM = "dram"  # the memory that kernels' parameters live in, unless they say otherwise
@@ -294,6 +294,16 @@ class Bitcast(Expr):
 
 
 @node
+class Opaque(Expr):
+    """A function of its operands that is known by name alone: equal names and operands are equal
+    values. Only an instruction whose meaning has it computes it (Instruction.black_box)."""
+
+    name: str
+    dtype: DType
+    args: tuple[Expr, ...]
+
+
+@node
 class Buffer(Node):
     """An allocation: `shape` elements of `dtype` in the memory named `memory`, row-major."""
 
@@ -553,6 +563,10 @@ def _format_load(e: Load) -> tuple[str, int]:
     return f"{identifier(e.buffer.name)}[{', '.join(map(format_expr, e.indices)) or '()'}]", 9
 
 
+def _format_opaque(e: Opaque) -> tuple[str, int]:
+    return f"opaque({', '.join([quote(e.name), str(e.dtype), *map(format_expr, e.args)])})", 9
+
+
 _FORMAT = {
     Const: _format_const,
     Var: lambda e: (identifier(e.name), 9),
@@ -564,4 +578,5 @@ _FORMAT = {
     Cast: lambda e: (f"cast({e.dtype}, {e.a})", 9),
     Bitcast: lambda e: (f"bitcast({e.dtype}, {e.a})", 9),
     Load: _format_load,
+    Opaque: _format_opaque,
 }

@@ -7,20 +7,28 @@ an operand stands for: its subscripts are expressions of the operand's own axes 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr, product
 
+BlackBox = Callable[[Mapping[str, int], Mapping[str, np.ndarray]], None]
+
 
 @node
 class Field(Node):
-    """An integer that an instruction takes: low … high, a multiple of `multiple`."""
+    """An integer that an instruction takes: low … high, a multiple of `multiple`. With `register`
+    it is not in the instruction but in the chip's state: (the instruction that sets it, the field
+    there)."""
 
     symbol: Symbol  # what stands for it in the meaning; its bounds are low and high
     low: int
     high: int
     multiple: int = 1
+    register: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +76,10 @@ class Instruction(Node):
     step along that axis is; an axis without one must be contiguous, unless `micro_ops` lists its
     steps. `native` is LLVM's spelling (an intrinsic), for targets that run LLVM's code. `file` is
     where it was read from, `lines` are those of the function and of the meaning's statements, in
-    program order, parents first.
+    program order, parents first. `limits` are conditions on the fields that hold in every call.
+
+    `black_box` runs in the place of the body where that is not all known (Opaque): a function of
+    the fields by name, and of an array for each operand by name, which it writes in place.
     """
 
     name: str
@@ -81,18 +92,32 @@ class Instruction(Node):
     native: str = ""
     doc: str = ""
     micro_ops: MicroOps | None = None
+    limits: tuple[Expr, ...] = ()
     file: str = ""
     lines: tuple[int, ...] = ()
+    black_box: BlackBox | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether it does nothing: there to wait, and to let others wait for it."""
-        return not self.body
+        return not self.body and not self.fields
+
+    @property
+    def sets_state(self) -> bool:
+        """Whether it does nothing but set registers: its fields are their values."""
+        return not self.body and bool(self.fields)
 
     def __str__(self) -> str:
         return self.name
 
     __repr__ = __str__
+
+    def shapes(self, fields: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+        """The shapes of the operands for these values of the fields (numbers, or columns)."""
+        return tuple(
+            tuple(n if isinstance(n, int) else fields[str(n)] for n in operand.shape)
+            for operand in self.operands
+        )
 
     def field(self, name: str) -> Field:
         return next(f for f in self.fields if f.name == name)

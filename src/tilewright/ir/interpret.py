@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.ir.evaluate import evaluate_dim, poisoned
+from tilewright.ir.evaluate import evaluate_dim, poisoned, refuse_opaque
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import (
     Binary,
@@ -23,12 +23,14 @@ from tilewright.ir.expr import (
     Const,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     Unary,
     Var,
     as_expr,
 )
+from tilewright.ir.instruction import axis
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
@@ -39,8 +41,10 @@ from tilewright.ir.loop import (
     For,
     If,
     Kernel,
+    Prefetch,
     Stmt,
     Store,
+    buffers_written,
 )
 from tilewright.ir.loop import symbols as kernel_symbols
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
@@ -99,7 +103,29 @@ def _run_accumulate(s: Accumulate, env: Env, memory: Memory, symbols: Mapping[st
 
 
 def _run_call(s: Call, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
-    _run(expand_call(s), env, memory, symbols)
+    if s.instruction.black_box is None:
+        _run(expand_call(s), env, memory, symbols)
+    else:
+        _run_black_box(s, env, memory)
+
+
+def _run_black_box(s: Call, env: Env, memory: Memory) -> None:
+    """Gives the author's function the operands' elements, and takes back those that are written."""
+    i = s.instruction
+    fields = {f.name: int(scalar(v, env, memory)) for f, v in zip(i.fields, s.fields, strict=True)}
+    places, arrays = {}, {}
+    for operand, shape, region in zip(i.operands, i.shapes(fields), s.regions, strict=True):
+        found = places[operand] = np.empty(shape, object)
+        arrays[operand.name] = np.empty(shape, operand.dtype.numpy)
+        for at in np.ndindex(shape):
+            here = {**env, **{axis(d): np.int64(k) for d, k in enumerate(at)}}
+            found[at] = _place(s, region.buffer, region.indices, here, memory)
+            arrays[operand.name][at] = memory[region.buffer][found[at]]
+    i.black_box(fields, arrays)
+    written = buffers_written(i.body)
+    for operand, region in zip(i.operands, s.regions, strict=True):
+        for at in np.ndindex(places[operand].shape) if operand in written else ():
+            memory[region.buffer][places[operand][at]] = arrays[operand.name][at]
 
 
 _RUN: dict[type, Any] = {
@@ -110,6 +136,7 @@ _RUN: dict[type, Any] = {
     Store: _run_store,
     Accumulate: _run_accumulate,
     Barrier: lambda s, env, memory, symbols: None,  # one after the other, nobody has to wait
+    Prefetch: lambda s, env, memory, symbols: None,
 }
 
 
@@ -122,11 +149,11 @@ def _place(
     at: Stmt | Expr, buffer: Buffer, indices: Sequence[Expr], env: Env, memory: Memory
 ) -> tuple[int, ...]:
     place = tuple(int(scalar(i, env, memory)) for i in indices)
-    for axis, (i, n) in enumerate(zip(place, memory[buffer].shape, strict=True)):
+    for d, (i, n) in enumerate(zip(place, memory[buffer].shape, strict=True)):
         if not 0 <= i < n:
             here = ", ".join(f"{v}={env[v]}" for v in env if isinstance(v, Var) and v != WORKER)
             raise CompileError(
-                f"subscript {axis} of {buffer.name} is {i}, outside 0 … {n - 1}",
+                f"subscript {d} of {buffer.name} is {i}, outside 0 … {n - 1}",
                 program=f"{at}\nwith {here}",
             )
     return place
@@ -151,4 +178,5 @@ _SCALAR: dict[type, Any] = {
     Cast: lambda e, env, memory: apply_cast(scalar(e.a, env, memory), e.dtype)[()],
     Bitcast: lambda e, env, memory: apply_bitcast(scalar(e.a, env, memory), e.dtype)[()],
     Load: _load,
+    Opaque: lambda e, env, memory: refuse_opaque(e),
 }

@@ -16,6 +16,7 @@ from tilewright.ir.expr import (
     CompareOp,
     Expr,
     Load,
+    Opaque,
     Unary,
     UnaryOp,
     binary,
@@ -216,6 +217,8 @@ def _read_call(r: ValueReader, node: ast.Call) -> Value:
             return combine(r, node, op, plain, a, b)
     if not isinstance(called, str) or called not in FUNCTIONS:
         raise _unknown_function(r, node, called)
+    if called == "opaque":
+        return _read_opaque(r, node)
     count = 1 if called in UNARY else 3 if called == "select" else 2
     form = f"{called}({', '.join(('a', 'b', 'c')[:count])})"
     r.no_keywords(node, form)
@@ -268,6 +271,14 @@ def _read_cast(r: ValueReader, node: ast.Call, called: str, kind: ast.expr, arg:
     if dtype.bits != a.dtype.bits or bool_ in (dtype, a.dtype):
         raise r.refuse(node, f"bitcast of {a.dtype} to {dtype}", "both must have one width")
     return Bitcast(dtype, a)
+
+
+def _read_opaque(r: ValueReader, node: ast.Call) -> Expr:
+    """opaque("sharpen", i8, a, b)"""
+    form = 'opaque("name", i8, a, …)'
+    r.no_keywords(node, form)
+    name, dtype, *args = r.arguments(node, form, 2, max(2, len(node.args)))
+    return Opaque(r.string(name, "a name"), r.dtype(dtype), tuple(map(r.expr, args)))
 
 
 def _unknown_function(r: ValueReader, node: ast.Call, called: Any) -> CompileError:

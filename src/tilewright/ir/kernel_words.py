@@ -63,6 +63,7 @@ def out(kind: BufferType | DType) -> Output:
 select = Word("select", "select(condition, a, b)")
 cast = Word("cast", "cast(f32, a)")
 bitcast = Word("bitcast", "bitcast(i32, a)")
+opaque = Word("opaque", 'opaque("sharpen", i8, a, b)')
 sign = Word("sign", "sign(a)")
 sqrt = Word("sqrt", "sqrt(a)")
 exp = Word("exp", "exp(a)")
@@ -96,6 +97,6 @@ BINARY = {
     op.value: op
     for op in (BinaryOp.MIN, BinaryOp.MAX, BinaryOp.POW, BinaryOp.ATAN2, BinaryOp.REM, BinaryOp.DIV)
 }
-FUNCTIONS = (*UNARY, *BINARY, "select", "cast", "bitcast")
+FUNCTIONS = (*UNARY, *BINARY, "select", "cast", "bitcast", "opaque")
 LOOPS = ("range", "grid", "reduce", "parallel", "vectorize", "unroll")
 PYTHON = {"abs": abs, "min": min, "max": max, "pow": pow, "round": round, "range": range}

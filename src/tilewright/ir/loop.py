@@ -2,13 +2,14 @@
 
     stmt = For(var, extent, body, kind) | If(cond, body, orelse) | Alloc(buffer)
          | Store(buffer, indices, value) | Accumulate(buffer, indices, op, value)
-         | Call(instruction, regions, fields) | Barrier(axis)
+         | Call(instruction, regions, fields) | Barrier(axis) | Prefetch(buffer, indices, level)
 
 Loops count from 0 to extent - 1. A block is a tuple of statements; an allocation lives from its
 `Alloc` to the end of its block, and starts undefined. `Accumulate` combines with an associative,
 commutative operator: the order of a reduction may be changed, and nothing else may. Bound loops and
-barriers are explained in docs/semantics.md ("Workers"). The text form is Python syntax (text.py
-parses it back).
+barriers are explained in docs/semantics.md ("Workers"). A `Prefetch` and a store that is
+`nontemporal` are hints: they change how fast a program is, not what it computes. The text form is
+Python syntax (text.py parses it back).
 """
 
 from __future__ import annotations
@@ -89,6 +90,7 @@ class Store(Stmt):
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
+    nontemporal: bool = False  # past the caches, where whole lines are written
 
 
 @node
@@ -115,6 +117,15 @@ class Barrier(Stmt):
     """No worker of the axis goes on before all of them are here."""
 
     axis: str
+
+
+@node
+class Prefetch(Stmt):
+    """Brings the line of an element into a cache (1: the nearest), if there is such an element."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    level: int = 1
 
 
 Write = Store | Accumulate
@@ -205,6 +216,9 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
         if value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices, strict=True)):
             return stmt
         return stmt.with_(indices=indices, value=value)
+    if isinstance(stmt, Prefetch):
+        indices = tuple(map(function, stmt.indices))
+        return stmt if indices == stmt.indices else stmt.with_(indices=indices)
     if isinstance(stmt, Call):
         regions = tuple(r.with_(indices=tuple(map(function, r.indices))) for r in stmt.regions)
         fields = tuple(map(function, stmt.fields))
@@ -222,6 +236,8 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
     elif isinstance(stmt, (Store, Accumulate)):
         yield from stmt.indices
         yield stmt.value
+    elif isinstance(stmt, Prefetch):
+        yield from stmt.indices
     elif isinstance(stmt, Call):
         yield from (i for r in stmt.regions for i in r.indices)
         yield from stmt.fields
@@ -300,7 +316,7 @@ def format_place(buffer: Buffer, indices: Sequence[Expr]) -> str:
     return f"{identifier(buffer.name)}[{', '.join(map(str, indices)) or '()'}]"
 
 
-def _place(stmt: Write) -> str:
+def _place(stmt: Write | Prefetch) -> str:
     return format_place(stmt.buffer, stmt.indices)
 
 
@@ -317,6 +333,10 @@ def _format_if(s: If) -> list[str]:
 
 def _format_alloc(s: Alloc) -> list[str]:
     return [f"{identifier(s.buffer.name)} = alloc({format_buffer_type(s.buffer)})"]
+
+
+def _format_store(s: Store) -> list[str]:
+    return [f"nontemporal({_place(s)}, {s.value})" if s.nontemporal else f"{_place(s)} = {s.value}"]
 
 
 def _format_accumulate(s: Accumulate) -> list[str]:
@@ -337,9 +357,10 @@ _FORMAT: dict[type, Callable[..., list[str]]] = {
     For: _format_for,
     If: _format_if,
     Alloc: _format_alloc,
-    Store: lambda s: [f"{_place(s)} = {s.value}"],
+    Store: _format_store,
     Accumulate: _format_accumulate,
     Barrier: lambda s: [f"barrier({quote(s.axis)})"],
+    Prefetch: lambda s: [f"prefetch({_place(s)}, {s.level})"],
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tilewright.ir.expr import Const, Dim, Expr, Symbol, Var, as_expr
+from tilewright.ir.expr import Const, Dim, Expr, Symbol, Var
 
 
 def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
@@ -42,6 +42,13 @@ def rewrite(e: Expr, function: Callable[[Expr], Expr]) -> Expr:
     return visit(e)
 
 
-def variables(e: Dim) -> set[Var]:
+def variables(e: Dim) -> frozenset[Var]:
     """The variables in an expression, those inside reads included."""
-    return {x for x in as_expr(e).walk() if isinstance(x, Var)}
+    if isinstance(e, int):
+        return frozenset()
+    try:
+        return e._variables
+    except AttributeError:
+        found = frozenset(x for x in e.walk() if isinstance(x, Var))
+        object.__setattr__(e, "_variables", found)
+        return found

@@ -21,6 +21,7 @@ from tilewright.ir.expr import (
     Dim,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     Unary,
@@ -219,6 +220,8 @@ def _read_call(r: ExprReader, node: ast.Call) -> Expr:
     text, _ = r.call(node, "a function of the text form")
     if text in DTYPES:
         return _read_typed(r, node, DTYPES[text])
+    if text == "opaque":
+        return _read_opaque(r, node)
     if text not in _FUNCTIONS:
         raise r.unknown(node, "function", text, list(_FUNCTIONS))
     form, read = _FUNCTIONS[text]
@@ -246,6 +249,13 @@ def _read_cast(r: ExprReader, node: ast.Call, dtype: ast.expr, a: ast.expr) -> E
 
 def _read_bitcast(r: ExprReader, node: ast.Call, dtype: ast.expr, a: ast.expr) -> Expr:
     return Bitcast(r.dtype(dtype), r.expr(a))
+
+
+def _read_opaque(r: ExprReader, node: ast.Call) -> Expr:
+    form = 'opaque("name", type, a, …)'
+    r.no_keywords(node, form)
+    name, dtype, *args = r.arguments(node, form, 2, max(2, len(node.args)))
+    return Opaque(r.string(name, "a name"), r.dtype(dtype), tuple(map(r.expr, args)))
 
 
 def _unary_function(op: UnaryOp) -> tuple[str, Callable[..., Expr]]:

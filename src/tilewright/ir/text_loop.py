@@ -20,6 +20,7 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     LoopKind,
+    Prefetch,
     Store,
 )
 from tilewright.ir.text_expr import ExprReader
@@ -134,12 +135,10 @@ def _read_increment(r: _KernelReader, node: ast.AugAssign) -> Block:
 
 def _read_call(r: _KernelReader, node: ast.Expr) -> Block:
     text, call = r.call(node.value, _KNOWN)
-    if text == "accumulate":
-        return _read_accumulate(r, call)
-    if text == "barrier":
-        return _read_barrier(r, call)
+    if text in _WORDS:
+        return _WORDS[text](r, call)
     if text not in r.instructions:
-        known = ["accumulate", "barrier", *r.instructions]
+        known = [*_WORDS, *r.instructions]
         raise r.unknown(node, "statement or instruction", name_of(text), known)
     return _read_instruction(r, call, r.instructions[text])
 
@@ -156,6 +155,22 @@ def _read_barrier(r: _KernelReader, call: ast.Call) -> Block:
     form = 'barrier("axis")'
     r.no_keywords(call, form)
     return (Barrier(_read_axis(r, *r.arguments(call, form, 1, 1), form)),)
+
+
+def _read_nontemporal(r: _KernelReader, call: ast.Call) -> Block:
+    form = "nontemporal(element, value)"
+    r.no_keywords(call, form)
+    place, value = r.arguments(call, form, 2, 2)
+    return (Store(*r.place(place), r.expr(value), nontemporal=True),)
+
+
+def _read_prefetch(r: _KernelReader, call: ast.Call) -> Block:
+    form = "prefetch(element, level)"
+    r.no_keywords(call, form)
+    place, level = r.arguments(call, form, 2, 2)
+    if not isinstance(level, ast.Constant) or type(level.value) is not int:
+        raise r.error(level, "this is not the number of a cache", form)
+    return (Prefetch(*r.place(place), level.value),)
 
 
 def _read_instruction(r: _KernelReader, call: ast.Call, instruction: Instruction) -> Block:
@@ -184,6 +199,13 @@ def _read_region(r: _KernelReader, place: ast.expr, operand: Buffer) -> Region:
         del r.scalars[identifier(var.name)]
     return region
 
+
+_WORDS: dict[str, Callable[[_KernelReader, ast.Call], Block]] = {
+    "accumulate": _read_accumulate,
+    "barrier": _read_barrier,
+    "nontemporal": _read_nontemporal,
+    "prefetch": _read_prefetch,
+}
 
 _STATEMENTS: dict[type, Callable[[_KernelReader, Any], Block]] = {
     ast.For: _read_for,

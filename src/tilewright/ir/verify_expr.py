@@ -23,6 +23,7 @@ from tilewright.ir.expr import (
     Dim,
     Expr,
     Load,
+    Opaque,
     Select,
     Symbol,
     Unary,
@@ -242,4 +243,5 @@ _CHECKS: dict[type, Callable[[ExprChecker, Any], Parts]] = {
     Cast: lambda c, e: (e.a,),
     Bitcast: _check_bitcast,
     Load: lambda c, e: c.subscripts(e.buffer, e.indices),
+    Opaque: lambda c, e: e.args,
 }

@@ -6,8 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.dtype import DType, index
 from tilewright.base.errors import CompileError
+from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import COMBINERS, Buffer, Const, Expr
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
@@ -17,21 +20,25 @@ from tilewright.ir.loop import (
     Alloc,
     Barrier,
     Block,
-    Bound,
     Call,
     For,
     If,
     Kernel,
     LoopKind,
+    Prefetch,
     Stmt,
     Store,
     Write,
     buffers_written,
     format_signature,
     format_stmt,
+    loads,
     sub_blocks,
 )
+from tilewright.ir.nesting import Kind, Order, bound_axes, misplaced
 from tilewright.ir.verify_expr import BINARY_TAKES, ExprChecker
+
+CACHES = 3  # that a prefetch may name
 
 
 def verify_kernel(kernel: Kernel) -> None:
@@ -46,8 +53,8 @@ class _KernelChecker(ExprChecker):
         self.at: list[tuple[Block, int]] = []  # the blocks around, and where in them
         self.read_only: set[Buffer] = set()
         self.written: set[Buffer] = set()
-        self.around: list[LoopKind | Bound] = []  # the kinds of the loops around
-        self.inside: set[tuple[str, str]] = set()  # axes: a loop of the first stands in the second
+        self.around: list[Kind] = []  # the kinds of the loops around
+        self.order: Order = set()
 
     def fail(self, what: str, hint: str | None = None) -> CompileError:
         lines = [format_signature(self.program), *_excerpt(self.at)]
@@ -76,11 +83,6 @@ class _KernelChecker(ExprChecker):
             self.at.pop()
         for name in allocated:
             del self.buffers[name]
-
-    @property
-    def axes(self) -> list[str]:
-        """The axes that loops around are bound to."""
-        return [kind.axis for kind in self.around if isinstance(kind, Bound)]
 
     def value(self, s: Write) -> DType:
         """What both kinds of write must satisfy; the value's type."""
@@ -133,18 +135,8 @@ def _check_for(c: _KernelChecker, s: For) -> None:
             f"{s.kind.value} loop {s.var.name} runs {s.extent} times, which is not a constant",
             "split it by a constant first",
         )
-    c.require(
-        s.kind is not LoopKind.PARALLEL or LoopKind.PARALLEL not in c.around,
-        f"parallel loop {s.var.name} stands in another one",
-        "workers are shared out once; fuse the loops",
-    )
-    c.require(
-        s.kind is not LoopKind.PARALLEL or not c.axes,
-        f"parallel loop {s.var.name} stands in a bound loop",
-        "a worker has no workers but those of an axis: bind the loop to one",
-    )
-    if isinstance(s.kind, Bound):
-        _check_bound(c, s, s.kind.axis)
+    found = misplaced(s, c.around, c.order)
+    c.require(found is None, found.what if found else "", found.hint if found else None)
     c.bind(s.var)
     c.around.append(s.kind)
     c.block(s.body)
@@ -152,33 +144,28 @@ def _check_for(c: _KernelChecker, s: For) -> None:
     del c.scalars[s.var.name]
 
 
-def _check_bound(c: _KernelChecker, s: For, axis: str) -> None:
-    where = f"loop {s.var.name}, bound to {axis},"
-    c.require(axis != "", f"loop {s.var.name} is bound to an axis without a name")
-    c.require(axis not in c.axes, f"{where} stands in another one", "fuse the loops")
-    c.require(LoopKind.VECTORIZE not in c.around, f"{where} stands in a vector loop")
-    for outer in c.axes:
-        c.require(
-            (outer, axis) not in c.inside,
-            f"{where} stands in one bound to {outer}, and elsewhere {outer} in {axis}",
-            "the axes of a kernel are nested in one order",
-        )
-        c.inside.add((axis, outer))
-
-
 def _check_barrier(c: _KernelChecker, s: Barrier) -> None:
+    axes = bound_axes(c.around)
     c.require(
-        s.axis not in c.axes,
+        s.axis not in axes,
         f"a barrier of {s.axis} stands in a loop bound to {s.axis}",
         "put the barrier between two loops: each is what the workers do up to it",
     )
     c.require(LoopKind.VECTORIZE not in c.around, f"a barrier of {s.axis} stands in a vector loop")
-    for outer in c.axes:
+    for outer in axes:
         c.require(
-            (outer, s.axis) not in c.inside,
+            (outer, s.axis) not in c.order,
             f"a barrier of {s.axis} stands in a loop bound to {outer}, an axis inside of {s.axis}",
         )
-        c.inside.add((s.axis, outer))
+        c.order.add((s.axis, outer))
+
+
+def _check_prefetch(c: _KernelChecker, s: Prefetch) -> None:
+    c.element(s.buffer, s.indices)
+    c.require(s.buffer in c.program.params, f"{s.buffer.name} is no parameter, and is prefetched")
+    c.require(1 <= s.level <= CACHES, f"there is no cache {s.level}", f"1 … {CACHES}")
+    read = [x for i in s.indices for x in loads(i)]
+    c.require(not read, f"where {s.buffer.name} is prefetched is read from memory: {s}")
 
 
 def _check_if(c: _KernelChecker, s: If) -> None:
@@ -216,6 +203,12 @@ def _check_call(c: _KernelChecker, s: Call) -> None:
             f"field {field.name} of {i.name} is {value}",
             f"it takes {field.low} … {field.high}, multiples of {field.multiple}",
         )
+    if all(isinstance(value, Const) for value in s.fields):
+        fields = zip(i.fields, s.fields, strict=True)
+        values = {f.symbol: np.int64(v.value) for f, v in fields}
+        for limit in i.limits:
+            holds = bool(evaluate_expr(limit, values, {}))
+            c.require(holds, f"the limit {limit} of {i.name} does not hold")
 
 
 @functools.cache
@@ -231,6 +224,7 @@ _STATEMENTS: dict[type, Callable[[_KernelChecker, Any], object]] = {
     Store: lambda c, s: c.value(s),
     Accumulate: _check_accumulate,
     Barrier: _check_barrier,
+    Prefetch: _check_prefetch,
 }
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping as Names
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tilewright.analyze.nests import Nest, factors, nests, stride
+from tilewright.analyze.nests import Nest, guarded_factors, nests, stride
 from tilewright.analyze.rewrite import uses
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var
@@ -54,14 +54,17 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
-    of the loops over tiles, outermost first, and how many steps `ahead` of their use operands are
-    brought."""
+    of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
+    brought, whether what is added to a sum is what it begins with (`seeded`), and whether what
+    consecutive tiles share is kept (`rings`)."""
 
     nest: Nest
     mapping: Mapping
     tile: Names[Var, int]
     order: tuple[Var, ...] = ()
     ahead: int = 1
+    seeded: bool = False
+    rings: bool = False
 
     @property
     def unit(self) -> Unit:
@@ -71,7 +74,7 @@ class Plan:
     def reads(self) -> tuple[tuple[Load, Load], ...]:
         """The program's factors, each with the unit's operand for it."""
         assert self.nest.update is not None
-        pair = factors(self.nest.update.value)
+        pair = guarded_factors(self.nest.update.value)
         assert pair is not None
         ours = (self.unit.left, self.unit.right)
         return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
@@ -123,8 +126,12 @@ def accelerate(
     """Applies the schedule in the module's docstring; without `overlap` one tile is done after
     the other. Returns the arrangements in which parameters must lie in memory, by name; the others
     are row-major."""
+    if plan.unit.whole:
+        return _accelerate_whole(s, target, plan, overlap=overlap)
     result = plan.nest.buffer
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
+    if plan.seeded:
+        s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
@@ -135,7 +142,9 @@ def accelerate(
     map_values(s, target, Loop(inside[0]), _rows(plan, target, inside))
     around = [*tiles, update.parts] if update.parts is not None else tiles
     _hoist_all(s, around)
-    loop = _flatten(s, around, 2 if overlap else 1)
+    # A tile is worked on while another is stored; while a third is begun, if that takes a move.
+    turns = (2, 3 if plan.seeded else 2) if overlap else (1, 1)
+    loop = _flatten(s, around, acc.name, *turns)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > plan.ahead:
         s.pipeline(loop, _stages(s, loop, plan.ahead))
@@ -199,17 +208,23 @@ def row_elements(move: Instruction) -> int:
     return math.prod(x.extent for x in loops if isinstance(x.extent, int))
 
 
+BURST = 64  # bytes: fewer that lie apart are moved no faster
+
+
 def layout_of(
-    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, s: Schedule
+    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, ours: Load, s: Schedule
 ) -> Layout | None:
-    """How a parameter has to lie in memory so that an operand's rows are whole; None for as it
-    is."""
+    """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
+    follow each other; None for as it is."""
     if not rows:
         return None
-    if len(rows) == 1:
+    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < BURST
+    if len(rows) == 1 and not short:
         last = _var(plan, rows[0][0])
         if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
             return None
+    if short:
+        return local_layout(plan, rows, theirs, ours)
     blocks = tuple((_position(theirs.indices, _var(plan, axis)), size) for axis, size in rows)
     return Layout(tuple(range(len(theirs.indices))), blocks)
 
@@ -222,7 +237,7 @@ def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> di
     """Arranges parameters in blocks, where the instructions that move them need it."""
     layouts: dict[str, Layout] = {}
     for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
-        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, s)
+        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s)
         if layout is not None and theirs.buffer.name not in layouts:
             s.pack_layout(s.buffer(theirs.buffer.name), layout)
             layouts[theirs.buffer.name] = layout
@@ -235,11 +250,13 @@ def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]
     read, nest = _consumer(s, acc)
     theirs, ours = plan.result
     names = dict(zip(read.indices, theirs.indices, strict=True))
-    last = _var(plan, _operand_axes(plan, ours)[-1][0])
+    along = {_var(plan, axis) for axis, _ in _operand_axes(plan, ours)}
+    if not plan.unit.whole:
+        along = {_var(plan, _operand_axes(plan, ours)[-1][0])}
     for access in (Load(nest.store.buffer, nest.store.indices), *loads(nest.store.value)):
         if access.buffer != acc:
             indices = tuple(substitute(i, names) for i in access.indices)
-            if any(last in variables(i) for i in indices):
+            if any(along & variables(i) for i in indices):
                 yield Load(access.buffer, indices), ours
 
 
@@ -335,7 +352,8 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     """Parts of the sums outside, then what repeats the unit, then the unit's axes; where the unit
     can begin a sum, the initialisation goes into its first call."""
     unit, nest = plan.unit, _nest_of(s, acc)
-    if not unit.clears:
+    clears = unit.clears and not plan.seeded
+    if not clears:
         s.split_init(acc)
         nest = _update_of(s, acc)
     handles = {x.var: Loop(x.var) for x in (*nest.axes, *nest.reduce)}
@@ -346,7 +364,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
         handles[loop.var], inner[axis] = s.split(handles[loop.var], plan.step(axis))
         whole.append(handles[loop.var])
     bound = [inner[axis] for axis in unit.bound]
-    if unit.clears:
+    if clears:
         first = _fold_init(s, acc, plan, nest, handles, parts, inner)
     else:
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
@@ -357,7 +375,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     fused = parts[0] if parts else None
     for loop in parts[1:]:
         fused = s.fuse(fused, loop)
-    return Update(fused, first, inner, not unit.clears)
+    return Update(fused, first, inner, not clears)
 
 
 def _cut_parts(s: Schedule, plan: Plan, nest: Nest, handles: dict[Var, Loop]) -> list[Loop]:
@@ -438,11 +456,19 @@ def _bring_operands(
     names = []
     for load, ours in plan.reads:
         rows = rows_of(plan, target, load, ours)
-        local = s.cache_read(s.buffer(load.buffer.name), loop, ours.buffer.memory)
+        buffer = s.buffer(load.buffer.name)
+        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer))
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
         s.pack_layout(local, _arrangement(plan, rows, ours, indices, inner))
         names.append(local.name)
     return names
+
+
+def far_axes(buffer: Buffer) -> tuple[int, ...]:
+    """The axes along which neighbours are so far apart that those nobody needs are left out."""
+    shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
+    far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
+    return tuple(d for d, n in enumerate(far) if n >= BURST)
 
 
 def _reads(s: Schedule, name: str) -> Iterator[Load]:
@@ -468,6 +494,125 @@ def _nests_of(block: Block, buffer: Buffer) -> Iterator[Nest]:
             yield from _nests_of(inner, buffer)
 
 
+# ---------------------------------------------------------------- whole operators
+
+
+def _accelerate_whole(
+    s: Schedule, target: Target, plan: Plan, *, overlap: bool
+) -> dict[str, Layout]:
+    """An instruction that does a whole operator does a tile of it: operands are brought, and the
+    result is stored, in the order of its own axes."""
+    acc, unit = plan.nest.buffer, plan.unit
+    if acc not in set(s.allocations()):
+        raise ScheduleError(
+            f"{unit.instruction} keeps its sums to itself, and {acc.name} is a parameter",
+            program=s.kernel,
+            hint="it makes of the sums what its description says: narrow them in the kernel",
+        )
+    layouts = _order_parameters(s, plan, acc)
+    _, nest = _consumer(s, acc)
+    local = s.cache_write(s.buffer(nest.buffer.name), unit.result.buffer.memory)
+    tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
+    local = s.compute_at(local, tiles[-1])
+    spatial = _made_in_order(s, plan, acc, local)
+    s.compute_at(s.buffer(acc.name), spatial[-1])
+    summed = {x.var for x in plan.nest.reduce}
+    s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
+    memory = unit.result.buffer.memory
+    held = [s.cache_read(s.buffer(b.name), tiles[-1], memory) for b in s.kernel.inputs]
+    if plan.rings:
+        held = [_keep_shared(s, buffer, tiles[-1]) for buffer in held]
+    s.tensorize(spatial[0], unit.instruction)
+    for buffer in held:  # a ring is filled by two nests
+        while (nest := next(_nests_of(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
+            map_values(s, target, Loop(nest.axes[0].var))
+    map_values(s, target, Loop(inside[0]))
+    _hoist_all(s, tiles)
+    loop = _flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)))
+    count = s.for_(loop).extent
+    if overlap and isinstance(count, int) and count > plan.ahead:
+        s.pipeline(loop, _stages(s, loop, plan.ahead))
+    return layouts
+
+
+def _keep_shared(s: Schedule, buffer: Buffer, loop: Loop) -> Buffer:
+    """What a tile has in common with the one before stays in memory, in a buffer so long that all
+    tiles of a loop lie behind each other: an operator's operand cannot go round an end."""
+    fill = _nest_of(s, buffer).store
+    (read,) = loads(fill.value)
+    turns = s.for_(loop).extent
+    for axis, i in enumerate(read.indices):
+        step, extent = s.simplifier.linear(i).get(loop.var, 0), buffer.shape[axis]
+        if step > 0 and isinstance(turns, int) and isinstance(extent, int):
+            return attempt(s.ring_buffer, buffer, loop, extent + (turns - 1) * step) or buffer
+    return buffer
+
+
+def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:
+    """The subscripts of a parameter in the order of a whole operator's operand; those that are none
+    of its own first."""
+    places = {}
+    for d, i in enumerate(ours.indices):
+        loops = {_var(plan, v) for v in variables(i) if plan.loop_of(v) is not None}
+        for p, e in enumerate(theirs.indices):
+            if loops & variables(e):
+                places[p] = d
+    return tuple(sorted(range(len(theirs.indices)), key=lambda p: places.get(p, -1)))
+
+
+def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:
+    """Arranges parameters in the order of a whole operator's operands."""
+    made = next(made_of(s, plan, acc))
+    layouts: dict[str, Layout] = {}
+    for theirs, ours in (*plan.reads, made):
+        order = order_of(plan, theirs, ours)
+        if order != tuple(range(len(order))):
+            layouts[theirs.buffer.name] = Layout(order)
+            s.pack_layout(s.buffer(theirs.buffer.name), Layout(order))
+    return layouts
+
+
+def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:
+    """Cuts what copies the result into tiles: the loops over them, and those inside of one."""
+    read, nest = _consumer(s, acc)
+    theirs, _ = plan.result
+    axes = dict(zip(read.indices, theirs.indices, strict=True))
+    copy = _nest_of(s, s.buffer(name))
+    outer: dict[Var, Loop] = {}
+    inside = []
+    for var, i in zip(copy.store.indices, nest.store.indices, strict=True):
+        (axis,) = variables(axes[i])
+        (loop,) = variables(var)
+        size = plan.tile.get(axis, 1)
+        if size == s.for_(Loop(loop)).extent:
+            inside.append(Loop(loop))
+        else:
+            outer[axis], part = s.split(Loop(loop), size)
+            inside.append(part)
+    if not outer:
+        once, inside[0] = s.split(inside[0], int(s.for_(inside[0]).extent))
+        outer[Var("once")] = once
+    tiles = list(dict.fromkeys(outer[v] for v in (*plan.order, *outer) if v in outer))
+    s.reorder(*tiles, *inside)
+    return tiles, [x.var for x in inside]
+
+
+def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[Loop]:
+    """The loops that make a tile of the result, in the order of the operator's axes."""
+    made = _nest_of(s, local)
+    read = next(x for x in loads(made.store.value) if x.buffer.name == acc.name)
+    inner = {x.var for x in made.axes}
+    theirs, _ = plan.result
+    ours = {}
+    for i, axis in zip(read.indices, theirs.indices, strict=True):
+        (var,) = variables(axis)
+        for v in variables(i) & inner:  # none for a loop that runs once
+            ours[var] = Loop(v)
+    order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
+    s.reorder(*order)
+    return order
+
+
 # ---------------------------------------------------------------- one loop
 
 
@@ -479,15 +624,16 @@ def _hoist_all(s: Schedule, around: Sequence[Loop]) -> None:
                 attempt(s.hoist, stmt.buffer, loop)
 
 
-def _flatten(s: Schedule, around: Sequence[Loop], depth: int) -> Loop:
+def _flatten(s: Schedule, around: Sequence[Loop], result: str, depth: int, tiles: int) -> Loop:
     """Makes one loop of those over tiles. Buffers that an outer one fills for an inner one have
-    `depth` places."""
+    `depth` places, that of the result has `tiles`."""
     loop = around[0]
     for inner in around[1:]:
         used, turns = s.for_(inner).body, s.for_(loop).extent
-        places = min(depth, turns) if isinstance(turns, int) else depth
         for stmt in s.for_(loop).body:
             if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
+                places = tiles if stmt.buffer.name == result else depth
+                places = min(places, turns) if isinstance(turns, int) else places
                 s.multi_buffer(stmt.buffer, [loop], places)
         s.sink(loop, inner)
         loop = s.fuse(loop, inner)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
 from tilewright.ir.expr import Buffer, Expr, Load, Var, all_of, as_dim, as_expr
@@ -26,35 +29,61 @@ from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
 @primitive
-def cache_read(state: State, buffer: Buffer, loop: Loop, memory: str = "dram") -> Buffer:
+def cache_read(
+    state: State, buffer: Buffer, loop: Loop, memory: str = "dram", strided: Sequence[int] = ()
+) -> Buffer:
     """Copies what an iteration of a loop reads of a buffer into a new one in `memory`, first.
 
         for i: … X[8*i + j] …   ->   for i: X_local = alloc([8]); for d: X_local[d] = X[8*i + d]
                                             … X_local[j] …
 
-    The new buffer holds the box of elements that one iteration reads. Legal when the loop does not
-    write the buffer.
+    The new buffer holds the box of elements that one iteration reads; along the `strided` axes only
+    those that it reads, if they are equally far apart. Legal when the loop does not write the
+    buffer.
     """
     target = state.for_(loop)
     state.check_buffer(buffer)
+    if any(not 0 <= d < len(buffer.shape) for d in strided):
+        refuse(f"{buffer.name} has {len(buffer.shape)} axes, counted from 0: not {strided}", state)
     check_no_lanes(state, target)
     if buffer in buffers_written(target.body):
         refuse(f"{loop} writes {buffer.name}", state)
     if not any(a.buffer == buffer for a in accesses(target.body)):
         refuse(f"{loop} does not read {buffer.name}", state)
     lows, shape = box_read(state, buffer, target)
-    local = Buffer(state.fresh(f"{buffer.name}_local"), buffer.dtype, shape, memory)
-    copy = _copy_box(state, buffer, local, lows)
+    steps = [1] * len(lows)
+    for d in strided:
+        steps[d] = _step(state, buffer, target, d, lows[d])
+    extents = tuple(
+        n if k == 1 or not isinstance(n, int) else -(-n // k)
+        for n, k in zip(shape, steps, strict=True)
+    )
+    local = Buffer(state.fresh(f"{buffer.name}_local"), buffer.dtype, extents, memory)
+    copy = _copy_box(state, buffer, local, lows, steps)
     body = rewrite_accesses(
-        target.body, buffer, local, lambda at: tuple(i - x for i, x in zip(at, lows, strict=True))
+        target.body,
+        buffer,
+        local,
+        lambda at: tuple((i - x) // k for i, x, k in zip(at, lows, steps, strict=True)),
     )
     state.replace(target, target.with_(body=(Alloc(local), *copy, *body)))
     state.simplify_all()
     return local
 
 
-def _copy_box(state: State, buffer: Buffer, local: Buffer, lows: list[Expr]) -> Block:
-    """local[d…] = buffer[low + d…], left undefined where that is outside of the buffer."""
+def _step(state: State, buffer: Buffer, target: For, d: int, low: Expr) -> int:
+    """How far apart the places are, along an axis, that one iteration reads; 1 if that differs."""
+    found = 0
+    for access in accesses(target.body):
+        if access.buffer == buffer:
+            found = math.gcd(found, *state.simplifier.linear(access.indices[d] - low).values())
+    return found or 1
+
+
+def _copy_box(
+    state: State, buffer: Buffer, local: Buffer, lows: list[Expr], steps: Sequence[int]
+) -> Block:
+    """local[d…] = buffer[low + step * d…], left undefined where that is outside of the buffer."""
     taken = state.names()
     axes = []
     for d in range(len(lows)):
@@ -63,7 +92,7 @@ def _copy_box(state: State, buffer: Buffer, local: Buffer, lows: list[Expr]) -> 
             name, n = f"{local.name}_{d}_{n}", n + 1
         taken.add(name)
         axes.append(Var(name))
-    places = tuple(low + a for low, a in zip(lows, axes, strict=True))
+    places = tuple(low + a * k for low, a, k in zip(lows, axes, steps, strict=True))
     body: Block = (Store(local, tuple(axes), Load(buffer, places)),)
     extents = dict(zip(axes, local.shape, strict=True))
     known = state.simplifier.with_loops(extents)

@@ -19,13 +19,22 @@ import numpy as np
 
 from tilewright.analyze.linear import Linear
 from tilewright.analyze.nests import Nest
+from tilewright.base.dtype import DType
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var, as_expr
 from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.accelerate import Plan, layout_of, local_layout, made_of, rows_of
+from tilewright.schedule.accelerate import (
+    Plan,
+    far_axes,
+    layout_of,
+    local_layout,
+    made_of,
+    order_of,
+    rows_of,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, copies
 from tilewright.target.target import Target
@@ -67,8 +76,8 @@ class Move:
     instruction: Instruction
     rate: float  # bytes a cycle of the slower memory
     latency: int
-    ranges: tuple[tuple[Symbol, bool], ...]  # its loops of any length, innermost first; whether
-    # steps along them must be whole rows
+    ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
+    # the field that says how far apart their steps are, or None: side by side
 
     @property
     def queue(self) -> str:
@@ -80,19 +89,24 @@ class Move:
         return np.asarray(evaluate_expr(as_expr(e), {**env, **values}, {}), float)
 
 
-def find_move(target: Target, source: str, destination: str, dram: str) -> Move | None:
-    """The target's copy between two memories; `dram` is the one whose elements lie apart."""
+def find_move(
+    target: Target, source: str, destination: str, dram: str, dtype: DType | None = None
+) -> Move | None:
+    """The target's copy between two memories, of a type if one is given; `dram` is the one whose
+    elements lie apart."""
     for instruction in copies(target, source, destination):
+        if dtype not in (None, *(b.dtype for b in instruction.operands if b.memory == dram)):
+            continue
         memories = [target.memory(m) for m in (source, destination)]
         rate = min((m.bandwidth for m in memories if m.bandwidth is not None), default=math.inf)
         latency = max(m.latency for m in memories)
         far = next(b for b in instruction.operands if b.memory == dram)
         loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
-        ranges = [
-            (x.extent, instruction.carrier(far, d) is None)
-            for d, x in enumerate(loops)
-            if isinstance(x.extent, Symbol)
-        ]
+        ranges = []
+        for d, x in enumerate(loops[: len(far.shape)]):
+            carrier = instruction.carrier(far, d)
+            if isinstance(x.extent, Symbol):
+                ranges.append((x.extent, None if carrier is None else carrier.symbol))
         return Move(instruction, rate, latency, tuple(reversed(ranges)))
     return None
 
@@ -104,18 +118,31 @@ class Piece:
     elements of it that one step covers, elements between steps in the other memory)."""
 
     forms: tuple[Linear, ...]
+    far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
     dims: tuple[tuple[int, int, int], ...]
     row: int  # elements
     bytes: int  # of an element
     memory: str
     move: Move | None  # None: it is there already, or nothing moves it
+    extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
 
     def moved_by(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
 
     def reach(self, tile: Sizes) -> list[np.ndarray]:
-        """Elements along each subscript."""
-        return [_reach(form, tile) for form in self.forms]
+        """Elements along each subscript that the copy has."""
+        pairs = zip(self.forms, self._steps(tile), strict=True)
+        reach = [-(-_reach(form, tile) // step) for form, step in pairs]
+        if self.extents:
+            reach = [np.minimum(n, most) for n, most in zip(reach, self.extents, strict=True)]
+        return reach
+
+    def _steps(self, tile: Sizes) -> list[np.ndarray]:
+        """How far apart those are."""
+        return [
+            _step(form, tile) if far else np.ones(1, np.int64)
+            for form, far in zip(self.forms, self.far, strict=True)
+        ]
 
     def size(self, tile: Sizes) -> np.ndarray:
         """Bytes."""
@@ -123,33 +150,37 @@ class Piece:
 
     def elements(self, whole: Sizes) -> int:
         """How many different ones all iterations touch."""
-        return math.prod(len(_values(form, whole)) for form in self.forms)
+        counts = [len(_values(form, whole)) for form in self.forms]
+        return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
     def times(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
         """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
         if self.move is None:
             return np.zeros(1), np.zeros(1)
-        move, counts = self.move, self._runs(tile)
+        move, (counts, apart) = self.move, self._runs(tile)
         calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
         values = {}
-        for (symbol, _), count in zip(move.ranges, counts, strict=False):
+        for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
             assert symbol.upper is not None
             calls = calls * -(-count // symbol.upper)
             values[symbol] = np.minimum(count, symbol.upper)
+            if carrier is not None:
+                values[carrier] = far
         cost = move.instruction.cost
         transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
         return calls * move.term(cost.setup, values) + transfer, transfer
 
-    def _runs(self, tile: Sizes) -> list[np.ndarray]:
-        """Steps of equal distance that follow each other, innermost first: each run can be one loop
-        of an instruction. The first are those of the loops that take whole rows."""
+    def _runs(self, tile: Sizes) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Steps of equal distance that follow each other, innermost first, and those distances:
+        each run can be one loop of an instruction. The first are those that take whole rows."""
         assert self.move is not None
-        reach = self.reach(tile)
+        reach, steps = self.reach(tile), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)
-        whole = bool(self.move.ranges) and self.move.ranges[0][1]
-        for p, step, distance in reversed(self.dims):
+        whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
+        for p, step, near in reversed(self.dims):
+            distance = near * steps[p]
             count = np.broadcast_to(-(-reach[p] // step), shape)
             counts, distances = np.stack(runs), np.stack(apart)
             now = np.take_along_axis(counts, at[None], 0)[0]
@@ -164,13 +195,24 @@ class Piece:
                 here = (at == k) & (count > 1)
                 apart[k] = np.where(here & (run == 1), distance, apart[k])
                 runs[k] = np.where(here, run * count, run)
-        return runs
+        return runs, apart
 
 
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:
     """How many values a subscript takes, from its least to its greatest."""
     steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
     return 1 + sum(steps, np.zeros(1, np.int64))
+
+
+def _step(form: Linear, tile: Sizes) -> np.ndarray:
+    """How far apart the values are that a subscript takes."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in tile:
+            found = np.gcd(found, np.where(tile[x] > 1, abs(k), 0))
+        elif x is not None:
+            return np.ones(1, np.int64)
+    return np.maximum(found, 1)
 
 
 def _values(form: Linear, whole: Sizes) -> np.ndarray:
@@ -188,12 +230,14 @@ def _values(form: Linear, whole: Sizes) -> np.ndarray:
 @dataclass(frozen=True)
 class Besides:
     """What an element of the result takes besides the contraction: cycles of the unit's queue, for
-    clearing and for what follows; bytes of memories, and of those that hold a result until it is
-    stored."""
+    clearing and for what follows, and of others, to begin the sums with something; bytes of
+    memories, and of those that hold a result until it is stored."""
 
     cycles: float = 0.0
+    loading: float = 0.0
     bytes: Names[str, float] = field(default_factory=dict)
     stored: Names[str, float] = field(default_factory=dict)
+    seeded: bool = False  # what is added to the sums is what they begin with
 
 
 class Model:
@@ -219,7 +263,8 @@ class Model:
             for theirs, ours in made_of(s, plan, acc):
                 piece = _piece(s, target, plan, theirs, ours, loaded=not first)
                 self.store, first = (piece, False) if first else (self.store, False)
-                self.loads += [] if piece is self.store else [piece]
+                if piece is not self.store and not self.besides.seeded:
+                    self.loads.append(piece)
         else:
             self.store = _piece(s, target, plan, *plan.result, loaded=False)
         assert self.store is not None
@@ -250,7 +295,8 @@ class Model:
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Of a tile of the result."""
-        return math.prod(tile[x.var] for x in self.nest.axes if x.var in tile)  # type: ignore[return-value]
+        sizes = [tile[x.var] for x in self.nest.axes if x.var in tile]
+        return np.prod(np.broadcast_arrays(*sizes), axis=0)
 
     def fits(self, tile: Sizes, order: Sequence[Var], ahead: int) -> np.ndarray:
         """Whether every memory holds the pieces: one that is brought more than once has a place for
@@ -258,17 +304,26 @@ class Model:
         turns = self._turns(tile, order)
         last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         used: dict[str, np.ndarray] = {}
+        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
         for piece in (*self.loads, self.result):
             level = self._level(piece, turns, order)
             inner = (level == last) & (piece is not self.result)
-            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, min(ahead, 1)))
-            used[piece.memory] = used.get(piece.memory, np.zeros(1)) + many * piece.size(tile)
+            turns_more = min(ahead, 1)
+            if piece is self.result and self.besides.seeded and ahead:
+                turns_more = 1 + ahead  # it is begun early
+            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, turns_more))
+            size, name = piece.size(tile), piece.memory
+            used[name] = used.get(name, np.zeros(1)) + many * size
+            turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements, twice = self.elements(tile), 1 + min(ahead, 1)
         for each, places in ((self.besides.bytes, 1), (self.besides.stored, twice)):
             for name, size in each.items():
                 used[name] = used.get(name, np.zeros(1)) + size * places * elements
-        limits = {name: self.target.memory(name).size for name in used}
-        return np.logical_and.reduce([u <= (limits[m] or math.inf) for m, u in used.items()])
+        memories = {name: self.target.memory(name) for name in used}
+        limits = {name: m.size or math.inf for name, m in memories.items()}
+        fits = [size <= limits[name] for name, size in used.items()]
+        fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
+        return np.logical_and.reduce(fits)
 
     # ------------------------------------------------------ the whole
 
@@ -278,6 +333,7 @@ class Model:
         times = [(p, self._level(p, turns, order), *p.times(tile)) for p in self.loads]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         queue = self.unit.instruction.queue
+        spatial = {x.var for x in self.nest.axes}
         loads, channel, busy = [], [], []
         for level in range(len(order)):
             moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -287,6 +343,8 @@ class Model:
                     own = own + np.where(same & (last >= level), load, 0)
                     moved = moved + np.where((not same) & (last >= level), load, 0)
                     transfers = transfers + np.where(last >= level, transfer, 0)
+            if order[level] in spatial:
+                moved = moved + self.besides.loading * self.elements(tile)
             loads.append(moved)
             channel.append(transfers)
             busy.append(own)
@@ -295,7 +353,7 @@ class Model:
         after = self.besides.cycles * self.elements(tile)
         return Phases(
             np.stack([np.broadcast_to(n, shape) for n in turns]),
-            sum(v in {x.var for x in self.nest.axes} for v in order),
+            sum(v in spatial for v in order),
             np.broadcast_to(self.work(tile), shape),
             np.broadcast_to(after, shape),
             np.stack(loads),
@@ -324,7 +382,10 @@ class Model:
         """What no schedule can beat."""
         whole = self.whole
         moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
-        steps = {x.var: np.array([self.unit.step(v, int(x.extent))]) for v, x in self.mapping.axes}
+        fixed = {x.var: self.unit.loops[v].extent for v, x in self.mapping.axes}
+        steps = {v: np.array([n]) for v, n in fixed.items() if isinstance(n, int)}
+        if self.unit.whole:
+            steps |= {x.var: whole[x.var] for x in self.nest.reduce if x.var in whole}
         least = {v: steps.get(v, np.ones(1, np.int64)) for v in whole}
         factors = self.loads[:2]
         fill = sum(float(p.times(least)[0][0]) for p in factors)
@@ -358,8 +419,11 @@ def _piece(
 ) -> Piece:
     """How an operand lies in memory and in the unit's; its elements are of the type that they have
     there if `local`."""
+    if plan.unit.whole:
+        return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
     rows = rows_of(plan, target, theirs, ours)
-    packed = layout_of(rows, plan, theirs, s) or Layout(tuple(range(len(theirs.indices))))
+    packed = layout_of(rows, plan, theirs, ours, s)
+    packed = packed or Layout(tuple(range(len(theirs.indices))))
     held = local_layout(plan, rows, theirs, ours)
     blocks = dict(packed.blocks)
     shape = packed.physical_shape(tuple(theirs.buffer.shape))
@@ -368,13 +432,35 @@ def _piece(
     dims = []
     for p in held.order:
         step = sizes.get(p, 1)
-        dims.append((p, step, far[p] if p in blocks else far[p] * step))
+        one = far[packed.order.index(p)]
+        dims.append((p, step, one if p in blocks else one * step))
     places = (theirs.buffer.memory, ours.buffer.memory)
     move = find_move(target, *(places if loaded else places[::-1]), dram=theirs.buffer.memory)
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
     row = math.prod(sizes.values())
     width = (ours if local else theirs).buffer.dtype.bytes
-    return Piece(forms, tuple(dims), row, width, ours.buffer.memory, move)
+    distant = far_axes(theirs.buffer.with_(shape=shape))
+    apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
+    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+
+
+def _whole_piece(
+    s: Schedule, target: Target, plan: Plan, theirs: Load, ours: Load, *, loaded: bool
+) -> Piece:
+    """How an operand of a whole operator lies in memory: in the order of its axes."""
+    order = order_of(plan, theirs, ours)
+    shape = [int(theirs.buffer.shape[p]) for p in order]
+    dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(
+        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+    )
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    never = (False,) * len(forms)
+    extents = tuple(int(n) for n in theirs.buffer.shape)
+    return Piece(
+        forms, never, tuple(dims), 1, theirs.buffer.dtype.bytes, ours.buffer.memory, move, extents
+    )
 
 
 # ---------------------------------------------------------------- steps
@@ -509,8 +595,8 @@ def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
 
 
 AHEAD = (1, 2)  # steps that operands may be brought before they are used
-MOST = 48  # pipelines of each order that are run step by step
-STEPS = 3000  # of one
+MOST = 32  # pipelines of each order that are run step by step
+STEPS = 2000  # of one
 
 
 def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
@@ -533,7 +619,8 @@ def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
         for k in best:
             chosen = {v: int(n[k]) for v, n in kept.items()}
             turning = tuple(v for v in order if chosen[v] != model.whole[v][0])
-            plan = Plan(model.nest, model.mapping, chosen, order, ahead)
+            seeded = model.besides.seeded
+            plan = Plan(model.nest, model.mapping, chosen, order, ahead, seeded)
             same = (turning, tuple(chosen.values()), min(ahead, len(turning)))
             found.setdefault(same, Choice(plan, float(cycles[k])))
     return sorted(found.values(), key=lambda c: c.cycles)
@@ -542,14 +629,28 @@ def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
 def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:
     """Divisors of every loop, in whole steps of the unit: all combinations."""
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
+    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
+    most = {
+        x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
+        for axis, x in mapping.axes
+    }
     sizes = []
     for loop in loops:
         assert isinstance(loop.extent, int)
         fixed = steps.get(loop.var, 1)
         step = fixed if isinstance(fixed, int) else 1
-        sizes.append([d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0])
+        found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
+        if loop.var in whole:
+            found = [loop.extent]
+        sizes.append([d for d in found if d <= most.get(loop.var, d)])
     grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes), indexing="ij")
     return {loop.var: g.reshape(-1) for loop, g in zip(loops, grids, strict=True)}
+
+
+def _moved(mapping: Mapping) -> set[Var]:
+    """The loops that move the result."""
+    axes = set().union(*map(variables, mapping.unit.result.indices))
+    return {x.var for axis, x in mapping.axes if axis in axes}
 
 
 def _orders(model: Model) -> Iterator[tuple[Var, ...]]:

@@ -95,15 +95,22 @@ def _memory_order(indices: tuple[Expr, ...], names: list[Var]) -> list[Var]:
     return sorted(names, key=lambda v: first.get(v, len(indices)))
 
 
-def collapse(s: Schedule, loops: list[Loop]) -> list[Loop]:
-    """Fuses neighbouring loops that step through every operand as one loop would."""
-    out = [loops[0]]
-    for loop in loops[1:]:
-        if _contiguous(s, out[-1], loop):
-            out[-1] = s.fuse(out[-1], loop)
+def collapse(s: Schedule, loops: list[Loop], most: int | None = None) -> list[Loop]:
+    """Fuses neighbouring loops that step through every operand as one loop would, from the inside
+    out, as far as the result runs at most so often."""
+    out = [loops[-1]]
+    for loop in reversed(loops[:-1]):
+        if _contiguous(s, loop, out[0]) and _at_most(s, loop, out[0], most):
+            out[0] = s.fuse(loop, out[0])
         else:
-            out.append(loop)
+            out.insert(0, loop)
     return out
+
+
+def _at_most(s: Schedule, outer: Loop, inner: Loop, most: int | None) -> bool:
+    extents = s.for_(outer).extent, s.for_(inner).extent
+    whole = extents[0] * extents[1] if all(isinstance(n, int) for n in extents) else 0
+    return most is None or whole <= most
 
 
 def _contiguous(s: Schedule, outer: Loop, inner: Loop) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, nest_of, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Var
+from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Symbol, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
@@ -32,8 +32,9 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
+from tilewright.schedule.binding import Binding
 from tilewright.schedule.elementwise import arrange, collapse
-from tilewright.schedule.match import Binding, Matcher
+from tilewright.schedule.match import Matcher
 from tilewright.schedule.parallelize import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop, refuse
@@ -217,6 +218,10 @@ class _Cover(Matcher):
     def _operand(self, pattern: Load, e: Expr, b: Binding) -> Iterator[Binding]:
         yield b.with_part(pattern.buffer, e)
 
+    def _without(self, pattern: Binary, e: Expr, b: Binding) -> Iterator[Binding]:
+        """An instruction that does nothing brings a nest no further."""
+        yield from ()
+
 
 # ---------------------------------------------------------------- loops
 
@@ -230,15 +235,17 @@ def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction
     once = [x for x in loops if s.for_(x).extent == 1]
     loops = [x for x in loops if x not in once]
     s.reorder(*once, *loops)
-    # The last run within one row of the instruction.
+    # The last run within one row of the instruction, if it has rows of its own.
     extents = _extents(instruction)
-    rows = sum(isinstance(n, int) and n > 1 for n in extents) or 1
+    rows = sum(isinstance(n, int) and n > 1 for n in extents)
     ranges = sum(not isinstance(n, int) for n in extents)
-    outer = collapse(s, loops[:-rows]) if len(loops) > rows else []
-    for loop in (*outer[max(0, len(outer) - ranges) :], *loops[-rows:]):
+    most = max((n.upper or 1 for n in extents if isinstance(n, Symbol)), default=1)
+    within = loops[len(loops) - rows :]
+    outer = collapse(s, loops[: len(loops) - rows], most) if len(loops) > rows else []
+    for loop in (*outer[max(0, len(outer) - ranges) :], *within):
         if attempt(s.tensorize, loop, instruction):
             return
-    s.tensorize(loops[-1], instruction)
+    s.tensorize([*outer, *within][-1], instruction)
 
 
 def _extents(instruction: Instruction) -> list[Dim]:

@@ -186,6 +186,9 @@ def _within(at: tuple[Expr, ...], shape: tuple[Dim, ...]) -> Expr:
 
 def _happens(simplifier: Simplifier, access: Access, *conditions: Expr) -> bool:
     """Whether an access may happen while some conditions hold."""
+    holds = {*access.conditions, *conditions}
+    if any(_not(c) in holds for c in holds):  # also where they are not affine
+        return False
     every = [simplifier(c) for c in conditions]
     if any(constant_value(c) is False for c in every):
         return False

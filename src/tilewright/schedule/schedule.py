@@ -8,6 +8,7 @@ from tilewright.schedule import (
     annotate,
     caching,
     cost,
+    hints,
     hoist,
     loops,
     memory,
@@ -52,6 +53,7 @@ class Schedule(State):
     rfactor = caching.rfactor
     split_value = values.split_value
     reuse = values.reuse
+    init_with = values.init_with
     peel = caching.peel
 
     fold_init = pipeline.fold_init
@@ -66,6 +68,8 @@ class Schedule(State):
 
     pack_layout = memory.pack_layout
     set_memory = memory.set_memory
+    prefetch = hints.prefetch
+    store_nontemporal = hints.store_nontemporal
     pad = padding.pad
     pad_buffer = padding.pad_buffer
 

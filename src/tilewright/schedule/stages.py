@@ -134,18 +134,12 @@ def inline(state: State, buffer: Buffer) -> None:
                 e, lambda x: element(x.indices) if isinstance(x, Load) and x.buffer == buffer else x
             )
 
-        def visit(stmt: Stmt) -> Stmt | None:
+        def without(stmt: Stmt) -> Stmt | None:
             if stmt is where.nest or (isinstance(stmt, Alloc) and stmt.buffer == buffer):
                 return None
-            if isinstance(stmt, (For, If)):
-                stmt = map_inner_blocks(stmt, lambda b: map_block(b, visit))
-                return stmt.with_(cond=expand(stmt.cond)) if isinstance(stmt, If) else stmt
-            if isinstance(stmt, (Store, Accumulate)):
-                indices = tuple(expand(i) for i in stmt.indices)
-                return stmt.with_(indices=indices, value=expand(stmt.value))
-            return stmt
+            return map_inner_blocks(stmt, lambda b: map_block(b, without))
 
-        return map_block(block, visit)
+        return map_block(map_block(block, without), lambda s: map_exprs(s, expand))
 
     _check_kept(state, where, lambda moved: inlined(where.after, _renamed(store.value, moved)))
     state.set_body(inlined(state.kernel.body, store.value))
@@ -219,7 +213,6 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     where = definition(state, buffer)
     check_no_lanes(state, target)
     check_written_alone(state, where, buffer)
-    _check_workers(state, where, target)
     _check_apart(state, where, buffer)
     inside = {id(s) for s in walk_statements((target,))}
     if not any(target is s for b in where.after for s in walk_statements((b,))):
@@ -298,16 +291,6 @@ def _check_apart(state: State, where: Definition, buffer: Buffer) -> None:
         pair = conflict(loop.body, loop.var, state.simplifier)
         if pair is not None:
             refuse(f"iterations of {loop.var} need each other: {pair}", state)
-
-
-def _check_workers(state: State, where: Definition, target: For) -> None:
-    """Workers are shared out once."""
-    inner = [s for s in walk_statements((where.nest,)) if isinstance(s, For)]
-    outer = (*state.loops_around(target), target)
-    for loop in outer:
-        shared = next((s for s in inner if s.kind is LoopKind.PARALLEL), None)
-        if loop.kind is LoopKind.PARALLEL and shared is not None:
-            refuse(f"parallel loop {shared.var} would stand in {loop.var}", state)
 
 
 def _region(
@@ -474,7 +457,8 @@ def _copy_nest(state: State, nest: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
             unique, n = f"{name}_c_{n}", n + 1
         taken.add(unique)
         axes.append(Var(unique))
-    body: Block = (Store(buffer, tuple(axes), Load(local, tuple(axes))),)
+    past = isinstance(write, Store) and write.nontemporal
+    body: Block = (Store(buffer, tuple(axes), Load(local, tuple(axes)), past),)
     for axis, n in zip(reversed(axes), reversed(buffer.shape), strict=True):
         body = (For(axis, n, body),)
     return body[0]

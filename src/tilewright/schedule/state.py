@@ -176,7 +176,7 @@ def primitive(function: F) -> F:
         try:
             result = function(*bound.args, **bound.kwargs)
             state.notes = state.notes.after(kernel, state.kernel)
-            _check_workers(state)
+            _check_workers(state, kernel)
         except BaseException as error:
             state.kernel, state.trace, state.notes = kernel, trace, notes
             if isinstance(error, TilewrightError):
@@ -189,12 +189,12 @@ def primitive(function: F) -> F:
     return apply  # type: ignore[return-value]
 
 
-def _check_workers(state: State) -> None:
-    """Loops that are bound stay so that workers may run them, whatever is done around them."""
+def _check_workers(state: State, before: Kernel) -> None:
+    """Parallel and bound loops stay so that workers may run them, whatever is done around them."""
     try:
         check_workers(state.kernel)
     except CompileError as error:
-        refuse(error.what, state)
+        raise ScheduleError(f"then {error.what}", program=before, hint=error.hint) from None
 
 
 def refuse(what: str, state: State | None = None, hint: str | None = None) -> NoReturn:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
-from tilewright.base.errors import ScheduleError
+from tilewright.analyze.rewrite import uses
 from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Symbol, as_expr, constant_value
+from tilewright.ir.expr import as_expr, constant_value
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Call, For, Write, walk_statements
-from tilewright.ir.substitute import variables
-from tilewright.schedule.loops import reorder, split
-from tilewright.schedule.match import Matcher, Pairs, Stage, perfect_nest
+from tilewright.ir.loop import (
+    Alloc,
+    Block,
+    Call,
+    For,
+    Stmt,
+    map_block,
+    map_inner_blocks,
+    walk_statements,
+)
+from tilewright.schedule.binding import Obstacles, Stage, perfect_nest, statements
+from tilewright.schedule.cut_axes import Cutting
+from tilewright.schedule.match import Matcher
+from tilewright.schedule.stages import blocks
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -27,163 +35,120 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     ->  for k_o in 4: gemm(A[_0, k_o*16 + _1], B[k_o*16 + _0, _1], C[_0, _1])
 
     The nest's loops are cut into the instruction's axes and put innermost where they are longer. If
-    there are several ways to do that, they are numbered, the cheapest first. Legal when what is
-    then innermost matches the instruction's body: loops one to one, values up to commutativity,
-    operands in the right memory with the right strides, fields within their limits.
+    there are several ways to do that, they are numbered, those that need no cutting first, the
+    cheapest of them before the others. Legal when what is then innermost matches
+    the instruction's body: statements in order, loops one to one, values up to commutativity,
+    operands in the right memory with the right strides, fields within their limits. An instruction
+    of several nests takes those beside it, too.
+
+    Fields are found from how often loops run, from steps and offsets of subscripts, from bounds of
+    conditions and from numbers; they may depend on the loops around. Conditions on single loops
+    make an axis shorter, and guarded reads match an instruction's own padding.
     """
     target = state.for_(loop)
     if way < 0:
         refuse(f"the ways are numbered from 0, and there is no number {way}", state)
-    matcher = Matcher(instruction, state.simplifier)
-    found = sorted(_distinct(matcher.calls((target,)), way + WAYS), key=_cycles)
+    obstacles = Obstacles()
+    found = _direct(state, target, instruction, way + WAYS, obstacles)
+    found.sort(key=lambda x: _cycles(x[1]))
     if way < len(found):
-        state.replace(target, found[way])
+        _put(state, *found[way])
         return
-    obstacle, count = matcher.obstacle, len(found)
-    nest, body = perfect_nest(target)
-    if len(body) > 1 and len(perfect_nest(instruction.body[0])[1]) == 1:
-        inside = f"inside {nest[-1].var} stand {len(body)} statements"
-        obstacle = Stage.LOOPS, f"its loops are not perfectly nested: {inside}"
-    before = state.kernel
-    for mapping in mappings(state, target, instruction):
-        for cut in _cuts(mapping, instruction):
-            refusal = _apply(state, target, cut, instruction)
-            if refusal is None and count == way:
-                return
-            if refusal is None:
-                state.kernel = before
-                count += 1
-                break
-            obstacle = max(obstacle, refusal, key=lambda r: r[0])
+    count = len(found)
+    if way == 0:
+        _check_nested(target, instruction, obstacles)
+    known = {call for _, call in found}
+    for outermost, call in Cutting(state, target, instruction, obstacles).calls():
+        if call in known:
+            continue
+        if count == way:
+            _put(state, (state.for_(outermost),), call)
+            return
+        known.add(call)
+        count += 1
     if count:
-        refuse(f"there are {count} ways to make {instruction.name} of {loop}, from 0", state)
-    refuse(f"the nest of {loop} is no {instruction.name}: {obstacle[1]}", state)
-
-
-def _cycles(call: Call) -> int:
-    """What a call costs, as far as its fields are known: bytes count as cycles."""
-    instruction = call.instruction
-    fields = zip(instruction.fields, call.fields, strict=True)
-    env = {f.symbol: np.int64(constant_value(v) or f.low) for f, v in fields}
-    cost = instruction.cost
-    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
-
-
-def _distinct(calls: Iterator[Call], most: int) -> list[Call]:
-    """The first different calls."""
-    found: dict[Call, None] = {}
-    for call in calls:
-        found[call] = None
-        if len(found) == most:
-            break
-    return list(found)
+        ways = "is 1 way" if count == 1 else f"are {count} ways"
+        refuse(f"there {ways} to make {instruction.name} of {loop}, counted from 0", state)
+    refuse(f"the nest of {loop} is no {instruction.name}: {obstacles}", state)
 
 
 WAYS = 8  # that are compared
 
 
-# ---------------------------------------------------------------- cutting loops into axes
+def _cycles(stmt: Stmt) -> int:
+    """What a call costs, as far as its fields are known: bytes count as cycles."""
+    (call,) = (s for s in walk_statements((stmt,)) if isinstance(s, Call))
+    fields = zip(call.instruction.fields, call.fields, strict=True)
+    env = {f.symbol: np.int64(constant_value(v) or f.low) for f, v in fields}
+    cost = call.instruction.cost
+    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
 
 
-Mapping = tuple[tuple[For, For], ...]  # (axis of the instruction, loop), outermost axis first
-Cut = tuple[tuple[For, int], ...]  # (loop, iterations of it that are an axis)
+def _direct(
+    state: State, target: For, instruction: Instruction, most: int, obstacles: Obstacles
+) -> list[tuple[Block, Stmt]]:
+    """The first different calls that do what a loop does, and what stands beside it as far as the
+    instruction does more."""
+    found: dict[Stmt, Block] = {}
+    for piece in _pieces(state, target, instruction):
+        matcher = Matcher(instruction, state.simplifier)
+        for call in matcher.calls(piece):
+            found.setdefault(call, piece)
+            if len(found) == most:
+                break
+        obstacles.join(matcher.obstacles)
+    return [(piece, call) for call, piece in found.items()][:most]
 
 
-def mappings(state: State, target: For, instruction: Instruction) -> list[Mapping]:
-    """Every way to give each axis of an instruction a loop of a perfect nest that moves the same
-    operands and is long enough; those that need least reordering first."""
-    nest, body = perfect_nest(target)
-    axes = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
-    updates = [s for s in walk_statements(instruction.body) if isinstance(s, Write)]
-    if len(body) != 1 or not updates:
-        return []
-    found: dict[Mapping, None] = {}
-    for pairs in Matcher(instruction, state.simplifier).pairs(updates[-1], body[0]):
-        candidates = [
-            [
-                (axis, loop)
-                for loop in nest
-                if _alike(axis, loop, pairs, instruction) and _sizes(axis, loop, instruction)
-            ]
-            for axis in axes
+def _pieces(state: State, target: For, instruction: Instruction) -> Iterator[Block]:
+    """The statements around a loop that can be an instruction's, with the allocations of what
+    nobody else uses; as many as possible first."""
+    count = len(statements(instruction.body))
+    if count == 1:
+        yield (target,)
+        return
+    home = next(b for b in blocks(state.kernel.body) if any(s is target for s in b))
+    rest = [s for s in home if not isinstance(s, Alloc)]
+    here = next(k for k, s in enumerate(rest) if s is target)
+    ends = ((start, start + n) for n in range(count, 0, -1) for start in range(here, here - n, -1))
+    for start, stop in ends:
+        if start < 0 or stop > len(rest):
+            continue
+        piece, others = rest[start:stop], [*rest[:start], *rest[stop:]]
+        own = [
+            s
+            for s in home
+            if isinstance(s, Alloc) and not any(uses(other, s.buffer) for other in others)
         ]
-        for chosen in itertools.product(*candidates):
-            if len({loop.var for _, loop in chosen}) == len(chosen):
-                found[chosen] = None
-    order = [loop.var for loop in nest]
-
-    def inversions(mapping: Mapping) -> int:
-        places = [order.index(loop.var) for _, loop in mapping]
-        return sum(a > b for a, b in itertools.combinations(places, 2))
-
-    return sorted(found, key=inversions)
+        yield (*own, *piece)
 
 
-def _cuts(mapping: Mapping, instruction: Instruction) -> list[Cut]:
-    """The sizes that the axes can have, the largest calls first."""
-    options = [[(loop, size) for size in _sizes(axis, loop, instruction)] for axis, loop in mapping]
-    return sorted(itertools.product(*options), key=lambda cut: -math.prod(n for _, n in cut))
+def _put(state: State, piece: Block, new: Stmt) -> None:
+    """The new statement in the place of the first of a piece; nothing in that of the others. What
+    stands for operands that the call does not use is allocated."""
+    first = next(s for s in piece if not isinstance(s, Alloc))
+    gone = {id(s) for s in piece if s is not first}
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if stmt is first:
+            return new
+        if id(stmt) in gone:
+            return None
+        return map_inner_blocks(stmt, lambda b: map_block(b, visit))
+
+    state.set_body(map_block(state.kernel.body, visit))
+    known = {*state.kernel.params, *state.allocations()}
+    (call,) = (s for s in walk_statements((new,)) if isinstance(s, Call))
+    for region in call.regions:
+        if region.buffer not in known:
+            known.add(region.buffer)
+            state.set_body((Alloc(region.buffer), *state.kernel.body))
 
 
-def _alike(axis: For, loop: For, pairs: Pairs, instruction: Instruction) -> bool:
-    """Whether a loop moves the elements that an axis moves; those that may stay in place (a step of
-    0) need not be moved."""
-    for operand, ours, _, theirs in pairs:
-        moved = [d for d, i in enumerate(ours) if axis.var in variables(i)]
-        moves = any(loop.var in variables(i) for i in theirs)
-        may_stay = all(_may_stay(instruction, operand, d) for d in moved)
-        if moves != bool(moved) and (moves or not may_stay):
-            return False
-    return True
-
-
-def _may_stay(instruction: Instruction, operand: Buffer, d: int) -> bool:
-    """Whether an operand may be the same all along an axis."""
-    carrier = instruction.carrier(operand, d)
-    return instruction.listed(operand) == d or (carrier is not None and carrier.admits(0))
-
-
-def _sizes(axis: For, loop: For, instruction: Instruction) -> list[int]:
-    """How many iterations of a loop a call can take along an axis."""
-    extent = constant_value(as_expr(loop.extent))
-    if extent is None:
-        return []
-    if isinstance(axis.extent, int):
-        return [axis.extent] if extent % axis.extent == 0 else []
-    if not isinstance(axis.extent, Symbol):
-        return []
-    limits = instruction.field(axis.extent.name)
-    sizes = range(min(limits.high, int(extent)), max(limits.low, 1) - 1, -1)
-    return [n for n in sizes if int(extent) % n == 0 and limits.admits(n)]
-
-
-def _apply(
-    state: State, target: For, cut: Cut, instruction: Instruction
-) -> tuple[Stage, str] | None:
-    """Cuts the loops, puts the axes innermost and matches; or says what is in the way, and leaves
-    the program as it was."""
-    before = state.kernel
-    nest, _ = perfect_nest(target)
-    outer, inner = [Loop(x.var) for x in nest], []
-    try:
-        for loop, size in cut:
-            handle = Loop(loop.var)
-            if loop.extent == size:
-                outer.remove(handle)
-                inner.append(handle)
-            else:
-                rest, part = split(state, handle, size)
-                outer[outer.index(handle)] = rest
-                inner.append(part)
-        reorder(state, *outer, *inner)
-    except ScheduleError as error:
-        state.kernel = before
-        return Stage.VALUES, error.what
-    matched = state.for_(inner[0])
-    matcher = Matcher(instruction, state.simplifier)
-    call = next(matcher.calls((matched,)), None)
-    if call is None:
-        state.kernel = before
-        return matcher.obstacle
-    state.replace(matched, call)
-    return None
+def _check_nested(target: For, instruction: Instruction, obstacles: Obstacles) -> None:
+    """Says what is in the way of an instruction of one statement, if that is more than one."""
+    nest, body = perfect_nest(target)
+    _, wanted = perfect_nest(instruction.body[0])
+    if len(statements(body)) > 1 and len(wanted) == 1:
+        inside = f"inside {nest[-1].var} stand {len(statements(body))} statements"
+        obstacles.add(Stage.VALUES, 99, f"its loops are not perfectly nested: {inside}")

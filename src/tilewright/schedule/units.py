@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.analyze.nests import Nest, factors
+from tilewright.analyze.nests import Nest, factors, guarded_factors
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, For, If, Store, walk_statements
@@ -18,7 +18,8 @@ from tilewright.target.target import Target
 
 @dataclass(frozen=True)
 class Unit:
-    """An instruction that contracts: its accumulation, and the operands it multiplies.
+    """An instruction that contracts: its accumulation, the operands it multiplies, and its result.
+    A whole one keeps the sums to itself, and does with them what follows.
 
     Its axes are loops of its meaning. One of a fixed number of iterations, or of a range, is a loop
     of the program; a free one takes any loop, since fields or a list say how each operand moves
@@ -29,6 +30,11 @@ class Unit:
     update: Accumulate
     left: Load
     right: Load
+    result: Load
+
+    @property
+    def whole(self) -> bool:
+        return self.result.buffer != self.update.buffer
 
     @cached_property
     def loops(self) -> dict[Var, For]:
@@ -39,7 +45,7 @@ class Unit:
     @property
     def operands(self) -> tuple[Load, Load, Load]:
         """The factors and the result, as accesses."""
-        return self.left, self.right, Load(self.update.buffer, self.update.indices)
+        return self.left, self.right, self.result
 
     @cached_property
     def free(self) -> tuple[Var, ...]:
@@ -48,7 +54,7 @@ class Unit:
 
     def _free_in(self, axis: Var, operand: Load) -> bool:
         along = [d for d, i in enumerate(operand.indices) if axis in variables(i)]
-        return all(self._has_steps(operand.buffer, d) for d in along)
+        return all(operand.indices[d] == axis and self._has_steps(operand.buffer, d) for d in along)
 
     def _has_steps(self, operand: Buffer, d: int) -> bool:
         carrier = self.instruction.carrier(operand, d)
@@ -120,13 +126,21 @@ class Mapping:
 
 
 def units(target: Target) -> Iterator[Unit]:
-    """The target's instructions that contract two operands into a third."""
-    for instruction in target.instructions:
-        for stmt in walk_statements(instruction.body):
-            if isinstance(stmt, Accumulate) and stmt.op is BinaryOp.ADD:
-                pair = factors(stmt.value)
-                if pair is not None:
-                    yield Unit(instruction, stmt, *pair)
+    """The target's instructions that contract two operands into a third; those that do most
+    first."""
+    found = [u for i in target.instructions if (u := _unit(i)) is not None]
+    yield from sorted(found, key=lambda u: not u.whole)
+
+
+def _unit(instruction: Instruction) -> Unit | None:
+    inner = list(walk_statements(instruction.body))
+    sums = [s for s in inner if isinstance(s, Accumulate) and s.op is BinaryOp.ADD]
+    pair = guarded_factors(sums[0].value) if len(sums) == 1 else None
+    if pair is None or not {x.buffer for x in pair} <= set(instruction.operands):
+        return None
+    written = [Load(s.buffer, s.indices) for s in inner if isinstance(s, (Store, Accumulate))]
+    results = [x for x in written if x.buffer in instruction.operands]
+    return Unit(instruction, sums[0], *pair, results[-1]) if results else None
 
 
 def copies(target: Target, source: str, destination: str) -> Iterator[Instruction]:
@@ -142,23 +156,54 @@ def copies(target: Target, source: str, destination: str) -> Iterator[Instructio
 def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
     """All ways to give every bound axis of a unit a loop of the program that plays the same part:
     in the same operands, and summed over or not."""
-    pair = factors(nest.update.value) if nest.update is not None else None
-    if nest.update is None or pair is None or pair[0].buffer == pair[1].buffer:
+    if nest.update is None:
+        return
+    pair = (guarded_factors if unit.whole else factors)(nest.update.value)
+    if pair is None or pair[0].buffer == pair[1].buffer:
         return
     for swapped in (False, True):
         data, weight = pair[::-1] if swapped else pair
         candidates = []
         for axis in unit.bound:
-            wanted = _parts(axis, unit.left, unit.right, unit.update.indices)
-            fits = [
+            wanted = _parts(axis, unit.left, unit.right, unit.result.indices)
+            fits: list[For | None] = [
                 loop
                 for loop in (*nest.axes, *nest.reduce)
                 if _parts(loop.var, data, weight, nest.update.indices) == wanted
             ]
+            if unit.whole and unit.range(axis).admits(1):
+                fits.append(None)
             candidates.append([(axis, loop) for loop in fits])
+        result = Load(nest.update.buffer, nest.update.indices)
+        pairs = ((unit.left, data), (unit.right, weight), (unit.result, result))
         for chosen in itertools.product(*candidates):
-            if len({loop.var for _, loop in chosen}) == len(chosen):
-                yield Mapping(unit, tuple(chosen), swapped)
+            axes = tuple((axis, loop) for axis, loop in chosen if loop is not None)
+            if len({loop.var for _, loop in axes}) < len(axes):
+                continue
+            if not unit.whole or _all_of(nest, axes, pairs):
+                yield Mapping(unit, axes, swapped)
+
+
+def _all_of(
+    nest: Nest, axes: Sequence[tuple[Var, For]], pairs: Sequence[tuple[Load, Load]]
+) -> bool:
+    """Whether a mapping has all loops, and those that share a subscript in the program do so in the
+    instruction."""
+    mapped = {axis: loop.var for axis, loop in axes}
+    if {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values()):
+        return False
+    for ours, theirs in pairs:
+        groups = [{mapped[v] for v in variables(i) if v in mapped} for i in ours.indices]
+        wanted = [{v for v in variables(i) if v in mapped.values()} for i in theirs.indices]
+        if sorted(map(sorted_names, filter(None, groups))) != sorted(
+            map(sorted_names, filter(None, wanted))
+        ):
+            return False
+    return True
+
+
+def sorted_names(group: set[Var]) -> list[str]:
+    return sorted(v.name for v in group)
 
 
 def _parts(var: Var, left: Load, right: Load, result: Sequence[Expr]) -> tuple[bool, bool, bool]:

@@ -1,17 +1,48 @@
-"""Primitives on what is computed: split_value gives part of it a buffer, reuse saves one."""
+"""Primitives on what is computed: split_value gives part of it a buffer, reuse saves one, init_with
+moves a term into a sum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import violation
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses
-from tilewright.ir.expr import COMBINERS, DRAM, Binary, Buffer, Expr, Load, Select, const
-from tilewright.ir.loop import Accumulate, Alloc, Block, For, If, Store, map_block, map_inner_blocks
-from tilewright.ir.substitute import variables
+from tilewright.ir.expr import (
+    COMBINERS,
+    DRAM,
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expr,
+    Load,
+    Select,
+    const,
+    constant_value,
+)
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    If,
+    Stmt,
+    Store,
+    buffers_written,
+    loads,
+    map_block,
+    map_inner_blocks,
+    walk_statements,
+)
+from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.schedule.loops import copy_block
-from tilewright.schedule.stages import blocks, check_no_lanes, nest_loops
+from tilewright.schedule.stages import (
+    blocks,
+    check_no_lanes,
+    check_written_alone,
+    definition,
+    nest_loops,
+)
 from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
@@ -61,6 +92,94 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
     state.replace(target, (Alloc(value), *first, *replace_in((target,), store, reads)))
     state.simplify_all()
     return value
+
+
+@primitive
+def init_with(state: State, buffer: Buffer) -> None:
+    """Begins a sum of integers with a term that is added to it afterwards.
+
+        C[i] = 0; for k: C[i] += …;  Y[i] = f(C[i] + b[i])
+    ->  C[i] = b[i]; for k: C[i] += …;  Y[i] = f(C[i])
+
+    Legal when the sum begins with 0, when one nest reads it, each element once, as an operand of an
+    addition, and when nothing that the other operand reads is written from the one place to the
+    other. Sums of floats would be rounded otherwise.
+    """
+    if not buffer.dtype.is_integer:
+        refuse(
+            f"{buffer.name} is {buffer.dtype}: another order of additions rounds otherwise", state
+        )
+    where = definition(state, buffer)
+    check_written_alone(state, where, buffer)
+    init = _zero(state, where.nest, buffer)
+    readers = [s for s in where.after if any(a.buffer == buffer for a in accesses((s,)))]
+    loops, body = nest_loops(readers[0]) if len(readers) == 1 else ([], ())
+    store = body[0] if len(body) == 1 else None
+    if not isinstance(store, Store):
+        refuse(f"{buffer.name} is not read by a nest of one store alone", state)
+    total, term = _added(state, store.value, buffer)
+    names = dict(zip(total.indices, init.indices, strict=True))
+    axes = {x.var for x in loops}
+    if not set(names) <= axes or len(names) < len(total.indices):
+        refuse(f"{total} is not an element for each iteration of its nest", state)
+    if variables(term) & axes - set(names):
+        refuse(f"{term} is another in iterations that read one element of {buffer.name}", state)
+    between = where.block[where.position : where.block.index(readers[0]) + 1]
+    changed = {x.buffer for x in loads(term)} & buffers_written(between)
+    if changed:
+        refuse(f"{term} is written before it is added", state)
+    first = init.with_(value=substitute(term, names))
+    value = rewrite(store.value, lambda e: total if e in _sums(total, term) else e)
+    block = replace_in(where.block, init, first)
+    block = replace_in(block, store, store.with_(value=value))
+
+    def visit(b: Block) -> Block:
+        if b is where.block:
+            return block
+        return map_block(b, lambda s: map_inner_blocks(s, visit))
+
+    state.set_body(visit(state.kernel.body))
+    state.simplify_all()
+
+
+def _zero(state: State, nest: Stmt, buffer: Buffer) -> Store:
+    """The store of 0 that begins a sum."""
+    stores = [s for s in walk_statements((nest,)) if isinstance(s, Store) and s.buffer == buffer]
+    sums = [s for s in walk_statements((nest,)) if isinstance(s, Accumulate)]
+    if len(stores) != 1 or not sums or any(s.op is not BinaryOp.ADD for s in sums):
+        refuse(f"{buffer.name} is no sum", state)
+    if constant_value(stores[0].value) != 0:
+        refuse(f"{buffer.name} begins with {stores[0].value}, not with 0", state)
+    return stores[0]
+
+
+def _added(state: State, value: Expr, buffer: Buffer) -> tuple[Load, Expr]:
+    """The one read of a buffer in a value, and what is added to it."""
+    reads = {x for x in loads(value) if x.buffer == buffer}
+    found = [
+        (x, other)
+        for e in value.walk()
+        if isinstance(e, Binary) and e.op is BinaryOp.ADD
+        for x, other in ((e.a, e.b), (e.b, e.a))
+        if x in reads and x not in set(loads(other))
+    ]
+    uses = sum(e in reads for e in _operands_below(value))
+    if len(reads) != 1 or len(found) != 1 or uses != 1:
+        refuse(f"{buffer.name} is not read as an operand of one addition alone", state)
+    total, term = found[0]
+    assert isinstance(total, Load)
+    return total, term
+
+
+def _operands_below(value: Expr) -> Iterator[Expr]:
+    """Every part of a value, as often as it stands there."""
+    yield value
+    for e in _operands(value):
+        yield from _operands_below(e)
+
+
+def _sums(total: Load, term: Expr) -> tuple[Expr, Expr]:
+    return Binary(BinaryOp.ADD, total, term), Binary(BinaryOp.ADD, term, total)
 
 
 def _part(state: State, value: Expr, path: Sequence[int]) -> Expr:

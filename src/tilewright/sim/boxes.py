@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Stream, bytes_of
+from tilewright.codegen.place import bytes_of
+from tilewright.codegen.stream import Stream
 from tilewright.codegen.touched import Touched, touched
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
@@ -60,9 +61,10 @@ class Boxes:
         return range(self.first[row], self.first[row + 1])
 
 
-def boxes(stream: Stream) -> Boxes:
-    """What all instructions of a stream touch."""
-    t = touched(stream)
+def boxes(stream: Stream, found: Touched | None = None) -> Boxes:
+    """What all instructions of a stream touch; `found`, where that is known better than from their
+    meanings."""
+    t = touched(stream) if found is None else found
     if t.extents.shape[1] > MOST_AXES:
         raise CompileError(
             f"an operand is used by a nest of {t.extents.shape[1] - 1} loops, and at most "

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
+from tilewright.sim.black_box import BlackBoxCode, check_shapes
 from tilewright.sim.meaning import site_code
 from tilewright.target.target import Target
 
@@ -20,7 +21,13 @@ class DataEngine:
 
     def __init__(self, stream: Stream, host: Target) -> None:
         self.stream = stream
-        self.codes = [site_code(s.instruction, host) for s in stream.sites]
+        check_shapes(stream)
+        self.codes = [
+            site_code(s.instruction, host)
+            if s.instruction.black_box is None
+            else BlackBoxCode(s.instruction)
+            for s in stream.sites
+        ]
         self.functions = np.array([c.address for c in self.codes], np.int64)
         names = {m.name: k for k, m in enumerate(stream.target.memories)}
         self.memory = np.zeros((len(stream.sites), stream.addresses.shape[1]), np.int64)
@@ -36,11 +43,10 @@ class DataEngine:
         self.lists = np.zeros_like(self.memory)
         self.kept: list[np.ndarray] = []
         for k, site in enumerate(self.stream.sites):
-            for o, offsets in enumerate(site.offsets):
-                if offsets is not None:
-                    size = site.instruction.operands[o].dtype.bytes
-                    self.kept.append(np.ascontiguousarray(offsets // size, np.int64))
-                    self.lists[k, o] = self.kept[-1].ctypes.data
+            for o, entries in enumerate(lists_of(site)):
+                if entries is not None:
+                    self.kept.append(entries)
+                    self.lists[k, o] = entries.ctypes.data
 
     def run(self, memories: Mapping[str, np.ndarray], order: np.ndarray | None = None) -> None:
         """Runs all instructions on these memories (bytes, by name), in place: in program order, or
@@ -53,6 +59,18 @@ class DataEngine:
         )  # fmt: skip
         count = len(self.stream) if order is None else len(order)
         native.run(code, count, order, bases)
+        for done in self.codes:
+            if isinstance(done, BlackBoxCode):
+                done.raise_error()
+
+
+def lists_of(site: Site) -> list[np.ndarray | None]:
+    """For each operand, how many elements from its first the entries of its list are."""
+    pairs = zip(site.offsets, site.instruction.operands, strict=False)
+    return [
+        None if moves is None else np.ascontiguousarray(moves // b.dtype.bytes, np.int64)
+        for moves, b in pairs
+    ]
 
 
 def put_inputs(

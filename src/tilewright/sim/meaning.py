@@ -44,6 +44,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.steps import Loop
 from tilewright.target.target import Target
 
+Steps = tuple[tuple[int, ...], ...]  # bytes, of each operand along each of its axes
 LEAST_LANES, MOST_LANES = 4, 64
 ENDLESS = 1 << 40  # elements: it is not known where an operand's buffer ends
 RUN = "run_site"
@@ -58,9 +59,9 @@ class SiteCode:
 
 
 @functools.lru_cache(maxsize=1024)
-def site_code(instruction: Instruction, host: Target) -> SiteCode:
-    """The function that does an instruction."""
-    kernel = vectorized(meaning(instruction))
+def site_code(instruction: Instruction, host: Target, steps: Steps | None = None) -> SiteCode:
+    """The function that does an instruction; with `steps`, these are its operands'."""
+    kernel = vectorized(meaning(instruction, steps))
     lowered = run_passes(kernel, native_passes(host), stage="lowered", subject=kernel.name)
     if lowered.scratch:
         held = ", ".join(map(str, lowered.scratch))
@@ -73,16 +74,20 @@ def site_code(instruction: Instruction, host: Target) -> SiteCode:
     return SiteCode(code, code.addresses[RUN])
 
 
-def meaning(instruction: Instruction) -> Kernel:
+def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:
     """The instruction as a kernel: operands are flat buffers that begin at their first element, and
-    a list of micro-operations is one of elements from there."""
+    a list of micro-operations is one of elements from there. With `steps`, operands step by so many
+    bytes along their axes, instead of as the instruction's fields say."""
     regions, operands, lists = [], [], []
-    for operand in instruction.operands:
+    for o, operand in enumerate(instruction.operands):
         flat = Buffer(operand.name, operand.dtype, (ENDLESS,))
         operands.append(flat)
         position: Expr = const(0)
         for d in range(len(operand.shape)):
-            position = position + as_expr(instruction.step(operand, d)) * axis(d)
+            step = instruction.step(operand, d)
+            if steps is not None:
+                step = steps[o][d] // operand.dtype.bytes
+            position = position + as_expr(step) * axis(d)
         listed = instruction.listed(operand)
         if listed is not None:
             lists.append(Buffer(f"{operand.name}.list", index, (ENDLESS,)))

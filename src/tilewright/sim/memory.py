@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream, bytes_of
+from tilewright.codegen.stream import Stream
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, ShadowMemory, boxes
@@ -59,8 +59,8 @@ def _limits(stream: Stream, site: int, operand: int, memory: int) -> tuple[int, 
     buffer = _buffer(stream, site, operand)
     if buffer is None:
         return 0, stream.sizes[stream.target.memories[memory].name]
-    begin = stream.places[buffer].offset
-    return begin, begin + bytes_of(buffer)
+    place = stream.places[buffer]
+    return place.offset, place.end(buffer)
 
 
 def check_written(b: Boxes, inputs: Iterable[Buffer]) -> Fault | None:

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream, bytes_of
+from tilewright.codegen.place import bytes_of
+from tilewright.codegen.stream import Stream
 from tilewright.ir.expr import Buffer
 from tilewright.ir.samples import first_difference
 from tilewright.sim import native

@@ -10,8 +10,6 @@ import numpy as np
 
 from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.expr import const
-from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
@@ -214,22 +212,13 @@ def _insert_idle(stream: Stream, before: np.ndarray, queues: Sequence[int]) -> S
     """The stream with instructions of these queues that do nothing before these rows."""
     kinds = sorted(set(queues))
     found = [stream.target.idle(stream.target.queues[q].name) for q in kinds]
-    sites = [_idle_site(instruction) for instruction in found if instruction is not None]
+    sites = [Site(Call(instruction, ()), (), ()) for instruction in found if instruction]
     number = {q: len(stream.sites) + k for k, q in enumerate(kinds)}
-    width = max([stream.fields.shape[1], *(len(s.instruction.fields) for s in sites)])
-    least = {q: [f.low for f in s.instruction.fields] for q, s in zip(kinds, sites, strict=True)}
-    values = [least[q] + [0] * (width - len(least[q])) for q in queues]
-    fields = np.pad(stream.fields, ((0, 0), (0, width - stream.fields.shape[1])))
     return replace(
         stream,
         sites=(*stream.sites, *sites),
         site=np.insert(stream.site, before, [number[q] for q in queues]),
-        fields=np.insert(fields, before, np.array(values, np.int64).reshape(-1, width), axis=0),
+        fields=np.insert(stream.fields, before, 0, axis=0),
         addresses=np.insert(stream.addresses, before, 0, axis=0),
         lists=np.insert(stream.lists, before, -1),
     )
-
-
-def _idle_site(instruction: Instruction) -> Site:
-    fields = tuple(const(f.low) for f in instruction.fields)
-    return Site(Call(instruction, (), fields), (), ())

@@ -18,25 +18,29 @@
 An instruction is a function read from its source like a kernel (ir/kernel.py); its operands are
 formal buffers, of the largest shape, in the memory where they must lie; its other parameters are
 fields, and so are the dims() in shapes: an operand of such a shape is contiguous in that many
-elements. `cost` gives its time in cycles as arithmetic on fields.
+elements. `cost` gives its time in cycles as arithmetic on fields, `limit` says what must hold of
+them together: limit(pad < kh, kh * kw <= 64).
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import Buffer, Dim, Symbol, as_dim, as_expr
-from tilewright.ir.instruction import Cost, Field, Instruction, MicroOps
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Opaque, Symbol, Var, as_dim, as_expr
+from tilewright.ir.instruction import BlackBox, Cost, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
-from tilewright.target.target import Memory, Native, Queue, Target, VectorUnit
+from tilewright.target.encoding import Encoding
+from tilewright.target.encoding_faults import encoding_faults, entry_faults
+from tilewright.target.target import Bundles, Memory, Native, Queue, Target, VectorUnit
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Range:
 flag = Range(0, 1)
 ANYWHERE = ""  # the memory of an operand that names none
 cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
+limit = Word("limit", "limit(rows * columns <= 4096)")
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,21 @@ def view(kind: BufferType | Output, *strides: str | MicroOps | None) -> View:
     """An operand that is a view of a larger array: view(i8[64, 16] @ "dram", "stride") carries
     the step of its first axis in the field `stride`."""
     return View(kind, strides)
+
+
+@dataclass(frozen=True)
+class State:
+    """A field that is not in the instruction but in a register of the chip."""
+
+    setter: Instruction
+    name: str
+
+
+def state(setter: Instruction, name: str) -> State:
+    """A field in a register that another instruction sets: stride: state(config, "stride"). The
+    compiler sets it before the first use, and when another value is needed. That instruction does
+    nothing else (`pass`), and its fields are registers."""
+    return State(setter, name)
 
 
 class TargetBuilder:
@@ -90,6 +110,24 @@ class TargetBuilder:
         self._instructions: list[Instruction] = []
         self._interlock, self._barriers = False, False
         self._events, self._issue = 0, 1
+        self._encodings: dict[str, Encoding] = {}
+        self._entries: dict[str, Encoding] = {}
+        self._origins: dict[str, str] = {"target": _caller()}
+        self._bundles: Bundles | None = None
+
+    @classmethod
+    def extend(cls, target: Target, name: str) -> TargetBuilder:
+        """A description that begins with all of another one: for a chip that has more."""
+        t = cls(
+            name, clock=target.clock, cores=target.cores, vector=target.vector, native=target.native
+        )
+        t._memories, t._queues = list(target.memories), list(target.queues)
+        t._tokens, t._instructions = list(target.tokens), list(target.instructions)
+        t._interlock, t._barriers = target.interlock, target.barriers
+        t._events, t._issue = target.events, target.issue
+        t._encodings, t._entries = dict(target.encodings), dict(target.entries)
+        t._origins |= dict(target.origins)
+        return t
 
     def memory(
         self,
@@ -101,23 +139,55 @@ class TargetBuilder:
         bandwidth: float | None = None,
         latency: int = 0,
         banks: int = 1,
+        unit: int = 1,
     ) -> str:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
         `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
         that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
         equal consecutive parts: while an instruction of one queue uses a bank, those of other
-        queues that need it wait."""
-        self._memories.append(Memory(name, size, cached, shared_by, bandwidth, latency, banks))
+        queues that need it wait. Addresses are encoded in units of so many bytes."""
+        shared = (cached, shared_by, bandwidth, latency, banks, unit)
+        self._memories.append(Memory(name, size, *shared))
+        self._origins[f"memory {name}"] = _caller()
         return name
+
+    def registers(self, name: str, count: int, bytes: int) -> str:
+        """A file of `count` registers. An operand that fills whole registers begins where one
+        does; any other may begin at any of its elements, and reach into the next register."""
+        self._memories.append(Memory(name, count * bytes, False, row=bytes))
+        self._origins[f"memory {name}"] = _caller()
+        return name
+
+    def bundles(
+        self, *, control: str, loops: int = 0, branch: int = 1, **slots: int
+    ) -> tuple[str, ...]:
+        """Operations that are issued together, so many of each kind: what instructions say in the
+        place of a queue. The `control` slot starts transfers of queues and waits for them, begins
+        the `loops` innermost loops, which then cost nothing, and ends others by a branch, after
+        which `branch` cycles pass."""
+        self._bundles = Bundles(tuple(slots.items()), control, loops, branch)
+        return tuple(slots)
 
     def queues(self, *names: str, depth: int) -> tuple[str, ...]:
         """In-order engines; each takes up to `depth` instructions in advance."""
         self._queues += [Queue(name, depth) for name in names]
+        self._origins |= dict.fromkeys([f"queue {name}" for name in names], _caller())
         return names
 
     def tokens(self, *pairs: tuple[str, str]) -> None:
         """Pairs of queues that can make each other wait with tokens, both ways."""
         self._tokens += pairs
+        self._origins |= dict.fromkeys([f"tokens {a} {b}" for a, b in pairs], _caller())
+
+    def micro_ops(
+        self, memory: str, *, bytes: int = 0, encoding: Encoding | None = None
+    ) -> MicroOps:
+        """Lists of micro-operations in a memory, `bytes` for each, or as many as their encoding
+        has: in `view(…)` it stands for steps along an axis that come from such a list. Some
+        instruction must load that memory."""
+        if encoding is not None:
+            self._entries[memory] = encoding
+        return MicroOps(memory, bytes if encoding is None else encoding.width // 8)
 
     def events(self, count: int) -> None:
         """Any queue can wait for an instruction of any other, through one of `count` numbered
@@ -139,29 +209,43 @@ class TargetBuilder:
         one instruction; 1 cycle unless said."""
         self._issue = cycles
 
-    def micro_ops(self, memory: str, *, bytes: int) -> MicroOps:
-        """Lists of micro-operations in a memory, `bytes` for each: in `view(…)` it stands for steps
-        along an axis that come from such a list. Some instruction must load that memory."""
-        return MicroOps(memory, bytes)
-
     def instruction(
-        self, queue: str = "", *, name: str = "", native: str = ""
+        self,
+        queue: str = "",
+        *,
+        name: str = "",
+        native: str = "",
+        encoding: Encoding | None = None,
+        black_box: BlackBox | None = None,
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
         the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
-        unless one function describes several. One that does nothing (`pass`) lets two queues wait
-        for each other that are not linked."""
+        unless one function describes several; `encoding` is the instruction's bits
+        (target/encoding.py). One that does nothing (`pass`) lets two queues wait for each other
+        that are not linked. `black_box(fields, arrays)` simulates what is opaque in it: it gets the
+        fields' values and an array for each operand, by name."""
 
         def declare(function: Callable[..., Any]) -> Instruction:
-            found = read_instruction(function).with_(queue=queue, native=native)
+            found = read_instruction(function, black_box).with_(queue=queue, native=native)
             found = found.with_(name=name) if name else found
+            place = f"{found.file}:{found.lines[0]}"
+            if f"instruction {found.name}" in self._origins:
+                raise TargetError(
+                    f"{place}: there is an instruction called {found.name} already",
+                    hint='give it another name: @t.instruction(…, name="…")',
+                )
+            self._origins[f"instruction {found.name}"] = place
             self._instructions.append(found)
+            if encoding is not None:
+                self._encodings[found.name] = encoding
             return found
 
         return declare
 
     def build(self) -> Target:
-        return Target(
+        """The description; TargetError where its parts do not fit together, or an encoding does
+        not fit its instruction."""
+        found = Target(
             self.name,
             self.cores,
             self.clock,
@@ -175,19 +259,51 @@ class TargetBuilder:
             events=self._events,
             barriers=self._barriers,
             issue=self._issue,
+            encodings=tuple(self._encodings.items()),
+            entries=tuple(self._entries.items()),
+            origins=tuple(self._origins.items()),
+            bundles=self._bundles,
         )
+        for instruction in self._instructions:
+            self._check_encoding(found, instruction)
+        return found
+
+    def _check_encoding(self, target: Target, instruction: Instruction) -> None:
+        sizes = {m.name: m.size for m in self._memories if m.size is not None}
+        encoding, entry = target.encoding(instruction), target.entry(instruction)
+        faults = []
+        if encoding is not None:
+            queues = [q.name for q in self._queues]
+            faults += encoding_faults(instruction, encoding, queues, self._events, sizes)
+        if entry is not None:
+            faults += entry_faults(instruction, entry, sizes)
+        if faults:
+            where = self._origins[f"instruction {instruction.name}"]
+            texts = "; ".join(f.what for f in faults)
+            raise TargetError(
+                f"{where}: the encoding of {instruction.name} does not fit: {texts}",
+                hint="; ".join(f.hint for f in faults),
+            )
 
 
-def read_instruction(function: Callable[..., Any]) -> Instruction:
+def _caller() -> str:
+    """The line of the description that calls the builder: "chip.py:12"."""
+    frame = sys._getframe(2)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def read_instruction(
+    function: Callable[..., Any], black_box: BlackBox | None = None
+) -> Instruction:
     """The instruction that a Python function describes."""
-    return _InstructionReader(function).instruction()
+    return _InstructionReader(function).instruction(black_box)
 
 
 class _InstructionReader(KernelStmtReader):
     """Reads an instruction: like a kernel, but that some parameters are fields, operands may be
-    read and written, and `cost(…)` says how long it takes."""
+    read and written, `cost(…)` says how long it takes and `limit(…)` what it does not do."""
 
-    def instruction(self) -> Instruction:
+    def instruction(self, black_box: BlackBox | None) -> Instruction:
         operands: list[Buffer] = []
         fields: list[Field] = []
         strides: list[tuple[str, int, str]] = []
@@ -201,12 +317,14 @@ class _InstructionReader(KernelStmtReader):
                     elif by is not None:
                         strides.append((param.arg, axis, by))
                 kind = kind.type
-            if isinstance(kind, Range):
+            if isinstance(kind, State):
+                fields.append(self._register(param, kind))
+            elif isinstance(kind, Range):
                 fields.append(self._field(param, kind))
             else:
                 operands.append(self._operand(param, kind))
         fields += self._extents(operands)
-        body, cost = self._body()
+        body, cost, limits = self._body()
         name = self.function.name
         doc = ast.get_docstring(self.function) or ""
         known = {f.name for f in fields}
@@ -222,9 +340,36 @@ class _InstructionReader(KernelStmtReader):
             strides=tuple(strides),
             doc=doc,
             micro_ops=_micro_ops(name, listed),
+            limits=limits,
             file=self.file,
             lines=self._lines(body),
+            black_box=self._check_black_box(black_box, body, operands, listed=bool(listed)),
         )
+
+    def _check_black_box(
+        self,
+        black_box: BlackBox | None,
+        body: Block,
+        operands: Sequence[Buffer],
+        *,
+        listed: bool,
+    ) -> BlackBox | None:
+        """What is opaque needs a function that simulates it, which needs arrays of known shapes."""
+        opaque = [x for s in body for x in s.walk() if isinstance(x, Opaque)]
+        name = self.function.name
+        if opaque and black_box is None:
+            raise TargetError(
+                f"{name} computes {opaque[0].name}, which is opaque",
+                hint="black_box=function says what simulates it: function(fields, arrays)",
+            )
+        if black_box is not None and listed:
+            raise TargetError(f"{name}: a black box has no micro-operations")
+        for operand in operands if black_box is not None else ():
+            if not all(isinstance(n, (int, Symbol)) for n in operand.shape):
+                raise TargetError(
+                    f"{name}: a black box has operands of numbers and dims(), not {operand}"
+                )
+        return black_box
 
     def _lines(self, body: Block) -> tuple[int, ...]:
         """In the file: of the function, and of every statement of its meaning."""
@@ -249,6 +394,16 @@ class _InstructionReader(KernelStmtReader):
         self.scalars[param.arg] = symbol
         return Field(symbol, kind.low, kind.high, kind.multiple)
 
+    def _register(self, param: ast.arg, kind: State) -> Field:
+        setter = kind.setter
+        if not setter.sets_state or all(f.name != kind.name for f in setter.fields):
+            hint = "the body of an instruction that sets registers is `pass`; its fields are them"
+            what = f"{setter} sets no register called {kind.name}"
+            raise self.refuse(param, what, hint)
+        field = setter.field(kind.name)
+        plain = self._field(param, Range(field.low, field.high, field.multiple))
+        return plain.with_(register=(setter.name, kind.name))
+
     def _operand(self, param: ast.arg, kind: Any) -> Buffer:
         written = isinstance(kind, Output)
         kind = kind.type if written else kind
@@ -262,14 +417,29 @@ class _InstructionReader(KernelStmtReader):
             self.read_only.add(buffer)
         return buffer
 
-    def _body(self) -> tuple[tuple[Any, ...], Cost]:
-        """The meaning's statements, and what the `cost` statement says."""
+    def _body(self) -> tuple[tuple[Any, ...], Cost, tuple[Expr, ...]]:
+        """The meaning's statements, and what the `cost` and `limit` statements say."""
         stmts = list(self.function.body)
         if stmts and isinstance(stmts[0], ast.Expr) and isinstance(stmts[0].value, ast.Constant):
             del stmts[0]  # the docstring
-        costs = [s for s in stmts if _is_cost(s)]
-        body = self.block([s for s in stmts if not _is_cost(s)])
-        return body, self._cost(costs)
+        costs, limits = ([s for s in stmts if _says(s, word)] for word in (cost, limit))
+        body = self.block([s for s in stmts if s not in costs and s not in limits])
+        return body, self._cost(costs), tuple(e for s in limits for e in self._limit(s))
+
+    def _limit(self, stmt: ast.stmt) -> Iterator[Expr]:
+        """The conditions of one `limit` statement: on fields, and on nothing else."""
+        assert isinstance(stmt, ast.Expr)
+        assert isinstance(stmt.value, ast.Call)
+        self.no_keywords(stmt.value, limit.form)
+        for node in self.arguments(stmt.value, limit.form, 1, len(stmt.value.args)):
+            condition = self.condition(node)
+            if isinstance(condition, bool):
+                always = "always" if condition else "never"
+                raise self.refuse(node, f"this limit {always} holds", "a condition on fields")
+            if any(isinstance(x, (Load, Var)) for x in condition.walk()):
+                what = f"the limit {condition} is not about fields alone"
+                raise self.refuse(node, what, "it must be known before the instruction runs")
+            yield condition
 
     def _cost(self, stmts: Sequence[ast.stmt]) -> Cost:
         terms: dict[str, Dim] = {}
@@ -299,10 +469,11 @@ def _micro_ops(name: str, listed: Sequence[tuple[MicroOps, str, int]]) -> MicroO
     return kinds.pop().with_(axes=axes) if kinds else None
 
 
-def _is_cost(stmt: ast.stmt) -> bool:
+def _says(stmt: ast.stmt, word: Word) -> bool:
+    """Whether a statement is one of a word: cost(…), limit(…)."""
     return (
         isinstance(stmt, ast.Expr)
         and isinstance(stmt.value, ast.Call)
         and isinstance(stmt.value.func, ast.Name)
-        and stmt.value.func.id == "cost"
+        and stmt.value.func.id == word.name
     )

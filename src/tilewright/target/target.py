@@ -3,12 +3,14 @@ a target's name: it asks for the fact it needs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError
 from tilewright.ir.instruction import Instruction
+from tilewright.target.encoding import Carries, Encoding
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class Memory:
     bandwidth: float | None = None  # bytes a cycle, of all users together; None: no limit
     latency: int = 0  # cycles
     banks: int = 1  # equal consecutive parts, each for one queue's instruction at a time
+    unit: int = 1  # bytes that an address counts, in encodings
+    row: int = 0  # bytes of a register, where the memory is a register file; else 0
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,26 @@ class Queue:
 
     name: str
     depth: int
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """What a statically scheduled chip issues together, one bundle a cycle.
+
+    `slots` has how many operations of each kind a bundle takes; the instruction's `queue` is the
+    kind of slot it is for. An operation reads its operands when it is issued; its results are there
+    `latency` cycles later, and nothing waits for them: the compiler does. The `control` slot starts
+    transfers, waits for them, and begins loops. Up to `loops` nested loops then cost nothing;
+    further ones end with a branch, which takes effect after `branch` cycles.
+    """
+
+    slots: tuple[tuple[str, int], ...]
+    control: str
+    loops: int
+    branch: int
+
+    def count(self, slot: str) -> int:
+        return dict(self.slots)[slot]
 
 
 @dataclass(frozen=True)
@@ -73,6 +97,11 @@ class Target:
     What makes queues wait for each other: with an `interlock` the chip does that itself; `tokens`
     names the pairs of queues that have tokens for each other; with any of `events` numbered events
     one queue waits for an instruction of another; `barriers` make all queues wait for all.
+
+    A statically scheduled one has `bundles`, whose slots run the instructions that no queue does.
+
+    `origins` says which line of the description ("chip.py:12") each part stands in, by what it is
+    called ("memory spad").
     """
 
     name: str
@@ -88,6 +117,10 @@ class Target:
     events: int = 0
     barriers: bool = False
     issue: int = 1  # cycles
+    encodings: tuple[tuple[str, Encoding], ...] = ()  # of instructions, by name
+    entries: tuple[tuple[str, Encoding], ...] = ()  # of micro-operations, by their memory
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    bundles: Bundles | None = None
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -106,9 +139,43 @@ class Target:
         known = ", ".join(m.name for m in self.memories)
         raise TargetError(f"{self.name} has no memory called {name!r}", hint=f"it has {known}")
 
+    def instruction(self, name: str) -> Instruction:
+        """The instruction called `name`."""
+        for instruction in self.instructions:
+            if instruction.name == name:
+                return instruction
+        known = ", ".join(i.name for i in self.instructions) or "none"
+        raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
+
     def idle(self, queue: str) -> Instruction | None:
         """The instruction of a queue that does nothing, if it has one."""
         return next((i for i in self.instructions if i.queue == queue and i.is_idle), None)
+
+    def encoding(self, instruction: Instruction) -> Encoding | None:
+        """The instruction's bits, if the description says them."""
+        found = dict(self.encodings).get(instruction.name)
+        return None if found is None else found.in_units(instruction, self._units)
+
+    def entry(self, instruction: Instruction) -> Encoding | None:
+        """The bits of an entry of the instruction's list of micro-operations."""
+        kind = instruction.micro_ops
+        found = None if kind is None else dict(self.entries).get(kind.memory)
+        return None if found is None else found.in_units(instruction, self._units)
+
+    @property
+    def _units(self) -> dict[str, int]:
+        return {m.name: m.unit for m in self.memories}
+
+    def alignment(self, memory: str) -> int:
+        """The bytes that addresses in a memory must be multiples of, to be encoded."""
+        units = [self.memory(memory).unit]
+        for instruction in self.instructions:
+            for encoding in (self.encoding(instruction), self.entry(instruction)):
+                for operand in instruction.operands if encoding is not None else ():
+                    piece = encoding.find(Carries.ADDRESS, operand.name)
+                    if piece is not None and operand.memory == memory:
+                        units.append(piece.unit)
+        return math.lcm(*units)
 
     def peak(self, dtype: DType) -> float:
         """Multiply-adds a second of all cores, at best."""
@@ -126,6 +193,7 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     """What is wrong with queues, their waits and memories; what to do about it."""
     names = [q.name for q in t.queues]
     known = f"queues are {', '.join(names)}" if names else "there are no queues"
+    slots = [name for name, _ in t.bundles.slots] if t.bundles is not None else []
     for name in names:
         if names.count(name) > 1:
             yield f"two queues are called {name}", "give each a name of its own"
@@ -135,8 +203,10 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
         if q.depth < 1:
             yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
     for i in t.instructions:
-        if i.queue and i.queue not in names:
-            yield f"instruction {i.name} runs on {i.queue!r}, which is no queue", known
+        if i.queue and i.queue not in (*names, *slots):
+            what = "which is no queue" + " and no slot" * bool(slots)
+            hint = known + f"; slots are {', '.join(slots)}" * bool(slots)
+            yield f"instruction {i.name} runs on {i.queue!r}, {what}", hint
         if len(i.operands) > MOST_OPERANDS:
             many = f"instruction {i.name} has {len(i.operands)} operands"
             yield f"{many}, and at most {MOST_OPERANDS} are simulated", None
@@ -154,6 +224,8 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     if t.issue < 0:
         yield f"an instruction is issued in {t.issue} cycles", "issue(0) or more"
     yield from _bank_problems(t)
+    if t.bundles is not None:
+        yield from _bundle_problems(t, t.bundles)
 
 
 def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
@@ -166,3 +238,19 @@ def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     banks = sum(m.banks for m in t.memories if m.banks > 1)
     if banks > MOST_BANKS:
         yield f"{banks} banks, and at most {MOST_BANKS} are simulated", None
+
+
+def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:
+    counts = dict(b.slots)
+    known = f"slots are {', '.join(counts)}"
+    for name, count in b.slots:
+        if count < 1:
+            yield f"a bundle has {count} slots called {name}", f"{name}=1 or more"
+        if name in {q.name for q in t.queues}:
+            yield f"{name} is a queue and a slot", "give each a name of its own"
+    if b.control not in counts:
+        yield f"the control slot is {b.control!r}, which is no slot", known
+    if b.loops < 0 or b.branch < 0:
+        yield f"{b.loops} hardware loops, and {b.branch} cycles behind a branch", "0 or more"
+    if not any(m.row for m in t.memories):
+        yield "bundles, and no registers", 't.registers("v", 32, bytes=64) declares some'

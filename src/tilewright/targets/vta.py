@@ -10,6 +10,9 @@ from tilewright.base.dtype import i8, i32
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, view
+from tilewright.target.encoding import address, at, bits, constant, field, pad, pop, push
+from tilewright.target.encoding import end_entry as end
+from tilewright.target.encoding import first_entry as first
 from tilewright.target.target import Target
 
 KIB = 1 << 10
@@ -31,27 +34,48 @@ def vta(
     `alu` cycles for a row."""
     t = TargetBuilder("vta", clock=clock)
     t.memory("dram", bandwidth=bus, latency=64)
-    for name, size in (("inp", inp), ("wgt", wgt), ("acc", acc), ("uop", uop)):
-        t.memory(name, size)
+    row, square = batch * block, block * block  # elements that memories count in
+    units = (("inp", inp, row), ("wgt", wgt, square), ("acc", acc, 4 * row), ("uop", uop, 4))
+    for name, size, unit in units:
+        t.memory(name, size, unit=unit)
     load, compute, store = t.queues("load", "compute", "store", depth=512)
     t.tokens((load, compute), (compute, store))
 
+    INP, WGT, ACC, UOP = ((size // unit - 1).bit_length() for _, size, unit in units)
+    BESIDE = {load: (None, compute), compute: (load, store), store: (compute, None)}
+
+    def code(queue, opcode, *parts):
+        tokens = [token(q) for token in (pop, push) for q in BESIDE[queue]]
+        return bits(128, constant(opcode, 3), tokens, parts)
+
+    def move(queue, opcode, memory, here, there, unit, *sizes):
+        places = address(here, 16), address(there, 32, unit=unit)
+        return code(queue, opcode, constant(memory, 3), places, at(64), sizes)
+
+    def loops(opcode, reset, *parts):
+        entries = first(UOP), end(UOP + 1), field("I J", 14), at(64)
+        steps = field("dst_i dst_j", ACC, unit=row)
+        return code(compute, opcode, constant(reset, 1), entries, steps, parts)
+
     Y, X = dims("Y X", max=65535)  # rows of a transfer, elements of one
     I, J, U = dims("I J U", max=16383)  # two hardware loops, and micro-operations
-    FAR = Range(0, (1 << 32) - 1)  # from row to row in DRAM
-    DST = Range(0, acc // 4 - 1, multiple=batch * block)  # steps of the hardware loops
-    SRC = Range(0, inp - 1, multiple=batch * block)
-    WGT = Range(0, wgt - 1, multiple=block * block)
+    DST = Range(0, acc // 4 - 1, multiple=row)  # steps of the hardware loops
+    SRC, WEIGHT = Range(0, inp - 1, multiple=row), Range(0, wgt - 1, multiple=square)
     IMM = Range(-(1 << 15), (1 << 15) - 1)
-    listed = t.micro_ops("uop", bytes=4)
+    entry = address("dst", ACC), address("src", max(ACC, INP)), address("wgt", WGT)
+    listed = t.micro_ops("uop", encoding=bits(32, entry))
     tile, weights = (batch, block), (block, block)
-    for name, queue, (rows, columns), kind, memory in (
-        ("load_inp", load, tile, i8, "inp"),
-        ("load_wgt", load, weights, i8, "wgt"),
-        ("load_acc", compute, tile, i32, "acc"),
+    for name, queue, (rows, columns), kind, memory, number in (
+        ("load_inp", load, tile, i8, "inp", 2),
+        ("load_wgt", load, weights, i8, "wgt", 1),
+        ("load_acc", compute, tile, i32, "acc", 3),
     ):
+        each = rows * columns
+        FAR = Range(0, 65535 * each, multiple=each)  # from row to row in DRAM
+        sizes = field("Y X", 16), field("far", 16, unit=each)
+        encoding = move(queue, 0, number, "dst", "src", each * kind.bytes, sizes)
 
-        @t.instruction(queue, name=name)
+        @t.instruction(queue, name=name, encoding=encoding)
         def load_rows(
             src: view(kind[Y, X, rows, columns] @ "dram", "far"),
             dst: out(kind[Y, X, rows, columns] @ memory),
@@ -61,13 +85,18 @@ def vta(
                 dst[y, x, b, c] = src[y, x, b, c]
             cost(setup=16, bytes=Y * max(64, X * (rows * columns * kind.bytes)))
 
-    @t.instruction(compute)
+    only = constant(1, 16), field("U", 16)
+
+    @t.instruction(compute, encoding=move(compute, 0, 0, "dst", "src", 4, only))
     def load_uop(src: i32[U] @ "dram", dst: out(i32[U] @ "uop")):
         for u in grid(U):
             dst[u] = src[u]
         cost(setup=16, bytes=max(64, 4 * U))
 
-    @t.instruction(store)
+    FAR = Range(0, 65535 * row, multiple=row)
+    sizes = field("Y X", 16), field("far", 16, unit=row)
+
+    @t.instruction(store, encoding=move(store, 1, 4, "src", "dst", row, sizes))
     def store_rows(
         src: i32[Y, X, batch, block] @ "acc",
         dst: view(out(i8[Y, X, batch, block] @ "dram"), "far"),
@@ -77,7 +106,10 @@ def vta(
             dst[y, x, b, c] = cast(i8, src[y, x, b, c])
         cost(setup=16, bytes=Y * max(64, X * (batch * block)))
 
-    @t.instruction(compute)
+    source = field("src_i src_j", INP, unit=row)
+    factors = source, field("wgt_i wgt_j", WGT, unit=square)
+
+    @t.instruction(compute, encoding=loops(2, 0, factors))
     def gemm(
         dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
         src: view(i8[I, J, U, batch, block] @ "inp", "src_i", "src_j", listed),
@@ -86,15 +118,15 @@ def vta(
         dst_j: DST,
         src_i: SRC,
         src_j: SRC,
-        wgt_i: WGT,
-        wgt_j: WGT,
+        wgt_i: WEIGHT,
+        wgt_j: WEIGHT,
     ):
         for i, j, u, b, c in grid(I, J, U, batch, block):
             for k in reduce(block):
                 dst[i, j, u, b, c] += cast(i32, src[i, j, u, b, k]) * cast(i32, wgt[i, j, u, c, k])
         cost(busy=I * J * U, latency=block)
 
-    @t.instruction(compute)
+    @t.instruction(compute, encoding=loops(2, 1))
     def clear(
         dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
         dst_i: DST,
@@ -104,15 +136,14 @@ def vta(
             dst[i, j, u, b, c] = 0
         cost(busy=I * J * U, latency=block)
 
-    for name, op in (
-        ("min", min),
-        ("max", max),
-        ("add", operator.add),
-        ("shr", operator.rshift),
-        ("mul", operator.mul),
-    ):
+    shr, mul = operator.rshift, operator.mul
+    OPS = {"min": min, "max": max, "add": operator.add, "shr": shr, "mul": mul}
+    for number, (name, op) in enumerate(OPS.items()):
+        source = field("src_i src_j", ACC, unit=row)
+        other = source, constant(number, 3), constant(0, 1)
+        given = pad(2 * ACC), constant(number, 3), constant(1, 1), field("imm", 16, signed=True)
 
-        @t.instruction(compute, name=name)
+        @t.instruction(compute, name=name, encoding=loops(4, 0, other))
         def with_rows(
             dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
             src: view(i32[I, J, U, batch, block] @ "acc", "src_i", "src_j", listed),
@@ -125,7 +156,7 @@ def vta(
                 dst[i, j, u, b, c] = op(dst[i, j, u, b, c], src[i, j, u, b, c])
             cost(busy=I * J * U * alu, latency=block)
 
-        @t.instruction(compute, name=f"{name}_imm")
+        @t.instruction(compute, name=f"{name}_imm", encoding=loops(4, 0, given))
         def with_number(
             dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
             dst_i: DST,

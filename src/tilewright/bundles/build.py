@@ -1,0 +1,65 @@
+"""Kernels on a statically scheduled chip: the best of a few plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.bundles.choose import Choice, choose_plans
+from tilewright.bundles.plan import schedule_bundles
+from tilewright.bundles.program import Program, make_program
+from tilewright.ir.graph import Layout
+from tilewright.ir.loop import Kernel
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+TRIES = 3  # plans that are built and timed
+MOST = 12  # that are tried, if some cannot be built
+CLOSE = 1.02  # times the cycles that are expected of the next plan: no need to build that one
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A schedule and its program; how parameters lie in memory, where that is not row by row."""
+
+    schedule: Schedule
+    program: Program
+    layouts: dict[str, Layout]
+
+
+def build_bundles(
+    kernel: Kernel, target: Target, *, overlap: bool = True, rings: bool = True
+) -> Built:
+    """The kernel in bundles. Without `overlap` transfers and work take turns; without `rings` each
+    tile brings all that it needs, also what the one before had."""
+    choices = choose_plans(kernel, target, rings=rings)
+    if not choices:
+        held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size and not m.row)
+        raise TargetError(
+            f"no tile of {kernel.name} fits the memories of {target.name}",
+            hint=f"they have ({held}) bytes, and a tile has whole sums",
+        )
+    best, count, refusal = None, 0, None
+    for choice in choices[:MOST]:
+        if best is not None:
+            near = best.program.timeline.cycles <= CLOSE * choice.cycles
+            if near or count == TRIES:
+                break
+        try:
+            built = _built(kernel, target, choice, overlap)
+        except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
+            refusal = refusal or error
+            continue
+        count += 1
+        if best is None or built.program.timeline.cycles < best.program.timeline.cycles:
+            best = built
+    if best is None:
+        assert refusal is not None
+        raise refusal
+    return best
+
+
+def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
+    s = Schedule(kernel)
+    layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
+    return Built(s, make_program(s.kernel, target), layouts)

@@ -1,0 +1,227 @@
+"""Operations into bundles: loops without inner ones are modulo-scheduled, what stands between them
+is placed one operation after another as early as its slots and operands allow.
+
+A pipelined loop becomes three pieces: what happens before all its iterations' stages are busy, the
+part that repeats, and the rest. The first overlaps what stands before the loop, the last what
+stands behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompileError
+from tilewright.bundles.code import Bundle, Code, Control, Issue, Pipelined, Repeat
+from tilewright.bundles.dependences import dependences
+from tilewright.bundles.line import Line
+from tilewright.bundles.modulo import Modulo, modulo_schedule, recurrence_bound, resource_bound
+from tilewright.bundles.operations import Body, Loop, Operation
+from tilewright.bundles.registers import Allocation, allocate
+from tilewright.ir.expr import Buffer, Expr, Var, const
+from tilewright.target.target import Bundles, Target
+
+LONGER = 6  # more cycles between iterations are tried, or a part of the least number as large
+
+
+class OutOfRegisters(CompileError):
+    """The register files do not hold what is in use at the same time."""
+
+
+def place(body: Body, target: Target) -> Code:
+    """The bundles of a piece of a kernel; OutOfRegisters if the files are too small."""
+    bundles = target.bundles
+    assert bundles is not None
+    free = {m.name: [True] * (m.size // m.row) for m in target.memories if m.row and m.size}
+    return _Placer(target, bundles).body(body, {}, free)
+
+
+Registers = Mapping[Buffer, int]  # the first register of each buffer
+Free = Mapping[str, list[bool]]
+
+
+class _Placer:
+    def __init__(self, target: Target, bundles: Bundles) -> None:
+        self.target, self.bundles = target, bundles
+        self.rows = {m.name: m.row for m in target.memories}
+
+    def body(self, body: Body, registers: Registers, free: Free) -> Code:
+        """The code of a body, at the end of which all results are there."""
+        registers, free = self._reserve(body.buffers, registers, free)
+        code: list[Bundle | Repeat] = []
+        line = Line(self.bundles)
+        for item in body.items:
+            if isinstance(item, Operation):
+                line.put(Issue(item, _registers_of(item, registers), {}))
+            elif item.body.is_straight and item.body.items:
+                line = self._pipelined(item, registers, free, code, line)
+            elif item.body.items:
+                line.drain()
+                inner = self.body(item.body, registers, free)
+                code += [*line.begin_loop(item.count, self._is_hardware(item))]
+                code.append(self._repeat(item, inner))
+                line = Line(self.bundles)
+        line.drain()
+        return (*code, *line.bundles())
+
+    def _reserve(
+        self, buffers: Sequence[Buffer], registers: Registers, free: Free
+    ) -> tuple[Registers, Free]:
+        """Registers for the buffers of a body, which are its own until its end."""
+        registers, free = dict(registers), {name: list(f) for name, f in free.items()}
+        for buffer in buffers:
+            size = _cells(buffer, self.rows[buffer.memory])
+            available = free[buffer.memory]
+            at = next(
+                (i for i in range(len(available) - size + 1) if all(available[i : i + size])), None
+            )
+            if at is None:
+                left, count = sum(available), len(available)
+                raise OutOfRegisters(
+                    f"{buffer} needs {size} registers side by side, and of the {count} of"
+                    f" {buffer.memory} {left} are free"
+                )
+            available[at : at + size] = [False] * size
+            registers[buffer] = at
+        return registers, free
+
+    # ---------------------------------------------------------- loops
+
+    def _is_hardware(self, loop: Loop) -> bool:
+        return _height(loop) <= self.bundles.loops
+
+    def _repeat(self, loop: Loop, inner: Code) -> Repeat:
+        """The loop around its code, which ends with a branch if no hardware does it."""
+        hardware = self._is_hardware(loop)
+        return Repeat(loop.var, loop.count, self._closed(inner, hardware), hardware)
+
+    def _closed(self, inner: Code, hardware: bool) -> Code:
+        if hardware:
+            return inner
+        late = self.bundles.branch  # bundles that are still issued behind the branch
+        straight = next((k for k, x in enumerate(reversed(inner)) if isinstance(x, Repeat)),
+                        len(inner))  # fmt: skip
+        room = self.bundles.count(self.bundles.control)
+        missing = late + 1 - straight
+        if missing <= 0 and self._control_used(inner[-late - 1]) < room:
+            branch = (*inner[-late - 1], Control("branch", 0))
+            return (*inner[: len(inner) - late - 1], branch, *inner[len(inner) - late :])
+        return (*inner, (Control("branch", 0),), *([()] * late))
+
+    def _control_used(self, bundle: Bundle | Repeat) -> int:
+        assert not isinstance(bundle, Repeat)
+        slot = self.bundles.control
+        return sum(isinstance(x, Control) or x.operation.slot == slot for x in bundle)
+
+    def _pipelined(
+        self,
+        loop: Loop,
+        registers: Registers,
+        free: Free,
+        code: list[Bundle | Repeat],
+        line: Line,
+    ) -> Line:
+        """Places a loop of operations; what stands before it goes to the code, what is under way
+        at its end is the beginning of the line that is returned."""
+        plan = self._plan(loop, free)
+        interval, stages = plan.schedule.interval, plan.schedule.stages
+        copies = plan.allocation.copies
+        before = stages - 1 + max(o.special for o in plan.operations)  # iterations
+        windows = (loop.count - before) // copies
+
+        def issues(low: int, high: int, turn: Expr) -> list[tuple[int, Issue]]:
+            """What is issued from one cycle to another; iteration i is named i + turn."""
+            found = []
+            first, last = max(0, low // interval - stages), high // interval + 1
+            for i in range(first, min(loop.count, last)):
+                for o, t in zip(plan.operations, plan.schedule.times, strict=True):
+                    if low <= i * interval + t < high:
+                        held = _registers_of(o, registers, plan.allocation, i)
+                        found.append((i * interval + t, Issue(o, held, {loop.var: turn + i})))
+            return sorted(found, key=lambda x: x[0])
+
+        zero = const(0)
+        if windows < 2:
+            line.overlay(issues(0, (loop.count + stages) * interval, zero), None)
+            return line
+        begin, period = before * interval, copies * interval
+        end = begin + windows * period
+        seen = max(period, line.hazards.last)  # then what stands before the loop is there
+        line.overlay(issues(0, begin + seen, zero), begin)
+        hardware = self.bundles.loops > 0
+        code += line.begin_loop(windows, hardware)
+        turn = Var(loop.var.name)
+        steady = issues(begin, begin + period, turn * copies)
+        inner = tuple(
+            tuple(x for at, x in steady if at == cycle) for cycle in range(begin, begin + period)
+        )
+        code.append(Repeat(turn, windows, self._closed(inner, hardware), hardware, plan.summary))
+        longest = max(o.latency for o in plan.operations)
+        last = issues(end - longest, (loop.count + stages) * interval, zero)
+        return Line.after(self.bundles, [(at - end, x) for at, x in last])
+
+    def _plan(self, loop: Loop, free: Free) -> _Plan:
+        operations = [x for x in loop.body.items if isinstance(x, Operation)]
+        private = set(loop.body.buffers)
+        edges = dependences(operations, private, loop.var, loop.count)
+        slots = dict(self.bundles.slots)
+        needed = resource_bound(operations, slots)
+        chain = recurrence_bound(len(operations), edges)
+        least = max(needed, chain, 1)
+        most = least + max(LONGER, least // LONGER)
+        for interval in range(least, most + 1):
+            schedule = modulo_schedule(operations, edges, slots, interval=interval)
+            if schedule is None:
+                continue
+            allocation = allocate(operations, schedule, private, free)
+            if allocation is not None:
+                summary = Pipelined(
+                    loop.var, loop.count, interval, needed, chain, schedule.stages,
+                    allocation.copies,
+                )  # fmt: skip
+                return _Plan(operations, schedule, allocation, summary)
+        raise OutOfRegisters(
+            f"no schedule of loop {loop.var} with {least} to {most} cycles between"
+            " iterations fits the registers",
+            hint="let an iteration do less",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    operations: list[Operation]
+    schedule: Modulo
+    allocation: Allocation
+    summary: Pipelined
+
+
+def _registers_of(
+    operation: Operation,
+    registers: Registers,
+    allocation: Allocation | None = None,
+    iteration: int = 0,
+) -> tuple[int | None, ...]:
+    """The first register of each operand."""
+    found: list[int | None] = []
+    for o in operation.operands:
+        if not o.row:
+            found.append(None)
+        elif o.buffer in registers:
+            found.append(registers[o.buffer] + o.cells.start)
+        else:
+            assert allocation is not None, f"{o.buffer} is no buffer of the piece"
+            found.append(allocation.register(o.buffer, o.cells.start, iteration))
+    return tuple(found)
+
+
+def _cells(buffer: Buffer, row: int) -> int:
+    """Registers that a buffer fills."""
+    size = math.prod(n for n in buffer.shape if isinstance(n, int)) * buffer.dtype.bytes
+    return -(-size // row)
+
+
+def _height(loop: Loop) -> int:
+    """Loops from this one inwards."""
+    inner = [_height(x) for x in loop.body.items if isinstance(x, Loop)]
+    return 1 + max(inner, default=0)

@@ -1,0 +1,106 @@
+"""Encodings: whether all instructions have one, are told apart, and can say what streams need. What
+is too narrow is refused with the description itself (target/encoding_faults.py)."""
+
+from __future__ import annotations
+
+from tilewright.check.data_flow import least_bytes
+from tilewright.check.problem import Problems, error, warning
+from tilewright.codegen.decode import ambiguous_pairs
+from tilewright.ir.instruction import Instruction
+from tilewright.target.encoding import Carries, Encoding
+from tilewright.target.target import Target
+
+
+def missing(target: Target) -> Problems:
+    """All instructions have an encoding, or none."""
+    without = [i for i in target.instructions if target.encoding(i) is None]
+    if len(without) == len(target.instructions):
+        return
+    for i in without:
+        yield error(
+            target, f"instruction {i.name}", f"{i.name} has no encoding",
+            "other instructions have one: a stream with this one cannot be encoded",
+            "say its bits: @t.instruction(…, encoding=bits(128, …))",
+        )  # fmt: skip
+
+
+def ambiguity(target: Target) -> Problems:
+    """A decoder can tell instructions apart."""
+    for a, b in ambiguous_pairs(target):
+        yield error(
+            target, f"instruction {b}", f"the encodings of {a} and {b} cannot be told apart",
+            "no bit is a constant of both with another value in each",
+            "give them constants that differ, at the same bits",
+        )  # fmt: skip
+
+
+def addresses(target: Target) -> Problems:
+    """An instruction says where its operands are, unless there is but one place."""
+    sizes = {m.name: m.size for m in target.memories}
+    for k, i in enumerate(target.instructions):
+        encoding = target.encoding(i)
+        least = least_bytes(target, k) if encoding is not None else []
+        for c, o in enumerate(i.operands if encoding is not None else ()):
+            size = sizes.get(o.memory)
+            carried = encoding.find(Carries.ADDRESS, o.name) is not None
+            if carried or i.listed(o) is not None or size == least[c]:
+                continue
+            yield warning(
+                target, f"instruction {i.name}",
+                f"the encoding of {i.name} does not say where operand {o.name} is",
+                f"it can only be at the start of {o.memory}",
+                f'add address("{o.name}", …) to it',
+            )  # fmt: skip
+
+
+def lists(target: Target) -> Problems:
+    """Micro-operations have an encoding where instructions have."""
+    for i in target.instructions:
+        if i.micro_ops and target.encoding(i) is not None and target.entry(i) is None:
+            yield error(
+                target, f"instruction {i.name}", f"the micro-operations of {i.name} have no bits",
+                f"what is loaded into {i.micro_ops.memory} is made of them",
+                f't.micro_ops("{i.micro_ops.memory}", encoding=bits(32, address(…), …))',
+            )  # fmt: skip
+
+
+def waits(target: Target) -> Problems:
+    """An instruction has bits for every queue that it may have to wait for, and for no other."""
+    for i in target.instructions:
+        encoding = target.encoding(i)
+        if encoding is None:
+            continue
+        linked = {b for pair in target.tokens if i.queue in pair for b in pair} - {i.queue}
+        for carries, verb in ((Carries.POP, "take"), (Carries.PUSH, "give")):
+            has = {p.name for p in encoding.pieces if p.carries is carries}
+            for name in sorted(linked - has):
+                yield error(
+                    target, f"instruction {i.name}",
+                    f"the encoding of {i.name} cannot {verb} a token of {name}",
+                    f"queues {i.queue} and {name} wait for each other with tokens",
+                    f'add {carries.value}("{name}") to it',
+                )  # fmt: skip
+            for name in sorted(has - linked):
+                yield warning(
+                    target, f"instruction {i.name}",
+                    f"a bit of {i.name} for tokens of {name} is never used",
+                    f"no tokens link {i.queue} and {name}",
+                    f"pass None: {carries.value}(None) leaves the bit 0",
+                )  # fmt: skip
+        if target.events:
+            yield from _other_waits(target, i, encoding, Carries.AWAITS, f"({target.events})")
+            yield from _other_waits(target, i, encoding, Carries.SETS, f"({target.events})")
+        if target.barriers:
+            yield from _other_waits(target, i, encoding, Carries.BARRIER, "()")
+
+
+def _other_waits(
+    target: Target, i: Instruction, encoding: Encoding, carries: Carries, form: str
+) -> Problems:
+    if encoding.find(carries) is None:
+        what = {Carries.AWAITS: "wait for events", Carries.SETS: "set events"}
+        yield error(
+            target, f"instruction {i.name}",
+            f"the encoding of {i.name} cannot {what.get(carries, 'stand behind a barrier')}",
+            "that is how queues wait for each other", f"add {carries.value}{form} to it",
+        )  # fmt: skip

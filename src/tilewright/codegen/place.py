@@ -1,0 +1,134 @@
+"""Where buffers lie in a chip's memories.
+
+In a memory of several banks, of which each serves one queue at a time, what is filled and what is
+used should be in different ones: the turns of a ring lie in one bank each, and what is filled once
+lies behind them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompileError, TargetError
+from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.ir.instruction import Region
+from tilewright.ir.loop import Alloc, Call, For, Kernel, walk_statements
+from tilewright.ir.substitute import variables
+from tilewright.target.target import Memory, Target
+
+ALIGN = 64  # bytes, of every buffer in a memory; more where addresses are encoded in such units
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: bytes from the start of a memory; `apart` is how many bytes are left
+    free between its elements along the first axis."""
+
+    memory: str
+    offset: int
+    apart: int = 0
+
+    def end(self, buffer: Buffer) -> int:
+        """The byte behind the buffer's last."""
+        gaps = self.apart * (int(buffer.shape[0]) - 1) if self.apart else 0
+        return self.offset + bytes_of(buffer) + gaps
+
+
+def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], dict[str, int]]:
+    """Every buffer gets a place of its own in its memory; the bytes used of each."""
+    places: dict[Buffer, Place] = {}
+    used: dict[str, int] = {}
+    by_memory: dict[str, list[Buffer]] = {}
+    for buffer in (*kernel.params, *_allocated(kernel)):
+        by_memory.setdefault(buffer.memory, []).append(buffer)
+    turning = set(_rings(kernel))
+    for name, buffers in by_memory.items():
+        memory = target.memory(name)
+        align = math.lcm(ALIGN, target.alignment(name))
+        found = _in_banks(buffers, turning, memory, align) if memory.banks > 1 else None
+        places |= found or _in_a_row(buffers, name, align)
+        used[name] = max(places[b].end(b) for b in buffers)
+    return places, used
+
+
+def _in_a_row(buffers: list[Buffer], memory: str, align: int) -> dict[Buffer, Place]:
+    places, end = {}, 0
+    for buffer in buffers:
+        places[buffer] = Place(memory, _aligned(end, align))
+        end = places[buffer].end(buffer)
+    return places
+
+
+def _in_banks(
+    buffers: list[Buffer], turning: set[Buffer], memory: Memory, align: int
+) -> dict[Buffer, Place] | None:
+    """The turns of rings in one bank each, the others in the emptiest; None if they do not fit
+    in that way."""
+    assert memory.size is not None
+    bank = memory.size // memory.banks
+    ends = [0] * memory.banks
+    places: dict[Buffer, Place] = {}
+    for buffer in sorted(buffers, key=lambda b: b not in turning):
+        turns = int(buffer.shape[0]) if buffer in turning else 1
+        size = bytes_of(buffer) // turns
+        if turns > memory.banks or (turns == 1 and size > bank):
+            return None
+        chosen = range(turns) if turns > 1 else [ends.index(min(ends))]
+        at = max(_aligned(ends[k], align) for k in chosen)
+        if at + size > bank:
+            return None
+        for k in chosen:
+            ends[k] = at + size
+        places[buffer] = Place(memory.name, chosen[0] * bank + at, bank - size if turns > 1 else 0)
+    return places
+
+
+def _aligned(end: int, align: int) -> int:
+    return -(-end // align) * align
+
+
+def _rings(kernel: Kernel) -> Iterator[Buffer]:
+    """Buffers whose first axis turns with the kernel's own loops, and with nothing inside of them:
+    places that are filled and used in turn."""
+    outer = {s.var for s in kernel.body if isinstance(s, For)}
+    regions: dict[Buffer, list[Expr]] = {}
+    for stmt in walk_statements(kernel.body):
+        for region in stmt.regions if isinstance(stmt, Call) else ():
+            regions.setdefault(region.buffer, []).append(_first(region))
+    for buffer, firsts in regions.items():
+        moved: set[Var] = set().union(*map(variables, firsts))
+        if moved and moved <= outer:
+            yield buffer
+
+
+def _first(region: Region) -> Expr:
+    return region.indices[0]
+
+
+def _allocated(kernel: Kernel) -> list[Buffer]:
+    return [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+
+
+def check_sizes(kernel: Kernel, target: Target, used: Mapping[str, int]) -> None:
+    """TargetError if a memory is too small."""
+    for name, size in used.items():
+        limit = target.memory(name).size
+        if limit is not None and size > limit:
+            found = (b for b in _allocated(kernel) if b.memory == name)
+            held = ", ".join(f"{b} ({bytes_of(b)})" for b in found)
+            raise TargetError(
+                f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
+                hint=f"it holds {held}: make tiles smaller",
+            )
+
+
+def bytes_of(buffer: Buffer) -> int:
+    """What a buffer of known shape takes."""
+    size = buffer.dtype.bytes
+    for n in buffer.shape:
+        if not isinstance(n, int):
+            raise CompileError(f"{buffer} has no constant size", hint="bind its dimensions")
+        size *= n
+    return size

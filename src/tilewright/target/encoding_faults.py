@@ -1,0 +1,169 @@
+"""Encodings against the description: names that nothing has, and what the description allows but
+the bits do not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.ir.expr import Dim, Load, Symbol, Var
+from tilewright.ir.instruction import Field, Instruction, MicroOps
+from tilewright.ir.loop import Accumulate, For, Store, walk_statements
+from tilewright.target.encoding import Carries, Encoding, Piece
+
+
+@dataclass(frozen=True)
+class EncodingFault:
+    """What is wrong with an instruction's encoding, and what to do."""
+
+    what: str
+    hint: str
+
+
+def encoding_faults(
+    instruction: Instruction,
+    encoding: Encoding,
+    queues: Sequence[str],
+    events: int,
+    sizes: Mapping[str, int],
+) -> list[EncodingFault]:
+    """Where an encoding does not fit its instruction: unknown names, and what the description
+    allows but the bits do not hold. `sizes` has the bytes of memories that are limited."""
+    found = [*_unknown(instruction, encoding, queues), *_event_faults(encoding, events)]
+    count = list_count(instruction)
+    for f in instruction.fields:
+        piece = encoding.find(Carries.FIELD, f.name)
+        if f.register is not None:
+            if piece is not None:
+                what = f"field {f.name} is in a register that {f.register[0]} sets"
+                found.append(EncodingFault(what, "leave it out"))
+        elif piece is not None:
+            found += _field_faults(f, piece)
+        elif f.low != f.high and not (f == count and encoding.find(Carries.END)):
+            need, signed = _bits_for(f.low, f.high, f.low < 0), ", signed=True" * (f.low < 0)
+            what = f"field {f.name} ({f.low} … {f.high}) has no bits"
+            found.append(EncodingFault(what, f'add field("{f.name}", {need}{signed})'))
+    found += _address_faults(instruction, encoding, sizes)
+    if instruction.micro_ops is not None:
+        found += _list_faults(instruction.micro_ops, encoding, sizes)
+    return found
+
+
+def entry_faults(
+    instruction: Instruction, entry: Encoding, sizes: Mapping[str, int]
+) -> list[EncodingFault]:
+    """The same of an entry of the instruction's list of micro-operations."""
+    assert instruction.micro_ops is not None
+    found = []
+    for name, _ in instruction.micro_ops.axes:
+        if entry.find(Carries.ADDRESS, name) is None:
+            what = f"a micro-operation has no bits for the address of {name}"
+            found.append(EncodingFault(what, f'add address("{name}", …)'))
+    return [*found, *_address_faults(instruction, entry, sizes)]
+
+
+def list_extent(instruction: Instruction) -> Dim | None:
+    """How many micro-operations the instruction's list has: a number, or what a field says; None
+    for an instruction without a list."""
+    loops = {s.var: s.extent for s in walk_statements(instruction.body) if isinstance(s, For)}
+    places = [
+        x for s in instruction.body for x in s.walk() if isinstance(x, (Load, Store, Accumulate))
+    ]
+    for x in places:
+        listed = instruction.listed(x.buffer)
+        for v in x.indices[listed].walk() if listed is not None else ():
+            if isinstance(v, Var) and v in loops:
+                return loops[v]
+    return None
+
+
+def list_count(instruction: Instruction) -> Field | None:
+    """The field that says how many micro-operations the instruction's list has, if one does."""
+    extent = list_extent(instruction)
+    return instruction.field(extent.name) if isinstance(extent, Symbol) else None
+
+
+def _unknown(
+    instruction: Instruction, encoding: Encoding, queues: Sequence[str]
+) -> Iterator[EncodingFault]:
+    listed = [name for name, _ in instruction.micro_ops.axes] if instruction.micro_ops else []
+    known = {
+        Carries.FIELD: ("field", [f.name for f in instruction.fields]),
+        Carries.ADDRESS: ("operand", [o.name for o in instruction.operands]),
+        Carries.POP: ("queue", list(queues)),
+        Carries.PUSH: ("queue", list(queues)),
+    }
+    for p in encoding.pieces:
+        kind, names = known.get(p.carries, ("", []))
+        if kind and p.name not in names:
+            what = f"it has no {kind} called {p.name!r}"
+            yield EncodingFault(what, f"known: {', '.join(names) or 'none'}")
+        if p.carries is Carries.ADDRESS and p.name in listed:
+            what = f"{p.what} comes from a list"
+            yield EncodingFault(what, "leave it out: it stands in the micro-operations")
+        if p.carries in (Carries.FIRST, Carries.END) and instruction.micro_ops is None:
+            yield EncodingFault("it has no list of micro-operations", f"leave out {p.what}")
+
+
+def _event_faults(encoding: Encoding, events: int) -> Iterator[EncodingFault]:
+    for carries in (Carries.AWAITS, Carries.SETS):
+        piece = encoding.find(carries)
+        if piece is not None and piece.width != events:
+            what = f"{piece.what} has bits for {piece.width} events, and there are {events}"
+            yield EncodingFault(what, f"{carries.value}({events})" if events else "leave it out")
+
+
+def _field_faults(f: Field, piece: Piece) -> Iterator[EncodingFault]:
+    if f.multiple % piece.unit or piece.minus % piece.unit:
+        steps = f"multiples of {f.multiple}" if f.multiple > 1 else "any number"
+        yield EncodingFault(
+            f"field {f.name} is stored in units of {piece.unit}, and may be {steps}",
+            f"limit it: Range({f.low}, {f.high}, multiple={piece.unit})",
+        )
+    elif f.low < piece.low or f.high // piece.unit * piece.unit > piece.high:
+        stored = ((x - piece.minus) // piece.unit for x in (f.low, f.high))
+        signed = piece.signed or f.low < piece.minus
+        hint = f"give it {_bits_for(*stored, signed)} bits" + (", signed" if signed else "")
+        if not piece.signed and (f.high - f.low) // piece.unit < 1 << piece.width:
+            hint += f", or store it with minus={f.low}"
+        what = f"field {f.name} goes from {f.low} to {f.high}, and its {piece.holds}"
+        yield EncodingFault(what, f"{hint}, or limit it to what fits")
+
+
+def _address_faults(
+    instruction: Instruction, encoding: Encoding, sizes: Mapping[str, int]
+) -> Iterator[EncodingFault]:
+    for operand in instruction.operands:
+        piece = encoding.find(Carries.ADDRESS, operand.name)
+        if piece is None or operand.memory not in sizes:
+            continue
+        size = sizes[operand.memory]
+        last = (size - 1) // piece.unit
+        if last * piece.unit > piece.high:
+            what = f"{piece.what} in {operand.memory} ({size} bytes) needs {last.bit_length()} bits"
+            hint = f"widen it, or limit {operand.memory} to {piece.high + piece.unit} bytes"
+            yield EncodingFault(f"{what}, and its {piece.holds}", hint)
+
+
+def _list_faults(
+    kind: MicroOps, encoding: Encoding, sizes: Mapping[str, int]
+) -> Iterator[EncodingFault]:
+    for carries, beyond in ((Carries.FIRST, 1), (Carries.END, 0)):
+        piece = encoding.find(carries)
+        if piece is None:
+            if carries is Carries.FIRST:
+                what = "it does not say where its list of micro-operations begins"
+                yield EncodingFault(what, "add first_entry(…)")
+            continue
+        last = sizes.get(kind.memory, 0) // kind.bytes - beyond
+        if last > piece.high:
+            what = f"{piece.what} in {kind.memory} ({sizes[kind.memory]} bytes) goes to {last}"
+            hint = f"widen it to {last.bit_length()} bits, or make {kind.memory} smaller"
+            yield EncodingFault(f"{what}, and its {piece.holds}", hint)
+
+
+def _bits_for(low: int, high: int, signed: bool) -> int:
+    """Bits that hold low … high, in two's complement if signed."""
+    if signed:
+        return 1 + max(low.bit_length() if low >= 0 else (-low - 1).bit_length(), high.bit_length())
+    return max(1, high.bit_length())

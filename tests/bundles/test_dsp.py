@@ -1,0 +1,177 @@
+"""The signal processor, from its description alone: exact to the bit, and close to what its slots
+need at least."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from bundle_kernels import (
+    LOCAL,
+    clipped_depthwise,
+    convolution,
+    convolve,
+    depthwise_reference,
+    dots,
+    fir,
+    fir_reference,
+    pairs,
+)
+
+from tilewright import cast, grid, i8, i32, kernel, reduce
+from tilewright.base.errors import ScheduleError, TargetError
+from tilewright.build import KernelFunction, Schedule
+from tilewright.bundles.code import loops
+from tilewright.chip import ChipKernel, build_chip
+from tilewright.ir.kernel_words import out
+from tilewright.targets.dsp import dsp
+
+Reference = Callable[..., np.ndarray]
+
+
+def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return a.astype(np.int32) @ b.astype(np.int32)
+
+
+def row_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return (a.astype(np.int32) * b.astype(np.int32)).sum(1, dtype=np.int32)
+
+
+# Kernel, reference, and the share of the bound that is reached at least.
+CASES: dict[str, tuple[KernelFunction, Reference, float]] = {
+    "dot products": (dots.bind(M=32, N=64, K=256), lambda a, b: product(a, b.T), 0.9),
+    "dot products of pairs": (pairs.bind(N=64, K=512), row_products, 0.95),
+    "FIR": (fir.bind(T=16384, K=32), fir_reference, 0.9),
+    "3x3": (convolution.bind(H=16, W=16, C=16, F=32, R=3), convolve, 0.9),
+    "1x1": (convolution.bind(H=16, W=16, C=64, F=32, R=1), convolve, 0.85),
+    "depthwise 3x3": (clipped_depthwise.bind(H=28, W=28, C=64), depthwise_reference, 0.85),
+}
+
+
+def inputs(built: ChipKernel) -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(-128, 128, b.shape).astype(b.dtype.numpy) for b in built.source.inputs]
+
+
+def run(built: ChipKernel) -> tuple[np.ndarray, list[np.ndarray]]:
+    arrays = inputs(built)
+    (output,) = built.source.outputs
+    return built(*arrays, np.zeros(output.shape, output.dtype.numpy)), arrays
+
+
+@pytest.mark.parametrize("overlap", [True, False], ids=["overlapped", "in turn"])
+@pytest.mark.parametrize("name", CASES)
+def test_exact_and_near_the_bound(name: str, overlap: bool):
+    function, reference, share = CASES[name]
+    built = build_chip(function.kernel, dsp(), overlap=overlap)
+    result, arrays = run(built)
+    np.testing.assert_array_equal(result, reference(*arrays))
+    assert built.bound.cycles <= built.cycles
+    if overlap:
+        assert built.bound.cycles >= share * built.cycles
+        for section in built.program.sections:  # every interval is as short as can be
+            for loop in loops(section.code):
+                p = loop.pipelined
+                assert p is None or p.interval == max(p.slots, p.recurrence)
+
+
+@pytest.mark.parametrize("name", ["dot products", "3x3"])
+def test_in_many_orders(name: str):
+    """Transfers as early and as late as the waits let them."""
+    function, reference, _ = CASES[name]
+    built = build_chip(function.kernel, dsp())
+    arrays = inputs(built)
+    assert built.replay(*arrays, reference(*arrays), orders=8) is None
+
+
+def test_rings_save_bytes_and_energy():
+    """Columns of the picture that the next tile needs again stay in local memory."""
+    function = convolution.bind(H=48, W=32, C=16, F=16, R=7)
+    chip = dsp(local=20 << 10)
+    built = {rings: build_chip(function.kernel, chip, rings=rings) for rings in (True, False)}
+    for each in built.values():
+        result, arrays = run(each)
+        np.testing.assert_array_equal(result, convolve(*arrays))
+    moved = {rings: b.timeline.moved["dram", "local"] for rings, b in built.items()}
+    assert moved[True] < moved[False] / 4
+    assert built[True].timeline.joules < 0.95 * built[False].timeline.joules
+    assert built[True].cycles < 1.01 * built[False].cycles
+
+
+def test_a_schedule_by_hand():
+    """Sixteen sums in one register, of what is in local memory: each waits for the one before."""
+
+    @kernel
+    def few(A: i8[8, 16, 4] @ LOCAL, B: i8[8, 16, 4] @ LOCAL, C: out(i32[16] @ LOCAL)):
+        for i in range(16):
+            C[i] = 0
+            for n, k in reduce(8, 4):
+                C[i] += cast(i32, A[n, i, k]) * cast(i32, B[n, i, k])
+
+    chip = dsp()
+    by_name = {x.name: x for x in chip.instructions}
+    s = Schedule(few)
+    s.fold_init(s.cache_write(s.buffer("C"), "v"), s.loop("n"))
+    s.reorder(s.loop("n"), s.loop("i"))
+    for name in "AB":
+        s.cache_read(s.buffer(name), s.loop("n"), "v")
+    s.tensorize(s.loop("i"), by_name["vdot"])
+    for name in "AB":
+        rows = s.fuse(s.loop(f"{name}_local_1"), s.loop(f"{name}_local_2"))
+        s.tensorize(rows, by_name["vld_i8"])
+    s.tensorize(s.loop("i_c"), by_name["vst_i32"])
+    built = s.build(chip)
+    result, (a, b) = run(built)
+    np.testing.assert_array_equal(result, np.einsum("nik,nik->i", a.astype(int), b))
+    assert (
+        built.assembly
+        == """\
+; few on dsp: 29 cycles
+; A: i8[8, 16, 4] at 0 of local
+; B: i8[8, 16, 4] at 512 of local
+; C: i32[16] at 1024 of local
+; section0: 29 cycles
+{ vld_i8 v1, [B], n=64 | vld_i8 v3, [A], n=64 }
+{ nop }
+{ nop }
+{ vld_i8 v2, [B + 64], n=64 | vld_i8 v4, [A + 64], n=64 }
+{ vdot v0, v3, v1, more=0 }
+{ loop 3 }
+n in 3: ; 8 iterations of n, one every 3 cycles (slots need 1, chains 3), 2 under way, 2 to a round
+    { vld_i8 v1, [B + n * 128 + 128], n=64 | vld_i8 v3, [A + n * 128 + 128], n=64 }
+    { vdot v0, v4, v2, more=1 }
+    { nop }
+    { vld_i8 v2, [B + n * 128 + 192], n=64 | vld_i8 v4, [A + n * 128 + 192], n=64 }
+    { vdot v0, v3, v1, more=1 }
+    { nop }
+{ nop }
+{ vdot v0, v4, v2, more=1 }
+{ nop }
+{ nop }
+{ vst_i32 [C], v0, n=16 }"""
+    )
+
+
+def test_a_kernel_that_no_operation_does():
+    @kernel
+    def odd(A: i8[10, 10], B: i8[10, 10], C: i32[10, 10]):
+        for i, j in grid(10, 10):
+            C[i, j] = 0
+            for k in reduce(10):
+                C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(odd.kernel, dsp())
+    assert error.value.what == "no operation of dsp takes a contraction of this kernel"
+    assert error.value.hint == (
+        "each axis of an operation needs a loop that plays its part and divides by its size"
+    )
+
+
+def test_a_memory_that_is_too_small():
+    function, _, _ = CASES["3x3"]
+    with pytest.raises(TargetError) as error:
+        build_chip(function.kernel, dsp(local=1 << 10))
+    assert str(error.value) == (
+        "no tile of convolution fits the memories of dsp\n"
+        "  hint: they have (local 1024) bytes, and a tile has whole sums"
+    )

@@ -1,0 +1,217 @@
+"""`targets`, `check-target`, `new-target`: what they print, exit codes, and files they write."""
+
+import functools
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright import cli
+from tilewright.check.conformance import check_conformance
+from tilewright.check.skeleton import SKELETON
+from tilewright.targets.chips import CHIPS
+
+MANUAL = Path(__file__).parent / "check" / "manual.txt"
+SMALL = """
+from tilewright import cast, grid, i8, i32, reduce
+from tilewright.ir.kernel import dims
+from tilewright.ir.kernel_words import out
+from tilewright.target.describe import Range, TargetBuilder, cost, view
+from tilewright.target.encoding import address, bits, constant, end_entry, field, first_entry, pop
+
+def small():
+    t = TargetBuilder("small", clock=250e6)
+    t.memory("dram", bandwidth=8, latency=20)
+    t.memory("spad", 4096, unit=16)
+    t.memory("lists", 64)
+    load, compute = t.queues("load", "compute", depth=4)
+    t.tokens((load, compute))
+    n = dims("n", max=16)
+    listed = t.micro_ops("lists", encoding=bits(16, address("c", 8)))
+
+    @t.instruction(load, encoding=bits(
+        64, constant(2, 3), pop(compute), address("a", 24), address("c", 8),
+        field("rows", 6, minus=1), field("step", 12, unit=16)))
+    def mvin(a: view(i8[64, 16] @ "dram", "step"), c: out(i8[64, 16] @ "spad"),
+             rows: Range(1, 64), step: Range(0, 65520, multiple=16)):
+        \"\"\"Rows of 16 bytes.\"\"\"
+        for i, j in grid(rows, 16):
+            c[i, j] = a[i, j]
+        cost(setup=4, bytes=rows * 16)
+
+    @t.instruction(compute, encoding=bits(
+        32, constant(1, 3), first_entry(5), end_entry(6), field("by", 8, signed=True)))
+    def fill(c: view(out(i8[n, 16] @ "spad"), listed), by: Range(-128, 127)):
+        for i, j in grid(n, 16):
+            c[i, j] = cast(i8, by)
+        cost(busy=n)
+
+    return t.build()
+"""
+
+
+@pytest.fixture
+def tilewright(capsys, monkeypatch, tmp_path):
+    """Runs a command in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, columns=80):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return ended.value.code or 0, *capsys.readouterr()
+
+    return run
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+# ---------------------------------------------------------------- targets
+
+
+def test_the_list(tilewright):
+    code, out, err = tilewright("targets")
+    assert (code, err) == (0, "")
+    found = lines(out)
+    assert found[0].split() == [
+        "target", "processor", "cores", "vector", "registers", "caches",
+    ]  # fmt: skip
+    at = found.index("")
+    assert found[at + 1].split() == ["chip", "clock", "instructions", "queues", "memories"]
+    assert [line.split()[0] for line in found[at + 2 :]] == list(CHIPS)
+    rows = json.loads(tilewright("targets", "--json")[1])
+    kinds = {r["name"]: r["kind"] for r in rows}
+    assert (kinds["host"], kinds["avx2"], kinds["tiny"]) == ("processor", "processor", "chip")
+    assert next(r for r in rows if r["name"] == "tiny")["queues"] == ["load", "compute", "store"]
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_manual(tilewright, tmp_path, columns: int):
+    (tmp_path / "small.py").write_text(SMALL)
+    code, out, err = tilewright("targets", "small.py", columns=columns)
+    assert (code, err) == (0, "")
+    assert lines(out) == MANUAL.read_text(encoding="utf-8").splitlines()
+
+
+def test_the_manual_of_a_processor(tilewright):
+    code, out, _ = tilewright("targets", "avx2")
+    assert code == 0
+    assert "  meaning   for i in range(8):" in lines(out)
+    assert "queue" not in out
+
+
+def test_the_manual_in_json(tilewright):
+    found = json.loads(tilewright("targets", "tiny", "--json")[1])
+    assert [i["name"] for i in found["instructions"]] == ["mvin", "gemm", "mvout"]
+    assert found["instructions"][0]["fields"][0] == {
+        "name": "rows", "low": 1, "high": 64, "multiple": 1, "register": None,
+    }  # fmt: skip
+
+
+def test_a_target_that_is_not_there(tilewright):
+    assert tilewright("targets", "tinny") == (
+        2,
+        "",
+        (
+            "error: there is no target called 'tinny'\n"
+            "  hint: did you mean 'tiny'?; a file is FILE.py or FILE.py:FUNCTION\n"
+        ),
+    )
+
+
+# ---------------------------------------------------------------- new-target and check-target
+
+
+def test_a_new_target_passes_as_it_is(tilewright, tmp_path):
+    code, out, err = tilewright("new-target", "mychip")
+    assert (code, err) == (0, "")
+    assert out == "wrote mychip.py; next: tilewright check-target mychip.py\n"
+    assert os.listdir(tmp_path) == ["mychip.py"]
+    assert stat.S_IMODE((tmp_path / "mychip.py").stat().st_mode) & 0o400
+    code, out, err = tilewright("check-target", "mychip.py")
+    assert (code, err) == (0, "")
+    assert lines(out) == [
+        "lint: nothing to say",
+        "",
+        "instruction  queue    cases  passed  encoding",
+        "mvin         load        12      12  128 bits",
+        "gemm         compute     12      12  128 bits",
+        "mvout        store       12      12  128 bits",
+        "",
+        "hazards: 6 pairs of instructions ordered by their waits; 6 waits left out, 6 caught",
+        "queues: 4 pairs filled beyond their depth",
+        (
+            "nothing makes one wait for the other directly: mvin then mvout on dram, "
+            "mvout then mvin on dram"
+        ),
+        "passed: 36 of 36 cases",
+    ]
+
+
+def test_a_file_is_never_overwritten(tilewright, tmp_path):
+    (tmp_path / "mine.py").write_text("# mine")
+    assert tilewright("new-target", "mine") == (
+        2, "", "error: mine.py exists already\n  hint: take another name, or move it away\n",
+    )  # fmt: skip
+    assert (tmp_path / "mine.py").read_text() == "# mine"
+
+
+@pytest.mark.parametrize("name", ["my-chip", "1chip", "class", "a/b", ""])
+def test_names_that_are_none(tilewright, tmp_path, name: str):
+    assert tilewright("new-target", name) == (
+        2,
+        "",
+        (
+            f"error: {name!r} cannot be a chip's name: a function is called so\n"
+            "  hint: letters, digits and underscores, a letter first\n"
+        ),
+    )
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_description_with_errors(tilewright, tmp_path):
+    """Nothing is tried, and the exit code says so."""
+    text = SKELETON.replace("NAME", "chip")
+    for old, new in (
+        ("    load, compute, store =", '    t.memory("rom", 64)\n    load, compute, store ='),
+        ("tokens((load, compute), (compute, store))", "tokens((load, compute))"),
+        ("code(1, load, store, product)", "code(1, load, None, product)"),
+        ("code(2, compute, None, moved)", "code(2, None, None, moved)"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "chip.py").write_text(text)
+    code, out, err = tilewright("check-target", "chip.py")
+    assert (code, err) == (1, "")
+    found = lines(out)
+    assert found[0] == "lint: 2 errors, 1 warning"
+    assert found[-1] == "failed: nothing was tried, for errors come first"
+    found = json.loads(tilewright("check-target", "chip.py", "--json")[1])
+    assert (found["passes"], found["report"]) == (False, None)
+    assert [p["where"].split(":")[0] for p in found["problems"]] == ["chip.py"] * 3
+
+
+def test_a_chip_that_fails(tilewright, monkeypatch):
+    """A simulator with a fault: the case is named, and the exit code says so."""
+
+    def broken(stream, waits, memories):
+        memories["acc"][:64] ^= 1
+
+    tried = functools.partial(check_conformance, engine=broken)
+    monkeypatch.setattr(cli, "check_conformance", tried)
+    code, out, _ = tilewright("check-target", "tiny")
+    assert code == 1
+    assert lines(out)[-1].startswith("failed: ")
+    assert any(line.startswith("failed: mvin(src=dram[0x") for line in lines(out))
+
+
+def test_a_processor_is_not_tried(tilewright):
+    assert tilewright("check-target", "avx2") == (
+        2, "", "error: avx2 is a processor\n  hint: check-target is for chips with queues\n",
+    )  # fmt: skip
