@@ -150,7 +150,7 @@ def test_a_new_target_passes_as_it_is(tilewright, tmp_path):
             "nothing makes one wait for the other directly: mvin then mvout on dram, "
             "mvout then mvin on dram"
         ),
-        "passed: 36 of 36 cases",
+        "passed: 0 errors, 36 of 36 cases",
     ]
 
 
@@ -175,26 +175,53 @@ def test_names_that_are_none(tilewright, tmp_path, name: str):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_description_with_errors(tilewright, tmp_path):
-    """Nothing is tried, and the exit code says so."""
+TOKENS = "    t.tokens((load, compute), (compute, store))"
+
+
+def spoiled(*changes: tuple[str, str]) -> str:
+    """The skeleton with some other words."""
     text = SKELETON.replace("NAME", "chip")
-    for old, new in (
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_a_description_with_errors(tilewright, tmp_path):
+    """It is tried all the same, and the exit code says that it has errors."""
+    text = spoiled(
         ("    load, compute, store =", '    t.memory("rom", 64)\n    load, compute, store ='),
         ("tokens((load, compute), (compute, store))", "tokens((load, compute))"),
         ("code(1, load, store, product)", "code(1, load, None, product)"),
         ("code(2, compute, None, moved)", "code(2, None, None, moved)"),
-    ):
-        assert old in text
-        text = text.replace(old, new)
+    )
     (tmp_path / "chip.py").write_text(text)
     code, out, err = tilewright("check-target", "chip.py")
     assert (code, err) == (1, "")
     found = lines(out)
     assert found[0] == "lint: 2 errors, 1 warning"
-    assert found[-1] == "failed: nothing was tried, for errors come first"
+    assert found[-1] == "failed: 2 errors, 36 of 36 cases"
     found = json.loads(tilewright("check-target", "chip.py", "--json")[1])
-    assert (found["passes"], found["report"]) == (False, None)
+    assert (found["passes"], found["report"]["conforms"]) == (False, True)
     assert [p["where"].split(":")[0] for p in found["problems"]] == ["chip.py"] * 3
+
+
+def test_a_description_whose_parts_do_not_fit(tilewright, tmp_path):
+    text = spoiled(("dst: out(i8[64, mesh] @ spad)", 'dst: out(i8[64, mesh] @ "pad")'))
+    (tmp_path / "chip.py").write_text(text)
+    code, out, err = tilewright("check-target", "chip.py")
+    assert (code, err) == (1, "")
+    line, tokens = (1 + text.splitlines().index(x) for x in ("    def mvin(", TOKENS))
+    assert lines(out) == [
+        "lint: 1 error, 1 warning",
+        f"chip.py:{line}: error: operand dst of mvin lies in 'pad'",
+        "  why: the compiler must know where to put it",
+        "  hint: did you mean 'spad'?",
+        f"chip.py:{tokens}: warning: tokens between load and compute are never used",
+        "  why: no memory is written by one and touched by the other",
+        "  hint: take them away, or check which queues the instructions are of",
+        "failed: nothing was tried, for the parts do not fit together",
+    ]
 
 
 def test_a_chip_that_fails(tilewright, monkeypatch):

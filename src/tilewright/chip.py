@@ -32,8 +32,9 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, Kernel, buffers_written, walk_statements
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.schedule.accelerate import Plan, accelerate, find_mapping
+from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
+from tilewright.schedule.plan import Plan, find_mapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
 from tilewright.sim.check import check_waits

@@ -22,7 +22,7 @@ from tilewright import cli_target as chips
 from tilewright.base.errors import ModelError, TargetError, TilewrightError, did_you_mean
 from tilewright.base.passes import Step
 from tilewright.check.conformance import check_conformance
-from tilewright.check.lint import lint
+from tilewright.check.lint import is_sound, lint
 from tilewright.check.manual import manual
 from tilewright.check.problem import Severity
 from tilewright.check.skeleton import write_skeleton
@@ -323,11 +323,12 @@ def check_target(
         raise TargetError(f"{name} is a processor", hint="check-target is for chips with queues")
     problems = lint(target)
     report = None
-    if not any(p.severity is Severity.ERROR for p in problems):
+    if is_sound(target):
         progress = _Progress(quiet or json)
         with progress.working("trying"):
             report = check_conformance(target, seed=seed, listener=progress.tell)
-    passes = report is not None and report.conforms
+    errors = any(p.severity is Severity.ERROR for p in problems)
+    passes = report is not None and report.conforms and not errors
     if json:
         found = {"target": target.name, "passes": passes}
         found |= {"problems": [chips.problem_json(p) for p in problems]}

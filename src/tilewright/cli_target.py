@@ -76,8 +76,10 @@ def manual_parts(target: Target) -> Iterator[str | Table]:
         yield ""
         yield _queues(facts)
         yield "\n".join(["", *_waits(facts), TIME])
+    slots = facts["slots"] or {}
     for i in facts["instructions"]:
-        queue = f" (queue {i['queue']})" if i["queue"] else ""
+        kind = "slot" if i["queue"] in slots else "queue"
+        queue = f" ({kind} {i['queue']})" if i["queue"] else ""
         doc = f": {i['doc']}" if i["doc"] else ""
         yield "\n".join([f"\n{i['name']}{queue}{doc}", *_instruction(i)])
 
@@ -111,6 +113,9 @@ def _waits(facts: Mapping[str, Any]) -> Iterator[str]:
     ways = ["tokens"] * bool(facts["tokens"])
     ways += [_count(facts["events"], "event")] * bool(facts["events"])
     ways += ["barriers"] * facts["barriers"]
+    if facts["slots"] is not None:
+        slots = ", ".join(f"{n} of {name}" for name, n in facts["slots"].items())
+        yield f"Operations are issued in bundles: {slots}. They run as the compiler places them."
     if facts["interlock"]:
         yield "The chip itself makes instructions wait for what they depend on."
     elif ways:
@@ -214,7 +219,7 @@ def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[
     """What check-target prints."""
     yield "\n".join(problem_lines(problems))
     if report is None:
-        yield "failed: nothing was tried, for errors come first"
+        yield "failed: nothing was tried, for the parts do not fit together"
         return
     yield ""
     yield tried_table(report.instructions)
@@ -222,12 +227,17 @@ def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[
     cases, passed = (
         sum(getattr(i, name) for i in report.instructions) for name in ("cases", "passed")
     )
-    yield f"{'passed' if report.conforms else 'failed'}: {passed} of {_count(cases, 'case')}"
+    verdict = "failed" if errors_of(problems) or not report.conforms else "passed"
+    yield f"{verdict}: {_count(errors_of(problems), 'error')}, {passed} of {_count(cases, 'case')}"
+
+
+def errors_of(problems: Sequence[Problem]) -> int:
+    return sum(p.severity is Severity.ERROR for p in problems)
 
 
 def problem_lines(problems: Sequence[Problem]) -> list[str]:
     """Every problem, under one line that counts them."""
-    errors = sum(p.severity is Severity.ERROR for p in problems)
+    errors = errors_of(problems)
     counts = f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}"
     return [f"lint: {counts if problems else 'nothing to say'}", *map(str, problems)]
 
@@ -246,6 +256,8 @@ def report_lines(report: Report) -> list[str]:
 
 
 def _hazard_lines(h: Hazards) -> Iterator[str]:
+    if not h.ordered and not h.failures:
+        return
     pairs = f"hazards: {_count(h.ordered, 'pair')} of instructions ordered"
     waits = f"{_count(h.left_out, 'wait')} left out, {h.caught} caught"
     yield f"{pairs} by the chip itself" if h.interlock else f"{pairs} by their waits; {waits}"

@@ -328,6 +328,10 @@ class Partly(Chip):
         self.encoded = True
 
 
+class Narrow(Chip):
+    memories = (("dram", None), ("spad", 8192), ("acc", 4096))
+
+
 class Alike(Chip):
     def encoding(self, queue: str, opcode: int, *parts):
         return code(queue, 0 if opcode == 2 else opcode, *parts)

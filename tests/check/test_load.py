@@ -119,7 +119,7 @@ from tilewright.target.describe import TargetBuilder
 from tilewright.target.encoding import bits, constant
 
 def code(opcode):
-    return bits(8, constant(opcode, 9))
+    return bits(8, constant(opcode, 1))
 
 def chip():
     return code(3)
@@ -128,9 +128,9 @@ def chip():
     with pytest.raises(TilewrightError) as refused:
         load_target("chip.py:chip")
     assert str(refused.value) == (
-        "an encoding of 8 bits has pieces of 9\n"
-        "  while running chip.py:6: return bits(8, constant(opcode, 9))\n"
-        "  hint: they are constant 9"
+        "constant(3, 1): 1 bits hold 0 … 1\n"
+        "  while running chip.py:6: return bits(8, constant(opcode, 1))\n"
+        "  hint: give it 2 bits"
     )
 
 

@@ -167,14 +167,18 @@ def test_micro_operations_of_vta():
         (
             {"acc": 256 << 10},
             (
-                "an encoding of 32 bits has pieces of 34\n  hint: they are the address of dst 12, "
-                "the address of src 12, the address of wgt 10"
+                "the encoding of gemm of vta does not fit: its 128 bits have pieces of 130; "
+                "of a micro-operation, its 32 bits have pieces of 34\n"
+                "  hint: they are constant 3, pop load 1, pop store 1, push load 1, push store 1, "
+                "constant 1, the first entry of the list 13, the end of the list 14, I 14, J 14, "
+                "padding 1, dst_i 12, dst_j 12, src_i 11, src_j 11, wgt_i 10, wgt_j 10; they are "
+                "the address of dst 12, the address of src 12, the address of wgt 10"
             ),
         ),
         (
             {"uop": 64 << 10},
             (
-                "at(64): the pieces before it take 65 bits\n"
+                "the encoding of gemm of vta does not fit: the pieces before bit 64 take 65 bits\n"
                 "  hint: they are constant 3, pop load 1, pop store 1, push load 1, push store 1, "
                 "constant 1, the first entry of the list 14, the end of the list 15, I 14, J 14"
             ),
@@ -182,8 +186,10 @@ def test_micro_operations_of_vta():
     ],
 )
 def test_memories_of_vta_that_are_too_large(changed, error: str):
+    """The chip is described, and runs on its simulators; what has too few bits is its encoding."""
+    target = vta(**changed)
     with pytest.raises(TargetError) as refused:
-        vta(**changed)
+        encode(stream_of_rows(target, Rows.empty(target, np.zeros(0, np.int64)), {}))
     assert str(refused.value) == error
 
 

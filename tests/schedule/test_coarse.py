@@ -1,6 +1,8 @@
 """tensorize with coarse instructions: whole convolutions with padding, ranges, parts that a program
 may leave out. What is accepted computes what the loops computed."""
 
+import random
+
 import pytest
 from coarse import almost, call_of, check, conv, fields, layer
 from hypothesis import given, settings
@@ -74,19 +76,22 @@ def test_padding_of_a_tile(name: str):
     assert found["left"] == "1"
 
 
-@given(st.integers(0, 1 << 40))
-@settings(max_examples=80)
-def test_what_is_accepted_is_right(seed: int):
-    """Kernels that are convolutions, or nearly: whatever is accepted is the same."""
-    s = almost(seed)
-    loop = s.loops()[seed % 3].var.name
-    for way in range(2):
-        t = Schedule(s.kernel)
-        try:
-            t.tensorize(t.loop(loop), conv, way)
-        except ScheduleError:
-            return
-        check(t)
+def test_what_is_accepted_is_right():
+    """Kernels that are convolutions, or nearly: whatever is accepted is the same. Most that are
+    refused have a hole in their window, or steps that differ along rows and columns."""
+    rng, accepted = random.Random(0), 0
+    for _ in range(80):
+        s = almost(rng.getrandbits(40))
+        loop = s.loops()[rng.randrange(3)].var.name
+        for way in range(2):
+            t = Schedule(s.kernel)
+            try:
+                t.tensorize(t.loop(loop), conv, way)
+            except ScheduleError:
+                break
+            accepted += 1
+            check(t)
+    assert accepted >= 40
 
 
 # ---------------------------------------------------------------- what a program leaves out

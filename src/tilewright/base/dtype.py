@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -31,15 +32,15 @@ class DType:
     bits: int
     numpy: np.dtype
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         return self.numpy.itemsize
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.kind is Kind.FLOAT
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         """Signed or unsigned integer; bool is neither."""
         return self.kind in (Kind.INT, Kind.UINT)
@@ -48,7 +49,7 @@ class DType:
     def is_signed(self) -> bool:
         return self.kind in (Kind.INT, Kind.FLOAT)
 
-    @property
+    @cached_property
     def min(self) -> int | float:
         """The smallest value (-inf for types that have it)."""
         if self.kind is Kind.BOOL:
@@ -57,7 +58,7 @@ class DType:
             return -(1 << (self.bits - 1)) if self.kind is Kind.INT else 0
         return float("-inf") if self._has_infinity else float(ml_dtypes.finfo(self.numpy).min)
 
-    @property
+    @cached_property
     def max(self) -> int | float:
         """The largest value (inf for types that have it)."""
         if self.kind is Kind.BOOL:

@@ -15,7 +15,7 @@ from tilewright.target.target import Target
 
 TRIES = 3  # plans that are built and timed
 MOST = 12  # that are tried, if some cannot be built
-CLOSE = 1.02  # times the cycles that are expected of the next plan: no need to build that one
+CLOSE = 1.04  # times the cycles that are expected of the next plan: no need to build that one
 
 
 @dataclass(frozen=True, eq=False)

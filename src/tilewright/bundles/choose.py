@@ -229,6 +229,8 @@ class Model:
         """The blocks that keep the unit busiest."""
         found = []
         for steady in self._steady():
+            if steady and not self._lies_evenly():
+                continue
             for sizes in self._sizes():
                 operations = self._calls(sizes) * (self.steps if steady else 1)
                 pace = self._pace(sizes, steady) if operations <= MOST else None
@@ -244,6 +246,18 @@ class Model:
         if self.steps > 1:
             found[()] = None
         return [steady for steady in found if steady or self.steps > 1]
+
+    def _lies_evenly(self) -> bool:
+        """Whether operands that fill registers begin where one does, when the sums are unrolled:
+        no step of a sum may shift them by less."""
+        for p, (_, ours) in zip(self.loads, self.bare.reads, strict=True):
+            size = math.prod(n for n in ours.buffer.shape if isinstance(n, int)) * p.bytes
+            taken = {loop.var for _, loop in self.mapping.axes if p.moves(loop.var)}
+            shifts = {x.var for x in self.nest.reduce} - taken
+            along = [set(form) for form in p.forms if set(form) & taken]
+            if size % p.row == 0 and any(form & shifts for form in along):
+                return False
+        return True
 
     def _sizes(self) -> Iterator[dict[Var, int]]:
         options = []

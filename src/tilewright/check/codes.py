@@ -1,5 +1,4 @@
-"""Encodings: whether all instructions have one, are told apart, and can say what streams need. What
-is too narrow is refused with the description itself (target/encoding_faults.py)."""
+"""Encodings: whether all instructions have one, are told apart, and can say what streams need."""
 
 from __future__ import annotations
 
@@ -8,6 +7,7 @@ from tilewright.check.problem import Problems, error, warning
 from tilewright.codegen.decode import ambiguous_pairs
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
+from tilewright.target.encoding_faults import fit_faults
 from tilewright.target.target import Target
 
 
@@ -22,6 +22,20 @@ def missing(target: Target) -> Problems:
             "other instructions have one: a stream with this one cannot be encoded",
             "say its bits: @t.instruction(…, encoding=bits(128, …))",
         )  # fmt: skip
+
+
+def narrow(target: Target) -> Problems:
+    """The bits hold what the description allows."""
+    told = set()  # instructions that share a list have one fault
+    for i in target.instructions:
+        for fault in fit_faults(target, i):
+            if fault in told and i.micro_ops is not None:
+                continue
+            told.add(fault)
+            yield error(
+                target, f"instruction {i.name}", f"the encoding of {i.name}: {fault.what}",
+                "it is refused when a stream is encoded, lest bits are lost", fault.hint,
+            )  # fmt: skip
 
 
 def ambiguity(target: Target) -> Problems:

@@ -26,6 +26,7 @@ from tilewright.codegen.encode import encode
 from tilewright.codegen.rows import stream_of_rows
 from tilewright.ir.instruction import Cost, Instruction
 from tilewright.ir.samples import count_statements
+from tilewright.target.encoding_faults import fit_faults
 from tilewright.target.target import Target
 
 COUNT = 12  # cases of an instruction, as far as the interpreter is fast enough for them
@@ -36,7 +37,8 @@ STATEMENTS = 16_000  # that it interprets of one instruction
 @dataclass(frozen=True)
 class InstructionReport:
     """One instruction: cases that were tried and passed, what was wrong with the first that did
-    not, and how its encoding did: "128 bits", "none", or what is wrong with it."""
+    not, and how its encoding did: "128 bits", "none", or what is wrong with it (and then not
+    `is_encoded`)."""
 
     name: str
     queue: str
@@ -116,10 +118,30 @@ def _try(target: Target, kind: int, engine: Engine, rng: np.random.Generator) ->
     failures = _failures(target, tried, engine, start)
     passed = len(tried) - len(failures)
     failure = next(iter(failures.values()), "")
-    wrong = _encoding_fault(target, tried, start) if encoding is not None else ""
+    bits, is_encoded = _encoded(target, instruction, tried, start)
     return InstructionReport(
-        instruction.name, instruction.queue, len(tried), passed, wrong or bits, failure, not wrong
+        instruction.name, instruction.queue, len(tried), passed, bits, failure, is_encoded
     )
+
+
+def _encoded(
+    target: Target,
+    instruction: Instruction,
+    tried: Sequence[Case],
+    start: Mapping[str, np.ndarray],
+) -> tuple[str, bool]:
+    """How the encoding did, in words, and whether that is right."""
+    encoding = target.encoding(instruction)
+    if encoding is None:
+        return "none", True
+    if fit_faults(target, instruction):
+        return "does not fit", False
+    bits = f"{encoding.width} bits"
+    others = [i for i in target.instructions if i != instruction]
+    if any(target.encoding(i) is None or fit_faults(target, i) for i in others):
+        return f"{bits}, not tried", True
+    wrong = _encoding_fault(target, tried, start)
+    return (wrong, False) if wrong else (bits, True)
 
 
 def _affordable(instruction: Instruction, found: list[Case]) -> list[Case]:

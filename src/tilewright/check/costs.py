@@ -37,7 +37,7 @@ def costs(target: Target) -> Problems:
                     target, part, f"{name} of {i.name} is {values.min()} for some of its fields",
                     "time does not run backwards", "correct the cost",
                 )  # fmt: skip
-        if i.operands and all(found[t].max() <= 0 for t in TAKES):
+        if not _in_bundles(target, i) and i.operands and all(found[t].max() <= 0 for t in TAKES):
             yield warning(
                 target, part, f"{i.name} takes 0 cycles of its queue",
                 "any number of them is done at once",
@@ -51,6 +51,11 @@ def costs(target: Target) -> Problems:
                 f"no memory that it touches ({moved}) has a bandwidth",
                 "give one: t.memory(…, bandwidth=16) bytes a cycle",
             )  # fmt: skip
+
+
+def _in_bundles(target: Target, i: Instruction) -> bool:
+    """Whether it is an operation of a bundle: these take a cycle each."""
+    return target.bundles is not None and i.queue in dict(target.bundles.slots)
 
 
 def monotone(target: Target) -> Problems:

@@ -11,9 +11,10 @@ from tilewright.check.reference import Memories
 from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.registers import place_settings
 from tilewright.codegen.stream import Stream
+from tilewright.sim.boxes import boxes
 from tilewright.sim.check import check_waits
 from tilewright.sim.data import DataEngine
-from tilewright.sim.waits import Synchronised, Waits, synchronise
+from tilewright.sim.waits import Synchronised, Waits, no_waits, synchronise
 from tilewright.targets import cpu
 
 Engine = Callable[[Stream, Waits, Memories], None]  # changes the memories in place
@@ -38,8 +39,13 @@ def run(done: Synchronised, engine: Engine, start: Mapping[str, np.ndarray]) -> 
 
 
 def synchronised(stream: Stream) -> Synchronised:
-    """A stream with all that it takes to run; CompileError where nothing orders what must be."""
-    return synchronise(whole(stream))
+    """A stream with all that it takes to run; CompileError where nothing orders what must be. In a
+    chip with bundles the order is the compiler's, not the stream's."""
+    full = whole(stream)
+    if stream.target.bundles is None:
+        return synchronise(full)
+    need = np.full((len(full), 0), -1, np.int32)
+    return Synchronised(full, boxes(full), need, no_waits(full))
 
 
 def constants(stream: Stream, start: Mapping[str, np.ndarray]) -> Memories:

@@ -62,8 +62,9 @@ class Pair:
 
 def pairs(target: Target) -> Iterator[Pair]:
     """Every two instructions of different queues, with every two operands in one memory of which
-    one is written."""
-    found = list(enumerate(target.instructions))
+    one is written. What is in bundles is in no queue."""
+    bundled = target.bundles is not None
+    found = [] if bundled else list(enumerate(target.instructions))
     for a, x in found:
         for b, y in found:
             for kind in KINDS if x.queue != y.queue else ():

@@ -24,18 +24,19 @@ STRUCTURE: tuple[Rule, ...] = (
     parts.tokens,
     data_flow.operands,
     data_flow.micro_operations,
+    data_flow.subscripts,
     costs.fields,
     costs.limits,
 )
 CONTENTS: tuple[Rule, ...] = (
     parts.order,
     data_flow.flow,
-    data_flow.subscripts,
     data_flow.sizes,
     data_flow.contraction,
     costs.costs,
     costs.monotone,
     codes.missing,
+    codes.narrow,
     codes.ambiguity,
     codes.addresses,
     codes.lists,
@@ -50,3 +51,8 @@ def lint(target: Target) -> list[Problem]:
     if not any(p.severity is Severity.ERROR for p in found):
         found += [p for rule in CONTENTS for p in rule(target)]
     return sorted(found, key=lambda p: p.severity is not Severity.ERROR)
+
+
+def is_sound(target: Target) -> bool:
+    """Whether the parts of a description fit together, so that it can be tried."""
+    return not any(p.severity is Severity.ERROR for rule in STRUCTURE for p in rule(target))

@@ -33,6 +33,7 @@ def manual(target: Target) -> dict[str, Any]:
         "barriers": target.barriers,
         "interlock": target.interlock,
         "issue": target.issue,
+        "slots": None if target.bundles is None else dict(target.bundles.slots),
         "instructions": [instruction_facts(target, i) for i in target.instructions],
     }
 

@@ -105,6 +105,8 @@ def tokens(target: Target) -> Problems:
 def order(target: Target) -> Problems:
     """Queues that touch the same data can wait for each other, if through others."""
     used = [q.name for q in target.queues if any(i.queue == q.name for i in target.instructions)]
+    if target.bundles is not None:  # what starts transfers waits for them, too
+        return
     for k, a in enumerate(used):
         for b in used[k + 1 :]:
             memories = shared(target, a, b)

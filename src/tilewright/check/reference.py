@@ -8,9 +8,9 @@ import numpy as np
 
 from tilewright.codegen.rows import Rows, operand_extents, stream_of_rows
 from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.instruction import Instruction
+from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.interpret import interpret
-from tilewright.ir.loop import Kernel
+from tilewright.ir.loop import Call, Kernel
 from tilewright.ir.samples import BOUND, first_difference
 from tilewright.target.target import Target
 
@@ -32,11 +32,16 @@ def interpret_rows(target: Target, rows: Rows, memories: Memories) -> None:
         ]
         pairs = list(zip(instruction.operands, places, strict=True))
         arrays = [memories[o.memory][at].view(o.dtype.numpy)[..., 0] for o, at in pairs]
-        interpret(
-            Kernel(instruction.name, instruction.operands, (), instruction.body), arrays, fields
-        )
+        interpret(_meaning(instruction), arrays, fields)
         for (o, at), array in zip(pairs, arrays, strict=True):
             memories[o.memory][at] = np.ascontiguousarray(array)[..., None].view(np.uint8)
+
+
+def _meaning(i: Instruction) -> Kernel:
+    """One call of an instruction, on arrays that are its operands."""
+    regions = (Region(o, tuple(axis(d) for d in range(len(o.shape)))) for o in i.operands)
+    call = Call(i, tuple(regions), tuple(f.symbol for f in i.fields))
+    return Kernel(i.name, i.operands, (), (call,))
 
 
 def _bytes_of(site: Site, o: int, extents: tuple[int, ...]) -> np.ndarray:

@@ -15,13 +15,13 @@ import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.codegen.bits import Columns, unpack
-from tilewright.codegen.encode import encoding_of, listed_operands, word_bits
+from tilewright.codegen.encode import encodings_of, listed_operands, word_bits
 from tilewright.codegen.micro_ops import list_loader
 from tilewright.codegen.rows import Rows, stream_of_rows
 from tilewright.codegen.stream import Stream
 from tilewright.ir.instruction import Instruction, MicroOps
-from tilewright.target.encoding import Carries, ambiguous
-from tilewright.target.encoding_faults import list_count, list_extent
+from tilewright.target.encoding import Carries, Encoding, ambiguous
+from tilewright.target.lists import list_count, list_extent
 from tilewright.target.target import Target
 
 
@@ -54,15 +54,16 @@ def decode(
             f"{a} and {b} of {target.name} cannot be told apart",
             hint="give them constants that differ, at the same bits",
         )
-    word = word_bits(target)
+    encodings = encodings_of(target)
+    word = word_bits(encodings)
     words = np.ascontiguousarray(words, f"<u{word // 8}").reshape(-1)
-    starts, kinds = _instructions(target, words, word)
+    starts, kinds = _instructions(target, encodings, words, word)
     rows = Rows.empty(target, kinds)
     waits = {name: np.zeros(len(kinds), kind) for name, kind in _WAITS.items()}
     counts = np.zeros(len(kinds), np.int64)
     for k in np.unique(kinds):
         instruction = target.instructions[k]
-        encoding = encoding_of(target, instruction)
+        encoding = encodings[k]
         ours = np.flatnonzero(kinds == k)
         record = words[starts[ours][:, None] + np.arange(encoding.width // word)]
         columns = unpack(encoding, record.view(np.uint8))
@@ -86,13 +87,15 @@ def ambiguous_pairs(target: Target) -> Iterator[tuple[str, str]]:
 # ---------------------------------------------------------------- instructions
 
 
-def _instructions(target: Target, words: np.ndarray, word: int) -> tuple[np.ndarray, np.ndarray]:
+def _instructions(
+    target: Target, encodings: Sequence[Encoding], words: np.ndarray, word: int
+) -> tuple[np.ndarray, np.ndarray]:
     """(starts, kinds) of the instructions in words: every place is compared with the constants of
     every instruction, and then the lengths lead from one to the next."""
     kinds_at = np.full(len(words), -1, np.int64)
-    lengths = [encoding_of(target, i).width // word for i in target.instructions]
-    for k, instruction in enumerate(target.instructions):
-        mask, value = encoding_of(target, instruction).constants
+    lengths = [e.width // word for e in encodings]
+    for k, encoding in enumerate(encodings):
+        mask, value = encoding.constants
         count = max(0, len(words) - lengths[k] + 1)
         fits = np.ones(count, bool)
         for w in range(lengths[k]):

@@ -9,7 +9,7 @@ way is codegen/decode.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +19,8 @@ from tilewright.codegen.bits import Columns, Key, pack
 from tilewright.codegen.stream import Stream
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
-from tilewright.target.encoding_faults import list_count
+from tilewright.target.encoding_faults import fit_faults
+from tilewright.target.lists import list_count
 from tilewright.target.target import Target
 
 
@@ -49,14 +50,14 @@ def encode(
     `bases` says at which address a memory begins for the chip. TargetError where something does
     not fit, or an instruction has no encoding."""
     target = stream.target
-    word = word_bits(target)
+    encodings = encodings_of(target)
+    word = word_bits(encodings)
     kinds = instruction_numbers(stream)
-    lengths = np.array([encoding_of(target, i).width // word for i in target.instructions], int)
+    lengths = np.array([e.width // word for e in encodings], int)
     starts = np.concatenate([[0], np.cumsum(lengths[kinds])])
     words = np.zeros(starts[-1], f"<u{word // 8}")
     for k in np.unique(kinds):
-        instruction = target.instructions[k]
-        encoding = encoding_of(target, instruction)
+        instruction, encoding = target.instructions[k], encodings[k]
         rows = np.flatnonzero(kinds == k)
         columns = _columns(stream, waits, instruction, rows)
         _check_carried(instruction, encoding, columns, rows, target.events)
@@ -83,19 +84,32 @@ def encode_entries(target: Target, instruction: Instruction, places: np.ndarray)
     return pack(entry, columns, f"{instruction.name}, micro-operation", np.arange(len(places)))
 
 
-def word_bits(target: Target) -> int:
-    """Bits of a word of the target's streams: the most that its instructions are whole numbers of,
-    64 at most; TargetError where an instruction has no encoding."""
-    return math.gcd(64, *(encoding_of(target, i).width for i in target.instructions))
+def word_bits(encodings: Sequence[Encoding]) -> int:
+    """Bits of a word of a stream: the most, up to 64, that all instructions are whole numbers
+    of."""
+    return math.gcd(64, *(e.width for e in encodings))
 
 
-def encoding_of(target: Target, instruction: Instruction) -> Encoding:
-    """The instruction's encoding; TargetError if it has none."""
+def encodings_of(target: Target) -> list[Encoding]:
+    """The encodings of all instructions, in order; TargetError where one is missing or does not
+    fit."""
+    return [_encoding_of(target, i) for i in target.instructions]
+
+
+def _encoding_of(target: Target, instruction: Instruction) -> Encoding:
+    """The instruction's encoding; TargetError if it has none, or that does not fit it."""
     encoding = target.encoding(instruction)
     if encoding is None:
         raise TargetError(
             f"{instruction.name} of {target.name} has no encoding",
             hint="say its bits: @t.instruction(…, encoding=bits(128, …))",
+        )
+    faults = fit_faults(target, instruction)
+    if faults:
+        raise TargetError(
+            f"the encoding of {instruction.name} of {target.name} does not fit: "
+            + "; ".join(f.what for f in faults),
+            hint="; ".join(f.hint for f in faults),
         )
     return encoding
 

@@ -20,9 +20,11 @@ from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.expr import Buffer, Load, Symbol, const
 from tilewright.ir.instruction import Instruction, MicroOps, Region, axis
 from tilewright.ir.loop import Call, For, Store, walk_statements
+from tilewright.target.encoding_faults import fit_faults
 from tilewright.target.target import Target
 
 List = tuple[tuple[int, ...], ...]  # an entry: the operands' addresses, in bytes
+Units = tuple[int, ...]  # bytes that the numbers of an entry count: equal ones may share a list
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
     size = stream.target.memory(kind.memory).size
     room = (size or 1 << 62) // kind.bytes
     at = stream.lists.copy()
-    resident: dict[List | bytes, int] = {}
+    readers = [_Reader(stream.target, s.instruction) for s in stream.sites]
+    resident: dict[tuple[Units, List], int] = {}
     fillings: list[Filling] = []
     made: list[bytes] = []
     total = used = 0
     for row in _rows(stream, kind):
         found = micro_operations(stream, row)
-        bits = _bits(stream, row, found)
-        key = bits or found
+        reader = readers[stream.site[row]]
+        key = reader.units, found
         if key not in resident:
             if len(found) > room:
                 raise TargetError(
@@ -65,7 +68,7 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
                 fillings.append(Filling(int(row), total, 0))
                 resident, used = {}, 0
             resident[key] = used
-            made.append(bits or bytes(len(found) * kind.bytes))
+            made.append(reader.bits(found))
             used, total = used + len(found), total + len(found)
             fillings[-1] = replace(fillings[-1], entries=used)
         at[row] = resident[key]
@@ -93,12 +96,22 @@ def micro_operations(stream: Stream, row: int) -> List:
     return tuple(zip(*(c.tolist() for c in columns), strict=True))
 
 
-def _bits(stream: Stream, row: int, found: List) -> bytes:
-    """An instruction's list as the chip reads it; nothing if the description has no bits for it."""
-    target, instruction = stream.target, stream.sites[stream.site[row]].instruction
-    if target.entry(instruction) is None:
-        return b""
-    return encode_entries(target, instruction, np.array(found, np.int64)).tobytes()
+class _Reader:
+    """How an instruction reads its list. Where the description has no bits for that, or too few,
+    there is no chip that does: lists are then zeros."""
+
+    def __init__(self, target: Target, instruction: Instruction) -> None:
+        self.target, self.instruction = target, instruction
+        entry = target.entry(instruction)
+        self.encodes = entry is not None and not fit_faults(target, instruction)
+        self.units: Units = tuple(p.unit for p in entry.pieces) if entry is not None else ()
+
+    def bits(self, found: List) -> bytes:
+        """A list as the chip has it in memory."""
+        if not self.encodes:
+            kind = self.instruction.micro_ops
+            return bytes(len(found) * kind.bytes) if kind is not None else b""
+        return encode_entries(self.target, self.instruction, np.array(found, np.int64)).tobytes()
 
 
 # ---------------------------------------------------------------- loading

@@ -17,7 +17,7 @@ from tilewright.ir.evaluate import evaluate_dim, evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Select, Var, as_expr, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Call, symbols
-from tilewright.target.encoding_faults import list_extent
+from tilewright.target.lists import list_extent
 from tilewright.target.target import Target
 
 FLAT = 1 << 40  # elements of a memory, as far as a region knows
@@ -194,8 +194,8 @@ def _table(at: Var, values: np.ndarray, first: int = 0) -> Expr:
 
 
 def operand_extents(target: Target, rows: Rows) -> list[list[tuple[int, ...]]]:
-    """How far along its axes each operand of each row is used [n][operands][axes]; 1 along an axis
-    whose steps are listed, for that is what an entry stands for."""
+    """How far along its axes each operand of each row is used [n][operands][axes]: wholly by a
+    black box; 1 along an axis whose steps are listed, for that is what an entry stands for."""
     found: list[list[tuple[int, ...]]] = [[] for _ in rows.kinds]
     for k in np.unique(rows.kinds):
         instruction = target.instructions[k]
@@ -212,6 +212,10 @@ def _ends(
     instruction: Instruction, operand: Buffer, fields: Mapping[Expr, np.ndarray], n: int
 ) -> np.ndarray:
     """Behind the greatest subscripts of an operand [n, axes]; at least 1."""
+    if instruction.black_box is not None:
+        columns = {f.name: fields[f.symbol] for f in instruction.fields}
+        shape = instruction.shapes(columns)[instruction.operands.index(operand)]
+        return np.stack([np.broadcast_to(d, (n,)) for d in shape], axis=1)
     ends = np.ones((n, len(operand.shape)), np.int64)
     for access in accesses(instruction.body):
         if access.buffer == operand:

@@ -7,7 +7,7 @@ for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -256,10 +256,10 @@ def _expand(
     return position[keep], table[0][keep], table[1][keep]
 
 
-def _address(region: Region, place: Place, column: object) -> np.ndarray:
+def _address(region: Region, place: Place, column: Callable[[Dim], np.ndarray]) -> np.ndarray:
     axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
     first = substitute(_position(region), axes)
-    begin = place.offset + column(first) * region.buffer.dtype.bytes  # type: ignore[operator]
+    begin = place.offset + column(first) * region.buffer.dtype.bytes
     if not place.apart:
         return begin
-    return begin + column(substitute(region.indices[0], axes)) * place.apart  # type: ignore[operator]
+    return begin + column(substitute(region.indices[0], axes)) * place.apart

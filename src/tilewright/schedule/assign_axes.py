@@ -24,6 +24,8 @@ from tilewright.schedule.binding import (
     outside,
 )
 
+SURPLUS = -1  # as progress: there are too many loops, and some must be cut off
+
 Chosen = tuple[tuple[For, For | None], ...]  # axes, with the loop of each
 
 
@@ -44,7 +46,7 @@ class Assigner:
         if surplus > 0:
             names = ", ".join(x.var.name for x in nest.loops)
             what = f"{len(nest.loops)} nested loops ({names})"
-            self._no(b, f"{what}, and {self.instruction} has {len(nest.axes)}")
+            self._no(f"{what}, and {self.instruction} has {len(nest.axes)}", SURPLUS)
             return
         for chosen in self.choices(nest, b, -surplus):
             found: Binding | None = b
@@ -61,7 +63,7 @@ class Assigner:
             loops = [x for x in nest.loops if alike(axis, x, b.elements, self.instruction)]
             candidates.append([*loops, None] if without else loops)
             if not candidates[-1]:
-                self._no(b, self._why_none(axis, b.elements))
+                self._no(self._why_none(axis, b.elements))
         yield from self._choose(nest.axes, candidates, b, without, ())
 
     def _choose(
@@ -112,17 +114,17 @@ class Assigner:
         known = None if free else constant_value(extent)
         if isinstance(axis.extent, int):
             if known is not None and known != axis.extent:
-                return self._no(b, f"axis {axis.var.name} is {axis.extent}, {name} is {extent}")
+                return self._no(f"axis {axis.var.name} is {axis.extent}, {name} is {extent}")
         elif not isinstance(axis.extent, Symbol):
-            return self._no(b, f"axis {axis.var.name} has the extent {axis.extent}")
+            return self._no(f"axis {axis.var.name} has the extent {axis.extent}")
         elif known is not None:
             limits = self.instruction.field(axis.extent.name)
             if not limits.admits(int(known)):
-                return self._no(b, f"{outside(limits, known)} (for {name})")
+                return self._no(f"{outside(limits, known)} (for {name})")
             found = b.bind_field(axis.extent, const(int(known)))
             if found is None:
                 other = dict(b.fields)[axis.extent]
-                return self._no(b, f"{limits.name} would be {other} and {known} (for {name})")
+                return self._no(f"{limits.name} would be {other} and {known} (for {name})")
             b = found
         return replace(b, loops=(*b.loops, (axis.var, loop)))
 
@@ -134,8 +136,8 @@ class Assigner:
         also = f" without {other}" if other else ""
         return f"no loop moves {names}{also}, as axis {axis.var.name} does"
 
-    def _no(self, b: Binding, reason: str) -> None:
-        self.obstacles.add(Stage.LOOPS, b.progress, reason)
+    def _no(self, reason: str, progress: int = 0) -> None:
+        self.obstacles.add(Stage.LOOPS, progress, reason)
 
 
 def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instruction) -> bool:

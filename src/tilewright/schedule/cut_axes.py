@@ -13,7 +13,7 @@ from tilewright.ir.expr import Symbol, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, Stmt
 from tilewright.ir.substitute import substitute
-from tilewright.schedule.assign_axes import Chosen
+from tilewright.schedule.assign_axes import SURPLUS, Chosen
 from tilewright.schedule.binding import Obstacles, Stage
 from tilewright.schedule.loops import reorder, split
 from tilewright.schedule.match import Matcher
@@ -60,7 +60,8 @@ class Cutting:
             inversions = sum(a > b for a, b in itertools.combinations(places, 2))
             return len(chosen) - len(places), inversions
 
-        self.obstacles.join(matcher.obstacles)
+        if self.obstacles.farthest <= (Stage.LOOPS, SURPLUS):  # otherwise that is nearer
+            self.obstacles.join(matcher.obstacles)
         return sorted((c for c in found if any(x for _, x in c[1])), key=effort)
 
     def _sizes(self, axis: For, loop: For | None) -> list[int]:

@@ -21,7 +21,7 @@ from tilewright.ir.expr import (
     const,
     constant_value,
 )
-from tilewright.ir.instruction import Instruction
+from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.substitute import substitute, variables
 from tilewright.schedule.binding import Binding, NestPair, Obstacles, Stage, outside
 
@@ -162,6 +162,23 @@ class Fields:
             index = self.ours(i)
             for symbol in set() if index is None else self.unknown(index.rest):
                 self.values[symbol] = const(self.instruction.field(symbol.name).low)
+
+    def value(self, f: Field) -> Expr:
+        """A field's value; of one that may be anything the least within the limits."""
+        if f.symbol not in self.values:
+            known = dict(self.values)
+            forms = [
+                self.simplifier.linear(substitute(e, known))
+                for limit in self.instruction.limits
+                for e in at_least_zero(limit) or ()
+            ]
+            ends = [const(f.low)]
+            for form in forms:
+                rest = {x: k for x, k in form.items() if x != f.symbol}
+                if form.get(f.symbol) == 1 and not self.unknown(rest):
+                    ends.append(const(0) - to_expr(rest))
+            self.values[f.symbol] = most(self.simplifier, ends)
+        return self.values[f.symbol]
 
     # ---------------------------------------------------------- ranges of loops
 

@@ -90,7 +90,7 @@ class Matcher(Unifier):
                 return None
         values = []
         for f in self.instruction.fields:
-            value = solved.values.setdefault(f.symbol, const(f.low))
+            value = solved.value(f)
             if not self._admitted(f, value, solved):
                 return None
             values.append(value)

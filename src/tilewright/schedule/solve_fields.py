@@ -13,7 +13,7 @@ a is the program's, brought between these two: a pad is 0 where nothing lies out
 
 from __future__ import annotations
 
-from tilewright.analyze.conditions import at_least_zero
+from tilewright.analyze.conditions import at_least_zero, conjuncts
 from tilewright.analyze.extremes import least, most
 from tilewright.analyze.linear import Linear, add, to_expr
 from tilewright.analyze.simplify import Simplifier
@@ -22,7 +22,8 @@ from tilewright.ir.instruction import Instruction
 from tilewright.schedule.binding import Binding, Obstacles
 from tilewright.schedule.fields import Fields
 
-Bounds = dict[tuple, list[Expr]]  # what is constant in the loops, by what moves
+# By what moves with the loops: what is constant in them, and the condition that says so.
+Bounds = dict[tuple, list[tuple[Expr, Expr]]]
 
 
 def solve_fields(
@@ -46,12 +47,9 @@ def solve_fields(
 def _guard(fields: Fields, ours: Expr, theirs: Expr | None) -> bool:
     """Makes the instruction's condition hold where the program's does."""
     mine = at_least_zero(ours)
-    given = [] if theirs is None else at_least_zero(theirs)
-    if mine is None or given is None:
+    known = _by_moving(fields, [] if theirs is None else conjuncts(theirs))
+    if mine is None or known is None:
         return fields.no(f"the condition {theirs} is not {ours}")
-    known = _by_moving(fields, given)
-    if known is None:
-        return fields.no(f"the condition {theirs} is not linear in the loops")
     todo = mine
     while todo:
         ready = next((e for e in todo if len(_unknown(fields, e)) <= 1), None)
@@ -61,22 +59,27 @@ def _guard(fields: Fields, ours: Expr, theirs: Expr | None) -> bool:
         if not _inequality(fields, ready, known):
             return False
     for moving, bases in known.items():
-        for base in bases:
+        for base, condition in bases:
             inside = to_expr(add(dict(moving), fields.simplifier.linear(base))) >= 0
             if not fields.simplifier.proves(inside):
-                what = f"{fields.simplifier(inside)}, which {fields.instruction} cannot"
+                what = f"{condition}, which {fields.instruction} cannot"
                 loops = [var for var, _ in moving]
                 return fields.no(f"the program reads only where {what}", loops)
     return True
 
 
-def _by_moving(fields: Fields, given: list[Expr]) -> Bounds | None:
+def _by_moving(fields: Fields, conditions: list[Expr]) -> Bounds | None:
+    """None if a condition is no comparison that is linear in the loops."""
     found: Bounds = {}
-    for e in given:
-        moving, base = fields.split(fields.theirs(e))
-        if moving is None:
+    for condition in conditions:
+        given = at_least_zero(condition)
+        for e in given or ():
+            moving, base = fields.split(fields.theirs(e))
+            if moving is None:
+                return None
+            found.setdefault(_key(moving), []).append((to_expr(base), condition))
+        if given is None:
             return None
-        found.setdefault(_key(moving), []).append(to_expr(base))
     return found
 
 
@@ -99,7 +102,7 @@ def _inequality(fields: Fields, e: Expr, known: Bounds) -> bool:
     causes = {var for var in moving if isinstance(var, Var)}
     far, near = _extremes(fields, moving)
     never, always = const(-1) - near, const(0) - far
-    theirs = [*known.pop(_key(moving), []), always]
+    theirs = [*(base for base, _ in known.pop(_key(moving), [])), always]
     unknown = [(fields.field(x), k) for x, k in form.rest.items() if fields.field(x) is not None]
     if not unknown:
         here, there = ([*parts, always] for parts in ([to_expr(form.rest)], theirs))

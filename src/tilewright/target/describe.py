@@ -39,7 +39,7 @@ from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
 from tilewright.target.encoding import Encoding
-from tilewright.target.encoding_faults import encoding_faults, entry_faults
+from tilewright.target.encoding_faults import name_faults
 from tilewright.target.target import Bundles, Memory, Native, Queue, Target, VectorUnit
 
 
@@ -243,8 +243,7 @@ class TargetBuilder:
         return declare
 
     def build(self) -> Target:
-        """The description; TargetError where its parts do not fit together, or an encoding does
-        not fit its instruction."""
+        """The description; TargetError where its parts do not fit together."""
         found = Target(
             self.name,
             self.cores,
@@ -265,25 +264,15 @@ class TargetBuilder:
             bundles=self._bundles,
         )
         for instruction in self._instructions:
-            self._check_encoding(found, instruction)
+            faults = name_faults(found, instruction)
+            if faults:
+                where = self._origins[f"instruction {instruction.name}"]
+                texts = "; ".join(f.what for f in faults)
+                raise TargetError(
+                    f"{where}: the encoding of {instruction.name}: {texts}",
+                    hint="; ".join(f.hint for f in faults),
+                )
         return found
-
-    def _check_encoding(self, target: Target, instruction: Instruction) -> None:
-        sizes = {m.name: m.size for m in self._memories if m.size is not None}
-        encoding, entry = target.encoding(instruction), target.entry(instruction)
-        faults = []
-        if encoding is not None:
-            queues = [q.name for q in self._queues]
-            faults += encoding_faults(instruction, encoding, queues, self._events, sizes)
-        if entry is not None:
-            faults += entry_faults(instruction, entry, sizes)
-        if faults:
-            where = self._origins[f"instruction {instruction.name}"]
-            texts = "; ".join(f.what for f in faults)
-            raise TargetError(
-                f"{where}: the encoding of {instruction.name} does not fit: {texts}",
-                hint="; ".join(f.hint for f in faults),
-            )
 
 
 def _caller() -> str:

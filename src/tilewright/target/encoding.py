@@ -8,10 +8,11 @@
     def gemm(a: …, b: …, rows: Range(1, 64)): …
 
 Bits are numbered as in a C bit field on a little-endian machine. What is left of the width is
-padding, which is 0. A field or an address is stored as (value - minus) / unit; a value that does
-not fit is refused (codegen/encode.py), and an encoding that is too narrow for what the description
-allows is refused with the description. An entry of a list of micro-operations is encoded in the
-same way, with the addresses of the operands that it leads to.
+padding, which is 0. A field or an address is stored as (value - minus) / unit. An encoding that is
+too narrow for what the description allows (encoding_faults.py) is no harm to a chip that is only
+simulated, for a family of chips may outgrow its encoding; encoding a stream refuses it. An entry
+of a list of micro-operations is encoded in the same way, with the addresses of the operands that
+it leads to.
 """
 
 from __future__ import annotations
@@ -94,11 +95,21 @@ _WORDS = {
 
 
 @dataclass(frozen=True)
+class EncodingFault:
+    """What is wrong with an encoding, and what to do."""
+
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True)
 class Encoding:
-    """The pieces of `width` bits, lowest first, without gaps."""
+    """The pieces of `width` bits, lowest first, without gaps. `faults` says where they are more
+    than that."""
 
     width: int
     pieces: tuple[Piece, ...]
+    faults: tuple[EncodingFault, ...] = ()
 
     def find(self, carries: Carries, name: str = "") -> Piece | None:
         """The piece that carries this."""
@@ -141,28 +152,25 @@ def bits(width: int, *parts: Part) -> Encoding:
     if width < 8 or width % 8:
         raise TargetError(f"an encoding has {width} bits: not whole bytes")
     pieces: list[Piece] = []
+    faults: list[EncodingFault] = []
     at_bit = 0
     for part in _flat(parts):
-        end = part.bit if isinstance(part, _Place) else at_bit + part.width
-        if isinstance(part, _Place) and end < at_bit:
-            raise TargetError(
-                f"at({end}): the pieces before it take {at_bit} bits",
-                hint=f"they are {_sizes(pieces)}",
-            )
         if isinstance(part, Piece):
             pieces.append(replace(part, start=at_bit))
-        elif end > at_bit:
-            pieces.append(replace(pad(end - at_bit), start=at_bit))
-        at_bit = end
+            at_bit += part.width
+        elif part.bit < at_bit:
+            what = f"the pieces before bit {part.bit} take {at_bit} bits"
+            faults.append(EncodingFault(what, f"they are {_sizes(pieces)}"))
+        elif part.bit > at_bit:
+            pieces.append(replace(pad(part.bit - at_bit), start=at_bit))
+            at_bit = part.bit
     if at_bit > width:
-        raise TargetError(
-            f"an encoding of {width} bits has pieces of {at_bit}",
-            hint=f"they are {_sizes(pieces)}",
-        )
-    if at_bit < width:
+        what = f"its {width} bits have pieces of {at_bit}"
+        faults.append(EncodingFault(what, f"they are {_sizes(pieces)}"))
+    elif at_bit < width:
         pieces.append(replace(pad(width - at_bit), start=at_bit))
     _check_once(pieces)
-    return Encoding(width, tuple(pieces))
+    return Encoding(width, tuple(pieces), tuple(faults[:1]))
 
 
 def constant(value: int, width: int) -> Piece:

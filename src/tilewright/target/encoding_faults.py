@@ -3,95 +3,53 @@ the bits do not hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
-from tilewright.ir.expr import Dim, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction, MicroOps
-from tilewright.ir.loop import Accumulate, For, Store, walk_statements
-from tilewright.target.encoding import Carries, Encoding, Piece
+from tilewright.target.encoding import Carries, Encoding, EncodingFault
+from tilewright.target.lists import list_count
+from tilewright.target.target import Target
 
 
-@dataclass(frozen=True)
-class EncodingFault:
-    """What is wrong with an instruction's encoding, and what to do."""
-
-    what: str
-    hint: str
+def name_faults(target: Target, instruction: Instruction) -> list[EncodingFault]:
+    """What an instruction's encoding names that is not there, or not in the instruction."""
+    encoding = target.encoding(instruction)
+    return [] if encoding is None else list(_unknown(target, instruction, encoding))
 
 
-def encoding_faults(
-    instruction: Instruction,
-    encoding: Encoding,
-    queues: Sequence[str],
-    events: int,
-    sizes: Mapping[str, int],
-) -> list[EncodingFault]:
-    """Where an encoding does not fit its instruction: unknown names, and what the description
-    allows but the bits do not hold. `sizes` has the bytes of memories that are limited."""
-    found = [*_unknown(instruction, encoding, queues), *_event_faults(encoding, events)]
-    count = list_count(instruction)
-    for f in instruction.fields:
-        piece = encoding.find(Carries.FIELD, f.name)
-        if f.register is not None:
-            if piece is not None:
-                what = f"field {f.name} is in a register that {f.register[0]} sets"
-                found.append(EncodingFault(what, "leave it out"))
-        elif piece is not None:
-            found += _field_faults(f, piece)
-        elif f.low != f.high and not (f == count and encoding.find(Carries.END)):
-            need, signed = _bits_for(f.low, f.high, f.low < 0), ", signed=True" * (f.low < 0)
-            what = f"field {f.name} ({f.low} … {f.high}) has no bits"
-            found.append(EncodingFault(what, f'add field("{f.name}", {need}{signed})'))
-    found += _address_faults(instruction, encoding, sizes)
-    if instruction.micro_ops is not None:
-        found += _list_faults(instruction.micro_ops, encoding, sizes)
+def fit_faults(target: Target, instruction: Instruction) -> list[EncodingFault]:
+    """What the description allows but the bits of an instruction, or of an entry of its list, do
+    not hold."""
+    encoding, entry = target.encoding(instruction), target.entry(instruction)
+    sizes = {m.name: m.size for m in target.memories if m.size is not None}
+    found: list[EncodingFault] = []
+    if encoding is not None:
+        found += [*encoding.faults, *_event_faults(encoding, target.events)]
+        for f in instruction.fields:
+            found += _field_faults(instruction, f, encoding)
+        found += _address_faults(instruction, encoding, sizes)
+        if instruction.micro_ops is not None:
+            found += _list_faults(instruction.micro_ops, encoding, sizes)
+    if entry is not None and instruction.micro_ops is not None:
+        found += [EncodingFault(f"of a micro-operation, {f.what}", f.hint) for f in entry.faults]
+        for name, _ in instruction.micro_ops.axes:
+            if entry.find(Carries.ADDRESS, name) is None:
+                what = f"a micro-operation has no bits for the address of {name}"
+                found.append(EncodingFault(what, f'add address("{name}", …)'))
+        found += _address_faults(instruction, entry, sizes)
     return found
 
 
-def entry_faults(
-    instruction: Instruction, entry: Encoding, sizes: Mapping[str, int]
-) -> list[EncodingFault]:
-    """The same of an entry of the instruction's list of micro-operations."""
-    assert instruction.micro_ops is not None
-    found = []
-    for name, _ in instruction.micro_ops.axes:
-        if entry.find(Carries.ADDRESS, name) is None:
-            what = f"a micro-operation has no bits for the address of {name}"
-            found.append(EncodingFault(what, f'add address("{name}", …)'))
-    return [*found, *_address_faults(instruction, entry, sizes)]
-
-
-def list_extent(instruction: Instruction) -> Dim | None:
-    """How many micro-operations the instruction's list has: a number, or what a field says; None
-    for an instruction without a list."""
-    loops = {s.var: s.extent for s in walk_statements(instruction.body) if isinstance(s, For)}
-    places = [
-        x for s in instruction.body for x in s.walk() if isinstance(x, (Load, Store, Accumulate))
-    ]
-    for x in places:
-        listed = instruction.listed(x.buffer)
-        for v in x.indices[listed].walk() if listed is not None else ():
-            if isinstance(v, Var) and v in loops:
-                return loops[v]
-    return None
-
-
-def list_count(instruction: Instruction) -> Field | None:
-    """The field that says how many micro-operations the instruction's list has, if one does."""
-    extent = list_extent(instruction)
-    return instruction.field(extent.name) if isinstance(extent, Symbol) else None
-
-
 def _unknown(
-    instruction: Instruction, encoding: Encoding, queues: Sequence[str]
+    target: Target, instruction: Instruction, encoding: Encoding
 ) -> Iterator[EncodingFault]:
+    queues = [q.name for q in target.queues]
     listed = [name for name, _ in instruction.micro_ops.axes] if instruction.micro_ops else []
     known = {
         Carries.FIELD: ("field", [f.name for f in instruction.fields]),
         Carries.ADDRESS: ("operand", [o.name for o in instruction.operands]),
-        Carries.POP: ("queue", list(queues)),
-        Carries.PUSH: ("queue", list(queues)),
+        Carries.POP: ("queue", queues),
+        Carries.PUSH: ("queue", queues),
     }
     for p in encoding.pieces:
         kind, names = known.get(p.carries, ("", []))
@@ -103,6 +61,10 @@ def _unknown(
             yield EncodingFault(what, "leave it out: it stands in the micro-operations")
         if p.carries in (Carries.FIRST, Carries.END) and instruction.micro_ops is None:
             yield EncodingFault("it has no list of micro-operations", f"leave out {p.what}")
+    for f in instruction.fields:
+        if f.register is not None and encoding.find(Carries.FIELD, f.name) is not None:
+            what = f"field {f.name} is in a register that {f.register[0]} sets"
+            yield EncodingFault(what, "leave it out")
 
 
 def _event_faults(encoding: Encoding, events: int) -> Iterator[EncodingFault]:
@@ -113,7 +75,17 @@ def _event_faults(encoding: Encoding, events: int) -> Iterator[EncodingFault]:
             yield EncodingFault(what, f"{carries.value}({events})" if events else "leave it out")
 
 
-def _field_faults(f: Field, piece: Piece) -> Iterator[EncodingFault]:
+def _field_faults(i: Instruction, f: Field, encoding: Encoding) -> Iterator[EncodingFault]:
+    piece = encoding.find(Carries.FIELD, f.name)
+    if f.register is not None:
+        return
+    if piece is None:
+        follows = f == list_count(i) and encoding.find(Carries.END) is not None
+        if f.low != f.high and not follows:
+            need, signed = _bits_for(f.low, f.high, f.low < 0), ", signed=True" * (f.low < 0)
+            what = f"field {f.name} ({f.low} … {f.high}) has no bits"
+            yield EncodingFault(what, f'add field("{f.name}", {need}{signed})')
+        return
     if f.multiple % piece.unit or piece.minus % piece.unit:
         steps = f"multiples of {f.multiple}" if f.multiple > 1 else "any number"
         yield EncodingFault(

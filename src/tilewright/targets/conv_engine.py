@@ -32,6 +32,7 @@ def conv_engine(
 
         @t.instruction(queue, name=name)
         def move(src: i8[P, SR, SC] @ here, dst: out(i8[P, DR, DC] @ there), R: SIZE, C: SIZE):
+            limit(R <= SR, C <= SC, R <= DR, C <= DC)
             for p, r, c in grid(P, R, C):
                 dst[p, r, c] = src[p, r, c]
             cost(setup=32, bytes=P * R * max(64, C))

@@ -1,0 +1,54 @@
+"""All loops over tiles as one, whose iterations overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.analyze.rewrite import uses
+from tilewright.ir.expr import DRAM
+from tilewright.ir.loop import (
+    Alloc,
+    Call,
+    Stmt,
+    buffers_written,
+    walk_statements,
+)
+from tilewright.schedule.parallelize import attempt
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.state import Loop
+
+
+def hoist_all(s: Schedule, around: Sequence[Loop]) -> None:
+    """Brings what is the same in every iteration of a loop before it."""
+    for loop in reversed(around):
+        for stmt in s.for_(loop).body:
+            if isinstance(stmt, Alloc):
+                attempt(s.hoist, stmt.buffer, loop)
+
+
+def flatten(s: Schedule, around: Sequence[Loop], result: str, depth: int, tiles: int) -> Loop:
+    """Makes one loop of those over tiles. Buffers that an outer one fills for an inner one have
+    `depth` places, that of the result has `tiles`."""
+    loop = around[0]
+    for inner in around[1:]:
+        used, turns = s.for_(inner).body, s.for_(loop).extent
+        for stmt in s.for_(loop).body:
+            if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
+                places = tiles if stmt.buffer.name == result else depth
+                places = min(places, turns) if isinstance(turns, int) else places
+                s.multi_buffer(stmt.buffer, [loop], places)
+        s.sink(loop, inner)
+        loop = s.fuse(loop, inner)
+    return loop
+
+
+def stages_of(s: Schedule, loop: Loop, ahead: int) -> tuple[int, ...]:
+    """Moves in, work so many steps later, moves out one later."""
+
+    def stage(stmt: Stmt) -> int:
+        calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
+        written = {b.memory for b in buffers_written((stmt,))}
+        read = {r.buffer.memory for x in calls for r in x.regions} - written
+        return ahead + 1 if DRAM in written else 0 if DRAM in read else ahead
+
+    return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

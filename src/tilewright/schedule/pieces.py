@@ -1,0 +1,242 @@
+"""Operands of a tile, as a chip's instructions move them: sizes and times of many tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping as Names
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.analyze.linear import Linear
+from tilewright.base.dtype import DType
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var, as_expr
+from tilewright.ir.graph import Layout
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import For, walk_statements
+from tilewright.ir.substitute import variables
+from tilewright.schedule.plan import (
+    Plan,
+    far_axes,
+    layout_of,
+    local_layout,
+    order_of,
+    rows_of,
+)
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.units import copies
+from tilewright.target.target import Target
+
+Sizes = Names[Var, np.ndarray]  # of each loop, for all tiles that are compared
+
+
+@dataclass(frozen=True)
+class Move:
+    """An instruction that moves an operand between memories: what its time depends on."""
+
+    instruction: Instruction
+    rate: float  # bytes a cycle of the slower memory
+    latency: int
+    ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
+    # the field that says how far apart their steps are, or None: side by side
+
+    @property
+    def queue(self) -> str:
+        return self.instruction.queue
+
+    def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+        """A term of the cost; fields that are not given are at their least."""
+        env: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in self.instruction.fields}
+        return np.asarray(evaluate_expr(as_expr(e), {**env, **values}, {}), float)
+
+
+def find_move(
+    target: Target, source: str, destination: str, dram: str, dtype: DType | None = None
+) -> Move | None:
+    """The target's copy between two memories, of a type if one is given; `dram` is the one whose
+    elements lie apart."""
+    for instruction in copies(target, source, destination):
+        if dtype not in (None, *(b.dtype for b in instruction.operands if b.memory == dram)):
+            continue
+        memories = [target.memory(m) for m in (source, destination)]
+        rate = min((m.bandwidth for m in memories if m.bandwidth is not None), default=math.inf)
+        latency = max(m.latency for m in memories)
+        far = next(b for b in instruction.operands if b.memory == dram)
+        loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
+        ranges = []
+        for d, x in enumerate(loops[: len(far.shape)]):
+            carrier = instruction.carrier(far, d)
+            if isinstance(x.extent, Symbol):
+                ranges.append((x.extent, None if carrier is None else carrier.symbol))
+        return Move(instruction, rate, latency, tuple(reversed(ranges)))
+    return None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One operand of a tile: its subscripts as linear forms of the contraction's loops, and the
+    dimensions of its copy in the unit's memory, rows left out, outermost first: (subscript,
+    elements of it that one step covers, elements between steps in the other memory)."""
+
+    forms: tuple[Linear, ...]
+    far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
+    dims: tuple[tuple[int, int, int], ...]
+    row: int  # elements
+    bytes: int  # of an element
+    memory: str
+    move: Move | None  # None: it is there already, or nothing moves it
+    extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
+
+    def moved_by(self, var: Var) -> bool:
+        return any(var in variables(x) for f in self.forms for x in f if x is not None)
+
+    def reach(self, tile: Sizes) -> list[np.ndarray]:
+        """Elements along each subscript that the copy has."""
+        pairs = zip(self.forms, self._steps(tile), strict=True)
+        reach = [-(-_reach(form, tile) // step) for form, step in pairs]
+        if self.extents:
+            reach = [np.minimum(n, most) for n, most in zip(reach, self.extents, strict=True)]
+        return reach
+
+    def _steps(self, tile: Sizes) -> list[np.ndarray]:
+        """How far apart those are."""
+        return [
+            _step(form, tile) if far else np.ones(1, np.int64)
+            for form, far in zip(self.forms, self.far, strict=True)
+        ]
+
+    def size(self, tile: Sizes) -> np.ndarray:
+        """Bytes."""
+        return math.prod(self.reach(tile)) * self.bytes  # type: ignore[return-value]
+
+    def elements(self, whole: Sizes) -> int:
+        """How many different ones all iterations touch."""
+        counts = [len(_values(form, whole)) for form in self.forms]
+        return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
+
+    def times(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
+        if self.move is None:
+            return np.zeros(1), np.zeros(1)
+        move, (counts, apart) = self.move, self._runs(tile)
+        calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
+        values = {}
+        for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
+            assert symbol.upper is not None
+            calls = calls * -(-count // symbol.upper)
+            values[symbol] = np.minimum(count, symbol.upper)
+            if carrier is not None:
+                values[carrier] = far
+        cost = move.instruction.cost
+        transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
+        return calls * move.term(cost.setup, values) + transfer, transfer
+
+    def _runs(self, tile: Sizes) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Steps of equal distance that follow each other, innermost first, and those distances:
+        each run can be one loop of an instruction. The first are those that take whole rows."""
+        assert self.move is not None
+        reach, steps = self.reach(tile), self._steps(tile)
+        shape = np.broadcast_shapes(*(r.shape for r in reach))
+        runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
+        at = np.zeros(shape, int)
+        whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
+        for p, step, near in reversed(self.dims):
+            distance = near * steps[p]
+            count = np.broadcast_to(-(-reach[p] // step), shape)
+            counts, distances = np.stack(runs), np.stack(apart)
+            now = np.take_along_axis(counts, at[None], 0)[0]
+            gap = np.take_along_axis(distances, at[None], 0)[0]
+            fresh = (now == 1) & ~((at == 0) & whole)
+            joins = fresh | (distance == gap * now)
+            at = at + ((count > 1) & ~joins)
+            if at.max() == len(runs):
+                runs.append(np.ones(shape))
+                apart.append(np.zeros(shape))
+            for k, run in enumerate(runs):
+                here = (at == k) & (count > 1)
+                apart[k] = np.where(here & (run == 1), distance, apart[k])
+                runs[k] = np.where(here, run * count, run)
+        return runs, apart
+
+
+def _reach(form: Linear, tile: Sizes) -> np.ndarray:
+    """How many values a subscript takes, from its least to its greatest."""
+    steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
+    return 1 + sum(steps, np.zeros(1, np.int64))
+
+
+def _step(form: Linear, tile: Sizes) -> np.ndarray:
+    """How far apart the values are that a subscript takes."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in tile:
+            found = np.gcd(found, np.where(tile[x] > 1, abs(k), 0))
+        elif x is not None:
+            return np.ones(1, np.int64)
+    return np.maximum(found, 1)
+
+
+def _values(form: Linear, whole: Sizes) -> np.ndarray:
+    """The different values of a subscript."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in whole:
+            found = np.unique(found[:, None] + k * np.arange(int(whole[x][0])))
+    return found
+
+
+def piece_of(
+    s: Schedule,
+    target: Target,
+    plan: Plan,
+    theirs: Load,
+    ours: Load,
+    *,
+    loaded: bool,
+    local: bool = False,
+) -> Piece:
+    """How an operand lies in memory and in the unit's; its elements are of the type that they have
+    there if `local`."""
+    if plan.unit.whole:
+        return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
+    rows = rows_of(plan, target, theirs, ours)
+    packed = layout_of(rows, plan, theirs, ours, s)
+    packed = packed or Layout(tuple(range(len(theirs.indices))))
+    held = local_layout(plan, rows, theirs, ours)
+    blocks = dict(packed.blocks)
+    shape = packed.physical_shape(tuple(theirs.buffer.shape))
+    far = [math.prod(int(n) for n in shape[d + 1 :]) for d in range(len(shape))]
+    sizes = dict(held.blocks)
+    dims = []
+    for p in held.order:
+        step = sizes.get(p, 1)
+        one = far[packed.order.index(p)]
+        dims.append((p, step, one if p in blocks else one * step))
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(target, *(places if loaded else places[::-1]), dram=theirs.buffer.memory)
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    row = math.prod(sizes.values())
+    width = (ours if local else theirs).buffer.dtype.bytes
+    distant = far_axes(theirs.buffer.with_(shape=shape))
+    apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
+    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+
+
+def _whole_piece(
+    s: Schedule, target: Target, plan: Plan, theirs: Load, ours: Load, *, loaded: bool
+) -> Piece:
+    """How an operand of a whole operator lies in memory: in the order of its axes."""
+    order = order_of(plan, theirs, ours)
+    shape = [int(theirs.buffer.shape[p]) for p in order]
+    dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(
+        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+    )
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    never = (False,) * len(forms)
+    extents = tuple(int(n) for n in theirs.buffer.shape)
+    return Piece(
+        forms, never, tuple(dims), 1, theirs.buffer.dtype.bytes, ours.buffer.memory, move, extents
+    )
