@@ -146,11 +146,12 @@ def test_a_race_is_reported(stream: ChipKernel):
         for text in ("dst[i, j] = src[i, j]", "c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])")
     )
     byte = stream.stream.addresses[early, 1]
+    operand = "ab"[stream.stream.addresses[late].tolist().index(byte)]
     rows, stride = stream.stream.fields[early, :2]
     assert str(fault) == (
         f"instruction {late}, gemm(accumulate=0) of compute, may begin before instruction {early}, "
         f"mvin(rows={rows}, stride={stride}) of load, is done, and both touch byte {byte} of spad\n"
-        f"  instruction {late} reads it: operand b, {file}:{sums}\n"
+        f"  instruction {late} reads it: operand {operand}, {file}:{sums}\n"
         f"  instruction {early} writes it: operand dst, {file}:{loads}"
     )
 

@@ -20,7 +20,7 @@ from tilewright.bundles.program import Program
 from tilewright.codegen.place import Place
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr
-from tilewright.sim.data import FILL, get_outputs, put_inputs
+from tilewright.sim.data import FILL, get_outputs, lists_of, put_inputs
 from tilewright.sim.meaning import site_code
 from tilewright.target.target import Target
 
@@ -111,7 +111,7 @@ class Machine:
         here: Env = {**env, **values}
         call, operation = x.operation.call, x.operation
         steps = tuple(o.steps for o in operation.operands)
-        code = site_code(call.instruction, steps, (None,) * len(steps), self.host)
+        code = site_code(call.instruction, self.host, steps)
         fields = np.array([int(evaluate_expr(as_expr(f), here, {})) for f in call.fields], np.int64)
         results: list[_Pending] = []
         pointers = (ctypes.c_void_p * max(len(steps), 1))()
@@ -126,8 +126,8 @@ class Machine:
             if operand.writes:
                 landing = self.now + operation.latency
                 results.append(_Pending(landing, memory, first, data, x))
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address)
-        function(fields.ctypes.data, ctypes.cast(pointers, ctypes.c_void_p))
+        function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(code.address)
+        function(fields.ctypes.data, ctypes.cast(pointers, ctypes.c_void_p), None)
         return results
 
     def _place(self, operand: Operand, register: int | None, env: Env) -> tuple[str, int]:
@@ -171,11 +171,13 @@ def _transfer(program: Program, i: int, host: Target, memories: Mapping[str, np.
     """What instruction i of the stream does."""
     stream = program.stream
     site = stream.sites[stream.site[i]]
-    code = site_code(site.instruction, site.steps, site.listed, host)
+    code = site_code(site.instruction, host)
     addresses = stream.addresses[i, : len(site.memories)].tolist()
     pointers = (ctypes.c_void_p * max(len(addresses), 1))(
         *(memories[m].ctypes.data + a for m, a in zip(site.memories, addresses, strict=True))
     )
     fields = np.ascontiguousarray(stream.fields[i], np.int64)
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(code.address)
-    function(fields.ctypes.data, ctypes.cast(pointers, ctypes.c_void_p))
+    entries = lists_of(site)
+    lists = np.array([0 if x is None else x.ctypes.data for x in (*entries, None)], np.int64)
+    function = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(code.address)
+    function(fields.ctypes.data, ctypes.cast(pointers, ctypes.c_void_p), lists.ctypes.data)

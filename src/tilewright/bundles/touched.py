@@ -19,7 +19,7 @@ from tilewright.analyze.simplify import Simplifier
 from tilewright.bundles.operations import Body, Loop, Operand
 from tilewright.bundles.sections import Section
 from tilewright.codegen.stream import Stream
-from tilewright.codegen.touched import Part, Touched, Use, in_order, site_parts
+from tilewright.codegen.touched import Part, Touched, Use, in_order, parts_of
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Binary, Buffer, Const, Expr, Var, binary, const
 from tilewright.ir.substitute import variables
@@ -49,7 +49,7 @@ def program_touched(stream: Stream, sections: Sequence[Section]) -> Touched:
         if section is not None:
             parts += [_part(stream, k, box) for box in _boxes(section.body)]
         else:
-            parts += site_parts(stream, k)
+            parts += parts_of(stream, [k])
     return in_order(parts)
 
 
@@ -65,7 +65,9 @@ def _part(stream: Stream, k: int, box: _Box) -> Part:
     operand = [r.buffer for r in site.call.regions].index(box.buffer)
     extents, steps = (np.tile(axes[:, c], (n, 1)) for c in (0, 1))
     flags = (np.full(n, x) for x in (not box.writes, box.writes, box.exact))
-    return Part(Use(k, operand, None, None), rows, memory, start, extents, steps, *flags)
+    return Part(
+        Use(site.instruction, operand, None, None), rows, memory, start, extents, steps, *flags
+    )
 
 
 @dataclass(frozen=True)

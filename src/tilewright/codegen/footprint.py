@@ -2,8 +2,9 @@
 at once: the image of a box of iterations.
 
 Conditions on fields decide whether an access happens; those on loops cut off what is outside:
-`0 <= 2 * y + r - pad` leaves the rows that a window has in common with the picture. What is neither
-is left out, and the footprint is then not exact: larger than what is touched.
+`0 <= 2 * y + r - pad` leaves the rows that a window has in common with the picture, and of the
+window's results those that it has a part in. What is neither is left out, and the footprint is then
+not exact: larger than what is touched.
 """
 
 from __future__ import annotations
@@ -60,24 +61,40 @@ def footprint(access: Access, fields: Env, n: int) -> Footprint:
     return _Reader(access, fields, n).read()
 
 
+@dataclass(eq=False)
+class _Form:
+    """A linear form of several loops that conditions keep between two bounds."""
+
+    value: Expr
+    low: np.ndarray
+    high: np.ndarray
+
+
 class _Reader:
     """Reads one access. Every number is a column [n]."""
 
     def __init__(self, access: Access, fields: Env, n: int) -> None:
         self.access, self.n = access, n
-        self.fields = fields
+        self.indices = access.indices
         self.loops = {loop.var: loop for loop in access.loops}
         self.origin: Env = {**fields, **dict.fromkeys(self.loops, 0)}
         self.active = np.ones(n, bool)
         self.exact = np.ones(n, bool)
         self.low = {v: self.column(0) for v in self.loops}
-        self.high = {v: self.extent(v) - 1 for v in self.loops}
-        # subscripts that conditions bound: least and greatest value
-        self.bounds: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self.high: dict[Var, np.ndarray] = {}
+        for v in self.loops:
+            self.high[v] = self.extent(v) - 1
+        self.plain = [self.is_linear(i) for i in self.indices]
+        self.forms = [self.form(i) for i in self.indices]  # and others that conditions bound
+        self.pending: list[Expr] = []  # conditions e >= 0 on several loops
+        self.relaxed: set[Var] = set()
 
     def column(self, e: Dim, at: Env | None = None) -> np.ndarray:
         value = evaluate_expr(as_expr(e), self.origin | (at or {}), {})
         return np.broadcast_to(value, (self.n,))
+
+    def form(self, e: Expr) -> _Form:
+        return _Form(e, self.column(-ENDLESS), self.column(ENDLESS))
 
     def extent(self, v: Var) -> np.ndarray:
         """Of a loop; the greatest one where it depends on loops around it."""
@@ -99,47 +116,62 @@ class _Reader:
             atom is None or _factors_of_loops(atom, self.loops.keys()) <= 1 for atom in linear(e)
         )
 
+    def depends_on_loops(self, e: Expr) -> bool:
+        return any(
+            atom is not None and _factors_of_loops(atom, self.loops.keys()) for atom in linear(e)
+        )
+
+    def inside(self, e: Expr) -> set[Var]:
+        """The loops that `e` depends on."""
+        return {v for v in variables(e) if v in self.loops}
+
     def read(self) -> Footprint:
         for condition in self.access.conditions:
             for part in _conjuncts(condition):
                 self.restrict(part)
+        for e in self.pending:
+            self.bound(e)
+        for form in self.forms[len(self.indices) :]:
+            self.relax(form)
+        first, axes = self.places()
         for v in self.loops:
             self.active = self.active & (self.low[v] <= self.high[v])
-        indices = self.access.indices
-        plain = [self.is_linear(i) for i in indices]
-        first = [self.column(i if ok else 0) for i, ok in zip(indices, plain, strict=True)]
+        return Footprint(self.active, self.exact, first, axes)
+
+    def places(self) -> tuple[tuple[np.ndarray, ...], tuple[Axis, ...]]:
+        """The first subscripts, and the axes along which they move."""
+        first = [
+            self.column(i if ok else 0) for i, ok in zip(self.indices, self.plain, strict=True)
+        ]
         axes: list[Axis] = []
-        for d, ok in enumerate(plain):
+        for d, ok in enumerate(self.plain):
             if not ok:  # any element along this axis
                 self.exact = self.exact & False
                 axes.append(self.axis(self.column(self.access.buffer.shape[d]), {d: 1}))
-        linear_ones = [d for d, ok in enumerate(plain) if ok]
-        used = {v for d in linear_ones for v in variables(indices[d]) if v in self.loops}
-        for d in self.bounds:
-            inside = {v for v in variables(indices[d]) if v in self.loops}
-            cut = self.cut(d, inside)
-            if cut is None:
-                continue
-            first[d], count, step = cut
-            axes.append(self.axis(count, {d: step}))
-            used -= inside
+        straight = [d for d, ok in enumerate(self.plain) if ok]
+        used = {v for d in straight for v in self.inside(self.indices[d])}
+        for d in straight:
+            cut = self.cut(d) if self.is_bounded(d) else None
+            if cut is not None:
+                first[d], count, step = cut
+                axes.append(self.axis(count, {d: step}))
+                used -= self.inside(self.indices[d])
         for v in sorted(used, key=lambda v: v.name):
-            slopes = {d: self.slope(indices[d], v) for d in linear_ones}
+            slopes = {d: self.slope(self.indices[d], v) for d in straight}
             for d, slope in slopes.items():
                 first[d] = first[d] + slope * self.low[v]
             axes.append(self.axis(self.high[v] - self.low[v] + 1, slopes))
-        return Footprint(self.active, self.exact, tuple(first), tuple(axes))
+        return tuple(first), tuple(axes)
 
     def axis(self, count: np.ndarray, moves: dict[int, np.ndarray | int]) -> Axis:
         zero = self.column(0)
-        rank = len(self.access.indices)
-        return Axis(count, tuple(zero + moves.get(d, 0) for d in range(rank)))
+        return Axis(count, tuple(zero + moves.get(d, 0) for d in range(len(self.indices))))
 
     # ---------------------------------------------------------- conditions
 
     def restrict(self, condition: Expr) -> None:
-        """Takes one condition into account."""
-        loops = [v for v in variables(condition) if v in self.loops]
+        """Takes one condition into account, or leaves it for later if it is on several loops."""
+        loops = self.inside(condition)
         if any(isinstance(x, Load) for x in condition.walk()):
             self.exact = self.exact & False
         elif not loops:
@@ -147,59 +179,88 @@ class _Reader:
         elif isinstance(condition, Compare) and condition.op in _BOUNDS and _counts(condition):
             for sign, offset in _BOUNDS[condition.op]:
                 form = condition.b - condition.a if sign < 0 else condition.a - condition.b
-                self.at_least_zero(form - offset, loops)
+                e = form - offset
+                if not self.is_linear(e):
+                    self.exact = self.exact & False
+                elif len(loops) == 1:
+                    (v,) = loops
+                    self.clip(v, self.slope(e, v), self.column(e))
+                else:
+                    self.pending.append(e)
         else:
             self.exact = self.exact & False
 
-    def at_least_zero(self, e: Expr, loops: Sequence[Var]) -> None:
-        """Takes e >= 0 into account."""
-        if self.is_linear(e) and len(loops) == 1:
-            (v,) = loops
-            slope, base = self.slope(e, v), self.column(e)
-            steep = np.maximum(np.abs(slope), 1)
-            low = np.where(slope > 0, -(base // steep), -ENDLESS)
-            high = np.where(slope < 0, base // steep, ENDLESS)
-            self.low[v] = np.maximum(self.low[v], low)
-            self.high[v] = np.minimum(self.high[v], high)
-            self.active = self.active & ((slope != 0) | (base >= 0))
-            return
-        for d, i in enumerate(self.access.indices):
-            for sign in (1, -1):  # e = sign * i + rest
-                rest = e - i if sign > 0 else e + i
-                if self.is_linear(i) and not self.depends_on_loops(rest):
-                    low, high = self.bounds.get(d, (self.column(-ENDLESS), self.column(ENDLESS)))
-                    if sign > 0:
-                        low = np.maximum(low, -self.column(rest))
-                    else:
-                        high = np.minimum(high, self.column(rest))
-                    self.bounds[d] = low, high
-                    return
-        self.exact = self.exact & False
+    def clip(self, v: Var, slope: np.ndarray, base: np.ndarray) -> None:
+        """Takes slope * v + base >= 0 into account."""
+        steep = np.maximum(np.abs(slope), 1)
+        low = np.where(slope > 0, -(base // steep), -ENDLESS)
+        high = np.where(slope < 0, base // steep, ENDLESS)
+        self.low[v] = np.maximum(self.low[v], low)
+        self.high[v] = np.minimum(self.high[v], high)
+        self.active = self.active & ((slope != 0) | (base >= 0))
 
-    def depends_on_loops(self, e: Expr) -> bool:
-        return any(
-            atom is not None and _factors_of_loops(atom, self.loops.keys()) for atom in linear(e)
+    def bound(self, e: Expr) -> None:
+        """Takes e >= 0 as a bound of the form that it is of: a subscript's, or another."""
+        for form in self.forms:
+            if not self.depends_on_loops(e - form.value):
+                form.low = np.maximum(form.low, -self.column(e - form.value))
+                return
+            if not self.depends_on_loops(e + form.value):
+                form.high = np.minimum(form.high, self.column(e + form.value))
+                return
+        self.forms.append(self.form(e))
+        self.forms[-1].low = self.column(0)
+
+    def relax(self, form: _Form) -> None:
+        """Takes the bounds of a form into account that is no subscript: some iterations of the
+        loops that choose no element are within them."""
+        choosing = {v for i in self.indices for v in self.inside(i)}
+        loops = self.inside(form.value)
+        free, rest = loops - choosing, loops & choosing
+        slopes = {v: self.slope(form.value, v) for v in loops}
+        merged = _one_axis(
+            [(np.abs(slopes[v]), self.high[v] - self.low[v] + 1) for v in free], self.n
         )
+        if len(rest) > 1 or free & self.relaxed:
+            self.exact = self.exact & False
+            return
+        self.relaxed |= free
+        self.exact = self.exact & merged[2] & (form.high - form.low + 1 >= merged[0])
+        least = most = self.column(form.value)
+        for v in free:
+            ends = slopes[v] * self.low[v], slopes[v] * self.high[v]
+            least, most = least + np.minimum(*ends), most + np.maximum(*ends)
+        above, below = most - form.low, form.high - least
+        if rest:
+            (v,) = rest
+            self.clip(v, slopes[v], above)
+            self.clip(v, -slopes[v], below)
+        else:
+            self.active = self.active & (above >= 0) & (below >= 0)
 
-    def cut(self, d: int, inside: set[Var]) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    def is_bounded(self, d: int) -> bool:
+        form = self.forms[d]
+        return bool(np.any((form.low > -ENDLESS) | (form.high < ENDLESS)))
+
+    def cut(self, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
         """The values of subscript d within its bounds: first one, how many, how far apart. None,
-        and no longer exact, where its loops leave gaps or move other subscripts too."""
-        indices = self.access.indices
-        others = {v for k, i in enumerate(indices) if k != d for v in variables(i)}
-        start = self.column(indices[d])
+        and no longer exact, if its loops move other subscripts too."""
+        index, loops = self.indices[d], self.inside(self.indices[d])
+        others = {v for k, i in enumerate(self.indices) if k != d for v in self.inside(i)}
+        start = self.column(index)
         steps = []
-        for v in inside:
-            slope = self.slope(indices[d], v)
+        for v in loops:
+            slope = self.slope(index, v)
             start = start + slope * np.where(slope >= 0, self.low[v], self.high[v])
             steps.append((np.abs(slope), self.high[v] - self.low[v] + 1))
-        merged = _one_axis(steps, self.n)
-        if merged is None or inside & others:
+        if loops & others:
             self.exact = self.exact & False
             return None
-        step, count = merged
-        low, high = self.bounds[d]
-        before = np.maximum(0, -((start - low) // step))
-        after = np.minimum(count - 1, (high - start) // step)
+        step, count, exact = _one_axis(steps, self.n)
+        self.exact = self.exact & exact
+        form = self.forms[d]
+        before = np.maximum(0, -((start - form.low) // step))
+        after = np.minimum(count - 1, (form.high - start) // step)
         self.active = self.active & (before <= after)
         return start + before * step, after - before + 1, step
 
@@ -210,19 +271,19 @@ def _counts(condition: Compare) -> bool:
 
 def _one_axis(
     steps: Sequence[tuple[np.ndarray, np.ndarray]], n: int
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """Axes of a lattice that are one together, for all of n: (step, count), else None."""
-    step, count = np.ones(n, np.int64), np.ones(n, np.int64)
-    ordered = sorted(steps, key=lambda axis: int(axis[0].max(initial=0)))
-    for k, (s, c) in enumerate(ordered):
-        if k == 0:
-            step, count = np.maximum(s, 1), np.where(s == 0, 1, c)
-            continue
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Axes (step, count) of a lattice as one: its step, its count, and where that is exact.
+    Elsewhere it has every place from the first to the last."""
+    step, count, span = np.ones(n, np.int64), np.ones(n, np.int64), np.zeros(n, np.int64)
+    exact = np.ones(n, bool)
+    for s, c in sorted(steps, key=lambda axis: int(axis[0].max(initial=0))):
+        span = span + s * (c - 1)
+        alone, moves = count == 1, (c > 1) & (s > 0)
         fits = (s % step == 0) & (count * step >= s)
-        if not np.all(fits | (c == 1)):
-            return None
-        count = np.where(c == 1, count, count + (c - 1) * (s // step))
-    return step, count
+        exact &= fits | alone | ~moves
+        longer = np.where(alone, c, count + (c - 1) * (s // step))
+        step, count = np.where(alone & moves, s, step), np.where(moves, longer, count)
+    return np.where(exact, step, 1), np.where(exact, count, span + 1), exact
 
 
 _BOUNDS = {  # a OP b, as sign * (a - b) - offset >= 0, all of them

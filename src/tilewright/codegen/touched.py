@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,20 +10,20 @@ import numpy as np
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.codegen.footprint import Footprint, footprint
 from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.expr import Var
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Dim, Var, as_expr
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, Stmt
 from tilewright.ir.substitute import variables
-
-LIST = -1  # in place of an operand's number: the list of micro-operations
 
 
 @dataclass(frozen=True)
 class Use:
-    """How a call of the program uses an operand: which statement of the instruction's meaning
-    reads it, and which one writes it."""
+    """How an instruction uses an operand: which statement of its meaning reads it, and which one
+    writes it. Without an operand, how it uses its list of micro-operations."""
 
-    site: int
-    operand: int
+    instruction: Instruction
+    operand: int | None
     reader: Stmt | None
     writer: Stmt | None
 
@@ -49,22 +49,12 @@ class Touched:
 
 def touched(stream: Stream) -> Touched:
     """What every instruction reads and writes."""
-    return in_order([p for k in range(len(stream.sites)) for p in site_parts(stream, k)])
+    return in_order(parts_of(stream, range(len(stream.sites))))
 
 
-def site_parts(stream: Stream, k: int) -> list[Part]:
-    """What the instructions of site k read and write."""
-    numbers = {m.name: n for n, m in enumerate(stream.target.memories)}
-    site = stream.sites[k]
-    found = [
-        part
-        for o in range(len(site.instruction.operands))
-        for part in _parts(stream, k, o, numbers[site.memories[o]])
-    ]
-    kind = site.instruction.micro_ops
-    if site.entries and kind is not None:
-        found.append(_list_part(stream, k, numbers[kind.memory], kind.bytes))
-    return found
+def parts_of(stream: Stream, sites: Sequence[int]) -> list[Part]:
+    """What the instructions of these sites read and write."""
+    return [part for calls in _alike(stream, sites) for part in calls.parts()]
 
 
 def in_order(parts: Sequence[Part]) -> Touched:
@@ -102,12 +92,12 @@ def _wide(columns: np.ndarray, width: int, fill: int) -> np.ndarray:
     return out
 
 
-# ---------------------------------------------------------------- one operand of a site
+# ---------------------------------------------------------------- calls that are alike
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One use of an operand, in all rows of its site; the arrays are columns of Touched."""
+    """One use of an operand, in all rows of some calls; the arrays are columns of Touched."""
 
     use: Use
     rows: np.ndarray
@@ -128,68 +118,153 @@ class Part:
         return all(np.array_equal(a, b) for a, b in pairs)
 
 
-def _parts(stream: Stream, k: int, o: int, memory: int) -> list[Part]:
-    """The uses of operand o of site k; of one box there is one."""
-    site = stream.sites[k]
-    operand = site.instruction.operands[o]
-    rows = stream.rows(k)
-    fields = {f.symbol: stream.fields[rows, c] for c, f in enumerate(site.instruction.fields)}
-    found: list[tuple[Access, Part]] = []
-    merged: list[Part] = []
-    for access in accesses(site.instruction.body):
-        if access.buffer != operand:
-            continue
-        shape = footprint(access, fields, len(rows))
-        part = _part(Use(k, o, None, None), access, shape, site, stream.addresses[rows, o], rows)
-        part = replace(part, memory=memory)
-        for earlier, theirs in found:
-            if _precedes(earlier, access) and theirs.same_box(part):
-                part.reads[theirs.writes & theirs.exact] = False
-        found.append((access, part))
-        same = next((m for m in merged if m.same_box(part)), None)
-        if same is None:
-            merged.append(part)
-        else:
-            merged[merged.index(same)] = _merge(same, part)
-    offsets = site.offsets[o]
-    if offsets is None:
+class _Calls:
+    """Rows of one instruction, whose operands lie in the same memories and whose lists of
+    micro-operations are the same."""
+
+    def __init__(self, stream: Stream, site: Site, rows: np.ndarray) -> None:
+        self.stream, self.site, self.rows = stream, site, rows
+        self.instruction = site.instruction
+        self.numbers = {m.name: k for k, m in enumerate(stream.target.memories)}
+        columns = stream.fields[rows].T
+        symbols = (f.symbol for f in self.instruction.fields)
+        self.fields = dict(zip(symbols, columns, strict=False))
+
+    def parts(self) -> Iterator[Part]:
+        """What all operands and the list are used for."""
+        for o in range(len(self.instruction.operands)):
+            yield from self._operand(o)
+        if self.site.entries:
+            yield self._list()
+
+    def _list(self) -> Part:
+        """The list of micro-operations, which is read."""
+        kind = self.instruction.micro_ops
+        assert kind is not None
+        n = len(self.rows)
+        yes, ones = np.ones(n, bool), np.ones((n, 1), np.int64)
+        return Part(
+            Use(self.instruction, None, None, None), self.rows, self.numbers[kind.memory],
+            self.stream.lists[self.rows] * kind.bytes, ones * (self.site.entries * kind.bytes),
+            ones, yes, ~yes, yes,
+        )  # fmt: skip
+
+    def _operand(self, o: int) -> list[Part]:
+        """The uses of one operand; of one box there is one."""
+        operand = _Operand(self, o)
+        found: list[tuple[Access, Part]] = []
+        merged: list[Part] = []
+        for access in accesses(self.instruction.body):
+            if access.buffer != operand.formal:
+                continue
+            for part in operand.parts(access):
+                for earlier, theirs in found:
+                    if _precedes(earlier, access) and theirs.same_box(part):
+                        part.reads[theirs.writes & theirs.exact] = False
+                found.append((access, part))
+                same = next((i for i, m in enumerate(merged) if m.same_box(part)), None)
+                if same is None:
+                    merged.append(part)
+                else:
+                    merged[same] = _merge(merged[same], part)
         return merged
-    return [replace(p, start=p.start + x) for p in merged for x in np.unique(offsets)]
 
 
-def _list_part(stream: Stream, k: int, memory: int, width: int) -> Part:
-    """The lists of micro-operations that the calls of site k read."""
-    rows = stream.rows(k)
-    n = len(rows)
-    extents = np.tile([stream.sites[k].entries, width], (n, 1))
-    steps = np.tile([width, 1], (n, 1))
-    yes, no = np.ones(n, bool), np.zeros(n, bool)
-    start = stream.lists[rows] * width
-    use = Use(k, LIST, None, None)
-    return Part(use, rows, memory, start, extents, steps, yes, no, yes)
+def _alike(stream: Stream, sites: Sequence[int]) -> Iterator[_Calls]:
+    """The rows of these sites, calls that are alike together."""
+    groups: dict[object, list[int]] = {}
+    for k in sites:
+        site = stream.sites[k]
+        lists = tuple(None if x is None else x.tobytes() for x in site.offsets)
+        groups.setdefault((site.instruction, site.memories, lists), []).append(k)
+    for numbers in groups.values():
+        rows = np.flatnonzero(np.isin(stream.site, numbers))
+        yield _Calls(stream, stream.sites[numbers[0]], rows)
 
 
-def _part(
-    use: Use, access: Access, shape: Footprint, site: Site, addresses: np.ndarray, rows: np.ndarray
-) -> Part:
-    n, steps = len(rows), site.steps[use.operand]
-    width = site.instruction.operands[use.operand].dtype.bytes
-    start = addresses + sum((f * s for f, s in zip(shape.first, steps, strict=True)), 0)
-    listed = site.instruction.listed(site.instruction.operands[use.operand])
-    axes = [a for a in shape.axes if listed is None or not a.moves[listed].any()]
-    moves = [sum((m * s for m, s in zip(a.moves, steps, strict=True)), 0) for a in axes]
-    extents = [*(a.count for a in axes), np.full(n, width)]
-    reads = shape.active & (not access.writes or access.op is not None)
-    writes = shape.active & access.writes
-    use = replace(
-        use,
-        reader=access.stmt if not access.writes or access.op is not None else None,
-        writer=access.stmt if access.writes else None,
-    )
-    return Part(
-        use, rows, 0, start, np.stack(extents, 1), np.stack([*moves, np.ones(n, np.int64)], 1),
-        reads, writes, shape.exact,
-    )  # fmt: skip
+class _Operand:
+    """One operand of calls: where its subscripts lead in memory."""
+
+    def __init__(self, calls: _Calls, o: int) -> None:
+        self.calls, self.number = calls, o
+        self.formal = calls.instruction.operands[o]
+        self.memory = calls.numbers[calls.site.memories[o]]
+        self.start = calls.stream.addresses[calls.rows, o]
+        self.listed = calls.instruction.listed(self.formal)
+        self.offsets = calls.site.offsets[o] if calls.site.offsets else None
+        axes = range(len(self.formal.shape))
+        self.steps = [self._bytes(calls.instruction.step(self.formal, d)) for d in axes]
+
+    def _bytes(self, elements: Dim) -> np.ndarray:
+        value = evaluate_expr(as_expr(elements), self.calls.fields, {}) * self.formal.dtype.bytes
+        return np.broadcast_to(value, self.start.shape)
+
+    def parts(self, access: Access) -> list[Part]:
+        """What one access touches: a box, or one for each entry of a list."""
+        shape = footprint(access, self.calls.fields, len(self.start))
+        counts = [axis.count for axis in shape.axes]
+        moves = [self._move(axis.moves) for axis in shape.axes]
+        lists: list[tuple[int, list[tuple[int, int]]]] = [(0, [])]
+        if self.offsets is not None:
+            for k, axis in enumerate(shape.axes):
+                if axis.moves[self.listed].any():
+                    counts[k] = np.ones_like(counts[k])
+            lists = _as_boxes(self.offsets)
+        start = self.start + self._move(shape.first)
+        return [self._part(access, shape, start + at, counts, moves, axes) for at, axes in lists]
+
+    def _move(self, subscripts: Sequence[np.ndarray]) -> np.ndarray:
+        return sum((i * s for i, s in zip(subscripts, self.steps, strict=True)), 0 * self.start)
+
+    def _part(
+        self,
+        access: Access,
+        shape: Footprint,
+        start: np.ndarray,
+        counts: Sequence[np.ndarray],
+        moves: Sequence[np.ndarray],
+        axes: Sequence[tuple[int, int]],
+    ) -> Part:
+        n, reads = len(self.start), not access.writes or access.op is not None
+        extents = [*counts, *(np.full(n, c) for c, _ in axes)]
+        steps = [*moves, *(np.full(n, step) for _, step in axes)]
+        stmt = access.stmt
+        return Part(
+            Use(
+                self.calls.instruction,
+                self.number,
+                stmt if reads else None,
+                stmt if access.writes else None,
+            ),
+            self.calls.rows,
+            self.memory,
+            start,
+            np.stack([*extents, np.full(n, self.formal.dtype.bytes)], 1),
+            np.stack([*steps, np.ones(n, np.int64)], 1),
+            shape.active & reads,
+            shape.active & access.writes,
+            shape.exact,
+        )
+
+
+def _as_boxes(offsets: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
+    """Offsets as boxes: (first, axes of it as (count, step)). One box, if they are the sums of a
+    few even series; else one for each."""
+    places = np.unique(offsets)
+    axes: list[tuple[int, int]] = []
+    rest = places
+    while len(rest) > 1:
+        step = int(rest[1] - rest[0])
+        odd = np.flatnonzero(np.diff(rest) != step)
+        count = int(odd[0]) + 1 if len(odd) else len(rest)
+        if len(rest) % count or count == 1:
+            return [(int(at), []) for at in places]
+        series = rest.reshape(-1, count)
+        if np.any(np.diff(series, axis=1) != step):
+            return [(int(at), []) for at in places]
+        axes.append((count, step))
+        rest = series[:, 0]
+    return [(int(places[0]), axes)]
 
 
 def _merge(a: Part, b: Part) -> Part:

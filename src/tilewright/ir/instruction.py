@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr, product
 
 BlackBox = Callable[[Mapping[str, int], Mapping[str, np.ndarray]], None]
 
@@ -128,6 +128,14 @@ class Instruction(Node):
             if (name, axis_) == (operand.name, d):
                 return self.field(field_name)
         return None
+
+    def step(self, operand: Buffer, d: int) -> Dim:
+        """How many elements of memory a step along an operand's axis d is, in the fields; 0 for an
+        axis whose steps are listed."""
+        if d == self.listed(operand):
+            return 0
+        carrier = self.carrier(operand, d)
+        return product(operand.shape[d + 1 :]) if carrier is None else carrier.symbol
 
     def listed(self, operand: Buffer) -> int | None:
         """The axis of an operand whose steps come from a list of micro-operations."""

@@ -4,8 +4,9 @@ code on views of the chip's memories."""
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,21 @@ import numpy as np
 from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Stream
 from tilewright.codegen.touched import touched
-from tilewright.ir.expr import Buffer
+from tilewright.ir.evaluate import Env, evaluate_dim, evaluate_expr
+from tilewright.ir.expr import Buffer, Dim, as_expr
 from tilewright.ir.instruction import Instruction
 
-_RUN = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_void_p))
+_RUN = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
+)
 
 
 @dataclass(eq=False)
 class BlackBoxCode:
-    """`void run(const int64_t *fields, char *const *operands)` at `address`. What the author's
-    function raises is kept, for it cannot pass through machine code; later calls do nothing."""
+    """run(fields, operands, lists) at `address`, as of stream.c. What the author's function raises
+    is kept, for it cannot pass through machine code; later calls do nothing."""
 
     instruction: Instruction
-    steps: tuple[tuple[int, ...], ...]
     error: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -39,11 +42,12 @@ class BlackBoxCode:
                 f"the black box of {self.instruction} failed: {type(error).__name__}: {error}"
             ) from error
 
-    def _run(self, fields: ctypes.Array, operands: ctypes.Array) -> None:
+    def _run(self, fields: ctypes.Array, operands: ctypes.Array, lists: int) -> None:
         i = self.instruction
         if self.error is None:
             values = {f.name: int(fields[k]) for k, f in enumerate(i.fields)}
-            places = zip(i.operands, i.shapes(values), self.steps, strict=True)
+            steps = _steps(i, lambda step: evaluate_dim(step, values))
+            places = zip(i.operands, i.shapes(values), steps, strict=True)
             try:
                 arrays = {
                     o.name: _view(operands[k], o, shape, steps)
@@ -52,6 +56,15 @@ class BlackBoxCode:
                 i.black_box(values, arrays)
             except Exception as error:  # noqa: BLE001 - cannot pass compiled code; see raise_error
                 self.error = error
+
+
+def _steps(i: Instruction, value: Callable[[Dim], Any]) -> list[tuple[Any, ...]]:
+    """Bytes that operands step along their axes; `value` gives numbers, or columns of them."""
+    axes = [[i.step(o, d) for d in range(len(o.shape))] for o in i.operands]
+    return [
+        tuple(value(step) * o.dtype.bytes for step in steps)
+        for o, steps in zip(i.operands, axes, strict=True)
+    ]
 
 
 def _view(start: int, o: Buffer, shape: tuple[int, ...], steps: tuple[int, ...]) -> np.ndarray:
@@ -67,6 +80,10 @@ def _span(o: Buffer, shape: Sequence[Any], steps: tuple[int, ...]) -> Any:
     return o.dtype.bytes + sum((n - 1) * step for n, step in zip(shape, steps, strict=True))
 
 
+def _column(step: Dim, env: Env) -> np.ndarray:
+    return evaluate_expr(as_expr(step), env, {})
+
+
 def check_shapes(stream: Stream) -> None:
     """CompileError where a black box would get more of an operand than its meaning touches: it must
     not see what nothing else knows that it sees."""
@@ -78,12 +95,16 @@ def check_shapes(stream: Stream) -> None:
     for k in black_boxes:
         i, rows = stream.sites[k].instruction, stream.rows(k)
         columns = {f.name: stream.fields[rows, c] for c, f in enumerate(i.fields)}
-        for o, (operand, shape) in enumerate(zip(i.operands, i.shapes(columns), strict=True)):
-            uses = [n for n, use in enumerate(boxes.uses) if (use.site, use.operand) == (k, o)]
+        env = {f.symbol: columns[f.name] for f in i.fields}
+        axes = _steps(i, partial(_column, env=env))
+        for o, (operand, shape, steps) in enumerate(
+            zip(i.operands, i.shapes(columns), axes, strict=True)
+        ):
+            uses = [n for n, u in enumerate(boxes.uses) if (u.instruction, u.operand) == (i, o)]
             ours = np.isin(boxes.use, uses)
             reach = np.zeros(len(stream), np.int64)
             np.maximum.at(reach, boxes.row[ours], ends[ours])
-            end = stream.addresses[rows, o] + _span(operand, shape, stream.sites[k].steps[o])
+            end = stream.addresses[rows, o] + _span(operand, shape, steps)
             if ((end > reach[rows]) & (reach[rows] > 0)).any():
                 raise CompileError(
                     f"{i} gets more elements of {operand} than its meaning reaches",

@@ -113,13 +113,14 @@ def dependences(stream: Stream, found: Boxes | None = None) -> np.ndarray:
 
 
 class ShadowMemory:
-    """Who wrote each cell of each memory last. At first nothing but the inputs is written."""
+    """Who wrote each cell of each memory last. At first nothing but the inputs is written, and what
+    the stream has of its own."""
 
     def __init__(self, b: Boxes, inputs: Iterable[Buffer]) -> None:
         names = [m.name for m in b.stream.target.memories]
         self.granules = [granule for _, granule in b.cells]
         self.start = [np.full(count, UNWRITTEN, np.int32) for count, _ in b.cells]
-        for buffer in inputs:
+        for buffer in (*inputs, *b.stream.constants):
             place = b.stream.places[buffer]
             end = place.offset + bytes_of(buffer)
             k = names.index(place.memory)

@@ -10,7 +10,7 @@ from tilewright.sim.boxes import Boxes, boxes, dependences, members, queue_numbe
 from tilewright.sim.faults import Fault, Kind, lines, name_of, race
 from tilewright.sim.waits import Waits, native_sync
 
-RACE = 1  # what tw_clocks gives; 2: an event is set again
+RACE, EVENT_SET_AGAIN, EVENT_TAKEN = 1, 2, 3  # what tw_clocks gives
 
 
 def check_waits(
@@ -36,26 +36,36 @@ def check_waits(
     scratch = (np.empty(int(run.given.sum()), np.int32), np.empty(channels, np.int64))
     where = np.zeros(3, np.int64)
     code = native.clocks(
-        sync, run.order, np.ascontiguousarray(need), clock, *scratch, np.empty(channels, np.int64),
-        where,
+        sync, run.order, np.ascontiguousarray(need, np.int32), clock, *scratch,
+        np.empty(channels, np.int64), where,
     )  # fmt: skip
     row, number, other = (int(x) for x in where)
     if code == RACE:
         return race(found or boxes(stream), row, other)
     if code:
-        text = (
-            f"{name_of(stream, row)}, sets event {number}, and {name_of(stream, other)}, may not "
-            "yet have waited for it"
-        )
-        return Fault(Kind.TOKENS, (row, other), text)
+        return _event_fault(stream, code, row, number, other)
     return run.left_over()
+
+
+def _event_fault(stream: Stream, code: int, row: int, number: int, other: int) -> Fault:
+    me = name_of(stream, row)
+    if other < 0:
+        return Fault(Kind.TOKENS, (row,), f"{me}, sets event {number}, which is set already")
+    does = "sets" if code == EVENT_SET_AGAIN else "waits for"
+    text = (
+        f"{me}, {does} event {number}, and {name_of(stream, other)}, which waits for it too, may "
+        "not have begun"
+    )
+    return Fault(Kind.TOKENS, (row, other), text)
 
 
 class Run:
     """A run of a stream without time. `order` are the instructions that ran; of each channel
     (tokens by pair of queues, then events), how much was `given` and `taken`."""
 
-    def __init__(self, stream: Stream, waits: Waits, priority: np.ndarray) -> None:
+    def __init__(
+        self, stream: Stream, waits: Waits, priority: np.ndarray, need: np.ndarray | None
+    ) -> None:
         self.stream, self.waits = stream, waits
         n, queues = len(stream), len(stream.target.queues)
         self.queue = queue_numbers(stream)
@@ -65,7 +75,7 @@ class Run:
         self.given, self.taken = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
         fetched = np.zeros(1, np.int64)
         done = native.interleave(
-            native_sync(stream, waits), self.members, self.first,
+            native_sync(stream, waits), self.members, self.first, need,
             np.ascontiguousarray(priority, np.int64), order, self.heads, self.given, self.taken,
             fetched,
         )  # fmt: skip
@@ -145,7 +155,9 @@ def _waits(me: str, what: str, giver: int | None) -> tuple[str, int | None]:
     return f"{me}, waits for {what} that instruction {giver} gives", giver
 
 
-def interleave(stream: Stream, waits: Waits, priority: np.ndarray) -> Run:
+def interleave(
+    stream: Stream, waits: Waits, priority: np.ndarray, need: np.ndarray | None = None
+) -> Run:
     """One legal order of a stream's instructions: of several that could be next, the one with the
-    greatest priority [n]."""
-    return Run(stream, waits, priority)
+    greatest priority [n]. A chip with an interlock keeps to `need`."""
+    return Run(stream, waits, priority, need if stream.target.interlock else None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream
+from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 from tilewright.sim.black_box import BlackBoxCode, check_shapes
@@ -23,9 +23,9 @@ class DataEngine:
         self.stream = stream
         check_shapes(stream)
         self.codes = [
-            site_code(s.instruction, s.steps, s.listed, host)
+            site_code(s.instruction, host)
             if s.instruction.black_box is None
-            else BlackBoxCode(s.instruction, s.steps)
+            else BlackBoxCode(s.instruction)
             for s in stream.sites
         ]
         self.functions = np.array([c.address for c in self.codes], np.int64)
@@ -33,9 +33,20 @@ class DataEngine:
         self.memory = np.zeros((len(stream.sites), stream.addresses.shape[1]), np.int64)
         for k, site in enumerate(stream.sites):
             self.memory[k, : len(site.memories)] = [names[m] for m in site.memories]
+        self._take_lists()
         self.site = np.ascontiguousarray(stream.site, np.int32)
         self.fields = np.ascontiguousarray(stream.fields, np.int64)
         self.addresses = np.ascontiguousarray(stream.addresses, np.int64)
+
+    def _take_lists(self) -> None:
+        """Lists of micro-operations, in elements, and where they are."""
+        self.lists = np.zeros_like(self.memory)
+        self.kept: list[np.ndarray] = []
+        for k, site in enumerate(self.stream.sites):
+            for o, entries in enumerate(lists_of(site)):
+                if entries is not None:
+                    self.kept.append(entries)
+                    self.lists[k, o] = entries.ctypes.data
 
     def run(self, memories: Mapping[str, np.ndarray], order: np.ndarray | None = None) -> None:
         """Runs all instructions on these memories (bytes, by name), in place: in program order, or
@@ -44,13 +55,22 @@ class DataEngine:
         bases = np.array([memories[n].ctypes.data if n in memories else 0 for n in names], np.int64)
         code = native.Code(
             self.fields.shape[1], self.addresses.shape[1], self.site, self.fields, self.addresses,
-            self.memory, self.functions,
+            self.memory, self.functions, self.lists,
         )  # fmt: skip
         count = len(self.stream) if order is None else len(order)
         native.run(code, count, order, bases)
-        for code in self.codes:
-            if isinstance(code, BlackBoxCode):
-                code.raise_error()
+        for done in self.codes:
+            if isinstance(done, BlackBoxCode):
+                done.raise_error()
+
+
+def lists_of(site: Site) -> list[np.ndarray | None]:
+    """For each operand, how many elements from its first the entries of its list are."""
+    pairs = zip(site.offsets, site.instruction.operands, strict=False)
+    return [
+        None if moves is None else np.ascontiguousarray(moves // b.dtype.bytes, np.int64)
+        for moves, b in pairs
+    ]
 
 
 def put_inputs(

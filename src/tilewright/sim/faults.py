@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.codegen.stream import Stream
-from tilewright.codegen.touched import LIST
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Stmt, walk_statements
 from tilewright.sim.boxes import Boxes
 
@@ -53,19 +53,16 @@ def name_of(stream: Stream, row: int) -> str:
 def use_line(b: Boxes, box: int, *, writes: bool) -> str:
     """instruction 12 writes it: operand c, tiny.py:43"""
     use = b.touched.uses[b.touched.use[box]]
-    instruction = b.stream.sites[use.site].instruction
-    stmt = use.writer if writes else use.reader
-    where = place_of(b.stream, use.site, stmt)
+    where = place_of(use.instruction, use.writer if writes else use.reader)
     does = "writes" if writes else "reads"
-    if use.operand == LIST:
-        return f"instruction {b.touched.row[box]} {does} it: its list of micro-operations"
-    operand = instruction.operands[use.operand].name
-    return f"instruction {b.touched.row[box]} {does} it: operand {operand}{where}"
+    what = "its list of micro-operations"
+    if use.operand is not None:
+        what = f"operand {use.instruction.operands[use.operand].name}"
+    return f"instruction {b.touched.row[box]} {does} it: {what}{where}"
 
 
-def place_of(stream: Stream, site: int, stmt: Stmt | None) -> str:
+def place_of(instruction: Instruction, stmt: Stmt | None) -> str:
     """, FILE:LINE of a statement of an instruction's meaning; nothing for one without a file."""
-    instruction = stream.sites[site].instruction
     if not instruction.file:
         return ""
     found = (k for k, s in enumerate(walk_statements(instruction.body)) if s is stmt)

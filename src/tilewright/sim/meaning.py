@@ -1,7 +1,7 @@
-"""What one call of a program does, as machine code: the meaning of its instruction with the steps
-of its operands put in, scheduled for the host's vectors.
+"""Instructions as machine code of the host: their meaning, with vector loops.
 
-Calls of one instruction whose operands step alike are one function, whatever program they are in.
+What they do follows from what the chip is given, and nothing else: fields, of which some are the
+steps of operands, the addresses of the operands' first elements, and lists of micro-operations.
 """
 
 from __future__ import annotations
@@ -11,24 +11,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import accesses_of, stride
+from tilewright.base.dtype import index
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.base.passes import run_passes
 from tilewright.codegen.llvm import emit_kernel
 from tilewright.codegen.machine import compile_object
 from tilewright.ir.expand import expand_call
-from tilewright.ir.expr import Buffer, Expr, as_expr, const
+from tilewright.ir.expr import Buffer, Expr, Load, as_expr, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
     Accumulate,
+    Alloc,
+    Block,
     Call,
     For,
     Kernel,
     LoopKind,
+    Stmt,
     Store,
     buffers_written,
+    expressions,
+    map_block,
+    map_inner_blocks,
     symbols,
     walk_statements,
 )
+from tilewright.ir.substitute import variables
 from tilewright.lower.native import native_passes
 from tilewright.runtime.loader import LoadedCode, load_code
 from tilewright.schedule.loops import Tail
@@ -37,24 +45,23 @@ from tilewright.schedule.steps import Loop
 from tilewright.target.target import Target
 
 Steps = tuple[tuple[int, ...], ...]  # bytes, of each operand along each of its axes
-Listed = tuple[Expr | None, ...]  # elements, of each operand at an entry of its list
-MOST_LANES = 64
-ENDLESS = 1 << 40  # elements of an operand: it is not known where its buffer ends
+LEAST_LANES, MOST_LANES = 4, 64
+ENDLESS = 1 << 40  # elements: it is not known where an operand's buffer ends
 RUN = "run_site"
 
 
 @dataclass(frozen=True, eq=False)
 class SiteCode:
-    """Machine code of `void run(const int64_t *fields, char *const *operands)`, at `address`."""
+    """Machine code of run(fields, operands, lists) at `address`: see stream.c."""
 
     code: LoadedCode
     address: int
 
 
 @functools.lru_cache(maxsize=1024)
-def site_code(instruction: Instruction, steps: Steps, listed: Listed, host: Target) -> SiteCode:
-    """The function for calls of an instruction whose operands have these steps."""
-    kernel = vectorized(site_kernel(instruction, steps, listed))
+def site_code(instruction: Instruction, host: Target, steps: Steps | None = None) -> SiteCode:
+    """The function that does an instruction; with `steps`, these are its operands'."""
+    kernel = vectorized(meaning(instruction, steps))
     lowered = run_passes(kernel, native_passes(host), stage="lowered", subject=kernel.name)
     if lowered.scratch:
         held = ", ".join(map(str, lowered.scratch))
@@ -67,45 +74,55 @@ def site_code(instruction: Instruction, steps: Steps, listed: Listed, host: Targ
     return SiteCode(code, code.addresses[RUN])
 
 
-def site_kernel(instruction: Instruction, steps: Steps, listed: Listed) -> Kernel:
-    """The meaning of a call: operands are flat buffers that begin at their first element."""
-    regions, params = [], []
-    for operand, moves, entry in zip(instruction.operands, steps, listed, strict=True):
+def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:
+    """The instruction as a kernel: operands are flat buffers that begin at their first element, and
+    a list of micro-operations is one of elements from there. With `steps`, operands step by so many
+    bytes along their axes, instead of as the instruction's fields say."""
+    regions, operands, lists = [], [], []
+    for o, operand in enumerate(instruction.operands):
         flat = Buffer(operand.name, operand.dtype, (ENDLESS,))
-        position: Expr = const(0) if entry is None else entry
-        for d, step in enumerate(moves):
-            position = position + as_expr(axis(d)) * (step // operand.dtype.bytes)
+        operands.append(flat)
+        position: Expr = const(0)
+        for d in range(len(operand.shape)):
+            step = instruction.step(operand, d)
+            if steps is not None:
+                step = steps[o][d] // operand.dtype.bytes
+            position = position + as_expr(step) * axis(d)
+        listed = instruction.listed(operand)
+        if listed is not None:
+            lists.append(Buffer(f"{operand.name}.list", index, (ENDLESS,)))
+            position = position + Load(lists[-1], (axis(listed),))
         regions.append(Region(flat, (position,)))
-        params.append(flat)
     call = Call(instruction, tuple(regions), tuple(f.symbol for f in instruction.fields))
     body = expand_call(call)
     written = buffers_written(body)
-    inputs = tuple(b for b in params if b not in written)
-    outputs = tuple(b for b in params if b in written)
+    inputs = (*(b for b in operands if b not in written), *lists)
+    outputs = tuple(b for b in operands if b in written)
     return Kernel(f"site_{instruction.name}", inputs, outputs, body)
 
 
 def _entry(instruction: Instruction, lowered: Kernel) -> str:
-    """LLVM's text of the function that takes fields and operands from arrays."""
-    lines, arguments = [], ["ptr null"]
-    operands = {b.name: k for k, b in enumerate(instruction.operands)}
-    for b in lowered.params:
-        k = operands[b.name]
-        lines += [
-            f"  %po{k} = getelementptr ptr, ptr %operands, i64 {k}",
-            f"  %o{k} = load ptr, ptr %po{k}",
-        ]
-        arguments.append(f"ptr %o{k}")
+    """LLVM's text of the function that takes fields, operands and lists from arrays."""
     fields = {f.name: k for k, f in enumerate(instruction.fields)}
+    operands = {b.name: k for k, b in enumerate(instruction.operands)}
+    lists = {f"{name}.list": k for name, k in operands.items()}
+    lines, arguments = [], ["ptr null"]
+
+    def take(array: str, k: int, kind: str) -> None:
+        name = f"%{array}{k}"
+        lines.append(f"  {name}p = getelementptr {kind}, ptr %{array}, i64 {k}")
+        lines.append(f"  {name} = load {kind}, ptr {name}p")
+        arguments.append(f"{kind} {name}")
+
+    for b in lowered.params:
+        if b.name in operands:
+            take("operands", operands[b.name], "ptr")
+        else:
+            take("lists", lists[b.name], "ptr")
     for symbol in symbols(lowered):
-        k = fields[symbol.name]
-        lines += [
-            f"  %pf{k} = getelementptr i64, ptr %fields, i64 {k}",
-            f"  %f{k} = load i64, ptr %pf{k}",
-        ]
-        arguments.append(f"i64 %f{k}")
+        take("fields", fields[symbol.name], "i64")
     call = f"  call void @{lowered.name}({', '.join(arguments)})"
-    head = f"\ndefine void @{RUN}(ptr %fields, ptr %operands) {{"
+    head = f"\ndefine void @{RUN}(ptr %fields, ptr %operands, ptr %lists) {{"
     return "\n".join([head, *lines, call, "  ret void", "}", ""])
 
 
@@ -123,41 +140,69 @@ def vectorized(kernel: Kernel) -> Kernel:
             return s.kernel
         tried.add(found)
         try:
-            s.vectorize(_lanes(s, found))
-        except ScheduleError:  # its iterations depend on each other: another loop may do
+            lanes = _lanes(s, found)
+        except ScheduleError:  # too few iterations for sure
             continue
+        s.kernel = s.kernel.with_(body=_marked(s.kernel.body, lanes))
+
+
+def _marked(block: Block, loop: Loop) -> Block:
+    def mark(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For) and stmt.var == loop.var:
+            return stmt.with_(kind=LoopKind.VECTORIZE)
+        return map_inner_blocks(stmt, lambda b: map_block(b, mark))
+
+    return map_block(block, mark)
 
 
 def _vector_loops(s: Schedule) -> Iterator[Loop]:
-    """For writes without a vector loop, the loops that could be one, the best first."""
+    """For writes without a vector loop, the loops that can be one, the best first."""
     for stmt in walk_statements(s.kernel.body):
         if not isinstance(stmt, (Store, Accumulate)):
             continue
         loops = s.loops_around(stmt)
         if any(x.kind is LoopKind.VECTORIZE for x in loops):
             continue
-        rated = [(_fitness(s, stmt, x), k) for k, x in enumerate(loops)]
+        rated = [(_fitness(s, x), k) for k, x in enumerate(loops)]
         yield from (Loop(loops[k].var) for rate, k in sorted(rated, reverse=True) if rate > 0)
 
 
-def _fitness(s: Schedule, stmt: Store | Accumulate, loop: For) -> int:
-    """How many accesses of a write move by one element along a loop; 0 if it is no vector loop."""
-    if isinstance(loop.extent, int) and loop.extent < 4:
+def _fitness(s: Schedule, loop: For) -> int:
+    """How many accesses move by one element with each iteration of a loop; 0 if it cannot be a
+    vector loop: its iterations must be apart from each other, as they are where all accesses of
+    what is written are at one element, which moves, or into which all are added."""
+    if isinstance(loop.extent, int) and loop.extent < LEAST_LANES:
         return 0
-    steps = [stride(b, i, loop.var, s.simplifier) for b, i in accesses_of(stmt)]
-    if any(step not in (0, 1) for step in steps):
+    inside = list(walk_statements(loop.body))
+    uniform = [e for x in inside if not isinstance(x, (Store, Accumulate)) for e in expressions(x)]
+    if any(isinstance(x, Alloc) for x in inside) or any(loop.var in variables(e) for e in uniform):
         return 0
-    ordered = stmt.buffer.dtype.is_float
-    return 0 if steps[-1] == 0 and (ordered or isinstance(stmt, Store)) else sum(steps)
+    written = buffers_written(loop.body)
+    places: dict[Buffer, set[tuple[Expr, ...]]] = {}
+    fitness = 0
+    for stmt in inside:
+        if not isinstance(stmt, (Store, Accumulate)):
+            continue
+        accesses = list(accesses_of(stmt))
+        steps = [stride(b, i, loop.var, s.simplifier) for b, i in accesses]
+        if any(step not in (0, 1) for step in steps):
+            return 0
+        for buffer, indices in accesses:
+            places.setdefault(buffer, set()).add(indices)
+        added = isinstance(stmt, Accumulate) and len(inside) == 1
+        if steps[-1] == 0 and (not added or stmt.buffer.dtype.is_float):
+            return 0
+        fitness += sum(step == 1 for step in steps)
+    return fitness if all(len(places[b]) == 1 for b in written) else 0
 
 
 def _lanes(s: Schedule, loop: Loop) -> Loop:
-    """A loop of at most MOST_LANES iterations out of this one."""
+    """A loop of a few iterations out of this one."""
     extent = s.for_(loop).extent
     if isinstance(extent, int):
         if extent <= MOST_LANES:
             return loop
         lanes = max(n for n in range(1, MOST_LANES + 1) if extent % n == 0)
-        if lanes >= 4:
+        if lanes >= LEAST_LANES:
             return s.split(loop, lanes)[1]
     return s.split(loop, 16, Tail.CUT)[1]

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from tilewright.codegen.stream import Stream
-from tilewright.codegen.touched import LIST
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, ShadowMemory, boxes
@@ -28,32 +27,38 @@ def check_memory(
 def check_bounds(b: Boxes) -> Fault | None:
     """The first instruction that touches bytes outside of its operand's buffer."""
     t, stream = b.touched, b.stream
-    begin, end = np.zeros(len(b), np.int64), np.zeros(len(b), np.int64)
-    limits = [_limits(stream, u.site, u.operand) for u in t.uses]
-    if limits:
-        begin, end = np.array(limits, np.int64)[t.use].T
+    site = stream.site[t.row]
+    operand = np.array([-1 if u.operand is None else u.operand for u in t.uses] or [0])[t.use]
+    pairs, which = np.unique(np.stack([site, operand, t.memory], 1), axis=0, return_inverse=True)
+    limits = np.array([_limits(stream, *pair) for pair in pairs.tolist()] or [(0, 0)])
+    begin, end = limits[which.reshape(-1)].T
     wrong = np.flatnonzero(((t.start < begin) | (b.ends > end)) & t.exact)
     if not len(wrong):
         return None
     k = wrong[0]
-    use = t.uses[t.use[k]]
-    site = stream.sites[use.site]
-    held = "lists" if use.operand == LIST else site.call.regions[use.operand].buffer.name
     row, memory = int(t.row[k]), stream.target.memories[t.memory[k]].name
+    buffer = _buffer(stream, int(site[k]), int(operand[k]))
     text = lines(
         f"{name_of(stream, row)}, touches bytes {t.start[k]} to {b.ends[k] - 1} of {memory}, and "
-        f"{held} lies at {begin[k]} to {end[k] - 1}",
+        f"{memory if buffer is None else buffer.name} lies at {begin[k]} to {end[k] - 1}",
         use_line(b, k, writes=bool(t.writes[k])),
     )
     return Fault(Kind.OUTSIDE, (row,), text)
 
 
-def _limits(stream: Stream, site: int, operand: int) -> tuple[int, int]:
-    """Where the buffer of an operand begins and ends in its memory."""
-    kind = stream.sites[site].instruction.micro_ops
-    if operand == LIST and kind is not None:
-        return 0, stream.sizes[kind.memory]
+def _buffer(stream: Stream, site: int, operand: int) -> Buffer | None:
+    """The buffer of an operand, if it has a place of its own; lists of micro-operations do not."""
+    if operand < 0:
+        return None
     buffer = stream.sites[site].call.regions[operand].buffer
+    return buffer if buffer in stream.places else None
+
+
+def _limits(stream: Stream, site: int, operand: int, memory: int) -> tuple[int, int]:
+    """Where the buffer of an operand begins and ends in its memory."""
+    buffer = _buffer(stream, site, operand)
+    if buffer is None:
+        return 0, stream.sizes[stream.target.memories[memory].name]
     place = stream.places[buffer]
     return place.offset, place.end(buffer)
 

@@ -66,7 +66,7 @@ Cycles = _struct(
 
 Code = _struct(
     "code", fields=_LONG, operands=_LONG, site=_ARRAY, values=_ARRAY, addresses=_ARRAY,
-    memory=_ARRAY, functions=_ARRAY,
+    memory=_ARRAY, functions=_ARRAY, lists=_ARRAY,
 )  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def _slice(timeline: Timeline, row: int, queue: int) -> dict[str, Any]:
     instruction = stream.sites[stream.site[row]].instruction
     values = zip(instruction.fields, stream.fields[row], strict=False)
     begin, leave = int(timeline.begin[row]), int(timeline.leave[row])
-    arguments: dict[str, Any] = {f.name: int(v) for f, v in values}
+    arguments: dict[str, Any] = {"fields": {f.name: int(v) for f, v in values}}
     arguments |= {
         "instruction": row,
         "begin": begin,

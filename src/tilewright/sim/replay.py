@@ -24,6 +24,7 @@ from tilewright.sim.boxes import (
     Boxes,
     ShadowMemory,
     boxes,
+    dependences,
     queue_numbers,
     writers,
 )
@@ -86,8 +87,9 @@ class _Replay:
         if fault is not None:
             return fault
         digests, left = self._shadow_run(self.in_order)
+        need = dependences(self.stream, self.boxes) if self.stream.target.interlock else None
         for name, priority in self._priorities(orders, seed):
-            run = interleave(self.stream, self.waits, priority)
+            run = interleave(self.stream, self.waits, priority, need)
             if len(run.order) < len(self.stream):
                 return run.deadlock()
             fault = self._compare(run.order, digests, left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -9,8 +10,6 @@ import numpy as np
 
 from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.expr import const
-from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
@@ -164,7 +163,9 @@ class _Placed:
         order = np.lexsort((taker, giver))
         giver, taker = giver[order], taker[order].astype(np.int64)
         number = np.zeros(len(giver), np.int32)
-        k = native.number_events(self.links, self.clock, len(giver), giver, taker, number)
+        k = native.number_events(
+            self.links, self.clock, _previous(self.queue), len(giver), giver, taker, number
+        )
         if k >= 0:
             target = self.stream.target
             raise CompileError(
@@ -179,6 +180,15 @@ class _Placed:
         return awaits, sets
 
 
+def _previous(queue: np.ndarray) -> np.ndarray:
+    """The instruction before each in its queue; -1 for the first."""
+    found = np.full(len(queue), -1, np.int32)
+    for q in np.unique(queue):
+        rows = np.flatnonzero(queue == q)
+        found[rows[1:]] = rows[:-1]
+    return found
+
+
 # ---------------------------------------------------------------- instructions that do nothing
 
 
@@ -186,38 +196,29 @@ def _with_idle(
     stream: Stream, need: np.ndarray, idle: list[tuple[int, int, int]]
 ) -> tuple[Stream, np.ndarray]:
     """The stream with these instructions (as in _Placed.idle), and what it needs."""
-    target, n = stream.target, len(stream)
-    kinds = sorted({queue for _, queue, _ in idle})
-    found = [target.idle(target.queues[q].name) for q in kinds]
-    sites = (*stream.sites, *(_idle_site(i) for i in found if i is not None))
-    number = {q: len(stream.sites) + k for k, q in enumerate(kinds)}
+    n, queue = len(stream), queue_numbers(stream)
     before = np.array([row for row, _, _ in idle])
     new_row = np.arange(n) + np.searchsorted(before, np.arange(n), side="right")
     own = before + np.arange(len(idle))
-    total = n + len(idle)
-    site = np.empty(total, stream.site.dtype)
-    site[new_row], site[own] = stream.site, [number[q] for _, q, _ in idle]
-    fields = np.zeros((total, max([stream.fields.shape[1], *(len(i.fields) for i in found if i)])))
-    fields = fields.astype(np.int64)
-    fields[new_row, : stream.fields.shape[1]] = stream.fields
-    addresses = np.zeros((total, stream.addresses.shape[1]), np.int64)
-    addresses[new_row] = stream.addresses
-    needed = np.full((total, need.shape[1]), -1, np.int32)
-    needed[new_row] = np.where(need >= 0, new_row[need], -1)
-    for k, (row, queue, earlier) in enumerate(idle):
-        site_of = sites[number[queue]]
-        for c, f in enumerate(site_of.instruction.fields):
-            fields[own[k], c] = f.low
-        needed[own[k], queue_numbers(stream)[earlier]] = new_row[earlier]
-        needed[new_row[row], queue] = max(needed[new_row[row], queue], own[k])
-    lists = np.full(total, -1, np.int64)
-    lists[new_row] = stream.lists
-    changed = replace(
-        stream, sites=sites, site=site, fields=fields, addresses=addresses, lists=lists
+    moved = np.where(need >= 0, new_row[need], -1).astype(np.int32)
+    needed = np.insert(moved, before, -1, axis=0)
+    for row, (late, between, early) in zip(own, idle, strict=True):
+        needed[row, queue[early]] = new_row[early]
+        needed[new_row[late], between] = max(needed[new_row[late], between], row)
+    return _insert_idle(stream, before, [between for _, between, _ in idle]), needed
+
+
+def _insert_idle(stream: Stream, before: np.ndarray, queues: Sequence[int]) -> Stream:
+    """The stream with instructions of these queues that do nothing before these rows."""
+    kinds = sorted(set(queues))
+    found = [stream.target.idle(stream.target.queues[q].name) for q in kinds]
+    sites = [Site(Call(instruction, ()), (), ()) for instruction in found if instruction]
+    number = {q: len(stream.sites) + k for k, q in enumerate(kinds)}
+    return replace(
+        stream,
+        sites=(*stream.sites, *sites),
+        site=np.insert(stream.site, before, [number[q] for q in queues]),
+        fields=np.insert(stream.fields, before, 0, axis=0),
+        addresses=np.insert(stream.addresses, before, 0, axis=0),
+        lists=np.insert(stream.lists, before, -1),
     )
-    return changed, needed
-
-
-def _idle_site(instruction: Instruction) -> Site:
-    fields = tuple(const(f.low) for f in instruction.fields)
-    return Site(Call(instruction, (), fields), (), ())

@@ -24,7 +24,9 @@ typedef struct tw_timeline { /* cycles; arrays of n */
 } tw_timeline;
 
 typedef struct state {
-  int64_t head[MOST_QUEUES], held[MOST_QUEUES], unit[MOST_QUEUES], finished[MOST_QUEUES];
+  int64_t head[MOST_QUEUES], held[MOST_QUEUES], finished[MOST_QUEUES];
+  int64_t active[MOST_QUEUES]; /* the instruction that has begun and not got its bandwidth, or -1 */
+  int64_t unit[MOST_QUEUES];   /* when the unit is free; while one is active, when it is set up */
   int64_t base[MOST_CHANNELS + 1], count[MOST_CHANNELS], taken[MOST_CHANNELS];
   int64_t channel[MOST_QUEUES]; /* when each memory's bandwidth is free */
   int64_t bank[64];             /* when each bank is */
@@ -33,6 +35,7 @@ typedef struct state {
 } state;
 
 enum { NEVER = -1 };
+#define UNKNOWN INT64_MAX
 
 /* Instructions enter their queues in program order, each `issue` cycles after the one before at
  * best, and stop at the first whose queue is full, or at a barrier. */
@@ -88,66 +91,95 @@ static int64_t banks_free(const tw_times *t, const state *now, int64_t i, int32_
 
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/* Begins instruction i of queue q: at `start`, what it waits for being there at `ready`. */
+/* Instruction i, the next of queue q, begins at `start`, what it waits for being there at
+ * `ready`. When it leaves the unit is known once it has the bandwidth that it needs. */
 static void begin(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
                   int64_t i, int32_t q, int64_t ready, int64_t start) {
   const int64_t free = now->unit[q], issued = most(out->issue[i], free);
-  const int64_t *transfer = t->transfer + i * t->channels;
-  int64_t from = start + t->setup[i], moved = 0;
+  int32_t found[MOST_CHANNELS];
+  out->issue[i] = issued - free;
+  out->wait[i] = most(ready, issued) - issued;
+  out->bank[i] = start - most(ready, issued);
+  out->begin[i] = start;
+  now->active[q] = i;
+  now->unit[q] = start + t->setup[i];
+  for (uint64_t left = t->banks[i]; left; left &= left - 1)
+    now->bank[__builtin_ctzll(left)] = UNKNOWN, now->holder[__builtin_ctzll(left)] = q;
+  for (int32_t k = t->serial ? 0 : tw_takes(s, i, found); k-- > 0;) now->taken[found[k]]++;
+  now->head[q]++, now->held[q]--;
+}
+
+/* The instruction that queue q has begun is set up: it moves its bytes when the memories are free,
+ * and leaves. */
+static void finish(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
+                   int32_t q) {
+  const int64_t i = now->active[q], *transfer = t->transfer + i * t->channels;
+  int64_t from = now->unit[q], moved = 0;
   int32_t found[MOST_CHANNELS];
   for (int32_t c = 0; c < t->channels; c++)
     if (transfer[c]) from = most(from, now->channel[c]), moved = most(moved, transfer[c]);
   for (int32_t c = 0; c < t->channels; c++)
     if (transfer[c]) now->channel[c] = from + transfer[c];
-  const int64_t work = t->setup[i] + most(t->busy[i], moved);
-  const int64_t leave = most(start + work, moved ? from + moved : 0);
-  out->issue[i] = issued - free;
-  out->wait[i] = most(ready, issued) - issued;
-  out->bank[i] = start - most(ready, issued);
-  out->bandwidth[i] = leave - start - work;
-  out->begin[i] = start, out->leave[i] = leave;
+  const int64_t own = now->unit[q] + most(t->busy[i], moved);
+  const int64_t leave = most(own, moved ? from + moved : 0);
+  out->bandwidth[i] = leave - own;
+  out->leave[i] = leave;
   now->finished[q] = out->end[i] = most(leave + t->latency[i], now->finished[q]);
   now->unit[q] = leave;
+  now->active[q] = -1;
   for (uint64_t left = t->banks[i]; left; left &= left - 1)
-    now->bank[__builtin_ctzll(left)] = leave, now->holder[__builtin_ctzll(left)] = q;
-  for (int32_t k = t->serial ? 0 : tw_takes(s, i, found); k-- > 0;) now->taken[found[k]]++;
+    now->bank[__builtin_ctzll(left)] = leave;
   for (int32_t k = tw_gives(s, i, found); k-- > 0;)
     out->given[now->base[found[k]] + now->count[found[k]]++] = (int32_t)i;
   now->last = most(now->last, out->end[i]);
-  now->head[q]++, now->held[q]--, now->done++;
+  now->done++;
+}
+
+typedef struct choice { /* what happens next: a queue's next instruction begins, or goes on */
+  int32_t queue;
+  int64_t at, ready, cause;
+} choice;
+
+static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline *out,
+                          const state *now, const int64_t *members, const int64_t *first) {
+  choice best = {-1, UNKNOWN, 0, -1};
+  for (int32_t q = 0; q < s->queues; q++) {
+    choice c = {q, now->unit[q], 0, -1};
+    if (now->active[q] < 0) {
+      if (!now->held[q]) continue;
+      const int64_t i = members[first[q] + now->head[q]];
+      c.ready = waited(s, t, out, now, i, &c.cause);
+      if (c.ready == NEVER) continue;
+      c.at = most(most(c.ready, out->issue[i]), most(c.at, banks_free(t, now, i, q)));
+    }
+    if (c.at < best.at) best = c;
+  }
+  return best;
 }
 
 /* Times of all instructions. An instruction begins when the one before it has left the queue's
  * unit, and what it waits for and its banks are there; it takes setup + max(busy, transfer) cycles,
  * the transfer when the memories that it goes through are free, first come first served. Its
  * results, tokens and events are there `latency` cycles after it has left the unit, in the order of
- * the queue. Returns the last cycle, or -(i + 1) when instruction i can never begin. */
+ * the queue. Returns the last cycle, or -1 when the stream stops for good. */
 int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
                   const int64_t *members, const int64_t *first) {
   state now = {0};
   tw_channel_bases(s, now.base);
   for (int32_t b = 0; b < 64; b++) now.holder[b] = -1;
+  for (int32_t q = 0; q < s->queues; q++) now.active[q] = -1;
   for (int64_t i = 0; i < s->n; i++) out->end[i] = NEVER;
   while (now.done < s->n) {
     fetch(s, t, out, &now, members, first);
-    int32_t best = -1;
-    int64_t start = 0, ready = 0, cause = -1, last = -1;
-    for (int32_t q = 0; q < s->queues; q++) {
-      if (!now.held[q]) continue;
-      const int64_t i = members[first[q] + now.head[q]], at = waited(s, t, out, &now, i, &last);
-      if (at == NEVER) continue;
-      const int64_t issued = most(out->issue[i], now.unit[q]);
-      const int64_t able = most(most(at, issued), banks_free(t, &now, i, q));
-      if (best < 0 || able < start) best = q, start = able, ready = at, cause = last;
+    const choice c = next_choice(s, t, out, &now, members, first);
+    if (c.queue < 0) return -1;
+    if (now.active[c.queue] >= 0) {
+      finish(s, t, out, &now, c.queue);
+      continue;
     }
-    if (best < 0) { /* every queue waits: name the first one's instruction */
-      for (int32_t q = 0; q < s->queues; q++)
-        if (now.held[q]) return -(members[first[q] + now.head[q]] + 1);
-      return -(now.entered + 1);
-    }
-    const int64_t i = members[first[best] + now.head[best]];
-    begin(s, t, out, &now, i, best, ready, start);
-    out->cause[i] = cause;
+    const int64_t i = members[first[c.queue] + now.head[c.queue]];
+    begin(s, t, out, &now, i, c.queue, c.ready, c.at);
+    out->cause[i] = c.cause;
   }
   return now.last;
 }

@@ -213,18 +213,20 @@ typedef struct tw_code { /* instructions as functions of their fields and operan
   const int64_t *addresses;  /* [n][operands], bytes from the start of a memory */
   const int64_t *memory;     /* [sites][operands] */
   const int64_t *functions;  /* [sites] */
+  const int64_t *lists;      /* [sites][operands], of micro-operations, or 0 */
 } tw_code;
 
 /* Runs `count` instructions in the given order (NULL: as they stand) on memories at these bases. */
 void tw_run_stream(const tw_code *code, int64_t count, const int64_t *order,
                    const int64_t *bases) {
-  typedef void (*function)(const int64_t *fields, char *const *operands);
+  typedef void (*function)(const int64_t *fields, char *const *operands, const int64_t *lists);
   char *operands[MOST_OPERANDS] = {0};
   for (int64_t t = 0; t < count; t++) {
     const int64_t i = order ? order[t] : t, s = code->site[i];
     const int64_t *memory = code->memory + s * code->operands;
     for (int64_t o = 0; o < code->operands; o++)
       operands[o] = (char *)(intptr_t)(bases[memory[o]] + code->addresses[i * code->operands + o]);
-    ((function)(intptr_t)code->functions[s])(code->values + i * code->fields, operands);
+    ((function)(intptr_t)code->functions[s])(code->values + i * code->fields, operands,
+                                                    code->lists + s * code->operands);
   }
 }

@@ -127,23 +127,31 @@ int64_t tw_place_waits(const tw_links *l, const tw_placed *out, int32_t *unlinke
 }
 
 /* Numbers the events of `count` waits of instruction taker[k] for giver[k], in the order of givers:
- * number[k], below `events`. An event is free for a giver when the instruction that waited for it
- * last has begun for certain before the giver is done. Returns -1, or the first wait that gets
- * none. */
-int64_t tw_number_events(const tw_links *l, const int32_t *clock, int64_t count,
-                         const int64_t *giver, const int64_t *taker, int32_t *number) {
+ * number[k], below `events`. An event is free again when the instruction that waited for it last
+ * has begun for certain: before the giver is done, which sets it, and before the taker can begin to
+ * wait, which would take it. previous[i] is the instruction before i in its queue, or -1. Returns
+ * -1, or the first wait that gets none. */
+int64_t tw_number_events(const tw_links *l, const int32_t *clock, const int32_t *previous,
+                         int64_t count, const int64_t *giver, const int64_t *taker,
+                         int32_t *number) {
   int64_t user[MOST_EVENTS];
   for (int32_t e = 0; e < l->events; e++) user[e] = -1;
   for (int64_t k = 0; k < count; k++) {
-    const int32_t *known = clock + giver[k] * l->queues;
+    const int64_t g = giver[k], t = taker[k], before = previous[t];
     number[k] = -1;
     for (int32_t e = 0; e < l->events && number[k] < 0; e++) {
       const int64_t u = user[e];
-      const int32_t p = u < 0 ? 0 : l->queue[u];
-      if (u < 0 || (p == l->queue[giver[k]] ? u <= giver[k] : known[p] >= u)) number[k] = e;
+      if (u >= 0) {
+        const int32_t p = l->queue[u];
+        const int set = p == l->queue[g] ? u <= g : clock[g * l->queues + p] >= u;
+        const int taken =
+            p == l->queue[t] ? u < t : before >= 0 && clock[before * l->queues + p] >= u;
+        if (!set || !taken) continue;
+      }
+      number[k] = e;
     }
     if (number[k] < 0) return k;
-    user[number[k]] = taker[k];
+    user[number[k]] = t;
   }
   return -1;
 }
@@ -151,14 +159,15 @@ int64_t tw_number_events(const tw_links *l, const int32_t *clock, int64_t count,
 /* ---- one legal order ------------------------------------------------------------------------- */
 
 /* Runs the stream without time: one instruction after another, each as soon as its queue holds it
- * and what it waits for is there; of several that could be next, the one with the greatest
- * priority. members are the instructions by queue: those of q are first[q] .. first[q + 1].
- * Returns how many ran: n, unless the stream stops for good. `order` takes them as they ran,
- * heads[q] how many of each queue did, given[c] and taken[c] what went through each channel, and
- * *fetched how many instructions entered their queues. */
+ * and what it waits for is there (need[i][p] of each queue among it, unless need is NULL); of
+ * several that could be next, the one with the greatest priority. members are the instructions by
+ * queue: those of q are first[q] .. first[q + 1]. Returns how many ran: n, unless the stream stops
+ * for good. `order` takes them as they ran, heads[q] how many of each queue did, given[c] and
+ * taken[c] what went through each channel, and *fetched how many instructions entered their
+ * queues. */
 int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *first,
-                      const int64_t *priority, int64_t *order, int64_t *heads, int64_t *given,
-                      int64_t *taken, int64_t *fetched) {
+                      const int32_t *need, const int64_t *priority, int64_t *order,
+                      int64_t *heads, int64_t *given, int64_t *taken, int64_t *fetched) {
   const int32_t channels = s->queues * s->queues + s->events;
   int64_t held[MOST_QUEUES], done = 0, in = 0;
   int32_t found[MOST_CHANNELS];
@@ -177,6 +186,10 @@ int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *f
       int ready = 1;
       for (int32_t k = tw_takes(s, i, found); k-- > 0;)
         if (taken[found[k]] >= given[found[k]]) ready = 0;
+      for (int32_t p = 0; need && p < s->queues; p++)
+        if (p != q && first[p] + heads[p] < first[p + 1] &&
+            members[first[p] + heads[p]] <= need[i * s->queues + p])
+          ready = 0;
       if (ready) best = i;
     }
     if (best < 0) break;
@@ -191,11 +204,12 @@ int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *f
 
 /* ---- what is known to be done ---------------------------------------------------------------- */
 
-enum { FINE, RACE, EVENT_SET_AGAIN };
+enum { FINE, RACE, EVENT_SET_AGAIN, EVENT_TAKEN };
 
 /* clock[i][p]: the last instruction of queue p that is done for certain when i begins, from the
  * waits alone; `order` is a legal order of all instructions. Checks that this covers need[i][p]
- * (unless need is NULL), and that an event is set only when what it was last set for has begun.
+ * (unless need is NULL), and that an event is set only when what it was last set for has begun, and
+ * that no other instruction can take it.
  * Returns FINE, or what is wrong: with instruction found[0], queue or event found[1], and
  * instruction found[2] that should be done. `given` has room for all that is given; base and taken
  * for a number of each channel (and one more). */
@@ -224,6 +238,10 @@ int64_t tw_clocks(const tw_sync *s, const int64_t *order, const int32_t *need, i
     }
     for (int32_t k = tw_takes(s, i, channels); k-- > 0;) {
       const int32_t c = channels[k], j = given[base[c] + taken[c]++];
+      const int64_t u = c >= pairs ? user[c - pairs] : -1;
+      const int32_t p = u < 0 ? q : s->queue[u];
+      found[0] = i, found[1] = c - pairs, found[2] = u;
+      if (p != q && (last[q] < 0 || clock[(int64_t)last[q] * queues + p] < u)) return EVENT_TAKEN;
       join(mine, clock + (int64_t)j * queues, queues);
       if (mine[s->queue[j]] < j) mine[s->queue[j]] = j;
       if (c >= pairs) user[c - pairs] = i;
@@ -237,7 +255,7 @@ int64_t tw_clocks(const tw_sync *s, const int64_t *order, const int32_t *need, i
       const int32_t c = channels[k];
       if (c >= pairs && count[c] > 0) {
         const int64_t u = user[c - pairs];
-        found[0] = i, found[1] = c - pairs, found[2] = u;
+        found[0] = i, found[1] = c - pairs, found[2] = count[c] > taken[c] ? -1 : u;
         if (count[c] > taken[c] || (s->queue[u] != q && mine[s->queue[u]] < u))
           return EVENT_SET_AGAIN;
       }

@@ -1,0 +1,123 @@
+"""Streams of at most 200 instructions, to be damaged: kernels on chips that differ in how queues
+wait, in what follows a contraction, and in what an instruction can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from sync_chips import chip
+from test_epilogues import CHIPS
+
+from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
+from tilewright.build import build
+from tilewright.chip import ChipKernel, build_chip
+from tilewright.ir.kernel import KernelFunction
+from tilewright.ir.loop import Kernel
+from tilewright.target.target import Target
+from tilewright.targets import cpu
+from tilewright.targets.tiny import tiny
+from tilewright.targets.vta import vta
+
+MOST = 200  # instructions
+
+M, N, K = dims("M N K")
+
+
+@kernel
+def gemm(A: i8[M, K], B: i8[K, N], C: i32[M, N]):
+    for i, j in grid(M, N):
+        C[i, j] = 0
+        for k in reduce(K):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+
+@kernel
+def layer(A: i8[M, K], B: i8[K, N], b: i32[N], Y: i8[M, N]):
+    """A bias for each column, a shift, clipped."""
+    acc = local(i32[M, N])
+    for i, j in grid(M, N):
+        acc[i, j] = 0
+        for k in reduce(K):
+            acc[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+    for i, j in grid(M, N):
+        Y[i, j] = cast(i8, max(min((acc[i, j] + b[j]) >> 8, 127), -128))
+
+
+@kernel
+def conv(X: i8[10, 18, 16], W: i8[3, 3, 16, 32], Y: i32[8, 16, 32]):
+    for h, w, o in grid(8, 16, 32):
+        Y[h, w, o] = 0
+        for r, s, c in reduce(3, 3, 16):
+            Y[h, w, o] += cast(i32, X[h + r, w + s, c]) * cast(i32, W[r, s, c, o])
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel on a chip; tiles one after another unless they overlap."""
+
+    kernel: KernelFunction
+    target: Callable[[], Target]
+    sizes: tuple[tuple[str, int], ...] = ()
+    overlap: bool = True
+
+    @property
+    def source(self) -> Kernel:
+        return self.kernel.bind(**dict(self.sizes)).kernel
+
+    def build(self) -> ChipKernel:
+        built = build_chip(self.source, self.target(), overlap=self.overlap)
+        assert len(built.stream) <= MOST, len(built.stream)
+        return built
+
+    def arrays(self, seed: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Inputs at random, and the outputs that a processor computes of them."""
+        source, rng = self.source, np.random.default_rng(seed)
+        inputs = [
+            rng.integers(-128, 128, b.shape).astype(np.int8)
+            if b.dtype == i8
+            else rng.integers(-5000, 5000, b.shape).astype(b.dtype.numpy)
+            for b in source.inputs
+        ]
+        outputs = [np.zeros(b.shape, b.dtype.numpy) for b in source.outputs]
+        build(source, cpu.host(threads=1))(*inputs, *outputs)
+        return inputs, outputs
+
+
+def _sizes(m: int, n: int, k: int) -> tuple[tuple[str, int], ...]:
+    return (("M", m), ("N", n), ("K", k))
+
+
+SMALL, WIDE, SQUARE = _sizes(64, 48, 32), _sizes(48, 64, 48), _sizes(64, 64, 64)
+
+
+def _small_vta() -> Target:
+    return vta(inp=1024, wgt=4096, acc=4096)
+
+
+CASES: dict[str, Case] = {
+    "tiny": Case(gemm, tiny, SMALL),
+    "tiny, wide": Case(gemm, tiny, WIDE),
+    "tiny, parts": Case(gemm, lambda: tiny(spad=4 << 10, acc=8 << 10), _sizes(64, 64, 64)),
+    "tiny, single": Case(gemm, tiny, SMALL, overlap=False),
+    "tiny, window": Case(conv, tiny),
+    "vta": Case(layer, _small_vta, SMALL),
+    "vta, wide": Case(layer, _small_vta, WIDE),
+    "vta, square": Case(layer, _small_vta, SQUARE),
+    "vta, single": Case(layer, _small_vta, SMALL, overlap=False),
+    **{
+        f"{name}, {size}": Case(layer, CHIPS[name], sizes, overlap)
+        for name in CHIPS
+        for size, sizes, overlap in (
+            ("small", SMALL, True),
+            ("square", SQUARE, True),
+            ("single", WIDE, False),
+        )
+    },
+    **{
+        f"chip with {kind}": Case(gemm, lambda kind=kind: chip(kind), SMALL)
+        for kind in ("tokens of all", "hub", "events", "tokens and events", "barriers",
+                     "tokens and barriers", "interlock")
+    },
+}  # fmt: skip
