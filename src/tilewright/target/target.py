@@ -253,4 +253,4 @@ def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:
     if b.loops < 0 or b.branch < 0:
         yield f"{b.loops} hardware loops, and {b.branch} cycles behind a branch", "0 or more"
     if not any(m.row for m in t.memories):
-        yield "bundles, and no registers", 't.registers("v", 32, bytes=64) declares some'
+        yield "bundles, and no registers", 't.register_file("v", 32, bytes=64) declares some'
