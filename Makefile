@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-schedules sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, besid
 
 bench-chips: setup ## kernels on described chips, in simulated cycles, beside their bounds
 	$(BIN)/python benchmarks/chips.py
+
+bench-dsp: setup ## kernels on the statically scheduled processor, beside what its slots need; rings off and on
+	$(BIN)/python benchmarks/dsp.py
 
 bench-schedules: setup ## what applying, replaying and re-deciding a schedule costs
 	$(BIN)/python benchmarks/schedules.py

@@ -98,6 +98,25 @@ def rows(x: i8[32, 16], y: out(i8[32, 16])):
             y[a, b] = t[a, b]
 """
 
+TABLES = """
+def scaled(x: f32[4, 8], w: f32[8], y: out(f32[4, 8])):
+    for i in range(4):
+        t = alloc(f32[8])
+        for j in range(8):
+            t[j] = w[j] * w[j]
+        for k in range(8):
+            y[i, k] = x[i, k] * t[k]
+"""
+BIASED = """
+def biased(x: i32[4, 8], b: i32[4], y: out(i32[4])):
+    t = alloc(i32[4])
+    for i in range(4):
+        t[i] = i32(0)
+        for r in range(8):
+            t[i] += x[i, r]
+    for j in range(4):
+        y[j] = max(t[j] + b[j], i32(0))
+"""
 # What each shows, in the order of the page; a step may use `target` (the tiny accelerator).
 EXAMPLES: dict[str, tuple[str, str]] = {
     "split": (VECTOR, 'outer, inner = s.split(s.loop("i"), 4, Tail.CUT)'),
@@ -120,6 +139,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "peel": (VECTOR, 's.peel(s.loop("i"), 2)'),
     "fold_init": (SUM, 's.fold_init(s.buffer("y"), s.loop("r"))'),
     "sink": (SUM, 's.sink(s.loop("i"), s.loop("r"))'),
+    "hoist": (TABLES, 's.hoist(s.buffer("t"), s.loop("i"))'),
     "multi_buffer": (TILES, 's.multi_buffer(s.buffer("t"), [s.loop("i")], 2)'),
     "pipeline": (TILES, 's.pipeline(s.loop("i"), (0, 1))'),
     "ring_buffer": (WINDOW, 's.ring_buffer(s.buffer("t"), s.loop("i"))'),
@@ -136,6 +156,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
         's.vectorize(s.loop("k"))\ns.store_nontemporal(s.buffer("y"))',
     ),
     "split_value": (RELU, 's.split_value(s.loop("i"), (0,))'),
+    "init_with": (BIASED, 's.init_with(s.buffer("t"))'),
     "reuse": (CHAIN, 's.reuse(s.buffer("u"), s.buffer("t"))'),
     "pad": (SQUARES, 's.pad(s.loop("i"), 4)'),
     "pad_buffer": (STAGES, 's.pad_buffer(s.buffer("t"), 0, 16)'),

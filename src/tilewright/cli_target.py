@@ -175,7 +175,7 @@ def _cost(name: str, value: object) -> str:
 
 
 def _bits(encoding: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for p in encoding["pieces"]:
+    for p in encoding["parts"]:
         first, last = p["first"], p["last"]
         yield f"{first}" if first == last else f"{first} … {last}", stored(p)
 

@@ -252,7 +252,7 @@ def test_registers_are_not_kept_while_transfers_are_started():
 def described(**bundles: int) -> Target:
     t = TargetBuilder("odd", clock=1e9)
     t.memory(LOCAL, 4096)
-    t.registers(V, 4, bytes=16)
+    t.register_file(V, 4, bytes=16)
     t.queues("dma", depth=1)
     control = str(bundles.pop("control", "alu"))
     t.bundles(control=control, **bundles)

@@ -18,6 +18,7 @@ CHIPS = {
     "two of each": small(ls=2, alu=2, ready=4, done=3),
     "long operations": small(ls=2, busy=3, done=5),
     "no hardware loops": small(ready=1, done=1, loops=0),
+    "long operations and branches": small(ls=2, busy=4, done=1, loops=0),
 }
 
 

@@ -288,6 +288,22 @@ class OddFields(Chip):
             cost(busy=1)
 
 
+class Elsewhere(Chip):
+    """A dimension of other instructions."""
+
+    encoded = False
+
+    def compute(self, t: TargetBuilder) -> None:
+        super().compute(t)
+        n, m = dims("n m", max=16)
+
+        @t.instruction("compute")
+        def clear(c: out(i32[n] @ ACC)):
+            for i in grid(n):
+                c[i] = 0
+            cost(busy=m)
+
+
 class NoValues(Chip):
     encoded = False
 

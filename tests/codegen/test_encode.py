@@ -167,8 +167,8 @@ def test_micro_operations_of_vta():
         (
             {"acc": 256 << 10},
             (
-                "the encoding of gemm of vta does not fit: its 128 bits have pieces of 130; "
-                "of a micro-operation, its 32 bits have pieces of 34\n"
+                "the encoding of gemm of vta does not fit: its 128 bits have parts of 130; "
+                "of a micro-operation, its 32 bits have parts of 34\n"
                 "  hint: they are constant 3, pop load 1, pop store 1, push load 1, push store 1, "
                 "constant 1, the first entry of the list 13, the end of the list 14, I 14, J 14, "
                 "padding 1, dst_i 12, dst_j 12, src_i 11, src_j 11, wgt_i 10, wgt_j 10; they are "
@@ -178,7 +178,7 @@ def test_micro_operations_of_vta():
         (
             {"uop": 64 << 10},
             (
-                "the encoding of gemm of vta does not fit: the pieces before bit 64 take 65 bits\n"
+                "the encoding of gemm of vta does not fit: the parts before bit 64 take 65 bits\n"
                 "  hint: they are constant 3, pop load 1, pop store 1, push load 1, push store 1, "
                 "constant 1, the first entry of the list 14, the end of the list 15, I 14, J 14"
             ),
@@ -197,17 +197,17 @@ def test_memories_of_vta_that_are_too_large(changed, error: str):
 
 
 @st.composite
-def pieces_of_fields(draw, names: list[str]) -> list[tuple[Field, object]]:
-    """For each name a field that fills its piece, with values at both ends."""
+def parts_of_fields(draw, names: list[str]) -> list[tuple[Field, object]]:
+    """For each name a field that fills its part, with values at both ends."""
     found = []
     for name in names:
         width = draw(st.integers(1, 40))
         unit = draw(st.sampled_from([1, 1, 2, 3, 16]))
         minus = unit * draw(st.integers(-3, 3))
         signed = draw(st.booleans())
-        piece = field(name, width, unit=unit, minus=minus, signed=signed)[0]
-        symbol = Symbol(name, piece.low, piece.high)
-        found.append((Field(symbol, piece.low, piece.high, unit), piece))
+        part = field(name, width, unit=unit, minus=minus, signed=signed)[0]
+        symbol = Symbol(name, part.low, part.high)
+        found.append((Field(symbol, part.low, part.high, unit), part))
     return found
 
 
@@ -220,16 +220,16 @@ def targets(draw) -> Target:
     instructions, encodings = [], []
     widths = draw(st.lists(st.sampled_from([8, 16, 24, 32, 64, 120, 128]), min_size=1, max_size=3))
     for k in range(draw(st.integers(1, 5))):
-        fields = draw(pieces_of_fields([f"f{n}" for n in range(draw(st.integers(0, 4)))]))
+        fields = draw(parts_of_fields([f"f{n}" for n in range(draw(st.integers(0, 4)))]))
         operands = [Buffer(f"o{n}", i8, (4,), "m") for n in range(draw(st.integers(0, 3)))]
-        parts = [piece for _, piece in fields]
+        parts = [part for _, part in fields]
         parts += [address(o.name, draw(st.integers(1, 36))) for o in operands]
         parts += [x for q in queues for x in (pop(q.name), push(q.name))]
         parts += [awaits(events), sets(events)] if events else []
         parts.append(barrier())
         parts += [pad(n) for n in draw(st.lists(st.integers(1, 9), max_size=3))]
         parts = [constant(k, 3), *draw(st.permutations(parts))]
-        total = sum(p.width for p in bits(1 << 10, parts).pieces[:-1])
+        total = sum(p.width for p in bits(1 << 10, parts).parts[:-1])
         width = max(draw(st.sampled_from(widths)), -(-total // 8) * 8)
         symbols = tuple(f.with_(multiple=f.multiple) for f, _ in fields)
         instructions.append(Instruction(f"i{k}", tuple(operands), symbols, (), "q0"))
@@ -247,17 +247,17 @@ def random_rows(target: Target, n: int, rng: np.random.Generator) -> Rows:
         instruction = target.instructions[k]
         encoding = target.encoding(instruction)
         for c, f in enumerate(instruction.fields):
-            piece = encoding.find(Carries.FIELD, f.name)
-            rows.fields[row, c] = _value(piece, rng)
+            part = encoding.find(Carries.FIELD, f.name)
+            rows.fields[row, c] = _value(part, rng)
         for c, o in enumerate(instruction.operands):
             rows.addresses[row, c] = _value(encoding.find(Carries.ADDRESS, o.name), rng)
     return rows
 
 
-def _value(piece, rng: np.random.Generator) -> int:
-    steps = (piece.high - piece.low) // piece.unit
+def _value(part, rng: np.random.Generator) -> int:
+    steps = (part.high - part.low) // part.unit
     step = rng.choice([0, steps, rng.integers(0, steps, endpoint=True)])
-    return piece.low + int(step) * piece.unit
+    return part.low + int(step) * part.unit
 
 
 @settings(max_examples=150)
@@ -289,8 +289,8 @@ def test_random_streams_both_ways(target: Target, n: int, seed: int):
 
 @given(st.data())
 def test_random_records_both_ways(data):
-    fields = data.draw(pieces_of_fields([f"f{n}" for n in range(6)]))
-    encoding = bits(8 * data.draw(st.integers(31, 40)), [piece for _, piece in fields])
+    fields = data.draw(parts_of_fields([f"f{n}" for n in range(6)]))
+    encoding = bits(8 * data.draw(st.integers(31, 40)), [part for _, part in fields])
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 20)))
     columns = {
         (Carries.FIELD, p.name): np.array([_value(p, rng) for _ in range(9)]) for _, p in fields

@@ -88,7 +88,7 @@ CASES = [
     (
         lambda: nothing(chip(FIT[:6], pad(30), FIT[6:])),
         (
-            f"{NO_FIT}the pieces before bit 64 take 70 bits\n"
+            f"{NO_FIT}the parts before bit 64 take 70 bits\n"
             "  hint: they are constant 4, pop other 1, push other 1, the address of src 20, "
             "the address of dst 8, rows 6, padding 30"
         ),
@@ -96,31 +96,31 @@ CASES = [
     (
         lambda: nothing(chip(FIT, pad(21))),
         (
-            f"{NO_FIT}its 96 bits have pieces of 97\n"
+            f"{NO_FIT}its 96 bits have parts of 97\n"
             "  hint: they are constant 4, pop other 1, push other 1, the address of src 20, "
             "the address of dst 8, rows 6, padding 24, step 12, padding 21"
         ),
     ),
     (
         lambda: bits(16, field("a", 4), field("a", 4)),
-        "an encoding has two pieces for field a",
+        "an encoding has two parts for field a",
     ),
     (
         lambda: bits(16, pop("load"), pop("load")),
-        "an encoding has two pieces for pop load",
+        "an encoding has two parts for pop load",
     ),
     (
         lambda: constant(9, 3),
         "constant(9, 3): 3 bits hold 0 … 7\n  hint: give it 4 bits",
     ),
-    (lambda: field("a", 65), "field('a', 65): a piece has 1 … 64 bits"),
+    (lambda: field("a", 65), "field('a', 65): a part has 1 … 64 bits"),
     (lambda: field("a", 6, unit=0), "field('a', 6): its unit is 0, and must be at least 1"),
-    (lambda: pad(0), "pad(0): a piece has at least one bit"),
+    (lambda: pad(0), "pad(0): a part has at least one bit"),
     (
         lambda: bits(16, 3),
         (
-            "3 is no piece of an encoding\n"
-            "  hint: pieces: constant, field, address, pop, push, awaits, sets, barrier, "
+            "3 is no part of an encoding\n"
+            "  hint: parts: constant, field, address, pop, push, awaits, sets, barrier, "
             "first_entry, end_entry, pad, at"
         ),
     ),

@@ -231,6 +231,33 @@ def test_an_instruction_of_several_nests(positive: int):
     ]
 
 
+def batched(batch: int) -> Instruction:
+    def sums(x: i8[64], y: out(i32[4, 64]), n: N):
+        for i in grid(n):
+            for b in grid(batch):
+                y[b, i] = 1
+            for b in grid(batch):
+                y[b, i] += i32(x[i])
+
+    return read_instruction(sums)
+
+
+def test_loops_of_one_in_an_instruction():
+    """A description with a parameter of 1 has loops that do a single step; a program has none."""
+
+    @tilewright.kernel
+    def rows(X: i8[16], Y: i32[3, 16]):
+        for t, i in grid(3, 16):
+            Y[t, i] = 1
+            Y[t, i] += i32(X[i])
+
+    s = tensorized(Schedule(rows.kernel), "i", batched(1))
+    assert "sums(X[_0], Y[t, _1], n=16)" in s.show()
+    with pytest.raises(ScheduleError) as error:
+        Schedule(rows.kernel).tensorize(s.loop("t"), batched(2))
+    assert error.value.what == "the nest of t is no sums: axis b is 2, a single step is 1"
+
+
 def test_a_buffer_that_others_use_is_kept():
     @tilewright.kernel
     def rows(X: i8[16], Y: i8[16], Z: i32[()]):

@@ -206,6 +206,7 @@ class Model:
         self.busy = max(1, _number(self.unit.cost.busy))
         self.latency = max(1, _number(self.unit.cost.latency))
         self.steps = math.prod(self.whole[x.var] // self.bare.size(x.var) for x in nest.reduce)
+        self._intervals: dict[tuple, int] = {}
         self.extra = int(final != nest.buffer)  # something is made of the sums
 
     def _piece(self, load: Load, ours: Load, home: Buffer, near: str, out: bool = False) -> Piece:
@@ -282,6 +283,12 @@ class Model:
 
     def interval(self, sizes: Names[Var, int], steady: Sequence[Var]) -> int:
         """Cycles between the steps that overlap: what slots need, and chains of sums."""
+        key = tuple(sizes.items()), tuple(steady)
+        if key not in self._intervals:
+            self._intervals[key] = self._interval(sizes, steady)
+        return self._intervals[key]
+
+    def _interval(self, sizes: Names[Var, int], steady: Sequence[Var]) -> int:
         step = self._step(sizes, steady)
         calls = self._calls(sizes) * (self.steps if steady else 1)
         used = dict.fromkeys(self.slots, 0)

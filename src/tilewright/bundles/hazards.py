@@ -34,7 +34,7 @@ class Hazards:
         self.landing: dict[tuple[str, int], int] = {}  # of registers: by file and number
         self.read: dict[tuple[str, int], int] = {}
         self.memory: dict[Buffer, list[_Touch]] = {}
-        self.last = 0  # when everything is there
+        self.last = 0  # when everything is there, and no slot is taken
 
     def earliest(self, issue: Issue) -> int | None:
         """The first cycle at which this may come; None where nothing is in its way."""
@@ -56,9 +56,9 @@ class Hazards:
     def record(self, issue: Issue, at: int) -> None:
         """Takes note of an operation that is issued at a cycle."""
         landing = at + issue.operation.latency
+        self.last = max(self.last, landing, at + issue.operation.busy)
         for operand, register in zip(issue.operation.operands, issue.registers, strict=True):
             free = landing if operand.writes else at
-            self.last = max(self.last, landing)
             if register is not None:
                 for key in _cells(operand, register):
                     if operand.writes:

@@ -27,7 +27,7 @@ class Line:
         line = cls(bundles)
         for at, issue in issues:
             if at < 0:
-                line.hazards.record(issue, at)
+                line._take(issue, at)
             else:
                 line._place(issue, at)
         return line
@@ -39,10 +39,15 @@ class Line:
             at += 1
         self._place(issue, at)
 
-    def overlay(self, issues: Sequence[tuple[int, Issue]], length: int | None) -> None:
+    def overlay(
+        self,
+        issues: Sequence[tuple[int, Issue]],
+        length: int | None = None,
+        controls: Sequence[int] = (),
+    ) -> None:
         """Places a block of operations that keep their distances. With a length, those from there
         on are issued by what follows the line, which ends there; they only must not come too
-        early."""
+        early. So must not what the control slot then does at some cycles."""
         begin = 0
         for at, issue in issues:
             earliest = self.hazards.earliest(issue)
@@ -51,7 +56,7 @@ class Line:
         if length is not None:
             begin = max(begin, len(self._bundles) - length)
         mine = [(at, x) for at, x in issues if length is None or at < length]
-        while not self._all_free(mine, begin):
+        while not self._all_free(issues, controls, begin):
             begin += 1
         for at, issue in mine:
             self._place(issue, begin + at)
@@ -83,6 +88,10 @@ class Line:
     def _place(self, issue: Issue, at: int) -> None:
         self._extend(at + 1)
         self._bundles[at].append(issue)
+        self._take(issue, at)
+
+    def _take(self, issue: Issue, at: int) -> None:
+        """Slots, registers and memory are its own for a while."""
         for k in range(issue.operation.busy):
             key = issue.operation.slot, at + k
             self._used[key] = self._used.get(key, 0) + 1
@@ -95,8 +104,10 @@ class Line:
             for k in range(issue.operation.busy)
         )
 
-    def _all_free(self, issues: Sequence[tuple[int, Issue]], begin: int) -> bool:
-        used: dict[tuple[str, int], int] = {}
+    def _all_free(
+        self, issues: Sequence[tuple[int, Issue]], controls: Sequence[int], begin: int
+    ) -> bool:
+        used = {(self.control, begin + at): 1 for at in controls}
         for at, issue in issues:
             for k in range(issue.operation.busy):
                 key = issue.operation.slot, begin + at + k

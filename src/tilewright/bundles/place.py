@@ -8,12 +8,14 @@ stands behind it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import CompileError
 from tilewright.bundles.code import Bundle, Code, Control, Issue, Pipelined, Repeat
+from tilewright.bundles.code import issues as issues_of
 from tilewright.bundles.dependences import dependences
 from tilewright.bundles.line import Line
 from tilewright.bundles.modulo import Modulo, modulo_schedule, recurrence_bound, resource_bound
@@ -22,6 +24,7 @@ from tilewright.bundles.registers import Allocation, allocate
 from tilewright.ir.expr import Buffer, Expr, Var, const
 from tilewright.target.target import Bundles, Target
 
+ZERO = const(0)
 LONGER = 6  # more cycles between iterations are tried, or a part of the least number as large
 
 
@@ -97,22 +100,36 @@ class _Placer:
         return Repeat(loop.var, loop.count, self._closed(inner, hardware), hardware)
 
     def _closed(self, inner: Code, hardware: bool) -> Code:
+        """The code of a loop with its branch, if it needs one: so many bundles before the end."""
         if hardware:
             return inner
-        late = self.bundles.branch  # bundles that are still issued behind the branch
-        straight = next((k for k, x in enumerate(reversed(inner)) if isinstance(x, Repeat)),
-                        len(inner))  # fmt: skip
-        room = self.bundles.count(self.bundles.control)
-        missing = late + 1 - straight
-        if missing <= 0 and self._control_used(inner[-late - 1]) < room:
-            branch = (*inner[-late - 1], Control("branch", 0))
-            return (*inner[: len(inner) - late - 1], branch, *inner[len(inner) - late :])
-        return (*inner, (Control("branch", 0),), *([()] * late))
+        late = self.bundles.branch
+        straight = list(itertools.takewhile(lambda x: not isinstance(x, Repeat), inner[::-1]))
+        at = len(inner) - late - 1
+        if len(straight) > late and self._control_free(inner, at):
+            bundle = inner[at]
+            assert not isinstance(bundle, Repeat)
+            return (*inner[:at], (*bundle, Control("branch", 0)), *inner[at + 1 :])
+        waiting = [()] * self._longest(inner)  # until nothing before takes the slot
+        return (*inner, *waiting, (Control("branch", 0),), *([()] * late))
 
-    def _control_used(self, bundle: Bundle | Repeat) -> int:
-        assert not isinstance(bundle, Repeat)
-        slot = self.bundles.control
-        return sum(isinstance(x, Control) or x.operation.slot == slot for x in bundle)
+    def _control_free(self, inner: Code, at: int) -> bool:
+        """Whether the control slot has room in a bundle of a loop's code, whatever was issued
+        before it, also in the round before."""
+        slot, used = self.bundles.control, 0
+        for k in range(self._longest(inner) + 1):
+            bundle = inner[(at - k) % len(inner)]
+            if isinstance(bundle, Repeat):
+                return False  # not known
+            for x in bundle:
+                control = isinstance(x, Control)
+                used += k == 0 if control else x.operation.slot == slot and x.operation.busy > k
+        return used < self.bundles.count(slot)
+
+    def _longest(self, inner: Code) -> int:
+        """Cycles for which an operation takes the control slot beyond its own."""
+        found = [x.operation for x, _ in issues_of(inner)]
+        return max((o.busy - 1 for o in found if o.slot == self.bundles.control), default=0)
 
     def _pipelined(
         self,
@@ -124,44 +141,33 @@ class _Placer:
     ) -> Line:
         """Places a loop of operations; what stands before it goes to the code, what is under way
         at its end is the beginning of the line that is returned."""
-        plan = self._plan(loop, free)
-        interval, stages = plan.schedule.interval, plan.schedule.stages
-        copies = plan.allocation.copies
-        before = stages - 1 + max(o.special for o in plan.operations)  # iterations
+        plan = self._plan(loop, registers, free)
+        interval, copies = plan.schedule.interval, plan.allocation.copies
+        before = plan.schedule.stages - 1 + max(o.special for o in plan.operations)  # iterations
         windows = (loop.count - before) // copies
-
-        def issues(low: int, high: int, turn: Expr) -> list[tuple[int, Issue]]:
-            """What is issued from one cycle to another; iteration i is named i + turn."""
-            found = []
-            first, last = max(0, low // interval - stages), high // interval + 1
-            for i in range(first, min(loop.count, last)):
-                for o, t in zip(plan.operations, plan.schedule.times, strict=True):
-                    if low <= i * interval + t < high:
-                        held = _registers_of(o, registers, plan.allocation, i)
-                        found.append((i * interval + t, Issue(o, held, {loop.var: turn + i})))
-            return sorted(found, key=lambda x: x[0])
-
-        zero = const(0)
         if windows < 2:
-            line.overlay(issues(0, (loop.count + stages) * interval, zero), None)
+            line.overlay(plan.issues(0, plan.end))
             return line
         begin, period = before * interval, copies * interval
-        end = begin + windows * period
-        seen = max(period, line.hazards.last)  # then what stands before the loop is there
-        line.overlay(issues(0, begin + seen, zero), begin)
-        hardware = self.bundles.loops > 0
-        code += line.begin_loop(windows, hardware)
-        turn = Var(loop.var.name)
-        steady = issues(begin, begin + period, turn * copies)
-        inner = tuple(
-            tuple(x for at, x in steady if at == cycle) for cycle in range(begin, begin + period)
+        hardware, turn = self.bundles.loops > 0, Var(loop.var.name)
+        steady = plan.issues(begin, begin + period, turn * copies)
+        inner = self._closed(
+            tuple(
+                tuple(x for at, x in steady if at == cycle)
+                for cycle in range(begin, begin + period)
+            ),
+            hardware,
         )
-        code.append(Repeat(turn, windows, self._closed(inner, hardware), hardware, plan.summary))
-        longest = max(o.latency for o in plan.operations)
-        last = issues(end - longest, (loop.count + stages) * interval, zero)
+        seen = max(period, line.hazards.last)  # then what stands before the loop is there
+        line.overlay(plan.issues(0, begin + seen), begin, [begin + k for k in _branches(inner)])
+        code += line.begin_loop(windows, hardware)
+        code.append(Repeat(turn, windows, inner, hardware, plan.summary))
+        end = begin + windows * period
+        last = plan.issues(end - plan.longest, plan.end)
         return Line.after(self.bundles, [(at - end, x) for at, x in last])
 
-    def _plan(self, loop: Loop, free: Free) -> _Plan:
+    def _plan(self, loop: Loop, registers: Registers, free: Free) -> _Plan:
+        """The schedule with the least interval for which there are registers."""
         operations = [x for x in loop.body.items if isinstance(x, Operation)]
         private = set(loop.body.buffers)
         edges = dependences(operations, private, loop.var, loop.count)
@@ -180,7 +186,7 @@ class _Placer:
                     loop.var, loop.count, interval, needed, chain, schedule.stages,
                     allocation.copies,
                 )  # fmt: skip
-                return _Plan(operations, schedule, allocation, summary)
+                return _Plan(loop, operations, schedule, allocation, summary, registers)
         raise OutOfRegisters(
             f"no schedule of loop {loop.var} with {least} to {most} cycles between"
             " iterations fits the registers",
@@ -190,10 +196,36 @@ class _Placer:
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
+    """How a loop is pipelined."""
+
+    loop: Loop
     operations: list[Operation]
     schedule: Modulo
     allocation: Allocation
     summary: Pipelined
+    registers: Registers  # of buffers that are not an iteration's own
+
+    @property
+    def end(self) -> int:
+        """A cycle at which everything has been issued."""
+        return (self.loop.count + self.schedule.stages) * self.schedule.interval
+
+    @property
+    def longest(self) -> int:
+        """Cycles that an operation is under way, or in its slot."""
+        return max(max(o.latency, o.busy) for o in self.operations)
+
+    def issues(self, low: int, high: int, turn: Expr = ZERO) -> list[tuple[int, Issue]]:
+        """What is issued from one cycle to another; iteration i is named i + turn."""
+        interval, found = self.schedule.interval, []
+        first = max(0, low // interval - self.schedule.stages)
+        for i in range(first, min(self.loop.count, high // interval + 1)):
+            for o, t in zip(self.operations, self.schedule.times, strict=True):
+                if low <= i * interval + t < high:
+                    held = _registers_of(o, self.registers, self.allocation, i)
+                    issue = Issue(o, held, {self.loop.var: turn + i})
+                    found.append((i * interval + t, issue))
+        return sorted(found, key=lambda x: x[0])
 
 
 def _registers_of(
@@ -213,6 +245,13 @@ def _registers_of(
             assert allocation is not None, f"{o.buffer} is no buffer of the piece"
             found.append(allocation.register(o.buffer, o.cells.start, iteration))
     return tuple(found)
+
+
+def _branches(code: Code) -> list[int]:
+    """The bundles that have a branch."""
+    controls = (any(isinstance(x, Control) for x in b) if isinstance(b, tuple) else False
+                for b in code)  # fmt: skip
+    return [k for k, found in enumerate(controls) if found]
 
 
 def _cells(buffer: Buffer, row: int) -> int:

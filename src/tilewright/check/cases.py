@@ -77,9 +77,9 @@ def memory_sizes(target: Target) -> dict[str, int]:
     for i in target.instructions:
         encoding = target.encoding(i)
         for o in i.operands if encoding is not None else ():
-            piece = encoding.find(Carries.ADDRESS, o.name)
-            if piece is not None and o.memory in reach:
-                reach[o.memory] = min(reach[o.memory], piece.high)
+            part = encoding.find(Carries.ADDRESS, o.name)
+            if part is not None and o.memory in reach:
+                reach[o.memory] = min(reach[o.memory], part.high)
     return {m.name: m.size or reach[m.name] // 2 for m in target.memories}
 
 
@@ -241,8 +241,8 @@ class CaseMaker:
         for encoding in (
             self.target.encoding(self.instruction), self.target.entry(self.instruction)
         ):  # fmt: skip
-            piece = encoding.find(Carries.ADDRESS, o.name) if encoding is not None else None
-            unit = math.lcm(unit, piece.unit if piece is not None else 1)
+            part = encoding.find(Carries.ADDRESS, o.name) if encoding is not None else None
+            unit = math.lcm(unit, part.unit if part is not None else 1)
         return math.lcm(unit, o.dtype.bytes)
 
     def addresses(
@@ -272,8 +272,8 @@ class CaseMaker:
         encoding = self.target.encoding(self.instruction)
         if encoding is None or self.instruction.listed(o) is not None:
             return self.sizes[o.memory]
-        piece = encoding.find(Carries.ADDRESS, o.name)
-        return 0 if piece is None else piece.high
+        part = encoding.find(Carries.ADDRESS, o.name)
+        return 0 if part is None else part.high
 
 
 def _apart(spot: Spot) -> bool:

@@ -86,7 +86,7 @@ def waits(target: Target) -> Problems:
             continue
         linked = {b for pair in target.tokens if i.queue in pair for b in pair} - {i.queue}
         for carries, verb in ((Carries.POP, "take"), (Carries.PUSH, "give")):
-            has = {p.name for p in encoding.pieces if p.carries is carries}
+            has = {p.name for p in encoding.parts if p.carries is carries}
             for name in sorted(linked - has):
                 yield error(
                     target, f"instruction {i.name}",

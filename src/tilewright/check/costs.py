@@ -76,12 +76,18 @@ def monotone(target: Target) -> Problems:
 
 
 def fields(target: Target) -> Problems:
-    """Every field has a part in the meaning, the cost or a stride."""
+    """Every field has a part in the meaning, the cost or a stride; all that has one is a field."""
     for i in target.instructions:
         used = {s.name for stmt in i.body for s in symbols(stmt)} | {n for _, _, n in i.strides}
         used |= {s.name for o in i.operands for n in o.shape for s in symbols(as_expr(n))}
         used |= {s.name for t in TERMS for s in symbols(as_expr(getattr(i.cost, t)))}
         used |= {s.name for condition in i.limits for s in symbols(condition)}
+        for name in sorted(used - {f.name for f in i.fields}):
+            yield error(
+                target, f"instruction {i.name}", f"{name} is no field of {i.name}",
+                "its value is not known when the instruction runs",
+                f"make it one: {name}: Range(1, 64), or the extent of an operand",
+            )  # fmt: skip
         for f in i.fields:
             if f.low > f.high or not any(f.admits(v) for v in _values(f)):
                 yield error(

@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ir.expr import Buffer, Dim
 from tilewright.ir.instruction import Cost, Instruction
 from tilewright.ir.loop import buffers_written, format_block, format_buffer_type
-from tilewright.target.encoding import Carries, Encoding, Piece
+from tilewright.target.encoding import Carries, Encoding, Part
 from tilewright.target.target import Memory, Target
 
 TERMS = ("setup", "busy", "latency", "bytes", "energy")
@@ -105,12 +105,12 @@ def cost_facts(cost: Cost) -> dict[str, Any]:
 
 
 def encoding_facts(encoding: Encoding) -> dict[str, Any]:
-    pieces = [piece_facts(p) for p in encoding.pieces]
-    return {"bits": encoding.width, "pieces": pieces}
+    parts = [part_facts(p) for p in encoding.parts]
+    return {"bits": encoding.width, "parts": parts}
 
 
-def piece_facts(p: Piece) -> dict[str, Any]:
-    """A piece of an encoding. What is stored is (value - minus) / unit."""
+def part_facts(p: Part) -> dict[str, Any]:
+    """A part of an encoding. What is stored is (value - minus) / unit."""
     return {
         "first": p.start,
         "last": p.start + p.width - 1,
@@ -124,7 +124,7 @@ def piece_facts(p: Piece) -> dict[str, Any]:
 
 
 def stored(p: dict[str, Any]) -> str:
-    """What stands in a piece's bits, as arithmetic: "(rows - 1) / 16"."""
+    """What stands in a part's bits, as arithmetic: "(rows - 1) / 16"."""
     words = {
         "constant": f"constant {p['value']}",
         "padding": "unused, 0",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.target.encoding import Carries, Encoding, Piece
+from tilewright.target.encoding import Carries, Encoding, Part
 
-Key = tuple[Carries, str]  # what a piece carries, and whose it is
+Key = tuple[Carries, str]  # what a part carries, and whose it is
 Columns = Mapping[Key, np.ndarray]
 
 MASKS = (Carries.AWAITS, Carries.SETS)  # bits of their own, of as many events as there are
@@ -18,10 +18,10 @@ LEAST, MOST = -(1 << 63), (1 << 63) - 1
 
 def pack(encoding: Encoding, columns: Columns, what: str, rows: np.ndarray) -> np.ndarray:
     """One record for each of n rows, as bytes [n, width / 8]. `columns` has the values [n] of the
-    pieces; those left out are 0. TargetError where bits do not hold a value: it calls the record
+    parts; those left out are 0. TargetError where bits do not hold a value: it calls the record
     `what`, with its number in `rows` [n]."""
     lanes = np.zeros((len(rows), -(-encoding.width // 64)), np.uint64)
-    for p in encoding.pieces:
+    for p in encoding.parts:
         values = columns.get((p.carries, p.name))
         if p.carries is Carries.CONSTANT:
             stored = np.full(len(rows), p.value, np.uint64)
@@ -37,7 +37,7 @@ def pack(encoding: Encoding, columns: Columns, what: str, rows: np.ndarray) -> n
     return np.ascontiguousarray(octets[:, : encoding.width // 8])
 
 
-def _stored(p: Piece, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndarray:
+def _stored(p: Part, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndarray:
     """The bits of these values."""
     if p.carries in MASKS:
         return values.astype(np.uint64)
@@ -51,7 +51,7 @@ def _stored(p: Piece, values: np.ndarray, what: str, rows: np.ndarray) -> np.nda
     return stored & np.uint64((1 << p.width) - 1)
 
 
-def _misfit(p: Piece, what: str, value: int) -> TargetError:
+def _misfit(p: Part, what: str, value: int) -> TargetError:
     if p.low <= value <= p.high:
         hint = f"it is stored in units of {p.unit} bytes"
         hint = hint if p.carries is Carries.ADDRESS else f"it is stored in units of {p.unit}"
@@ -63,13 +63,13 @@ def _misfit(p: Piece, what: str, value: int) -> TargetError:
 
 
 def unpack(encoding: Encoding, records: np.ndarray) -> dict[Key, np.ndarray]:
-    """The values [n] of every piece of n records, bytes [n, width / 8]; constants and padding left
+    """The values [n] of every part of n records, bytes [n, width / 8]; constants and padding left
     out. CompileError for a value beyond 64 bits."""
     octets = np.zeros((len(records), 8 * -(-encoding.width // 64)), np.uint8)
     octets[:, : encoding.width // 8] = records
     lanes = octets.view("<u8").astype(np.uint64)
     columns: dict[Key, np.ndarray] = {}
-    for p in encoding.pieces:
+    for p in encoding.parts:
         if p.carries in (Carries.PADDING, Carries.CONSTANT):
             continue
         lane, shift = divmod(p.start, 64)
@@ -81,7 +81,7 @@ def unpack(encoding: Encoding, records: np.ndarray) -> dict[Key, np.ndarray]:
     return columns
 
 
-def _values(p: Piece, stored: np.ndarray) -> np.ndarray:
+def _values(p: Part, stored: np.ndarray) -> np.ndarray:
     numbers = stored.view(np.int64)
     if p.signed:
         unused = np.uint64(64 - p.width)

@@ -104,7 +104,7 @@ class _Reader:
         self.target, self.instruction = target, instruction
         entry = target.entry(instruction)
         self.encodes = entry is not None and not fit_faults(target, instruction)
-        self.units: Units = tuple(p.unit for p in entry.pieces) if entry is not None else ()
+        self.units: Units = tuple(p.unit for p in entry.parts) if entry is not None else ()
 
     def bits(self, found: List) -> bytes:
         """A list as the chip has it in memory."""

@@ -25,6 +25,7 @@ from tilewright.schedule.cut_axes import Cutting
 from tilewright.schedule.match import Matcher
 from tilewright.schedule.stages import blocks
 from tilewright.schedule.state import Loop, State, primitive, refuse
+from tilewright.schedule.unify import meant
 
 
 @primitive
@@ -103,7 +104,7 @@ def _direct(
 def _pieces(state: State, target: For, instruction: Instruction) -> Iterator[Block]:
     """The statements around a loop that can be an instruction's, with the allocations of what
     nobody else uses; as many as possible first."""
-    count = len(statements(instruction.body))
+    count = len(meant(instruction.body))
     if count == 1:
         yield (target,)
         return

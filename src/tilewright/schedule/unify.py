@@ -33,6 +33,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Accumulate,
+    Alloc,
     Block,
     For,
     If,
@@ -89,8 +90,8 @@ class Unifier:
 
     def _block(self, pattern: Block, block: Block, b: Binding) -> Iterator[Binding]:
         own = allocated(block)
-        b = b.with_scope(allocated(pattern), own)
-        yield from self._statements(statements(pattern), statements(block), b, own)
+        b = b.with_scope(_own(pattern), own)
+        yield from self._statements(meant(pattern), statements(block), b, own)
 
     def _statements(
         self, pattern: Block, block: Block, b: Binding, own: frozenset[Buffer]
@@ -119,12 +120,12 @@ class Unifier:
     ) -> Iterator[Binding]:
         """A nest of which the program does a single step: what is in it stands in the block."""
         axes, body = perfect_nest(head)
-        mine = statements(body)
+        mine = meant(body)
         count = len(mine) if rest else len(block)
         if len(mine) < 2:
             return  # one statement is a nest without loops
         b = replace(b, nests=(*b.nests, NestPair(tuple(axes), (), ())))
-        b = b.with_scope(allocated(body), own)
+        b = b.with_scope(_own(body), own)
         for found in self._statements(mine, block[:count], b, own):
             yield from self._statements(rest, block[count:], found, own)
 
@@ -137,7 +138,7 @@ class Unifier:
             self._differs(b, f"the instruction's condition {head.cond} is not a flag")
             return
         always, never = b.bind_field(flag, const(when)), b.bind_field(flag, const(1 - when))
-        body, first = statements(head.body), block[0] if block else None
+        body, first = meant(head.body), block[0] if block else None
         if isinstance(first, If) and not first.orelse and not head.orelse:
             value = select(first.cond, const(when), const(1 - when))
             under = b.bind_field(flag, value)
@@ -148,7 +149,7 @@ class Unifier:
             for found in self._statements(body, block[: len(body)], always, own):
                 yield from self._statements(rest, block[len(body) :], found, own)
         if never is not None:
-            yield from self._statements((*statements(head.orelse), *rest), block, never, own)
+            yield from self._statements((*meant(head.orelse), *rest), block, never, own)
 
     def _stmt(self, pattern: Stmt, stmt: Stmt, b: Binding) -> Iterator[Binding]:
         if isinstance(pattern, For):
@@ -336,6 +337,15 @@ class Unifier:
             return
         for found in self._value(ours[0], theirs[0], b):
             yield from self._all(ours[1:], theirs[1:], found)
+
+
+def meant(pattern: Block) -> Block:
+    """What an instruction's block does, without its allocations."""
+    return tuple(s for s in pattern if not isinstance(s, Alloc))
+
+
+def _own(pattern: Block) -> list[Buffer]:
+    return [s.buffer for s in pattern if isinstance(s, Alloc)]
 
 
 def _changes_nothing(op: BinaryOp, number: Const, e: Expr) -> bool:

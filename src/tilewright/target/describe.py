@@ -151,7 +151,7 @@ class TargetBuilder:
         self._origins[f"memory {name}"] = _caller()
         return name
 
-    def registers(self, name: str, count: int, bytes: int) -> str:
+    def register_file(self, name: str, count: int, bytes: int) -> str:
         """A file of `count` registers. An operand that fills whole registers begins where one
         does; any other may begin at any of its elements, and reach into the next register."""
         self._memories.append(Memory(name, count * bytes, False, row=bytes))

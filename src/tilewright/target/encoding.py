@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from tilewright.base.errors import TargetError
 from tilewright.ir.instruction import Instruction
 
-MOST = 64  # bits of one piece
+MOST = 64  # bits of one part
 
 
 class Carries(enum.Enum):
-    """What the bits of a piece are for."""
+    """What the bits of a part are for."""
 
     CONSTANT = "constant"
     PADDING = "padding"
@@ -44,7 +44,7 @@ class Carries(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Piece:
+class Part:
     """Bits start … start + width - 1 of an encoding. `name` is the queue's, the field's or the
     operand's; `value` is a constant's; the unit of an address may be left to the memory (0)."""
 
@@ -104,30 +104,30 @@ class EncodingFault:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The pieces of `width` bits, lowest first, without gaps. `faults` says where they are more
+    """The parts of `width` bits, lowest first, without gaps. `faults` says where they are more
     than that."""
 
     width: int
-    pieces: tuple[Piece, ...]
+    parts: tuple[Part, ...]
     faults: tuple[EncodingFault, ...] = ()
 
-    def find(self, carries: Carries, name: str = "") -> Piece | None:
-        """The piece that carries this."""
-        found = (p for p in self.pieces if p.carries is carries and p.name == name)
+    def find(self, carries: Carries, name: str = "") -> Part | None:
+        """The part that carries this."""
+        found = (p for p in self.parts if p.carries is carries and p.name == name)
         return next(found, None)
 
     def in_units(self, instruction: Instruction, units: Mapping[str, int]) -> Encoding:
         """The encoding as an instruction has it: addresses count in the units of the memories in
         which its operands lie, where they have none of their own."""
         homes = {o.name: units.get(o.memory, 1) for o in instruction.operands}
-        pieces = (replace(p, unit=p.unit or homes.get(p.name, 1)) for p in self.pieces)
-        return replace(self, pieces=tuple(pieces))
+        parts = (replace(p, unit=p.unit or homes.get(p.name, 1)) for p in self.parts)
+        return replace(self, parts=tuple(parts))
 
     @property
     def constants(self) -> tuple[int, int]:
         """(the bits that are constant, their values), as two numbers of `width` bits."""
         mask = value = 0
-        for p in self.pieces:
+        for p in self.parts:
             if p.carries is Carries.CONSTANT:
                 mask |= (1 << p.width) - 1 << p.start
                 value |= p.value << p.start
@@ -136,159 +136,157 @@ class Encoding:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the next piece begins."""
+    """Where the next part begins."""
 
     bit: int
 
 
-Part = Piece | _Place | Sequence["Part"]
+Layout = Part | _Place | Sequence["Layout"]
 
 
 # ---------------------------------------------------------------- the language
 
 
-def bits(width: int, *parts: Part) -> Encoding:
-    """An encoding of `width` bits, a multiple of 8: these pieces, and padding behind them."""
+def bits(width: int, *layout: Layout) -> Encoding:
+    """An encoding of `width` bits, a multiple of 8: these parts, and padding behind them."""
     if width < 8 or width % 8:
         raise TargetError(f"an encoding has {width} bits: not whole bytes")
-    pieces: list[Piece] = []
+    parts: list[Part] = []
     faults: list[EncodingFault] = []
     at_bit = 0
-    for part in _flat(parts):
-        if isinstance(part, Piece):
-            pieces.append(replace(part, start=at_bit))
-            at_bit += part.width
-        elif part.bit < at_bit:
-            what = f"the pieces before bit {part.bit} take {at_bit} bits"
-            faults.append(EncodingFault(what, f"they are {_sizes(pieces)}"))
-        elif part.bit > at_bit:
-            pieces.append(replace(pad(part.bit - at_bit), start=at_bit))
-            at_bit = part.bit
+    for item in _flat(layout):
+        if isinstance(item, Part):
+            parts.append(replace(item, start=at_bit))
+            at_bit += item.width
+        elif item.bit < at_bit:
+            what = f"the parts before bit {item.bit} take {at_bit} bits"
+            faults.append(EncodingFault(what, f"they are {_sizes(parts)}"))
+        elif item.bit > at_bit:
+            parts.append(replace(pad(item.bit - at_bit), start=at_bit))
+            at_bit = item.bit
     if at_bit > width:
-        what = f"its {width} bits have pieces of {at_bit}"
-        faults.append(EncodingFault(what, f"they are {_sizes(pieces)}"))
+        what = f"its {width} bits have parts of {at_bit}"
+        faults.append(EncodingFault(what, f"they are {_sizes(parts)}"))
     elif at_bit < width:
-        pieces.append(replace(pad(width - at_bit), start=at_bit))
-    _check_once(pieces)
-    return Encoding(width, tuple(pieces), tuple(faults[:1]))
+        parts.append(replace(pad(width - at_bit), start=at_bit))
+    _check_once(parts)
+    return Encoding(width, tuple(parts), tuple(faults[:1]))
 
 
-def constant(value: int, width: int) -> Piece:
+def constant(value: int, width: int) -> Part:
     """Bits that say which instruction it is, such as an opcode."""
-    _check_piece(width, 1, f"constant({value}, {width})")
+    _check_part(width, 1, f"constant({value}, {width})")
     if not 0 <= value < 1 << width:
         raise TargetError(
             f"constant({value}, {width}): {width} bits hold 0 … {(1 << width) - 1}",
             hint=f"give it {max(1, value.bit_length())} bits" if value >= 0 else None,
         )
-    return Piece(Carries.CONSTANT, "", width, value)
+    return Part(Carries.CONSTANT, "", width, value)
 
 
 def field(
     names: str, width: int, *, unit: int = 1, minus: int = 0, signed: bool = False
-) -> tuple[Piece, ...]:
+) -> tuple[Part, ...]:
     """A field, stored as (value - minus) / unit; if `signed`, in two's complement. Several names
     ("rows cols") are as many fields, one after another."""
-    _check_piece(width, unit, f"field({names!r}, {width})")
-    return tuple(
-        Piece(Carries.FIELD, name, width, 0, unit, minus, signed) for name in names.split()
-    )
+    _check_part(width, unit, f"field({names!r}, {width})")
+    return tuple(Part(Carries.FIELD, name, width, 0, unit, minus, signed) for name in names.split())
 
 
-def address(operands: str, width: int, *, unit: int | None = None) -> tuple[Piece, ...]:
+def address(operands: str, width: int, *, unit: int | None = None) -> tuple[Part, ...]:
     """Where an operand's first element lies in its memory, in units of so many bytes: by default,
     of the memory's. Of several ("a b"), one after another."""
-    _check_piece(width, 1 if unit is None else unit, f"address({operands!r}, {width})")
-    return tuple(Piece(Carries.ADDRESS, name, width, 0, unit or 0) for name in operands.split())
+    _check_part(width, 1 if unit is None else unit, f"address({operands!r}, {width})")
+    return tuple(Part(Carries.ADDRESS, name, width, 0, unit or 0) for name in operands.split())
 
 
-def first_entry(width: int) -> Piece:
+def first_entry(width: int) -> Part:
     """Where the instruction's list of micro-operations begins, in entries."""
-    _check_piece(width, 1, f"first_entry({width})")
-    return Piece(Carries.FIRST, "", width)
+    _check_part(width, 1, f"first_entry({width})")
+    return Part(Carries.FIRST, "", width)
 
 
-def end_entry(width: int) -> Piece:
+def end_entry(width: int) -> Part:
     """Where it has ended: first_entry plus as many as the list has."""
-    _check_piece(width, 1, f"end_entry({width})")
-    return Piece(Carries.END, "", width)
+    _check_part(width, 1, f"end_entry({width})")
+    return Part(Carries.END, "", width)
 
 
-def pop(queue: str | None) -> Piece:
+def pop(queue: str | None) -> Part:
     """A bit: the instruction takes a token from `queue` before it begins. None: the bit is there,
     and is 0."""
-    return pad(1) if queue is None else Piece(Carries.POP, queue, 1)
+    return pad(1) if queue is None else Part(Carries.POP, queue, 1)
 
 
-def push(queue: str | None) -> Piece:
+def push(queue: str | None) -> Part:
     """A bit: the instruction gives a token to `queue` when it is done. None: the bit is there, and
     is 0."""
-    return pad(1) if queue is None else Piece(Carries.PUSH, queue, 1)
+    return pad(1) if queue is None else Part(Carries.PUSH, queue, 1)
 
 
-def awaits(events: int) -> Piece:
+def awaits(events: int) -> Part:
     """A bit for each event that the instruction may wait for."""
-    _check_piece(events, 1, f"awaits({events})")
-    return Piece(Carries.AWAITS, "", events)
+    _check_part(events, 1, f"awaits({events})")
+    return Part(Carries.AWAITS, "", events)
 
 
-def sets(events: int) -> Piece:
+def sets(events: int) -> Part:
     """A bit for each event that the instruction may set."""
-    _check_piece(events, 1, f"sets({events})")
-    return Piece(Carries.SETS, "", events)
+    _check_part(events, 1, f"sets({events})")
+    return Part(Carries.SETS, "", events)
 
 
-def barrier() -> Piece:
+def barrier() -> Part:
     """A bit: all instructions before this one are done before it begins."""
-    return Piece(Carries.BARRIER, "", 1)
+    return Part(Carries.BARRIER, "", 1)
 
 
-def pad(width: int) -> Piece:
+def pad(width: int) -> Part:
     """Bits that are 0, and mean nothing."""
     if width < 1:
-        raise TargetError(f"pad({width}): a piece has at least one bit")
-    return Piece(Carries.PADDING, "", width)
+        raise TargetError(f"pad({width}): a part has at least one bit")
+    return Part(Carries.PADDING, "", width)
 
 
 def at(bit: int) -> _Place:
-    """The next piece begins at this bit."""
+    """The next part begins at this bit."""
     return _Place(bit)
 
 
-_PIECES = (
+_PARTS = (
     "constant, field, address, pop, push, awaits, sets, barrier, first_entry, end_entry, pad, at"
 )
 
 
-def _flat(parts: Sequence[Part]) -> Iterator[Piece | _Place]:
-    for part in parts:
-        if isinstance(part, (tuple, list)):
-            yield from _flat(part)
-        elif isinstance(part, (Piece, _Place)):
-            yield part
+def _flat(layout: Sequence[Layout]) -> Iterator[Part | _Place]:
+    for item in layout:
+        if isinstance(item, (tuple, list)):
+            yield from _flat(item)
+        elif isinstance(item, (Part, _Place)):
+            yield item
         else:
-            raise TargetError(f"{part!r} is no piece of an encoding", hint=f"pieces: {_PIECES}")
+            raise TargetError(f"{item!r} is no part of an encoding", hint=f"parts: {_PARTS}")
 
 
-def _check_piece(width: int, unit: int, form: str) -> None:
+def _check_part(width: int, unit: int, form: str) -> None:
     if not 1 <= width <= MOST:
-        raise TargetError(f"{form}: a piece has 1 … {MOST} bits")
+        raise TargetError(f"{form}: a part has 1 … {MOST} bits")
     if unit < 1:
         raise TargetError(f"{form}: its unit is {unit}, and must be at least 1")
 
 
-def _check_once(pieces: Sequence[Piece]) -> None:
+def _check_once(parts: Sequence[Part]) -> None:
     seen: set[tuple[Carries, str]] = set()
-    for p in pieces:
+    for p in parts:
         if p.carries in (Carries.CONSTANT, Carries.PADDING):
             continue
         if (p.carries, p.name) in seen:
-            raise TargetError(f"an encoding has two pieces for {p.carries.value} {p.name}".rstrip())
+            raise TargetError(f"an encoding has two parts for {p.carries.value} {p.name}".rstrip())
         seen.add((p.carries, p.name))
 
 
-def _sizes(pieces: Sequence[Piece]) -> str:
-    return ", ".join(f"{p.what} {p.width}" for p in pieces)
+def _sizes(parts: Sequence[Part]) -> str:
+    return ", ".join(f"{p.what} {p.width}" for p in parts)
 
 
 def ambiguous(a: Encoding, b: Encoding) -> bool:

@@ -51,7 +51,7 @@ def _unknown(
         Carries.POP: ("queue", queues),
         Carries.PUSH: ("queue", queues),
     }
-    for p in encoding.pieces:
+    for p in encoding.parts:
         kind, names = known.get(p.carries, ("", []))
         if kind and p.name not in names:
             what = f"it has no {kind} called {p.name!r}"
@@ -69,36 +69,36 @@ def _unknown(
 
 def _event_faults(encoding: Encoding, events: int) -> Iterator[EncodingFault]:
     for carries in (Carries.AWAITS, Carries.SETS):
-        piece = encoding.find(carries)
-        if piece is not None and piece.width != events:
-            what = f"{piece.what} has bits for {piece.width} events, and there are {events}"
+        part = encoding.find(carries)
+        if part is not None and part.width != events:
+            what = f"{part.what} has bits for {part.width} events, and there are {events}"
             yield EncodingFault(what, f"{carries.value}({events})" if events else "leave it out")
 
 
 def _field_faults(i: Instruction, f: Field, encoding: Encoding) -> Iterator[EncodingFault]:
-    piece = encoding.find(Carries.FIELD, f.name)
+    part = encoding.find(Carries.FIELD, f.name)
     if f.register is not None:
         return
-    if piece is None:
+    if part is None:
         follows = f == list_count(i) and encoding.find(Carries.END) is not None
         if f.low != f.high and not follows:
             need, signed = _bits_for(f.low, f.high, f.low < 0), ", signed=True" * (f.low < 0)
             what = f"field {f.name} ({f.low} … {f.high}) has no bits"
             yield EncodingFault(what, f'add field("{f.name}", {need}{signed})')
         return
-    if f.multiple % piece.unit or piece.minus % piece.unit:
+    if f.multiple % part.unit or part.minus % part.unit:
         steps = f"multiples of {f.multiple}" if f.multiple > 1 else "any number"
         yield EncodingFault(
-            f"field {f.name} is stored in units of {piece.unit}, and may be {steps}",
-            f"limit it: Range({f.low}, {f.high}, multiple={piece.unit})",
+            f"field {f.name} is stored in units of {part.unit}, and may be {steps}",
+            f"limit it: Range({f.low}, {f.high}, multiple={part.unit})",
         )
-    elif f.low < piece.low or f.high // piece.unit * piece.unit > piece.high:
-        stored = ((x - piece.minus) // piece.unit for x in (f.low, f.high))
-        signed = piece.signed or f.low < piece.minus
+    elif f.low < part.low or f.high // part.unit * part.unit > part.high:
+        stored = ((x - part.minus) // part.unit for x in (f.low, f.high))
+        signed = part.signed or f.low < part.minus
         hint = f"give it {_bits_for(*stored, signed)} bits" + (", signed" if signed else "")
-        if not piece.signed and (f.high - f.low) // piece.unit < 1 << piece.width:
+        if not part.signed and (f.high - f.low) // part.unit < 1 << part.width:
             hint += f", or store it with minus={f.low}"
-        what = f"field {f.name} goes from {f.low} to {f.high}, and its {piece.holds}"
+        what = f"field {f.name} goes from {f.low} to {f.high}, and its {part.holds}"
         yield EncodingFault(what, f"{hint}, or limit it to what fits")
 
 
@@ -106,32 +106,32 @@ def _address_faults(
     instruction: Instruction, encoding: Encoding, sizes: Mapping[str, int]
 ) -> Iterator[EncodingFault]:
     for operand in instruction.operands:
-        piece = encoding.find(Carries.ADDRESS, operand.name)
-        if piece is None or operand.memory not in sizes:
+        part = encoding.find(Carries.ADDRESS, operand.name)
+        if part is None or operand.memory not in sizes:
             continue
         size = sizes[operand.memory]
-        last = (size - 1) // piece.unit
-        if last * piece.unit > piece.high:
-            what = f"{piece.what} in {operand.memory} ({size} bytes) needs {last.bit_length()} bits"
-            hint = f"widen it, or limit {operand.memory} to {piece.high + piece.unit} bytes"
-            yield EncodingFault(f"{what}, and its {piece.holds}", hint)
+        last = (size - 1) // part.unit
+        if last * part.unit > part.high:
+            what = f"{part.what} in {operand.memory} ({size} bytes) needs {last.bit_length()} bits"
+            hint = f"widen it, or limit {operand.memory} to {part.high + part.unit} bytes"
+            yield EncodingFault(f"{what}, and its {part.holds}", hint)
 
 
 def _list_faults(
     kind: MicroOps, encoding: Encoding, sizes: Mapping[str, int]
 ) -> Iterator[EncodingFault]:
     for carries, beyond in ((Carries.FIRST, 1), (Carries.END, 0)):
-        piece = encoding.find(carries)
-        if piece is None:
+        part = encoding.find(carries)
+        if part is None:
             if carries is Carries.FIRST:
                 what = "it does not say where its list of micro-operations begins"
                 yield EncodingFault(what, "add first_entry(…)")
             continue
         last = sizes.get(kind.memory, 0) // kind.bytes - beyond
-        if last > piece.high:
-            what = f"{piece.what} in {kind.memory} ({sizes[kind.memory]} bytes) goes to {last}"
+        if last > part.high:
+            what = f"{part.what} in {kind.memory} ({sizes[kind.memory]} bytes) goes to {last}"
             hint = f"widen it to {last.bit_length()} bits, or make {kind.memory} smaller"
-            yield EncodingFault(f"{what}, and its {piece.holds}", hint)
+            yield EncodingFault(f"{what}, and its {part.holds}", hint)
 
 
 def _bits_for(low: int, high: int, signed: bool) -> int:

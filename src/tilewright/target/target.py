@@ -172,9 +172,9 @@ class Target:
         for instruction in self.instructions:
             for encoding in (self.encoding(instruction), self.entry(instruction)):
                 for operand in instruction.operands if encoding is not None else ():
-                    piece = encoding.find(Carries.ADDRESS, operand.name)
-                    if piece is not None and operand.memory == memory:
-                        units.append(piece.unit)
+                    part = encoding.find(Carries.ADDRESS, operand.name)
+                    if part is not None and operand.memory == memory:
+                        units.append(part.unit)
         return math.lcm(*units)
 
     def peak(self, dtype: DType) -> float:
@@ -253,4 +253,4 @@ def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:
     if b.loops < 0 or b.branch < 0:
         yield f"{b.loops} hardware loops, and {b.branch} cycles behind a branch", "0 or more"
     if not any(m.row for m in t.memories):
-        yield "bundles, and no registers", 't.registers("v", 32, bytes=64) declares some'
+        yield "bundles, and no registers", 't.register_file("v", 32, bytes=64) declares some'

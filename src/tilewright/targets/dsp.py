@@ -19,8 +19,8 @@ def dsp(local: int = 256 << 10, bandwidth: float = 32) -> Target:
     t = TargetBuilder("dsp", clock=1e9)
     t.memory(DRAM, bandwidth=bandwidth, latency=100)
     t.memory(LOCAL, local)
-    t.registers(V, 32, bytes=64)
-    t.registers(S, 32, bytes=4)
+    t.register_file(V, 32, bytes=64)
+    t.register_file(S, 32, bytes=4)
     t.queues("fetch", "send", depth=16)
     t.bundles(ls=2, mac=1, scalar=1, control="scalar", loops=4, branch=4)
     for kind in (i8, i16, i32):
