@@ -8,8 +8,8 @@ machine.
 Each kernel is compiled from the chip's description alone. The bound is counted without a simulator,
 from the program's operations: as many cycles as its busiest slot has operations, spread over the
 slots of that kind (the resource bound of modulo scheduling, for all iterations), or as its bytes
-need. "model" is how far off the model was that chose the plan. Results are compared with numpy, to the bit. The second table is a convolution by 7x7 on a
-chip with little local memory, which keeps what tiles have in common in a ring buffer, or does not.
+need. "model" is how far off the model was that chose the plan. Results are compared with numpy, to
+the bit. The second table is a convolution by 7x7 on a chip with little local memory, which keeps what tiles have in common in a ring buffer, or does not.
 """
 
 import argparse
@@ -195,8 +195,8 @@ def measure(name: str, program: Kernel, reference: Reference, **options: object)
     interval, least = intervals(built)
     t, bound = built.timeline, built.bound
     return Row(
-        name, bound.cycles, bound.bottleneck, built.cycles, built.predicted or 0.0, interval, least, exact,
-        compiled - start, stop - compiled, sum(t.moved.values()), t.joules * 1e6,
+        name, bound.cycles, bound.bottleneck, built.cycles, built.predicted or 0.0, interval, least,
+        exact, compiled - start, stop - compiled, sum(t.moved.values()), t.joules * 1e6,
     )  # fmt: skip
 
 
@@ -224,8 +224,8 @@ def bounds_table(rows: list[Row]) -> Table:
     for r in rows:
         shown.add_row(
             r.kernel, r.bottleneck, f"{r.bound:,}", f"{r.cycles:,}", f"{r.share:.1%}",
-            f"{r.predicted / r.cycles - 1:+.1%}", str(r.interval), str(r.least), "✓" if r.exact else "✗", f"{r.compile_s:.1f}",
-            f"{r.run_s:.1f}",
+            f"{r.predicted / r.cycles - 1:+.1%}", str(r.interval), str(r.least),
+            "✓" if r.exact else "✗", f"{r.compile_s:.1f}", f"{r.run_s:.1f}",
         )  # fmt: skip
     return shown
 

@@ -211,9 +211,7 @@ def test_registers_that_a_long_loop_tells_apart():
     )
     with pytest.raises(OutOfRegisters) as error:
         make_program(whole(CHIP, body), CHIP)
-    assert error.value.what == (
-        "A: i8[640] needs a register, and of the 16 of v 0 are free"
-    )
+    assert error.value.what == ("A: i8[640] needs a register, and of the 16 of v 0 are free")
 
 
 def test_an_iteration_that_needs_too_many():
