@@ -9,7 +9,8 @@ Each kernel is compiled from the chip's description alone. The bound is counted 
 from the program's operations: as many cycles as its busiest slot has operations, spread over the
 slots of that kind (the resource bound of modulo scheduling, for all iterations), or as its bytes
 need. "model" is how far off the model was that chose the plan. Results are compared with numpy, to
-the bit. The second table is a convolution by 7x7 on a chip with little local memory, which keeps what tiles have in common in a ring buffer, or does not.
+the bit. The second table is a convolution by 7x7 on a chip with little local memory, which keeps
+what tiles have in common in a ring buffer, or does not.
 """
 
 import argparse
