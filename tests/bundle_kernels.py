@@ -56,6 +56,22 @@ def clipped_depthwise(X: i8[H + 2, W + 2, C], Q: i8[3, 3, C], Y: out(i8[H, W, C]
         Y[h, w, c] = cast(i8, max(min(A[h, w, c] >> 7, 127), -128))
 
 
+@kernel
+def layer(X: i8[H + R - 1, W + R - 1, C], Q: i8[F, R, R, C], B: i32[F], Y: out(i8[H, W, F])):
+    """A convolution, its bias, and what follows in a network of bytes."""
+    A = local(i32[H, W, F])
+    for h, w, f in grid(H, W, F):
+        A[h, w, f] = 0
+        for r, s, c in reduce(R, R, C):
+            A[h, w, f] += cast(i32, X[h + r, w + s, c]) * cast(i32, Q[f, r, s, c])
+    for h, w, f in grid(H, W, F):
+        Y[h, w, f] = cast(i8, max(min((A[h, w, f] + B[f]) >> 8, 127), 0))
+
+
+def layer_reference(x: np.ndarray, q: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.clip((convolve(x, q) + b) >> 8, 0, 127).astype(np.int8)
+
+
 def fir_reference(x: np.ndarray, q: np.ndarray) -> np.ndarray:
     windows = np.lib.stride_tricks.sliding_window_view(x.astype(np.int32), len(q))
     return windows @ q.astype(np.int32)

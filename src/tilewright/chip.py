@@ -137,8 +137,9 @@ def build_chip(
     `rings`, what a tile has in common with the next stays in local memory: statically scheduled
     chips do that unless it is forbidden, whole operators if it is asked for."""
     if target.bundles is not None:
-        built = build_bundles(kernel, target, overlap=overlap, rings=rings is not False)
-        return _bundled(built.schedule, built.program, target, parameters, built.layouts)
+        bundled = build_bundles(kernel, target, overlap=overlap, rings=rings is not False)
+        found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
+        return replace(found, predicted=bundled.predicted)
     model = analytic_model(kernel, target)
     choices = choose_tiles(model, overlap=overlap)
     choices = [replace(c, plan=replace(c.plan, rings=bool(rings))) for c in choices]

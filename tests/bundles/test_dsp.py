@@ -14,6 +14,8 @@ from bundle_kernels import (
     dots,
     fir,
     fir_reference,
+    layer,
+    layer_reference,
     pairs,
 )
 
@@ -43,6 +45,7 @@ CASES: dict[str, tuple[KernelFunction, Reference, float]] = {
     "FIR": (fir.bind(T=16384, K=32), fir_reference, 0.9),
     "3x3": (convolution.bind(H=16, W=16, C=16, F=32, R=3), convolve, 0.9),
     "1x1": (convolution.bind(H=16, W=16, C=64, F=32, R=1), convolve, 0.85),
+    "3x3 of a network": (layer.bind(H=8, W=16, C=16, F=64, R=3), layer_reference, 0.85),
     "depthwise 3x3": (clipped_depthwise.bind(H=28, W=28, C=64), depthwise_reference, 0.85),
 }
 
@@ -81,6 +84,14 @@ def test_in_many_orders(name: str):
     built = build_chip(function.kernel, dsp())
     arrays = inputs(built)
     assert built.replay(*arrays, reference(*arrays), orders=8) is None
+
+
+def test_build_runs_it_on_the_chip():
+    """Like any target's: the same call, arrays in, arrays out."""
+    built = fir.bind(T=16384, K=16).build(dsp())
+    result, arrays = run(built)
+    np.testing.assert_array_equal(result, fir_reference(*arrays))
+    assert built.predicted == pytest.approx(built.cycles, rel=0.15)
 
 
 def test_rings_save_bytes_and_energy():

@@ -20,11 +20,13 @@ CLOSE = 1.04  # times the cycles that are expected of the next plan: no need to 
 
 @dataclass(frozen=True, eq=False)
 class Built:
-    """A schedule and its program; how parameters lie in memory, where that is not row by row."""
+    """A schedule and its program; how parameters lie in memory, where that is not row by row; the
+    cycles that were expected."""
 
     schedule: Schedule
     program: Program
     layouts: dict[str, Layout]
+    predicted: float
 
 
 def build_bundles(
@@ -62,4 +64,4 @@ def build_bundles(
 def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
     s = Schedule(kernel)
     layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
-    return Built(s, make_program(s.kernel, target), layouts)
+    return Built(s, make_program(s.kernel, target), layouts, choice.cycles)

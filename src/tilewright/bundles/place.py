@@ -9,9 +9,10 @@ stands behind it.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from tilewright.base.errors import CompileError
 from tilewright.bundles.code import Bundle, Code, Control, Issue, Pipelined, Repeat
@@ -20,7 +21,7 @@ from tilewright.bundles.dependences import dependences
 from tilewright.bundles.line import Line
 from tilewright.bundles.modulo import Modulo, modulo_schedule, recurrence_bound, resource_bound
 from tilewright.bundles.operations import Body, Loop, Operation
-from tilewright.bundles.registers import Allocation, allocate
+from tilewright.bundles.registers import Allocation, allocate, first_free, spans
 from tilewright.ir.expr import Buffer, Expr, Var, const
 from tilewright.target.target import Bundles, Target
 
@@ -36,58 +37,36 @@ def place(body: Body, target: Target) -> Code:
     """The bundles of a piece of a kernel; OutOfRegisters if the files are too small."""
     bundles = target.bundles
     assert bundles is not None
-    free = {m.name: [True] * (m.size // m.row) for m in target.memories if m.row and m.size}
-    return _Placer(target, bundles).body(body, {}, free)
+    files = [m for m in target.memories if m.row and m.size]
+    free = {m.name: np.ones((m.size or 0) // m.row, bool) for m in files}
+    return _Placer(bundles).body(body, {}, free)
 
 
-Registers = Mapping[Buffer, int]  # the first register of each buffer
-Free = Mapping[str, list[bool]]
+Registers = Mapping[tuple[Buffer, int], int]  # where the registers of buffers are
+Free = Mapping[str, np.ndarray]  # of each register of a file, whether it is
 
 
 class _Placer:
-    def __init__(self, target: Target, bundles: Bundles) -> None:
-        self.target, self.bundles = target, bundles
-        self.rows = {m.name: m.row for m in target.memories}
+    def __init__(self, bundles: Bundles) -> None:
+        self.bundles = bundles
 
     def body(self, body: Body, registers: Registers, free: Free) -> Code:
         """The code of a body, at the end of which all results are there."""
-        registers, free = self._reserve(body.buffers, registers, free)
         code: list[Bundle | Repeat] = []
         line = Line(self.bundles)
-        for item in body.items:
+        for item, (held, left) in zip(body.items, _reserved(body, registers, free), strict=True):
             if isinstance(item, Operation):
-                line.put(Issue(item, _registers_of(item, registers), {}))
+                line.put(Issue(item, _registers_of(item, held), {}))
             elif item.body.is_straight and item.body.items:
-                line = self._pipelined(item, registers, free, code, line)
+                line = self._pipelined(item, held, left, code, line)
             elif item.body.items:
                 line.drain()
-                inner = self.body(item.body, registers, free)
+                inner = self.body(item.body, held, left)
                 code += [*line.begin_loop(item.count, self._is_hardware(item))]
                 code.append(self._repeat(item, inner))
                 line = Line(self.bundles)
         line.drain()
         return (*code, *line.bundles())
-
-    def _reserve(
-        self, buffers: Sequence[Buffer], registers: Registers, free: Free
-    ) -> tuple[Registers, Free]:
-        """Registers for the buffers of a body, which are its own until its end."""
-        registers, free = dict(registers), {name: list(f) for name, f in free.items()}
-        for buffer in buffers:
-            size = _cells(buffer, self.rows[buffer.memory])
-            available = free[buffer.memory]
-            at = next(
-                (i for i in range(len(available) - size + 1) if all(available[i : i + size])), None
-            )
-            if at is None:
-                left, count = sum(available), len(available)
-                raise OutOfRegisters(
-                    f"{buffer} needs {size} registers side by side, and of the {count} of"
-                    f" {buffer.memory} {left} are free"
-                )
-            available[at : at + size] = [False] * size
-            registers[buffer] = at
-        return registers, free
 
     # ---------------------------------------------------------- loops
 
@@ -239,8 +218,8 @@ def _registers_of(
     for o in operation.operands:
         if not o.row:
             found.append(None)
-        elif o.buffer in registers:
-            found.append(registers[o.buffer] + o.cells.start)
+        elif (o.buffer, o.cells.start) in registers:
+            found.append(registers[o.buffer, o.cells.start])
         else:
             assert allocation is not None, f"{o.buffer} is no buffer of the piece"
             found.append(allocation.register(o.buffer, o.cells.start, iteration))
@@ -254,10 +233,30 @@ def _branches(code: Code) -> list[int]:
     return [k for k, found in enumerate(controls) if found]
 
 
-def _cells(buffer: Buffer, row: int) -> int:
-    """Registers that a buffer fills."""
-    size = math.prod(n for n in buffer.shape if isinstance(n, int)) * buffer.dtype.bytes
-    return -(-size // row)
+def _reserved(body: Body, registers: Registers, free: Free) -> Iterator[tuple[Registers, Free]]:
+    """For each item of a body, where its buffers are, and which registers nobody needs then."""
+    registers, free = dict(registers), {name: f.copy() for name, f in free.items()}
+    waiting, used = spans(body), []
+    for k in range(len(body.items)):
+        for span in [s for s in used if s.last < k or (s.last == k and s.read_last)]:
+            used.remove(span)
+            at = registers[span.run.buffer, span.run.first]
+            free[span.run.buffer.memory][at : at + span.run.size] = True
+        while waiting and waiting[0].first <= k:
+            span = waiting.pop(0)
+            run, file = span.run, free[span.run.buffer.memory]
+            at = first_free(file, run.size)
+            if at is None:
+                needed = "a register" if run.size == 1 else f"{run.size} registers side by side"
+                raise OutOfRegisters(
+                    f"{run.buffer} needs {needed}, and of the {len(file)} of {run.buffer.memory}"
+                    f" {file.sum()} are free",
+                    hint="let a block do less",
+                )
+            file[at : at + run.size] = False
+            registers |= {(run.buffer, run.first + c): at + c for c in range(run.size)}
+            used.append(span)
+        yield registers, free
 
 
 def _height(loop: Loop) -> int:

@@ -117,6 +117,7 @@ def schedule_bundles(
     sums, first = _order_sums(s, plan, stages)
     moving = blocks[-1] if plan.steady else sums
     _bring_operands(s, plan, near, tiles, moving)
+    _bring_others(s, stages, near, tiles)
     s.tensorize(first, plan.unit.instruction)
     _map_rest(s, target, plan, stages)
     files = [ours.buffer.memory for _, ours in plan.reads]
@@ -373,6 +374,13 @@ def _bring_operands(
         s.cache_read(buffer, moving, ours.buffer.memory)
         if tiles and plan.ring and plan.sliding(load) is not None:
             _keep(s, buffer, tiles[-1])
+
+
+def _bring_others(s: Schedule, stages: _Stages, near: str, tiles: Sequence[Loop]) -> None:
+    """Copies in local memory of what the result is made of beside the sums, tile by tile."""
+    for load in dict.fromkeys(_loads(_nest_of(s, stages.near))):
+        if load.buffer.name != stages.sums and load.buffer.memory != near and tiles:
+            s.cache_read(load.buffer, tiles[-1], near)
 
 
 def _keep(s: Schedule, buffer: Buffer, loop: Loop) -> None:

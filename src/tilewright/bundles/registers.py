@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.bundles.modulo import Modulo
-from tilewright.bundles.operations import Operation
+from tilewright.bundles.operations import Body, Operation
 from tilewright.ir.expr import Buffer
 
 
@@ -63,6 +63,34 @@ def find_runs(
     }
 
 
+@dataclass(frozen=True)
+class Span:
+    """The items of a body between which a run is in use; whether at the last one it is only read,
+    by an operation: what that writes may take its place."""
+
+    run: Run
+    first: int
+    last: int
+    read_last: bool
+
+
+def spans(body: Body) -> list[Span]:
+    """When the registers of a body's own buffers are in use, by its items, in order."""
+    own = set(body.buffers)
+    runs = find_runs(list(body.walk()), own)
+    found: dict[Run, Span] = {}
+    for k, item in enumerate(body.items):
+        inner = [item] if isinstance(item, Operation) else list(item.body.walk())
+        for o in (o for operation in inner for o in operation.operands if o.buffer in own):
+            run = runs[o.buffer, o.cells.start]
+            before = found.get(run)
+            read = isinstance(item, Operation) and not o.writes
+            if before is not None and before.last == k:
+                read = read and before.read_last
+            found[run] = Span(run, before.first if before else k, k, read)
+    return sorted(found.values(), key=lambda s: (s.first, -s.run.size, s.run.first))
+
+
 def lifetimes(
     operations: Sequence[Operation], schedule: Modulo, runs: Mapping[tuple[Buffer, int], Run]
 ) -> dict[Run, tuple[int, int]]:
@@ -104,7 +132,7 @@ def allocate(
         for copy in range(copies):
             cycles = (low + copy * interval + np.arange(max(high - low, 1))) % period
             free_now = ~table[:, cycles].any(axis=1)
-            at = _first_run(free_now, run.size)
+            at = first_free(free_now, run.size)
             if at is None:
                 return None
             table[at : at + run.size, cycles] = True
@@ -112,7 +140,7 @@ def allocate(
     return Allocation(copies, places, runs)
 
 
-def _first_run(free: np.ndarray, size: int) -> int | None:
+def first_free(free: np.ndarray, size: int) -> int | None:
     """The first of `size` free registers side by side."""
     if size > len(free):
         return None

@@ -267,10 +267,8 @@ def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
             cycles[best] = phases.only(best).run(ahead)
         for k in best:
             chosen = {v: int(n[k]) for v, n in kept.items()}
-            turning = tuple(v for v in order if chosen[v] != model.whole[v][0])
-            seeded = model.besides.seeded
-            plan = Plan(model.nest, model.mapping, chosen, order, ahead, seeded)
-            same = (turning, tuple(chosen.values()), min(ahead, len(turning)))
+            plan = Plan(model.nest, model.mapping, chosen, order, ahead, model.besides.seeded)
+            same = (*chosen.values(), round(cycles[k]))  # another order makes no difference
             found.setdefault(same, Choice(plan, float(cycles[k])))
     return sorted(found.values(), key=lambda c: c.cycles)
 

@@ -11,7 +11,7 @@ from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 
 DRAM, LOCAL, V, S = "dram", "local", "v", "s"  # V, S: vector registers, words
-PITCH = Range(0, (1 << 24) - 1)
+PITCH, LANES, BYTE = Range(0, (1 << 24) - 1), Range(1, 64), Range(-128, 127)
 
 
 def dsp(local: int = 256 << 10, bandwidth: float = 32) -> Target:
@@ -119,8 +119,14 @@ def lanes(t: TargetBuilder) -> None:
         cost(latency=3, energy=80)
 
     @t.instruction("mac")
-    def vpack(a: i32[64] @ V, c: out(i8[64] @ V), by: Range(0, 31)):
-        """Scaled down and saturated."""
-        for i in range(64):
-            c[i] = cast(i8, max(min(a[i] >> cast(i32, by), 127), -128))
+    def vadd(a: i32[16] @ V, b: i32[16] @ V, c: out(i32[16] @ V)):
+        for i in range(16):
+            c[i] = a[i] + b[i]
+        cost(latency=2, energy=30)
+
+    @t.instruction("mac")
+    def vpack(a: i32[64] @ V, c: out(i8[64] @ V), n: LANES, by: Range(0, 31), low: BYTE):
+        """Scaled down, and limited to bytes from `low` on."""
+        for i in range(n):
+            c[i] = cast(i8, max(min(a[i] >> cast(i32, by), 127), cast(i32, low)))
         cost(latency=2, energy=40)
