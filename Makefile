@@ -42,7 +42,7 @@ fuzz-schedules: setup ## 40,000 random steps of schedules, judged by an oracle a
 mutate-models: setup ## 500 damaged models: each must run, or be refused in words
 	$(BIN)/python tools/mutate.py
 
-mutation: setup ## 1,500 damaged streams of instructions: what does harm must be caught
+mutation: setup ## 1,700 damaged streams of instructions: what does harm must be caught
 	$(BIN)/python tools/mutate_streams.py
 
 accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX Runtime

@@ -17,12 +17,15 @@ from tilewright.ir.kernel import KernelFunction
 from tilewright.ir.loop import Kernel
 from tilewright.target.target import Target
 from tilewright.targets import cpu
+from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
 MOST = 200  # instructions
 
 M, N, K = dims("M N K")
+C, F, S = dims("C F S")
 
 
 @kernel
@@ -51,6 +54,21 @@ def conv(X: i8[10, 18, 16], W: i8[3, 3, 16, 32], Y: i32[8, 16, 32]):
         Y[h, w, o] = 0
         for r, s, c in reduce(3, 3, 16):
             Y[h, w, o] += cast(i32, X[h + r, w + s, c]) * cast(i32, W[r, s, c, o])
+
+
+@kernel
+def planes(X: i8[C, S, S], W: i8[F, C, 3, 3], b: i32[F], Y: i8[F, S, S]):
+    """A convolution of planes with padding of 1, a bias, a scale, clipped."""
+    sums = local(i32[F, S, S])
+    for f, h, v in grid(F, S, S):
+        sums[f, h, v] = 0
+        for c, r, s in reduce(C, 3, 3):
+            i = h + r - 1
+            j = v + s - 1
+            inside = 0 <= i < S and 0 <= j < S
+            sums[f, h, v] += i32(X[c, i, j] if inside else 0) * i32(W[f, c, r, s])
+    for f, h, v in grid(F, S, S):
+        Y[f, h, v] = i8(max(min((sums[f, h, v] + b[f]) * 3 >> 9, 120), -120))
 
 
 @dataclass(frozen=True)
@@ -92,6 +110,9 @@ def _sizes(m: int, n: int, k: int) -> tuple[tuple[str, int], ...]:
 SMALL, WIDE, SQUARE = _sizes(64, 48, 32), _sizes(48, 64, 48), _sizes(64, 64, 64)
 
 
+SMALL_PLANES = (("C", 8), ("F", 16), ("S", 10))
+
+
 def _small_vta() -> Target:
     return vta(inp=1024, wgt=4096, acc=4096)
 
@@ -106,6 +127,10 @@ CASES: dict[str, Case] = {
     "vta, wide": Case(layer, _small_vta, WIDE),
     "vta, square": Case(layer, _small_vta, SQUARE),
     "vta, single": Case(layer, _small_vta, SMALL, overlap=False),
+    "gemmini": Case(layer, gemmini, SQUARE),
+    "gemmini, single": Case(layer, gemmini, WIDE, overlap=False),
+    "engine": Case(planes, lambda: conv_engine(memory=2 << 10), SMALL_PLANES),
+    "engine, single": Case(planes, lambda: conv_engine(3 << 10), SMALL_PLANES, overlap=False),
     **{
         f"{name}, {size}": Case(layer, CHIPS[name], sizes, overlap)
         for name in CHIPS

@@ -14,6 +14,7 @@ import functools
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from fast_interpret import Numbers, Program, Watch
@@ -160,10 +161,26 @@ def interpret(stream: Stream, memories: Mapping[str, np.ndarray]) -> None:
             _Meaning(kernel, dict(values), Numbers()).function(operands, Watch())
 
 
+def with_registers(stream: Stream) -> Stream:
+    """The stream as the chip runs it: fields that are in registers have what was set last."""
+    fields = stream.fields.copy()
+    held: dict[tuple[str, str], int] = {}
+    for row in range(len(stream)):
+        instruction = stream.sites[stream.site[row]].instruction
+        for c, f in enumerate(instruction.fields):
+            if f.register is not None:
+                fields[row, c] = held.get(f.register, f.low)
+        if instruction.sets_state:
+            held |= {(instruction.name, f.name): fields[row, c]
+                     for c, f in enumerate(instruction.fields)}  # fmt: skip
+    return replace(stream, fields=fields)
+
+
 class Judge:
     """One stream with its waits; `verdict` says why it is harmful, or is None."""
 
     def __init__(self, stream: Stream, waits: Waits, known: dict | None = None) -> None:
+        stream = with_registers(stream)
         self.stream, self.waits, self.n = stream, waits, len(stream)
         self.known = {} if known is None else known
         names = [q.name for q in stream.target.queues]

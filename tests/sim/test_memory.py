@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from handmade import BYTES, copier, stream_of
 from stream_cases import CASES
@@ -11,7 +12,7 @@ from tilewright.chip import ChipKernel
 from tilewright.codegen.place import Place
 from tilewright.ir.expr import Buffer
 from tilewright.sim.boxes import boxes
-from tilewright.sim.faults import Kind
+from tilewright.sim.faults import Kind, name_of
 from tilewright.sim.memory import check_bounds, check_memory, check_written
 
 
@@ -96,3 +97,38 @@ def test_cells_at_the_ends_of_memory_are_not_passed():
     """Even where bounds are not checked: nothing is written outside of the shadow."""
     rows = [("load_copy", {"n": 8}, (64, a)) for a in (-4, BYTES - 4, -500, 4 * BYTES)]
     assert check_written(boxes(stream_of(copier("interlock"), rows, {"m": BYTES})), []) is not None
+
+
+# ---------------------------------------------------------------- registers
+
+
+def test_a_register_that_holds_something_else():
+    built = CASES["gemmini"].build()
+    s = built.stream
+    names = [s.sites[k].instruction.name for k in s.site]
+    setter = next(i.name for i in built.target.instructions if i.sets_state)
+    row = names.index(setter)
+    fields = s.fields.copy()
+    column = int(np.flatnonzero(fields[row])[0])
+    fields[row, column] += 1
+    fault = check_memory(replace(s, fields=fields), built.kernel.inputs)
+    user, setting = fault.rows
+    assert (fault.kind, setting) == (Kind.STATE, row)
+    register = (setter, s.sites[s.site[row]].instruction.fields[column].name)
+    user_fields = s.sites[s.site[user]].instruction.fields
+    field = next(f.name for f in user_fields if f.register == register)
+    changed = replace(s, fields=fields)
+    assert str(fault) == (
+        f"{name_of(changed, user)}, has {field} in a register that holds something else\n"
+        f"  {name_of(changed, row)}, set it last"
+    )
+
+
+def test_a_register_that_nothing_has_set():
+    built = CASES["gemmini"].build()
+    s = built.stream
+    kept = [r for r in range(len(s)) if not s.sites[s.site[r]].instruction.sets_state]
+    columns = {name: getattr(s, name)[kept] for name in ("site", "fields", "addresses", "lists")}
+    fault = check_memory(replace(s, **columns), built.kernel.inputs)
+    assert fault.kind is Kind.STATE
+    assert str(fault).endswith(" in a register that nothing has set")

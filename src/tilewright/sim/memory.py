@@ -1,4 +1,5 @@
-"""Whether the instructions of a stream keep to their buffers, and read only what was written."""
+"""Whether the instructions of a stream find their registers as they need them, keep to their
+buffers, and read only what was written."""
 
 from __future__ import annotations
 
@@ -11,17 +12,18 @@ from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, ShadowMemory, boxes
 from tilewright.sim.faults import Fault, Kind, lines, name_of, use_line
+from tilewright.sim.state import check_state
 
 
 def check_memory(
     stream: Stream, inputs: Iterable[Buffer], found: Boxes | None = None
 ) -> Fault | None:
-    """The first instruction that touches bytes outside of its operand's buffer, or that reads, with
-    instructions in program order, a byte that nothing has written but the inputs; None if there is
-    none. Where it depends on data or on conditions that are not linear what is touched, that is
-    not judged."""
+    """The first instruction whose registers are not what it needs (check_state), or else that
+    touches bytes outside of its operand's buffer, or that reads, with instructions in program
+    order, a byte that nothing has written but the inputs; None if there is none. Where it depends
+    on data, or on conditions that are not linear, what is touched, that is not judged."""
     b = boxes(stream) if found is None else found
-    return check_bounds(b) or check_written(b, inputs)
+    return check_state(stream) or check_bounds(b) or check_written(b, inputs)
 
 
 def check_bounds(b: Boxes) -> Fault | None:

@@ -1,5 +1,5 @@
 """The native functions on streams (runtime/native/stream.c, waits.c, events.c) and what they take:
-structures of numpy arrays."""
+numbers, numpy arrays of the type that C expects, and structures of both."""
 
 from __future__ import annotations
 
@@ -13,60 +13,64 @@ from tilewright.runtime import _native
 
 _library = ctypes.CDLL(_native.__file__)
 
+NUMBER, SMALL = ctypes.c_int64, ctypes.c_int32
+I4, I8, U1, U4, U8 = (np.dtype(name) for name in ("i4", "i8", "u1", "u4", "u8"))
+
 
 class Struct(ctypes.Structure):
-    """A structure made of its members' values, in order. Arrays must be of the type that C expects,
-    contiguous; they live as long as the structure."""
+    """A structure made of its members' values, in order. Arrays live as long as the structure."""
+
+    kinds: tuple[Any, ...] = ()
 
     def __init__(self, *values: Any) -> None:
         self.kept = values
-        super().__init__(*(pointer(v) if isinstance(v, np.ndarray) else v for v in values))
+        super().__init__(*map(_member, self.kinds, values))
 
 
-def pointer(array: np.ndarray | None) -> ctypes.c_void_p | None:
-    """The address of an array; None is NULL."""
+def _struct(name: str, **kinds: Any) -> type[Struct]:
+    fields = [(k, ctypes.c_void_p if isinstance(v, np.dtype) else v) for k, v in kinds.items()]
+    members = {"_fields_": fields, "kinds": tuple(kinds.values()), "__doc__": f"tw_{name}"}
+    return type(name, (Struct,), members)
+
+
+def _member(kind: Any, value: Any) -> Any:
+    return _pointer(kind, value) if isinstance(kind, np.dtype) else value
+
+
+def _pointer(kind: np.dtype, array: np.ndarray | None) -> ctypes.c_void_p | None:
+    """The address of an array of a type; None is NULL."""
     if array is None:
         return None
+    assert array.dtype == kind, (kind, array.dtype)
     assert array.flags.c_contiguous
     return ctypes.c_void_p(array.ctypes.data)
 
 
-def _struct(name: str, **members: Any) -> type[Struct]:
-    return type(name, (Struct,), {"_fields_": list(members.items()), "__doc__": f"tw_{name}"})
-
-
-_LONG, _INT, _ARRAY = ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p
-
 BoxArrays = _struct(
-    "boxes", count=_LONG, axes=_LONG, row=_ARRAY, memory=_ARRAY, start=_ARRAY, extents=_ARRAY,
-    steps=_ARRAY, reads=_ARRAY, writes=_ARRAY,
+    "boxes", count=NUMBER, axes=NUMBER, row=I8, memory=I8, start=I8, extents=I8, steps=I8,
+    reads=U1, writes=U1,
 )  # fmt: skip
-Cells = _struct("cells", count=_LONG, granule=_LONG, writer=_ARRAY, readers=_ARRAY)
-Shadow = _struct("shadow", count=_LONG, granule=_LONG, writer=_ARRAY)
+Cells = _struct("cells", count=NUMBER, granule=NUMBER, writer=I4, readers=I4)
+Shadow = _struct("shadow", count=NUMBER, granule=NUMBER, writer=I4)
 Sync = _struct(
-    "sync", n=_LONG, queues=_INT, events=_INT, queue=_ARRAY, depth=_ARRAY, pops=_ARRAY,
-    pushes=_ARRAY, awaits=_ARRAY, sets=_ARRAY, barrier=_ARRAY,
+    "sync", n=NUMBER, queues=SMALL, events=SMALL, queue=I4, depth=I4, pops=U4, pushes=U4,
+    awaits=U8, sets=U8, barrier=U1,
 )  # fmt: skip
 Links = _struct(
-    "links", n=_LONG, queues=_INT, queue=_ARRAY, tokens=_ARRAY, idle=_ARRAY, events=_INT,
-    barriers=_INT,
-)  # fmt: skip
-Placed = _struct(
-    "placed", need=_ARRAY, clock=_ARRAY, pops=_ARRAY, pushes=_ARRAY, events=_ARRAY,
-    barrier=_ARRAY, relay=_ARRAY,
-)  # fmt: skip
+    "links", n=NUMBER, queues=SMALL, queue=I4, tokens=U4, idle=U1, events=SMALL, barriers=SMALL
+)
+Placed = _struct("placed", need=I4, clock=I4, pops=U4, pushes=U4, events=U4, barrier=U1, relay=I4)
 Times = _struct(
-    "times", issue=_LONG, serial=_INT, channels=_INT, setup=_ARRAY, busy=_ARRAY, latency=_ARRAY,
-    transfer=_ARRAY, banks=_ARRAY, need=_ARRAY,
+    "times", issue=NUMBER, serial=SMALL, channels=SMALL, setup=I8, busy=I8, latency=I8,
+    transfer=I8, banks=U8, need=I4,
 )  # fmt: skip
 Cycles = _struct(
-    "timeline", begin=_ARRAY, leave=_ARRAY, end=_ARRAY, issue=_ARRAY, wait=_ARRAY, bank=_ARRAY,
-    bandwidth=_ARRAY, cause=_ARRAY, given=_ARRAY,
+    "timeline", begin=I8, leave=I8, end=I8, issue=I8, wait=I8, bank=I8, bandwidth=I8, cause=I8,
+    given=I4,
 )  # fmt: skip
-
 Code = _struct(
-    "code", fields=_LONG, operands=_LONG, site=_ARRAY, values=_ARRAY, addresses=_ARRAY,
-    memory=_ARRAY, functions=_ARRAY, lists=_ARRAY,
+    "code", fields=NUMBER, operands=NUMBER, site=I4, values=I8, addresses=I8, memory=I8,
+    functions=I8, lists=I8,
 )  # fmt: skip
 
 
@@ -78,32 +82,34 @@ def array(kind: type[Struct], items: Sequence[Struct]) -> ctypes.Array:
 
 
 class Function:
-    """One native function: called with numbers, arrays, structures and None for NULL. It gives a
-    64-bit number."""
+    """One native function: called with numbers, arrays, structures and None for NULL, of these
+    kinds. It gives a 64-bit number."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *kinds: Any) -> None:
+        self.name, self.kinds = name, kinds
         self.function = getattr(_library, f"tw_{name}")
         self.function.restype = ctypes.c_int64
 
     def __call__(self, *arguments: Any) -> int:
-        return self.function(*map(_argument, arguments))
+        return self.function(*(_argument(k, v) for k, v in zip(self.kinds, arguments, strict=True)))
 
 
-def _argument(value: Any) -> Any:
+def _argument(kind: Any, value: Any) -> Any:
+    if isinstance(kind, np.dtype):
+        return _pointer(kind, value)
     if isinstance(value, ctypes.Structure):
+        assert isinstance(value, kind)
         return ctypes.byref(value)
-    if isinstance(value, int):
-        return ctypes.c_int64(value)
-    return value if isinstance(value, ctypes.Array) else pointer(value)
+    return value if isinstance(value, ctypes.Array) else ctypes.c_int64(value)
 
 
-normalize = Function("normalize")
-dependences = Function("dependences")
-shadow_run = Function("shadow_run")
-writers = Function("writers")
-place_waits = Function("place_waits")
-number_events = Function("number_events")
-interleave = Function("interleave")
-clocks = Function("clocks")
-events = Function("events")
-run = Function("run_stream")
+normalize = Function("normalize", BoxArrays, I8)
+dependences = Function("dependences", NUMBER, NUMBER, I4, BoxArrays, Cells, I4)
+shadow_run = Function("shadow_run", BoxArrays, Shadow, NUMBER, I8, I8, U1, NUMBER, U8, U8, I8)
+writers = Function("writers", BoxArrays, Shadow, I8, I8, NUMBER, I4, I8)
+place_waits = Function("place_waits", Links, Placed, I4)
+number_events = Function("number_events", Links, I4, I4, NUMBER, I8, I8, I4)
+interleave = Function("interleave", Sync, I8, I8, I4, I8, I8, I8, I8, I8, I8)
+clocks = Function("clocks", Sync, I8, I4, I4, I4, I8, I8, I8)
+events = Function("events", Sync, Times, Cycles, I8, I8)
+run = Function("run_stream", Code, NUMBER, I8, I8)
