@@ -8,9 +8,9 @@ machine.
 Each kernel is compiled from the chip's description alone. The bound is counted without a simulator,
 from the program's operations: as many cycles as its busiest slot has operations, spread over the
 slots of that kind (the resource bound of modulo scheduling, for all iterations), or as its bytes
-need. "model" is how far off the model was that chose the plan. Results are compared with numpy, to
-the bit. The second table is a convolution by 7x7 on a chip with little local memory, which keeps
-what tiles have in common in a ring buffer, or does not.
+need. "model" is how far off the model was that chose the plan; seconds are the processor's. Results
+are compared with numpy, to the bit. The second table is a convolution by 7x7 on a chip with little
+local memory, which keeps what tiles have in common in a ring buffer, or does not.
 """
 
 import argparse
@@ -139,7 +139,7 @@ Reference = Callable[..., np.ndarray]
 
 CASES: Mapping[str, tuple[Kernel, Reference]] = {
     "dot products, 64 by 1024 of 256": (dots.bind(M=64, N=1024, K=256).kernel, product),
-    "dot products of 256 pairs, in local memory": (pairs.bind(N=256, K=256).kernel, row_products),
+    "dot products of 256 pairs, local": (pairs.bind(N=256, K=256).kernel, row_products),
     "FIR, 64 taps, 64 Ki samples": (fir.bind(T=65536, K=64).kernel, filtered),
     "3×3, 64→64 channels, 56×56": (conv.bind(H=56, W=56, C=64, F=64, R=3).kernel, convolved),
     "the same with bias, in bytes": (layer.bind(H=56, W=56, C=64, F=64, R=3).kernel, in_bytes),
@@ -188,11 +188,11 @@ class Row:
 def measure(name: str, program: Kernel, reference: Reference, **options: object) -> Row:
     """Builds and runs a kernel; `options` are the chip's, and `rings`."""
     rings = bool(options.pop("rings", True))
-    start = time.perf_counter()
+    start = time.process_time()
     built = build_chip(program, dsp(**options), rings=rings)
-    compiled = time.perf_counter()
+    compiled = time.process_time()
     exact = right(built, reference)
-    stop = time.perf_counter()
+    stop = time.process_time()
     interval, least = intervals(built)
     t, bound = built.timeline, built.bound
     return Row(
