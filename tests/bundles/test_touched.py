@@ -34,7 +34,7 @@ def bytes_of(o: Operand, env: dict[Expr, np.int64]) -> range:
 
 
 @given(data=st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_every_byte(data: st.DataObject):
     program = make_program(data.draw(programs(CHIP)), CHIP)
     stream, (section,) = program.stream, program.sections
