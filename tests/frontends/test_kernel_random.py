@@ -32,11 +32,15 @@ class ToPython(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node):
-        """accumulate(op, place, value) -> place = place op value"""
+        """accumulate(op, place, value) -> place = place op value; the kernel language has no
+        hints: nontemporal(place, value) -> place = value, and a prefetch does nothing"""
         self.generic_visit(node)
-        op, place, value = node.value.args
-        old = ast.parse(ast.unparse(place), mode="eval").body
-        new = self.combine(op.id, old, value)
+        if node.value.func.id == "prefetch":
+            return ast.Pass()
+        *op, place, new = node.value.args
+        if op:
+            old = ast.parse(ast.unparse(place), mode="eval").body
+            new = self.combine(op[0].id, old, new)
         return ast.Assign([ast.parse(f"{ast.unparse(place)} = 0").body[0].targets[0]], new)
 
     def combine(self, op, a, b):
