@@ -236,12 +236,6 @@ def _sink(d: Draws, s: Schedule) -> Arguments:
     return _mostly_accepted(d, s, "sink", found)
 
 
-def _hoist(d: Draws, s: Schedule) -> Arguments:
-    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
-    found = [(y.buffer, Loop(x.var)) for x in loops for y in x.body if isinstance(y, Alloc)]
-    return _mostly_accepted(d, s, "hoist", found)
-
-
 def _split_value(d: Draws, s: Schedule) -> Arguments:
     path = tuple(d.int(0, 1) for _ in range(d.int(0, 2)))
     found = [(loop, path) for loop in s.loops()]
@@ -367,7 +361,6 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "vthread": _vthread,
     "pipeline": _pipeline,
     "sink": _sink,
-    "hoist": _hoist,
     "split_value": _split_value,
     "reuse": _reuse,
     "tensorize": _tensorize,
