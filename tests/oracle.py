@@ -3,7 +3,8 @@
 Programs run on terms. A term is how a value was computed from elements of the inputs: two programs
 whose outputs are equal terms give the same for all data. Operands of sums, products and extremes
 may stand in either order (docs/semantics.md). What is accumulated is the multiset of what was
-combined, so that the order of a reduction is left open, as `Accumulate` says, and nothing else is.
+combined, so that the order of a reduction is left open, as `Accumulate` says, and nothing else is;
+sums of integers are multisets however they are written, since they are not rounded.
 Every term has a number beside it, from random data; subscripts and conditions that hang on memory
 go by that, so several data are tried.
 
@@ -119,7 +120,7 @@ class Terms:
         def exact(a: Term, b: Term) -> Term:
             return in_order(a, b) if a.number <= b.number else in_order(b, a)
 
-        if not self.loose:
+        if not self.loose and not (op is BinaryOp.ADD and dtype.is_integer):
             return exact
         multiset = self.accumulate(op, dtype)
 

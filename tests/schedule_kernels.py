@@ -101,6 +101,17 @@ def dot_i8(A: i8[M, K], X: i8[K], Y: i8[M]):
 
 
 @kernel
+def layer_i8(A: i8[M, K], X: i8[K, N], bias: i32[N], Y: i8[M, N]):
+    sums = local(i32[M, N])
+    for i, j in grid(M, N):
+        sums[i, j] = 0
+        for k in reduce(K):
+            sums[i, j] += i32(A[i, k]) * i32(X[k, j])
+    for i, j in grid(M, N):
+        Y[i, j] = i8(min(max((sums[i, j] + bias[j]) >> 4, -128), 127))
+
+
+@kernel
 def dot_bf16(A: bf16[M, K], X: bf16[K, N], Y: out(bf16[M, N])):
     for i, j in grid(M, N):
         total = local(f32[1])
@@ -117,6 +128,16 @@ def outer_update(x: f32[M], y: f32[N], A: f32[M, N], R: f32[M, N]):
             R[i, j] = A[i, j]
         for j in range(N):
             R[i, j] += x[i] * y[j]
+
+
+@kernel
+def scale_rows(X: f32[M, N], scale: f32[N], Y: f32[M, N]):
+    for i in range(M):
+        squares = local(f32[N])
+        for j in range(N):
+            squares[j] = scale[j] * scale[j]
+        for j in range(N):
+            Y[i, j] = X[i, j] * squares[j]
 
 
 # ---------------------------------------------------------------- convolutions
@@ -365,8 +386,10 @@ _SIZES = {  # values of the symbols, by name: tiny ones, larger ones
     two_layers: ("3 2 2 3", "5 4 4 6"),
     matrix_vector: ("5 4", "9 8"),
     dot_i8: ("5 4", "9 6"),
+    layer_i8: ("3 2 3", "5 6 4"),
     dot_bf16: ("5 3 2", "8 4 4"),
     outer_update: ("4 4", "6 7"),
+    scale_rows: ("3 4", "5 6"),
     convolve: ("2 3 2 3", "3 5 3 4"),
     convolve_strided: ("2 2 2 2", "2 3 3 4"),
     convolve_dilated: ("5 4", "7 9"),

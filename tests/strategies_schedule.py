@@ -242,6 +242,17 @@ def _split_value(d: Draws, s: Schedule) -> Arguments:
     return _mostly_accepted(d, s, "split_value", found)
 
 
+def _hoist(d: Draws, s: Schedule) -> Arguments:
+    """A buffer that a loop allocates, and the loop."""
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    found = [(a.buffer, Loop(x.var)) for x in loops for a in x.body if isinstance(a, Alloc)]
+    return _mostly_accepted(d, s, "hoist", found)
+
+
+def _init_with(d: Draws, s: Schedule) -> Arguments:
+    return _mostly_accepted(d, s, "init_with", [(b,) for b in s.allocations()])
+
+
 def _reuse(d: Draws, s: Schedule) -> Arguments:
     buffers = list(s.allocations())
     found = [(a, b) for a in buffers for b in buffers if a != b]
@@ -363,6 +374,8 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "sink": _sink,
     "split_value": _split_value,
     "reuse": _reuse,
+    "hoist": _hoist,
+    "init_with": _init_with,
     "tensorize": _tensorize,
     "pack_layout": _pack_layout,
     "set_memory": _set_memory,
