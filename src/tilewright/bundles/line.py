@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tilewright.bundles.code import Bundle, Control, Issue
@@ -70,12 +71,10 @@ class Line:
     def begin_loop(self, count: int, hardware: bool) -> list[Bundle]:
         """The bundles, in one of which the loop behind them is begun."""
         if hardware:
-            at = len(self._bundles) - 1
-            while at >= 0 and self._used.get((self.control, at), 0) >= self.slots[self.control]:
-                at -= 1
-            if at < 0:
-                at = len(self._bundles)
-                self._extend(at + 1)
+            length = len(self._bundles)
+            places = itertools.chain(reversed(range(length)), itertools.count(length))
+            at = next(t for t in places if self._is_free(self.control, t))
+            self._extend(at + 1)
             self._bundles[at].append(Control("loop", count))
         return self.bundles()
 
@@ -98,11 +97,12 @@ class Line:
         self.hazards.record(issue, at)
 
     def _free(self, issue: Issue, at: int) -> bool:
-        slot = issue.operation.slot
         return all(
-            self._used.get((slot, at + k), 0) < self.slots[slot]
-            for k in range(issue.operation.busy)
+            self._is_free(issue.operation.slot, at + k) for k in range(issue.operation.busy)
         )
+
+    def _is_free(self, slot: str, at: int) -> bool:
+        return self._used.get((slot, at), 0) < self.slots[slot]
 
     def _all_free(
         self, issues: Sequence[tuple[int, Issue]], controls: Sequence[int], begin: int

@@ -137,8 +137,14 @@ class _Placer:
             ),
             hardware,
         )
-        seen = max(period, line.hazards.last)  # then what stands before the loop is there
-        line.overlay(plan.issues(0, begin + seen), begin, [begin + k for k in _branches(inner)])
+        rounds = -(-max(period, line.hazards.last) // period)  # then what stands before is there
+        waits = len(inner) - period  # for the branch, at the end of each round
+        issues = plan.issues(0, begin + rounds * period)
+        line.overlay(
+            [(at + waits * max(0, (at - begin) // period), x) for at, x in issues],
+            begin,
+            [begin + r * len(inner) + k for r in range(rounds) for k in _branches(inner)],
+        )
         code += line.begin_loop(windows, hardware)
         code.append(Repeat(turn, windows, inner, hardware, plan.summary))
         end = begin + windows * period
