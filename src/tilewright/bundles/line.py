@@ -97,9 +97,7 @@ class Line:
         self.hazards.record(issue, at)
 
     def _free(self, issue: Issue, at: int) -> bool:
-        return all(
-            self._is_free(issue.operation.slot, at + k) for k in range(issue.operation.busy)
-        )
+        return all(self._is_free(issue.operation.slot, at + k) for k in range(issue.operation.busy))
 
     def _is_free(self, slot: str, at: int) -> bool:
         return self._used.get((slot, at), 0) < self.slots[slot]
