@@ -166,3 +166,20 @@ def test_a_term_that_was_something_else():
           in: …
         """,
     )
+
+
+def test_padding_begins_with_nothing():
+    rewritten(
+        BIASED,
+        lambda s: (s.pad(s.loop("i"), 3), seeded(s)),
+        """
+        def k(x: i32[4, 8], b: i32[4], y: out(i32[4])):
+            t = alloc(i32[6])
+            for i in range(6):
+                t[i] = select(i < 4, b[i], i32(0))
+                for r in range(8):
+                    t[i] += select(i < 4, x[i, r], i32(0))
+            for j in range(4):
+                y[j] = max(t[j], i32(0))
+        """,
+    )

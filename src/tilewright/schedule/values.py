@@ -3,7 +3,7 @@ moves a term into a sum."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import violation
@@ -17,8 +17,11 @@ from tilewright.ir.expr import (
     Expr,
     Load,
     Select,
+    all_of,
+    as_expr,
     const,
     constant_value,
+    select,
 )
 from tilewright.ir.loop import (
     Accumulate,
@@ -101,9 +104,10 @@ def init_with(state: State, buffer: Buffer) -> None:
         C[i] = 0; for k: C[i] += …;  Y[i] = f(C[i] + b[i])
     ->  C[i] = b[i]; for k: C[i] += …;  Y[i] = f(C[i])
 
-    Legal when the sum begins with 0, when one nest reads it, each element once, as an operand of an
-    addition, and when nothing that the other operand reads is written from the one place to the
-    other. Sums of floats would be rounded otherwise.
+    Elements that the nest does not read, since they pad, still begin with 0. Legal when the sum
+    begins with 0, when one nest reads it, each element once, as an operand of an addition, and when
+    nothing that the other operand reads is written from the one place to the other. Sums of floats
+    would be rounded otherwise.
     """
     if not buffer.dtype.is_integer:
         refuse(
@@ -128,7 +132,7 @@ def init_with(state: State, buffer: Buffer) -> None:
     changed = {x.buffer for x in loads(term)} & buffers_written(between)
     if changed:
         refuse(f"{term} is written before it is added", state)
-    first = init.with_(value=substitute(term, names))
+    first = init.with_(value=_inside(state, substitute(term, names), loops, names))
     value = rewrite(store.value, lambda e: total if e in _sums(total, term) else e)
     block = replace_in(where.block, init, first)
     block = replace_in(block, store, store.with_(value=value))
@@ -140,6 +144,15 @@ def init_with(state: State, buffer: Buffer) -> None:
 
     state.set_body(visit(state.kernel.body))
     state.simplify_all()
+
+
+def _inside(state: State, term: Expr, loops: Sequence[For], names: Mapping[Expr, Expr]) -> Expr:
+    """The term where a nest of these loops, which an index now stands for, has it; elsewhere, where
+    nobody reads the sum (it may be padded), 0."""
+    bounds = [names[x.var] < as_expr(x.extent) for x in loops if x.var in names]
+    bounds += [names[x.var] >= 0 for x in loops if x.var in names]
+    unknown = [c for c in bounds if not state.simplifier.proves(c)]
+    return select(all_of(*unknown), term, const(0, term.dtype)) if unknown else term
 
 
 def _zero(state: State, nest: Stmt, buffer: Buffer) -> Store:
