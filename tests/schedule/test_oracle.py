@@ -74,6 +74,11 @@ def k(x: f32[3, 2], y: out(f32[1])):
             accumulate(max, y[0], x[i, j])
 """
 THREE = """
+def k(x: f32[4], y: out(f32[3])):
+    for i in range(3):
+        y[i] = x[i] + (x[0] + x[i + 1])
+"""
+WHOLE = """
 def k(x: i64[4], y: out(i64[3])):
     for i in range(3):
         y[i] = x[i] + (1 + x[i + 1])
@@ -99,9 +104,10 @@ REWRITES = [
     (SCAN, "y[t + 1] = y[t] + x[t + 1]", "y[5 - t] = y[4 - t] + x[5 - t]", "y[2] is another value"),
     (SCAN, "y[t] + x[t + 1]", "x[t + 1] + y[t]", ""),
     (SCAN, "y[t] + x[t + 1]", "x[t + 1] - y[t]", "y[1] is another value"),
-    (THREE, "x[i] + (1 + x[i + 1])", "x[i + 1] + 1 + x[i]", ""),
-    (THREE, "x[i] + (1 + x[i + 1])", "x[i] + 1 + x[i + 1]", "y[0] is another value"),
-    (THREE, "x[i] + (1 + x[i + 1])", "x[i] - (1 + x[i + 1])", "y[0] is another value"),
+    (THREE, "x[i] + (x[0] + x[i + 1])", "x[i + 1] + x[0] + x[i]", ""),
+    (THREE, "x[i] + (x[0] + x[i + 1])", "x[i] + x[0] + x[i + 1]", "y[1] is another value"),
+    (WHOLE, "x[i] + (1 + x[i + 1])", "x[i] + 1 + x[i + 1]", ""),
+    (WHOLE, "x[i] + (1 + x[i + 1])", "x[i] - (1 + x[i + 1])", "y[0] is another value"),
     (TOTAL, "x[i]", "x[5 - i]", ""),
     (TOTAL, "x[i]", "x[i % 5]", "y[0] is another value"),
     (TOTAL, "y[0] += x[i]", "accumulate(max, y[0], x[i])", "y[0] is another value"),

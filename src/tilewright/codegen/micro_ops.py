@@ -65,7 +65,9 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
                     hint="make tiles smaller",
                 )
             if not fillings or used + len(found) > room:
-                fillings.append(Filling(int(row), total, 0))
+                fillings.append(
+                    Filling(int(row) if fillings else 0, total, 0)
+                )  # the first: at once
                 resident, used = {}, 0
             resident[key] = used
             made.append(reader.bits(found))

@@ -29,7 +29,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.schedule.accelerate_whole import accelerate_whole
 from tilewright.schedule.fold import Around, Fold, fold
-from tilewright.schedule.map_values import Rows, map_values
+from tilewright.schedule.map_values import Rows, bring_part, map_values
 from tilewright.schedule.one_loop import flatten, hoist_all, stages_of
 from tilewright.schedule.plan import (
     Plan,
@@ -65,6 +65,8 @@ def accelerate(
     if plan.seeded:
         s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
+    if plan.whole:
+        _bring_whole(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
@@ -75,11 +77,11 @@ def accelerate(
     around = [*tiles, update.parts] if update.parts is not None else tiles
     hoist_all(s, around)
     # A tile is worked on while another is stored; while a third is begun, if that takes a move.
-    turns = (2, 3 if plan.seeded else 2) if overlap else (1, 1)
+    turns = (2, 3 if plan.seeded else plan.places) if overlap else (1, 1)
     loop = flatten(s, around, acc.name, *turns)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > plan.ahead:
-        s.pipeline(loop, stages_of(s, loop, plan.ahead))
+        s.pipeline(loop, stages_of(s, loop, plan.ahead, plan.places))
     return layouts
 
 
@@ -119,6 +121,26 @@ def _arrangement(
     return held_layout(rows, places, len(indices))
 
 
+def _bring_whole(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
+    """Brings what the nest behind the sums reads besides them before everything else."""
+    _, ours = plan.result
+    for theirs, _ in made_of(s, plan, acc):
+        read, nest = consumer_of(s, acc)
+        part = next(
+            (x for x in loads(nest.store.value) if x.buffer.name == theirs.buffer.name), None
+        )
+        if part is not None:
+            rows = _rows(plan, target, _vars_behind(plan, read))
+            bring_part(s, target, Loop(nest.axes[0].var), rows, part, ours.buffer.memory)
+
+
+def _vars_behind(plan: Plan, read: Load) -> list[Var]:
+    """The loops behind the sums, by the axes of the contraction."""
+    theirs, _ = plan.result
+    places = (position_of(theirs.indices, axis.var) for axis in plan.axes)
+    return [next(iter(variables(read.indices[p]))) for p in places]
+
+
 # ---------------------------------------------------------------- tiles
 
 
@@ -127,10 +149,8 @@ def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loo
     them. Returns those, and the loops inside a tile, by the axes of the contraction."""
     read, _ = consumer_of(s, acc)
     outer, inner = {}, []
-    theirs, _ = plan.result
     axes = plan.axes
-    for axis in axes:
-        (var,) = variables(read.indices[position_of(theirs.indices, axis.var)])
+    for axis, var in zip(axes, _vars_behind(plan, read), strict=True):
         size = plan.tile.get(axis.var, 1)
         last = axis is axes[-1] and not outer
         if size == axis.extent and not last:

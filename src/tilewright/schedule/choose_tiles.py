@@ -42,6 +42,16 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class Way:
+    """How tiles follow each other, whatever their sizes: what Plan says of it."""
+
+    order: tuple[Var, ...]
+    ahead: int = 0
+    places: int = 1
+    whole: bool = False
+
+
+@dataclass(frozen=True)
 class Bound:
     """Cycles that a contraction takes at least, counted without a simulator: the unit's queue at
     work all the time, or every operand moved once; and one smallest load before, one smallest store
@@ -89,6 +99,7 @@ class Model:
         self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
         plan = Plan(nest, mapping, {})
         self.loads = [piece_of(s, target, plan, *pair, loaded=True) for pair in plan.reads]
+        self.behind: list[Piece] = []  # of the loads: what is read behind the sums
         acc = nest.buffer
         first = True
         self.store: Piece | None = None
@@ -98,6 +109,7 @@ class Model:
                 self.store, first = (piece, False) if first else (self.store, False)
                 if piece is not self.store and not self.besides.seeded:
                     self.loads.append(piece)
+                    self.behind.append(piece)
         else:
             self.store = piece_of(s, target, plan, *plan.result, loaded=False)
         assert self.store is not None
@@ -131,25 +143,26 @@ class Model:
         sizes = [tile[x.var] for x in self.nest.axes if x.var in tile]
         return np.prod(np.broadcast_arrays(*sizes), axis=0)
 
-    def fits(self, tile: Sizes, order: Sequence[Var], ahead: int) -> np.ndarray:
+    def fits(self, tile: Sizes, way: Way) -> np.ndarray:
         """Whether every memory holds the pieces: one that is brought more than once has a place for
         each step that it is ahead, as well."""
-        turns = self._turns(tile, order)
+        turns = self._turns(tile, way.order)
         last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         used: dict[str, np.ndarray] = {}
         turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
         for piece in (*self.loads, self.result):
-            level = self._level(piece, turns, order)
+            level = self._level(piece, turns, way)
             inner = (level == last) & (piece is not self.result)
-            turns_more = min(ahead, 1)
-            if piece is self.result and self.besides.seeded and ahead:
-                turns_more = 1 + ahead  # it is begun early
-            many = np.where(level < 0, 1, 1 + np.where(inner, ahead, turns_more))
-            size, name = piece.size(tile), piece.memory
+            turns_more = min(way.ahead, 1)
+            if piece is self.result:
+                # One that the moves begin is begun early.
+                turns_more = way.ahead and way.ahead + 1 if self.besides.seeded else way.places - 1
+            many = np.where(level < 0, 1, 1 + np.where(inner, way.ahead, turns_more))
+            size, name = self._held(piece, tile, way), piece.memory
             used[name] = used.get(name, np.zeros(1)) + many * size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
-        elements, twice = self.elements(tile), 1 + min(ahead, 1)
-        for each, places in ((self.besides.bytes, 1), (self.besides.stored, twice)):
+        elements = self.elements(tile)
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, way.places)):
             for name, size in each.items():
                 used[name] = used.get(name, np.zeros(1)) + size * places * elements
         memories = {name: self.target.memory(name) for name in used}
@@ -158,12 +171,18 @@ class Model:
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
         return np.logical_and.reduce(fits)
 
+    def _held(self, piece: Piece, tile: Sizes, way: Way) -> np.ndarray:
+        """Bytes of a piece."""
+        return piece.size(self.whole if way.whole and piece in self.behind else tile)
+
     # ------------------------------------------------------ the whole
 
-    def phases(self, tile: Sizes, order: Sequence[Var]) -> Phases:
-        """What the steps take with the loops over tiles in this order, outermost first."""
+    def phases(self, tile: Sizes, way: Way) -> Phases:
+        """What the steps take with the loops over tiles in this way."""
+        order = way.order
         turns = self._turns(tile, order)
-        times = [(p, self._level(p, turns, order), *p.times(tile)) for p in self.loads]
+        pieces = [(p, self.whole if way.whole and p in self.behind else tile) for p in self.loads]
+        times = [(p, self._level(p, turns, way), *p.times(sizes)) for p, sizes in pieces]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         queue = self.unit.instruction.queue
         spatial = {x.var for x in self.nest.axes}
@@ -195,6 +214,8 @@ class Model:
             first,
             store,
             stored,
+            np.full(shape, way.ahead),
+            np.full(shape, way.places),
             max((p.move.latency for p in self.loads if p.move), default=0),
             self._latency(),
             self.store.move.latency if self.store.move else 0,
@@ -203,10 +224,12 @@ class Model:
     def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]
 
-    def _level(self, piece: Piece, turns: Sequence[np.ndarray], order: Sequence[Var]) -> np.ndarray:
+    def _level(self, piece: Piece, turns: Sequence[np.ndarray], way: Way) -> np.ndarray:
         """The innermost loop that moves a piece; -1 for none."""
         level = np.full(1, -1)
-        for k, (var, count) in enumerate(zip(order, turns, strict=True)):
+        if way.whole and piece in self.behind:
+            return level
+        for k, (var, count) in enumerate(zip(way.order, turns, strict=True)):
             if piece.moved_by(var):
                 level = np.where(count > 1, k, level)
         return level
@@ -243,34 +266,63 @@ class Model:
 # ---------------------------------------------------------------- choosing
 
 
-AHEAD = (1, 2)  # steps that operands may be brought before they are used
-MOST = 32  # pipelines of each order that are run step by step
-STEPS = 2000  # of one
+# Steps that operands may be brought before they are used, and tiles of the result that may be there
+# at the same time. Of those that the model finds equal the first is taken: it forgives most.
+PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
+NEAR = 1.15  # pipelines that are estimated at so many times the best are run step by step:
+MOST = 32  # of each way,
+STEPS = 512  # of so many steps
 
 
 def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
-    """All tiles that fit the memories, in every order that matters, the fastest first."""
+    """All tiles that fit the memories, in every way that matters, the fastest first."""
     tile = _tiles(model.loops, model.mapping)
     count = next(iter(tile.values())).size
-    found: dict[object, Choice] = {}
-    for order, ahead in itertools.product(_orders(model), AHEAD if overlap else (0,)):
-        fits = np.broadcast_to(model.fits(tile, order, ahead), count)
-        if not fits.any():
-            continue
-        kept = {v: n[fits] for v, n in tile.items()}
-        phases = model.phases(kept, order)
-        cycles = phases.estimate() if overlap else phases.serial()
+    found: list[tuple[Way, Sizes, Phases, np.ndarray]] = []
+    for way in _ways(model, overlap):
+        fits = np.broadcast_to(model.fits(tile, way), count)
+        if fits.any():
+            kept = {v: n[fits] for v, n in tile.items()}
+            phases = model.phases(kept, way)
+            found.append((way, kept, phases, phases.estimate() if overlap else phases.serial()))
+    if not found:
+        return []
+    least = min(cycles.min() for *_, cycles in found)
+    plans: list[Plan] = []
+    several: list[Phases] = []
+    estimates: list[np.ndarray] = []
+    for way, kept, phases, cycles in found:
         best = np.argsort(cycles, kind="stable")[:MOST]
-        if overlap:
-            best = best[phases.steps[best] <= max(STEPS, phases.steps[best].min())]
-            cycles = np.array(cycles)
-            cycles[best] = phases.only(best).run(ahead)
-        for k in best:
-            chosen = {v: int(n[k]) for v, n in kept.items()}
-            plan = Plan(model.nest, model.mapping, chosen, order, ahead, model.besides.seeded)
-            same = (*chosen.values(), round(cycles[k]))  # another order makes no difference
-            found.setdefault(same, Choice(plan, float(cycles[k])))
-    return sorted(found.values(), key=lambda c: c.cycles)
+        best = best[(cycles[best] <= NEAR * least) | (best == best[0])]
+        best = best[phases.steps[best] <= max(STEPS, phases.steps[best].min())]
+        plans += [_plan(model, way, {v: int(n[k]) for v, n in kept.items()}) for k in best]
+        several.append(phases.only(best))
+        estimates.append(cycles[best])
+    times = Phases.joined(several).run() if overlap else np.concatenate(estimates)
+    chosen: dict[object, Choice] = {}
+    for plan, cycles in zip(plans, times, strict=True):
+        same = (*plan.tile.values(), round(cycles))  # another way makes no difference
+        chosen.setdefault(same, Choice(plan, float(cycles)))
+    return sorted(chosen.values(), key=lambda c: c.cycles)
+
+
+def _ways(model: Model, overlap: bool) -> Iterator[Way]:
+    """All that matter."""
+    if not overlap:
+        yield from (Way(order) for order in _orders(model))
+        return
+    begun = model.besides.seeded or model.unit.whole  # by a move, or in the operator
+    paces = dict.fromkeys((ahead, 2) for ahead, _ in PACES) if begun else PACES
+    whole = (True, False) if model.behind and not model.unit.whole else (False,)
+    for order, (ahead, places), kept in itertools.product(_orders(model), paces, whole):
+        yield Way(order, ahead, places, kept)
+
+
+def _plan(model: Model, way: Way, tile: Names[Var, int]) -> Plan:
+    seeded = model.besides.seeded
+    return Plan(
+        model.nest, model.mapping, tile, way.order, way.ahead, way.places, way.whole, seeded
+    )
 
 
 def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:

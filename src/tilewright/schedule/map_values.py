@@ -78,6 +78,16 @@ def map_values(s: Schedule, target: Target, loop: Loop, rows: Rows | None = None
         )
 
 
+def bring_part(
+    s: Schedule, target: Target, loop: Loop, rows: Rows, part: Load, memory: str
+) -> Buffer:
+    """Copies what a nest reads of a parameter into a memory of the target, in front of the nest."""
+    found = _apart(s, target, loop, rows, part, memory, MOVES)
+    if found is None:
+        refuse(f"no instruction of {target.name} brings {part.buffer.name} into {memory}", s)
+    return found
+
+
 def _map(s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int) -> Buffer | None:
     """The buffer that holds what the nest computes, once instructions do it; None if none can."""
     store = _store(s, loop)

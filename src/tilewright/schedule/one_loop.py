@@ -42,13 +42,13 @@ def flatten(s: Schedule, around: Sequence[Loop], result: str, depth: int, tiles:
     return loop
 
 
-def stages_of(s: Schedule, loop: Loop, ahead: int) -> tuple[int, ...]:
-    """Moves in, work so many steps later, moves out one later."""
+def stages_of(s: Schedule, loop: Loop, ahead: int, places: int = 2) -> tuple[int, ...]:
+    """Moves in, work so many steps later, moves out as late as the result's places allow."""
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
         written = {b.memory for b in buffers_written((stmt,))}
         read = {r.buffer.memory for x in calls for r in x.regions} - written
-        return ahead + 1 if DRAM in written else 0 if DRAM in read else ahead
+        return ahead + places - 1 if DRAM in written else 0 if DRAM in read else ahead
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

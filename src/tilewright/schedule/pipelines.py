@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -22,15 +23,27 @@ class Phases:
     first: np.ndarray  # [n] for all operands of the first step
     store: np.ndarray  # [n] for a tile of the result
     stored: np.ndarray  # [n] of those, on the memory
+    ahead: np.ndarray  # [n] steps that operands are brought before they are used
+    places: np.ndarray  # [n] for tiles of the result
     latency: int  # until operands are there
     behind: int  # until the unit is done with them, after its last call has left
     end: int  # until a result is there
 
     def only(self, kept: np.ndarray) -> Phases:
         """Of some of the pipelines."""
-        arrays = {f.name: getattr(self, f.name) for f in fields(self)}
-        taken = {k: x[..., kept] for k, x in arrays.items() if isinstance(x, np.ndarray)}
-        return replace(self, **taken)
+        return replace(self, **{name: x[..., kept] for name, x in self._arrays()})
+
+    @staticmethod
+    def joined(several: Sequence[Phases]) -> Phases:
+        """Of all of them; they have as many levels."""
+        names = [name for name, _ in several[0]._arrays()]
+        found = {k: np.concatenate([getattr(p, k) for p in several], axis=-1) for k in names}
+        return replace(several[0], **found)
+
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        for f in fields(self):
+            if isinstance(x := getattr(self, f.name), np.ndarray):
+                yield f.name, x
 
     @property
     def steps(self) -> np.ndarray:
@@ -46,8 +59,10 @@ class Phases:
             busy = self.work + self.busy[level] + (self.after if new else 0)
             moved = self.loads[level] + np.where(self.loads[level] > 0, self.latency, 0)
             channel = self.channel[level] + (self.stored if new else 0)
+            out = self.store + self.end
+            busy = busy + np.where(self.places > 1, 0, out) if new else busy
             one = np.maximum(np.maximum(busy, moved), channel)
-            total = total + count * (np.maximum(one, self.store + self.end) if new else one)
+            total = total + count * (np.maximum(one, out) if new else one)
         return total
 
     def serial(self) -> np.ndarray:
@@ -60,67 +75,92 @@ class Phases:
             total = total + count * (self.loads[level] + self.busy[level] + self.latency)
         return total + self.steps * self.work
 
-    def run(self, ahead: int) -> np.ndarray:
-        """Cycles with operands brought so many steps ahead: the pipelines run step by step."""
-        p = Pipelines(self, ahead)
-        for i in range(ahead):
-            p.bring(i)
+    def run(self) -> np.ndarray:
+        """Cycles of the pipelines, run step by step."""
+        p = Pipelines(self)
+        for i in range(int(self.ahead.max())):
+            p.bring(np.full(len(self.ahead), i), i < self.ahead)
         for i in range(int(self.steps.max())):
-            p.bring(i + ahead)
+            p.bring(i + self.ahead, i + self.ahead < self.steps)
             p.compute(i)
         return p.end
-
-    def level(self, i: int) -> np.ndarray:
-        """The level of step i."""
-        inner = np.cumprod(self.turns[::-1], axis=0)[::-1]
-        below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
-        turned = (i % below == 0) & (self.turns > 1)
-        return np.where(turned.any(0), turned.argmax(0), len(self.turns) - 1)
 
 
 class Pipelines:
     """Pipelines at work: when each engine is free again, in cycles."""
 
-    def __init__(self, phases: Phases, ahead: int) -> None:
+    def __init__(self, phases: Phases) -> None:
         self.phases, self.steps = phases, phases.steps
-        n = len(phases.work)
+        n, places = len(phases.work), int(phases.ahead.max()) + 1
+        inner = np.cumprod(phases.turns[::-1], axis=0)[::-1]
+        self.below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
+        levels = np.arange(len(inner))[:, None]
+        self.innermost = np.max(np.where(phases.turns > 1, levels, 0), axis=0)  # that turns
+        self.each = np.arange(n)
         self.loader, self.unit, self.storer = (np.zeros(n) for _ in range(3))
         self.owed = np.zeros(n)  # cycles that a store has the memory while operands are brought
-        self.there = [np.zeros(n) for _ in range(ahead + 1)]  # when a step has its operands
-        self.free = [np.zeros(n) for _ in range(ahead + 1)]  # when their places can be filled anew
-        self.left = [np.zeros(n), np.zeros(n)]  # when the last two tiles were stored
+        self.there = np.zeros((places, n))  # when a step has its operands
+        self.free = np.zeros((places, n))  # when their places can be filled anew
+        self.loads = np.zeros((2, 2 * places, n))  # when the last transfers began, and ended
+        self.turned = np.zeros(n)  # when the last turn of what is outside the innermost loop ended
+        self.left = np.zeros((int(phases.places.max()), n))  # when the last tiles were stored
 
-    def bring(self, i: int) -> None:
-        """Brings the operands of step i."""
-        p, place = self.phases, i % len(self.there)
-        level = p.level(i)
-        load = self.phases.first if i == 0 else _at(p.loads, level)
-        transfer = load if i == 0 else _at(p.channel, level)
-        on = (i < self.steps) & (load > 0)
+    def level(self, i: np.ndarray | int) -> np.ndarray:
+        """The level of step i."""
+        turned = (i % self.below == 0) & (self.phases.turns > 1)
+        return np.where(turned.any(0), turned.argmax(0), len(self.below) - 1)
+
+    def bring(self, i: np.ndarray, on: np.ndarray) -> None:
+        """Brings the operands of step i. What an outer loop moves has a place from the turn before
+        on, what the innermost does from the step on that had it."""
+        p, place = self.phases, (i % (self.phases.ahead + 1), self.each)
+        level = self.level(i)
+        load = np.where(i == 0, p.first, _at(p.loads, level))
+        transfer = np.where(i == 0, p.first, _at(p.channel, level))
+        inner = np.minimum(load, _at(p.loads, self.innermost))
+        moves = on & (load > 0)
         shared = self.owed * transfer / np.maximum(load, 1)  # between transfers it is no matter
-        done = np.maximum(self.loader, self.free[place]) + load + shared
-        self.loader = np.where(on, done, self.loader)
-        self.owed = np.where(on, 0, self.owed)
-        self.there[place] = np.where(on, done + p.latency, 0)
+        begin = np.maximum(self.loader, np.where(load > inner, self.turned, 0))
+        outer = begin + load - inner
+        then = np.maximum(outer, self.free[place])
+        done = then + inner + shared
+        for k, times in enumerate(((begin, outer), (then, done))):
+            at = (slice(None), 2 * place[0] + k, self.each)
+            self.loads[at] = np.where(moves, times, self.loads[at])
+        self.loader = np.where(moves, done, self.loader)
+        self.owed = np.where(moves, 0, self.owed)
+        there = np.where(moves, done + p.latency, 0)
+        self.there[place] = np.where(on, there, self.there[place])
 
     def compute(self, i: int) -> None:
         """Works on step i; stores the tile of the result that it may complete."""
-        p, place = self.phases, i % len(self.there)
-        level, on = p.level(i), i < self.steps
+        p, place = self.phases, (i % (self.phases.ahead + 1), self.each)
+        level, on = self.level(i), i < self.steps
         new = (level < p.spatial) | (i == 0)
-        last = (p.level(i + 1) < p.spatial) | (i + 1 == self.steps)
+        last = (self.level(i + 1) < p.spatial) | (i + 1 == self.steps)
         begin = np.maximum(self.unit, self.there[place])
-        begin = np.where(new, np.maximum(begin, self.left[0]), begin)
+        begin = np.where(new, np.maximum(begin, self.left[p.places - 1, self.each]), begin)
         own = 0 if i == 0 else _at(p.busy, level)
-        end = begin + p.work + own + np.where(last, p.after, 0)
+        done = begin + p.work
+        done = np.where(own > 0, self._after_loads(done) + own + p.latency, done)
+        end = done + np.where(last, p.after, 0)
         self.unit = np.where(on, end, self.unit)
         self.free[place] = end + p.behind
+        turns = on & (self.level(i + 1) < self.innermost)
+        self.turned = np.where(turns, end + p.behind, self.turned)
         leaves = on & last
-        out = np.maximum(self.storer, end + p.behind) + p.store
+        out = self._after_loads(np.maximum(self.storer, end + p.behind)) + p.store
         self.storer = np.where(leaves, out, self.storer)
         self.owed = np.where(leaves, p.stored, self.owed)
-        self.left[0] = np.where(leaves, self.left[1], self.left[0])
-        self.left[1] = np.where(leaves, out + p.end, self.left[1])
+        left = np.concatenate([(out + p.end)[None], self.left[:-1]])
+        self.left = np.where(leaves, left, self.left)
+
+    def _after_loads(self, time: np.ndarray) -> np.ndarray:
+        """When the memory takes what comes at some time: after a load that it is at."""
+        if not self.phases.stored.any():
+            return time
+        begun, ended = self.loads
+        return np.maximum(time, np.where(begun <= time, ended, 0).max(0))
 
     @property
     def end(self) -> np.ndarray:
