@@ -105,7 +105,7 @@ REWRITES = [
     (SCAN, "y[t] + x[t + 1]", "x[t + 1] + y[t]", ""),
     (SCAN, "y[t] + x[t + 1]", "x[t + 1] - y[t]", "y[1] is another value"),
     (THREE, "x[i] + (x[0] + x[i + 1])", "x[i + 1] + x[0] + x[i]", ""),
-    (THREE, "x[i] + (x[0] + x[i + 1])", "x[i] + x[0] + x[i + 1]", "y[1] is another value"),
+    (THREE, "x[i] + (x[0] + x[i + 1])", "x[i] + x[0] + x[i + 1]", "y[0] is another value"),
     (WHOLE, "x[i] + (1 + x[i + 1])", "x[i] + 1 + x[i + 1]", ""),
     (WHOLE, "x[i] + (1 + x[i + 1])", "x[i] - (1 + x[i + 1])", "y[0] is another value"),
     (TOTAL, "x[i]", "x[5 - i]", ""),
