@@ -1,5 +1,5 @@
-"""The chosen tiles beside the best there are: every tile, order and distance ahead is built and
-simulated.
+"""The chosen tiles beside the best there are: every tile that divides, in every order, with one to
+three places for its operands, is built and simulated.
 
     python tools/exhaustive_tiles.py                  ten convolutions of ResNet, few channels
     python tools/exhaustive_tiles.py --shapes 3 --jobs 4
@@ -62,20 +62,22 @@ class Found:
 
 
 def search(case: Case) -> Found:
-    """Builds everything."""
-    choose_tiles.MOST = choose_tiles.STEPS = 1 << 30  # pipelines that the model runs
-    choose_tiles.AHEAD = (1, 2, 3)
+    """Builds everything: with one to three places for each piece of an operand."""
     target = chip()
-    choices = choose_tiles.choose_tiles(analytic_model(case.kernel, target))
-    cycles, errors = [], []
-    for choice in choices:
-        try:
-            built = build_choice(case.kernel, target, choice)
-        except (ScheduleError, TargetError, CompileError):
-            continue
-        cycles.append(built.cycles)
-        errors.append(choice.cycles / built.cycles - 1)
     chosen = build_chip(case.kernel, target).cycles
+    model = analytic_model(case.kernel, target)
+    choose_tiles.MOST = choose_tiles.STEPS = choose_tiles.NEAR = 1 << 30  # that the model runs
+    choose_tiles.PACES = ((1, 2), (2, 3))
+    cycles, errors = [], []
+    for overlap in (True, False):
+        for choice in choose_tiles.choose_tiles(model, overlap=overlap):
+            try:
+                built = build_choice(case.kernel, target, choice, overlap)
+            except (ScheduleError, TargetError, CompileError):
+                continue
+            cycles.append(built.cycles)
+            if overlap:
+                errors.append(choice.cycles / built.cycles - 1)
     return Found(case.name, len(cycles), min(cycles), chosen, tuple(errors))
 
 

@@ -156,6 +156,70 @@ def test_reuse():
     )
 
 
+def test_reuse_of_other_places():
+    rewritten(
+        TURNED,
+        reuse,
+        """
+        def k(x: f32[6], y: out(f32[6])):
+            t = alloc(f32[6])
+            for i in range(6):
+                t[i] = x[i] + f32(1.0)
+            for j in range(6):
+                accumulate(mul, t[5 - j], x[j])
+            for l in range(6):
+                y[l] = t[5 - l] - f32(1.0)
+        """,
+    )
+
+
+PARTS = """
+def k(x: f32[6], y: out(f32[6])):
+    t = alloc(f32[6])
+    for i in range(6):
+        t[i] = x[i] + f32(1.0)
+    for p in range(2):
+        u = alloc(f32[3])
+        for j in range(3):
+            u[j] = x[p * 3 + j] * t[p * 3 + j]
+        for l in range(3):
+            y[p * 3 + l] = u[l] - f32(1.0)
+"""
+
+
+ELSEWHERE = """
+def k(x: f32[6], y: out(f32[6])):
+    t = alloc(f32[6])
+    for i in range(6):
+        t[i] = x[i] + f32(1.0)
+    for p in range(2):
+        for q in range(3):
+            u = alloc(f32[1])
+            for j in range(1):
+                u[j] = x[p * 3 + q] * t[p * 3 + q + j]
+            y[p * 3 + q] = u[0]
+        y[p] = t[p]
+"""
+
+
+def test_reuse_in_parts():
+    rewritten(
+        PARTS,
+        reuse,
+        """
+        def k(x: f32[6], y: out(f32[6])):
+            t = alloc(f32[6])
+            for i in range(6):
+                t[i] = x[i] + f32(1.0)
+            for p in range(2):
+                for j in range(3):
+                    accumulate(mul, t[p * 3 + j], x[p * 3 + j])
+                for l in range(3):
+                    y[p * 3 + l] = t[p * 3 + l] - f32(1.0)
+        """,
+    )
+
+
 def why(text: str) -> str:
     """The first line of a refusal of `reuse`."""
     s = schedule(text)
@@ -167,9 +231,15 @@ def why(text: str) -> str:
 
 
 def test_reuse_refused():
-    assert why(TURNED) == "u is computed from other elements of t: u[j] = x[j] * t[5 - j]"
-    assert why(NEEDED) == "t is needed after u is computed"
+    both = TURNED.replace("x[j] * t", "t[j] * t")
+    assert why(both) == "u[j] = t[j] * t[5 - j] does not read one element of t"
+    assert why(NEEDED) == "t is needed after it is written anew"
+    again = PARTS.replace("u[l] - f32(1.0)", "u[l] - x[l]") + "    y[0] = t[0]\n"
+    assert why(again) == "t is needed after u is computed"
+    shared = PARTS.replace("t[p * 3 + j]", "t[p + j]")
+    assert why(shared) == "iterations of p share elements of t"
+    assert why(ELSEWHERE) == "t is touched elsewhere in p"
     assert why(TWICE) == "u[j] = x[j] * t[j] may write an element twice"
     assert why(CHAIN.replace("u = alloc(f32[6])", 'u = alloc(f32[6] @ "near")')) == (
-        "u: f32[6] in near and t: f32[6] in dram are not of one type, shape and memory"
+        "u: f32[6] in near and t: f32[6] in dram are not of one type and memory"
     )

@@ -17,6 +17,7 @@ from tilewright.ir.expr import (
     Expr,
     Load,
     Select,
+    Var,
     all_of,
     as_expr,
     const,
@@ -229,35 +230,39 @@ def _with_part(value: Expr, path: Sequence[int], new: Expr) -> Expr:
 def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     """Lets a buffer take the place in memory of one that it is computed from.
 
-        T = alloc([n]); for i: T[i] = f(X[i]); … T[i] …   ->   for i: X[i] = f(X[i]); … X[i] …
+        T = alloc([n]); for i: T[i] = f(X[k + i]); … T[i] …
+    ->  for i: X[k + i] = f(X[k + i]); … X[k + i] …
 
-    Both are allocated in one block, of one type, shape (axes of one element left out) and memory.
-    Legal when the nest that
-    computes the buffer reads the other at the very element that it writes, and nothing reads that
-    one afterwards. A sum, product or extreme of the old value and another becomes an accumulation.
+    Both are of one type and in one memory; the other is allocated in the same block or around it.
+    Legal when the nest that computes the buffer reads one element of the other for each that it
+    writes, another in each iteration, also of the loops around it, and when nothing else in those
+    loops touches the other, and nothing afterwards. A sum, product or extreme of the old value and
+    another becomes an accumulation.
     """
-    home = next((b for b in blocks(state.kernel.body) if Alloc(buffer) in b), None)
-    if home is None or Alloc(into) not in home:
-        refuse(f"{buffer.name} and {into.name} are not allocated in one block", state)
-    shapes = [[n for n in b.shape if n != 1] for b in (buffer, into)]
-    if (buffer.dtype, buffer.memory) != (into.dtype, into.memory) or shapes[0] != shapes[1]:
-        both = " and ".join(f"{b} in {b.memory}" for b in (buffer, into))
-        refuse(f"{both} are not of one type, shape and memory", state)
-    touching = [i for i, s in enumerate(home) if any(a.buffer == buffer for a in accesses((s,)))]
-    nest = home[touching[0]] if touching else None
+    home = next((b for b in blocks(state.kernel.body) if Alloc(buffer) in b), ())
+    nest = next((s for s in home if any(a.buffer == buffer for a in accesses((s,)))), None)
     loops, body = nest_loops(nest) if nest is not None else ([], ())
     store = body[0] if len(body) == 1 else None
-    if not isinstance(store, Store) or store.buffer != buffer:
+    if nest is None or not isinstance(store, Store) or store.buffer != buffer:
         refuse(f"{buffer.name} is not computed by a nest of one store", state)
-    place = _place_in(buffer, into)
-    reads = [x for x in store.value.walk() if isinstance(x, Load)]
-    if any(x.buffer == into and x.indices != place(store.indices) for x in reads):
-        refuse(f"{buffer.name} is computed from other elements of {into.name}: {store}", state)
-    if not _one_to_one(state, store, loops):
+    if (buffer.dtype, buffer.memory) != (into.dtype, into.memory):
+        both = " and ".join(f"{b} in {b.memory}" for b in (buffer, into))
+        refuse(f"{both} are not of one type and memory", state)
+    around = next((b for b in blocks(state.kernel.body) if Alloc(into) in b), ())
+    position = next((i for i, s in enumerate(around) if _holds(s, nest)), None)
+    if position is None:
+        refuse(f"{into.name} is not allocated where {buffer.name} is, or around that", state)
+    top = around[position]
+    outer = [x for x in state.loops_around(nest) if _holds(top, x)]
+    place = _place_in(state, store, into, outer)
+    mine = store.with_(buffer=into, indices=place(store.indices))
+    if not _one_to_one(state, mine, loops):
         refuse(f"{store} may write an element twice", state)
-    for later in home[touching[0] + 1 :]:
-        if any(a.buffer == into for a in accesses((later,))):
-            refuse(f"{into.name} is needed after {buffer.name} is computed", state)
+    _check_apart(state, into, nest, home, outer)
+    if any(a.buffer == into for a in accesses(around[position + 1 :])):
+        refuse(f"{into.name} is needed after {buffer.name} is computed", state)
+    if any(a.writes and a.buffer == buffer and a.stmt is not store for a in accesses(home)):
+        refuse(f"{buffer.name} is written by another statement as well", state)
     kept = tuple(s for s in home if s != Alloc(buffer))
     kept = replace_in(kept, store, _accumulation(store, into, place) or store)
     renamed = rewrite_accesses(kept, buffer, into, place)
@@ -270,15 +275,52 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     state.set_body(visit(state.kernel.body))
 
 
+def _check_apart(state: State, into: Buffer, nest: Stmt, home: Block, outer: Sequence[For]) -> None:
+    """Refuses a buffer that a nest's block needs afterwards, that others in the loops around touch,
+    or whose elements several iterations of those do."""
+    after = next(i for i, s in enumerate(home) if s is nest) + 1
+    if any(a.buffer == into for a in accesses(home[after:])):
+        refuse(f"{into.name} is needed after it is written anew", state)
+    if not outer:
+        return
+    found = [a for a in accesses((outer[0],)) if a.buffer == into]
+    if any(not any(_holds(s, a.stmt) for s in home[:after]) for a in found):
+        refuse(f"{into.name} is touched elsewhere in {outer[0].var}", state)
+    touched: Block = ()
+    for a in found:
+        alone: Stmt = Store(into, a.indices, const(0, into.dtype))
+        for x in reversed(a.loops[len(outer) :]):
+            alone = x.with_(body=(alone,))
+        touched += (alone,)
+    for x in reversed(outer):
+        touched = (x.with_(body=touched),)
+    names = tuple(x.var for x in outer)
+    if violation(touched, names, lambda path: None, state.simplifier, concurrent=True) is not None:
+        refuse(f"iterations of {outer[0].var} share elements of {into.name}", state)
+
+
+def _holds(stmt: Stmt, other: Stmt) -> bool:
+    return any(s is other for s in walk_statements((stmt,)))
+
+
 Place = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 
 
-def _place_in(buffer: Buffer, into: Buffer) -> Place:
-    """Where an element of a buffer is in one of the same shape but for axes of one element."""
+def _place_in(state: State, store: Store, into: Buffer, outer: Sequence[For]) -> Place:
+    """Where the elements of a buffer are in one that its store reads: at the subscripts of that
+    read, for the element that is written."""
+    reads = {x.indices for x in loads(store.value) if x.buffer == into}
+    axes = [i for i in store.indices if isinstance(i, Var)]
+    if len(reads) != 1 or len(set(axes)) < sum(n != 1 for n in store.buffer.shape):
+        refuse(f"{store} does not read one element of {into.name}", state)
+    (found,) = reads
+    free = set().union(*map(variables, found)) - {*axes, *(x.var for x in outer)}
+    if free or any(isinstance(x, Load) for i in found for x in i.walk()):
+        refuse(f"{store} does not read one element of {into.name}", state)
 
     def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        moving = iter([i for i, n in zip(at, buffer.shape, strict=True) if n != 1])
-        return tuple(const(0) if n == 1 else next(moving) for n in into.shape)
+        names = {v: i for v, i in zip(store.indices, at, strict=True) if isinstance(v, Var)}
+        return tuple(substitute(i, names) for i in found)
 
     return place
 
