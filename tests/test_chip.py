@@ -212,6 +212,6 @@ def test_memories_that_are_too_small():
     with pytest.raises(TargetError) as error:
         build_chip(gemm.kernel, tiny(spad=1 << 9))
     assert str(error.value) == (
-        "no tile of gemm fits the memories of tiny\n"
-        "  hint: they have (spad 512, acc 65536) bytes: not twice what one step of the unit takes"
+        "no tile of gemm fits spad of tiny, which has 512 bytes: the smallest takes 1,024\n"
+        "  hint: overlap=False, which needs no second place for operands"
     )

@@ -20,7 +20,6 @@ import numpy as np
 from tilewright.analyze.nests import Nest
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, Symbol, Var, as_expr
-from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.schedule.pieces import Piece, Sizes, piece_of
 from tilewright.schedule.pipelines import Phases
@@ -274,9 +273,12 @@ MOST = 32  # of each way,
 STEPS = 512  # of so many steps
 
 
-def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
-    """All tiles that fit the memories, in every way that matters, the fastest first."""
-    tile = _tiles(model.loops, model.mapping)
+def choose_tiles(
+    model: Model, *, overlap: bool = True, sizes: Names[Var, Sequence[int]] | None = None
+) -> list[Choice]:
+    """All tiles that fit the memories, in every way that matters, the fastest first; of these
+    sizes, if some are given."""
+    tile = _combined(sizes or tile_sizes(model))
     count = next(iter(tile.values())).size
     found: list[tuple[Way, Sizes, Phases, np.ndarray]] = []
     for way in _ways(model, overlap):
@@ -325,25 +327,31 @@ def _plan(model: Model, way: Way, tile: Names[Var, int]) -> Plan:
     )
 
 
-def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:
-    """Divisors of every loop, in whole steps of the unit: all combinations."""
+def tile_sizes(model: Model) -> dict[Var, list[int]]:
+    """Divisors of every loop, in whole steps of the unit."""
+    mapping = model.mapping
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
     whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
     most = {
         x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
         for axis, x in mapping.axes
     }
-    sizes = []
-    for loop in loops:
+    sizes = {}
+    for loop in model.loops:
         assert isinstance(loop.extent, int)
         fixed = steps.get(loop.var, 1)
         step = fixed if isinstance(fixed, int) else 1
         found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
         if loop.var in whole:
             found = [loop.extent]
-        sizes.append([d for d in found if d <= most.get(loop.var, d)])
-    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes), indexing="ij")
-    return {loop.var: g.reshape(-1) for loop, g in zip(loops, grids, strict=True)}
+        sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
+    return sizes
+
+
+def _combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
+    """All combinations."""
+    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes.values()), indexing="ij")
+    return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
 
 
 def _moved(mapping: Mapping) -> set[Var]:
