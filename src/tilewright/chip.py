@@ -27,6 +27,8 @@ from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.place import bytes_of
 from tilewright.codegen.registers import place_settings
 from tilewright.codegen.stream import Stream, expand_stream
+from tilewright.explain.explain import explain
+from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
@@ -114,6 +116,14 @@ class ChipKernel:
     def cycles(self) -> int:
         return self.timeline.cycles
 
+    def explain(self) -> Explanation:
+        """Where its cycles go, what keeps better tiles out, and what would help: some seconds."""
+        parts = self.bound.parts if self.bound is not None else None
+        cycles = self.bound.cycles if self.bound is not None else None
+        return explain(
+            self.source.name, self.target, self.timeline, self.waits, parts, cycles, self.expect
+        )
+
     @property
     def assembly(self) -> str:
         """The bundles of a statically scheduled chip, as a person reads them."""
@@ -153,8 +163,10 @@ def build_controlled(
 ) -> ChipKernel:
     """Likewise."""
     check_sizes(kernel, target)
-    expect = partial(expected_cycles, kernel, control)
+    # The model knows of no order but that of tiles.
+    expect = None if control.serial else partial(expected_cycles, kernel, control)
     if target.bundles is not None:
+        _check_order(target, control.serial)
         bundled = build_bundles(kernel, target, control)
         found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
         return replace(found, predicted=bundled.predicted, expect=expect)
@@ -188,6 +200,15 @@ def check_sizes(kernel: Kernel, target: Target) -> None:
             f"{', '.join(names)} of {kernel.name} {verb} no number, and the instructions of"
             f" {target.name} are for certain sizes",
             hint=f"bind({', '.join(f'{n}=…' for n in names)}) gives one",
+        )
+
+
+def _check_order(target: Target, serial: bool) -> None:
+    """TargetError for a statically scheduled chip that is to run one instruction after another."""
+    if serial:
+        raise TargetError(
+            f"{target.name} issues its bundles in order, and serial is for chips with queues alone",
+            hint="overlap=False lets transfers and bundles take turns",
         )
 
 
@@ -296,6 +317,7 @@ def stream_kernel(
     check_sizes(s.original, target)
     verify_kernel(s.kernel)
     if target.bundles is not None:
+        _check_order(target, serial)
         return _bundled(s, make_program(s.kernel, target), target, parameters, layouts)
     stream = place_settings(place_lists(expand_stream(s.kernel, target)))
     done = synchronise(stream, serial=serial)

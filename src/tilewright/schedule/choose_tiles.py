@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -64,6 +64,11 @@ class Bound:
     @property
     def cycles(self) -> int:
         return math.ceil(max(self.work, self.moves) + self.fill + self.drain)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Each of them, rounded up."""
+        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
 
 
 # ---------------------------------------------------------------- model
