@@ -208,6 +208,15 @@ def test_sums_in_parts():
     np.testing.assert_array_equal(result, matmul(*arrays))
 
 
+def test_sums_in_parts_of_the_only_tile():
+    """The whole result is one tile, whose sums come part by part."""
+    built = build_chip(small_gemm.kernel, CHIP, whole=("i", "j"), tile={"k": 16})
+    arrays = inputs(small_gemm.kernel)
+    result = built(*arrays, np.zeros((48, 64), np.int32))
+    np.testing.assert_array_equal(result, matmul(*arrays))
+    assert built.tile == {"i": 48, "j": 64, "k": 16}
+
+
 def test_memories_that_are_too_small():
     with pytest.raises(TargetError) as error:
         build_chip(gemm.kernel, tiny(spad=1 << 9))

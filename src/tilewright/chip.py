@@ -75,6 +75,7 @@ class ChipKernel:
     predicted: float | None = None  # cycles, by the model that chose its tiles
     bound: Bound | bundles.Bound | None = None  # what no schedule of this kernel can beat
     program: Program | None = None  # of bundles, on a statically scheduled chip
+    tile: Mapping[str, int] = field(default_factory=dict)  # iterations of each loop in a tile
     expect: Callable[[Target], float | None] | None = None  # cycles of the best tiles on a chip, by
     # the model, decided alike; None for a schedule by hand
 
@@ -121,8 +122,9 @@ class ChipKernel:
         parts = self.bound.parts if self.bound is not None else None
         cycles = self.bound.cycles if self.bound is not None else None
         return explain(
-            self.source.name, self.target, self.timeline, self.waits, parts, cycles, self.expect
-        )
+            self.source.name, self.target, self.timeline, self.waits, self.tile, parts, cycles,
+            self.expect,
+        )  # fmt: skip
 
     @property
     def assembly(self) -> str:
@@ -169,7 +171,7 @@ def build_controlled(
         _check_order(target, control.serial)
         bundled = build_bundles(kernel, target, control)
         found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
-        return replace(found, predicted=bundled.predicted, expect=expect)
+        return replace(found, predicted=bundled.predicted, tile=bundled.tile, expect=expect)
     model = analytic_model(kernel, target)
     choices = controlled_tiles(kernel, model, control)
     if not choices:
@@ -299,7 +301,8 @@ def build_choice(
     s = Schedule(kernel)
     layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
     built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
-    return replace(built, predicted=choice.cycles)
+    tile = {v.name: n for v, n in choice.plan.tile.items()}
+    return replace(built, predicted=choice.cycles, tile=tile)
 
 
 def stream_kernel(

@@ -22,12 +22,13 @@ CLOSE = 1.04  # times the cycles that are expected of the next plan: no need to 
 @dataclass(frozen=True, eq=False)
 class Built:
     """A schedule and its program; how parameters lie in memory, where that is not row by row; the
-    cycles that were expected."""
+    cycles that were expected; iterations of each loop in a tile."""
 
     schedule: Schedule
     program: Program
     layouts: dict[str, Layout]
     predicted: float
+    tile: dict[str, int]
 
 
 def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Built:
@@ -64,4 +65,5 @@ def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> 
 def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
     s = Schedule(kernel)
     layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
-    return Built(s, make_program(s.kernel, target), layouts, choice.cycles)
+    tile = {v.name: n for v, n in choice.plan.tile.items()}
+    return Built(s, make_program(s.kernel, target), layouts, choice.cycles, tile)

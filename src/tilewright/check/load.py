@@ -1,5 +1,5 @@
-"""Descriptions, and kernels, in files: FILE.py, or FILE.py:FUNCTION. Loading one runs it, as Python runs any
-file of its user's: load only what you would run."""
+"""Descriptions and kernels in files: FILE.py, or FILE.py:FUNCTION. Loading one runs its file, as
+Python runs any file of its user's: load only what you would run."""
 
 from __future__ import annotations
 

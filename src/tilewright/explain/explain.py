@@ -24,19 +24,20 @@ def explain(
     target: Target,
     timeline: Timeline,
     waits: Waits,
+    tile: Mapping[str, int],
     bound: Mapping[str, int] | None,
     cycles: int | None,
     expect: Expect | None,
 ) -> Explanation:
-    """Of a kernel's run on a chip; `bound` by its parts, and in all `cycles`; `expect` is the model
-    of the best tiles, None for tiles that are given."""
+    """Of a kernel's run on a chip with these tiles; `bound` by its parts, and in all `cycles`;
+    `expect` is the model of the best tiles, None for tiles that are given."""
     queues, memories = queue_times(timeline), memory_times(timeline)
     chain = {} if target.bundles is not None else longest_chain(timeline)
     now, binding, helps = _what_ifs(target, timeline, waits, expect)
     name, share = _bottleneck(timeline, target, bound)
     return Explanation(
-        kernel, target.name, timeline.cycles, timeline.seconds, cycles, dict(bound or {}),
-        now if expect is not None else None, name, share, queues, memories,
+        kernel, target.name, timeline.cycles, timeline.seconds, dict(tile), cycles,
+        dict(bound or {}), now if expect is not None else None, name, share, queues, memories,
         tuple(Spent(queue, what, n) for (queue, what), n in chain.items()), binding, helps,
         "model" if expect is not None else "simulator",
     )  # fmt: skip

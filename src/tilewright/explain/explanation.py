@@ -24,7 +24,8 @@ class Spent:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`cycles` of a kernel on a chip, and where they go.
+    """`cycles` of a kernel on a chip, and where they go. `tile` has how many iterations of each
+    loop of the contraction a tile holds.
 
     `bound` is what no schedule can beat, with its `parts`; `expected` what the model expects of the
     tiles that it finds best. The `bottleneck` is the queue or memory that is busy longest, for the
@@ -38,6 +39,7 @@ class Explanation:
     target: str
     cycles: int
     seconds: float
+    tile: Mapping[str, int]
     bound: int | None
     parts: Mapping[str, int]
     expected: int | None
@@ -66,6 +68,8 @@ class Explanation:
         yield (
             f"{self.kernel} on {self.target}: {self.cycles:,} cycles ({self.seconds * 1e6:,.1f} µs)"
         )
+        if self.tile:
+            yield f"a tile: {', '.join(f'{n} of {name}' for name, n in self.tile.items())}"
         if self.bound is not None:
             parts = ", ".join(f"{name} {n:,}" for name, n in self.parts.items())
             yield f"bound: {self.bound:,} cycles, {self.of_bound:.1%} of that ({parts})"
