@@ -242,15 +242,11 @@ class Model:
         """What no schedule can beat."""
         whole = self.whole
         moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
-        fixed = {x.var: self.unit.loops[v].extent for v, x in self.mapping.axes}
-        steps = {v: np.array([n]) for v, n in fixed.items() if isinstance(n, int)}
-        if self.unit.whole:
-            steps |= {x.var: whole[x.var] for x in self.nest.reduce if x.var in whole}
-        least = {v: steps.get(v, np.ones(1, np.int64)) for v in whole}
+        tiles = _combined(tile_sizes(self))  # not always the smallest is there first
         factors = self.loads[:2]
-        fill = sum(float(p.times(least)[0][0]) for p in factors)
+        fill = sum(float(p.times(tiles)[0].min()) for p in factors)
         fill += max((p.move.latency for p in factors if p.move), default=0)
-        drain = float(self.store.times(least)[0][0])
+        drain = float(self.store.times(tiles)[0].min())
         drain += self.store.move.latency if self.store.move else 0
         drain += self._latency()
         work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
