@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-schedules sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-sensitivity bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ bench-chips: setup ## kernels on described chips, in simulated cycles, beside th
 
 bench-dsp: setup ## kernels on the statically scheduled processor, beside what its slots need; rings off and on
 	$(BIN)/python benchmarks/dsp.py
+
+bench-sensitivity: setup ## kernels on chips whose latency, set-up, burst, bandwidth or ALU is twice as bad
+	$(BIN)/python benchmarks/sensitivity.py
 
 bench-schedules: setup ## what applying, replaying and re-deciding a schedule costs
 	$(BIN)/python benchmarks/schedules.py

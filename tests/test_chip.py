@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tilewright import cast, grid, i8, i32, reduce
+from tilewright import cast, grid, i8, i32, local, reduce
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip, lower_bound
 from tilewright.ir.loop import Kernel
@@ -15,6 +15,8 @@ from tilewright.sim.boxes import dependences
 from tilewright.sim.check import check_waits
 from tilewright.sim.events import simulate
 from tilewright.sim.waits import Waits
+from tilewright.target.vary import with_bursts
+from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.tiny import tiny
 
 CHIP = tiny()
@@ -114,6 +116,27 @@ def test_bound_is_counted_by_hand():
     assert (bound.fill, bound.drain) == (2 * (16 + 16) + 64, 32 + 16 + 64 + 64)
 
 
+def test_nothing_is_there_earlier_than_the_bound_says():
+    """Where whole planes come faster than a few rows of each, the first operands may well be more
+    than the fewest that one step needs: fill and drain are those of the tile that is best."""
+
+    @tilewright.kernel
+    def layer(X: i8[256, 9, 9], W: i8[32, 256, 3, 3], Y: i8[32, 7, 7]):
+        total = local(i32[32, 7, 7])
+        for o, h, w in grid(32, 7, 7):
+            total[o, h, w] = 0
+            for c, r, s in reduce(256, 3, 3):
+                total[o, h, w] += cast(i32, X[c, h + r, w + s]) * cast(i32, W[o, c, r, s])
+        for o, h, w in grid(32, 7, 7):
+            Y[o, h, w] = cast(i8, max(min(total[o, h, w] >> 8, 127), -128))
+
+    built = build_chip(layer.kernel, with_bursts(conv_engine(), 64, 256))
+    assert built.bound.cycles <= built.cycles
+    planes = 32 + 256 * 81 // 16  # set up once; all side by side
+    weights = 32 + 256 * 9 // 16  # of one filter
+    assert built.bound.fill == planes + weights + 64
+
+
 @pytest.fixture(scope="module")
 def stream() -> ChipKernel:
     return build_chip(gemm.kernel, CHIP)
@@ -208,10 +231,19 @@ def test_sums_in_parts():
     np.testing.assert_array_equal(result, matmul(*arrays))
 
 
+def test_sums_in_parts_of_the_only_tile():
+    """The whole result is one tile, whose sums come part by part."""
+    built = build_chip(small_gemm.kernel, CHIP, whole=("i", "j"), tile={"k": 16})
+    arrays = inputs(small_gemm.kernel)
+    result = built(*arrays, np.zeros((48, 64), np.int32))
+    np.testing.assert_array_equal(result, matmul(*arrays))
+    assert built.tile == {"i": 48, "j": 64, "k": 16}
+
+
 def test_memories_that_are_too_small():
     with pytest.raises(TargetError) as error:
         build_chip(gemm.kernel, tiny(spad=1 << 9))
     assert str(error.value) == (
-        "no tile of gemm fits the memories of tiny\n"
-        "  hint: they have (spad 512, acc 65536) bytes: not twice what one step of the unit takes"
+        "no tile of gemm fits spad of tiny, which has 512 bytes: the smallest takes 1,024\n"
+        "  hint: overlap=False, which needs no second place for operands"
     )

@@ -16,7 +16,14 @@ PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 DIGITS = "examples/digits/digits.onnx"
 COMMANDS = ("run", "compile", "bench", "explain", "dump", "ops", "targets", "check-target")
 COMMANDS += ("new-target",)
-FREE = ("programs.", "memories.", "instructions[].cost.")  # names of the model's or the target's
+FREE = (
+    "programs.",
+    "memories.",
+    "instructions[].cost.",
+    "tile.",
+    "parts.",
+    "queues[].waits.",
+)  # names of the model's or the target's
 
 
 @pytest.fixture
@@ -24,6 +31,7 @@ def tilewright(capsys, monkeypatch, tmp_path):
     """Runs a command where the examples are, and nothing else."""
     shutil.copytree(ROOT / "examples" / "digits", tmp_path / "examples" / "digits")
     (tmp_path / "spare.py").write_text(SPARE)
+    (tmp_path / "product.py").write_text(PRODUCT)
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -90,6 +98,7 @@ ARGUMENTS = {
     "compile": ["compile", DIGITS, "--json"],
     "bench": ["bench", DIGITS, "--seconds", "0", "--json"],
     "explain": ["explain", DIGITS, "--repeat", "2", "--json"],
+    "explain KERNEL": ["explain", "product.py", "--target", "spare.py:cramped", "--json"],
     "dump": ["dump", DIGITS, "--stage", "tensor", "--json"],
     "ops": ["ops", "conv", "--json"],
     "targets": ["targets", "--json"],
@@ -105,6 +114,19 @@ from tilewright.targets import tiny
 def spare():
     target = tiny.tiny()
     return dataclasses.replace(target, queues=(*target.queues, Queue("spare", 4)))
+
+def cramped():
+    return tiny.tiny(spad=4 << 10)
+"""
+PRODUCT = """
+from tilewright import cast, grid, i8, i32, kernel, reduce
+
+@kernel
+def product(A: i8[256, 256], B: i8[256, 256], C: i32[256, 256]):
+    for i, j in grid(256, 256):
+        C[i, j] = 0
+        for k in reduce(256):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
 """
 
 

@@ -242,3 +242,81 @@ def test_a_processor_is_not_tried(tilewright):
     assert tilewright("check-target", "avx2") == (
         2, "", "error: avx2 is a processor\n  hint: check-target is for chips with queues\n",
     )  # fmt: skip
+
+
+# ---------------------------------------------------------------- explain
+
+
+KERNELS = """
+from tilewright import cast, dims, grid, i8, i32, kernel, reduce
+
+N = dims("N")
+
+@kernel
+def product(A: i8[N, 64], B: i8[64, 32], C: i32[N, 32]):
+    for i, j in grid(N, 32):
+        C[i, j] = 0
+        for k in reduce(64):
+            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+
+@kernel
+def copy(A: i8[16], B: i8[16]):
+    for i in range(16):
+        B[i] = A[i]
+"""
+
+
+@pytest.fixture
+def kernels(tmp_path) -> None:
+    (tmp_path / "kernels.py").write_text(KERNELS)
+
+
+def test_a_kernel_is_explained(tilewright, kernels):
+    arguments = ("explain", "kernels.py:product", "--target", "tiny", "--dim", "N=64")
+    code, out, err = tilewright(*arguments)
+    assert (code, err) == (0, "")
+    found = lines(out)
+    assert found[0].startswith("product on tiny: ")
+    assert any(line.startswith("bottleneck: ") for line in found)
+    facts = json.loads(tilewright(*arguments, "--json")[1])
+    assert found[0].startswith(f"product on tiny: {facts['cycles']:,} cycles (")
+
+
+@pytest.mark.parametrize(
+    "arguments, error",
+    [
+        (("kernels.py",), "kernels.py has 2 kernels\n  hint: say which: kernels.py:product"),
+        (
+            ("kernels.py:produkt",),
+            "kernels.py has no kernel called 'produkt'\n  hint: did you mean 'product'?",
+        ),
+        (
+            ("kernels.py:product",),
+            (
+                "N of product has no number, and the instructions of tiny are for certain sizes\n"
+                "  while building a kernel\n  hint: bind(N=…) gives one"
+            ),
+        ),
+        (
+            ("kernels.py:copy", "--input", "A=random"),
+            "a kernel is explained without its inputs\n  hint: leave out --input",
+        ),
+        (
+            ("kernels.py:copy", "--target", "avx2"),
+            (
+                "avx2 is a processor, and kernels are explained on chips with queues\n"
+                "  hint: --target FILE.py, or one of tiny, vta, gemmini, conv_engine, dsp"
+            ),
+        ),
+        (("none.py",), "cannot read none.py: No such file or directory"),
+        (
+            ("empty.py",),
+            "empty.py has no kernel\n  hint: a kernel is a function under @kernel",
+        ),
+    ],
+    ids=lambda x: x[0] if isinstance(x, tuple) else "",
+)
+def test_a_kernel_that_cannot_be_explained(tilewright, kernels, tmp_path, arguments, error: str):
+    (tmp_path / "empty.py").write_text("")
+    chip = () if "--target" in arguments else ("--target", "tiny")
+    assert tilewright("explain", *arguments, *chip) == (2, "", f"error: {error}\n")

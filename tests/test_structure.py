@@ -24,7 +24,7 @@ LAYERS = (
     ("analyze", "targets"),
     ("frontends", "schedule", "lower", "codegen"),
     ("optimize", "sim"),
-    ("bundles",),
+    ("bundles", "explain"),
     ("backends", "check", "chip", "options"),
     ("compile", "build"),
     ("tune", "viz", "onnx_backend"),

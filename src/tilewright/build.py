@@ -10,7 +10,7 @@ f(a, b, c)
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,7 +22,7 @@ from tilewright.analyze.bounds import faults
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.passes import Recorder
-from tilewright.chip import ChipKernel, build_chip, stream_kernel
+from tilewright.chip import ChipKernel, build_controlled, stream_kernel
 from tilewright.codegen.machine import compile_assembly
 from tilewright.ir import kernel as front_end
 from tilewright.ir.arguments import check_arguments
@@ -59,6 +59,7 @@ from tilewright.runtime.machine import check_machine
 from tilewright.runtime.plan import TargetFacts
 from tilewright.runtime.pool import shared_pool
 from tilewright.schedule import loops, schedule
+from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.default import default_schedule
 from tilewright.schedule.state import Loop, State
 from tilewright.target.target import Target
@@ -71,10 +72,25 @@ INTERPRETED = 100_000  # statements that the interpreter is asked to run at most
 class KernelFunction(front_end.KernelFunction):
     """A kernel that was written in Python, with the ways to compile it."""
 
-    def build(self, target: Target) -> BuiltKernel | ChipKernel:
+    def build(
+        self,
+        target: Target,
+        *,
+        tile: Mapping[str, int] | None = None,
+        whole: Sequence[str] | bool = (),
+        overlap: bool = True,
+        rings: bool | None = None,
+        serial: bool = False,
+    ) -> BuiltKernel | ChipKernel:
         """Machine code, scheduled by default (a kernel that has parallel, vector or unrolled loops
-        of its own is built as it is written); or a chip's stream of instructions."""
-        return build(self, target)
+        of its own is built as it is written); or a chip's stream of instructions.
+
+        For a chip, `tile` has how many iterations of loops of the contraction a tile holds, by
+        their names, and `whole` the loops that tiles do not cut (True: none); the rest is chosen.
+        Without `overlap` one tile is done after another; with `serial` one instruction after
+        another; with `rings` what a tile has in common with the next stays in local memory.
+        ScheduleError for what is no loop or no size of one, TargetError if no tile is left."""
+        return build(self, target, control=Control(tile or {}, whole, overlap, rings, serial))
 
 
 def kernel(function: Callable[..., Any]) -> KernelFunction:
@@ -232,16 +248,23 @@ def build(
     program: Kernel | front_end.KernelFunction | State,
     target: Target,
     recorder: Recorder | None = None,
+    *,
+    control: Control = CHOSEN,
 ) -> BuiltKernel | ChipKernel:
     """Machine code for a schedule as it stands; a kernel is scheduled by default first, unless it
     has parallel, vector or unrolled loops of its own. For a chip with queues, a stream of its
-    instructions, which runs on its simulators."""
+    instructions, which runs on its simulators; `control` is what is decided of its schedule."""
     source = program if isinstance(program, front_end.KernelFunction) else None
     if isinstance(program, Schedule):
         source = program.source
     try:
         if target.native is None:
-            return _on_chip(program, target, source)
+            return _on_chip(program, target, source, control)
+        if control != CHOSEN:
+            raise ScheduleError(
+                f"{target.name} is a processor: tile, whole, overlap, rings, serial are for chips",
+                hint="Schedule(kernel) has primitives for all of it",
+            )
         scheduled = _scheduled(program, target)
         verify_kernel(scheduled)
         return _compiled(scheduled, target, source, recorder)
@@ -255,18 +278,19 @@ def _on_chip(
     program: Kernel | front_end.KernelFunction | State,
     target: Target,
     source: front_end.KernelFunction | None,
+    control: Control,
 ) -> ChipKernel:
     names = source.parameters if source is not None else ()
     if not isinstance(program, State):
         found = program if isinstance(program, Kernel) else program.kernel
-        return build_chip(found, target, parameters=names)
+        return build_controlled(found, target, control, names)
     for before, after in zip(program.original.params, program.kernel.params, strict=True):
         if before.shape != after.shape:
             raise CompileError(
                 f"the schedule arranges {before.name} as {after}, and callers have {before}",
                 hint="let a local copy have the arrangement: cache_read, then pack_layout of that",
             )
-    return stream_kernel(program, target, names)
+    return stream_kernel(program, target, names, serial=control.serial)
 
 
 def _scheduled(program: Kernel | front_end.KernelFunction | State, target: Target) -> Kernel:
@@ -304,9 +328,10 @@ class Schedule(schedule.Schedule):
         self.source = program if is_function else None
         super().__init__(program.kernel if is_function else program)
 
-    def build(self, target: Target) -> BuiltKernel:
-        """Machine code for the current program."""
-        return build(self, target)
+    def build(self, target: Target, *, serial: bool = False) -> BuiltKernel | ChipKernel:
+        """Machine code for the current program; or a chip's stream of instructions, with `serial`
+        one after another."""
+        return build(self, target, control=Control(serial=serial))
 
     def check(self, seed: int = 0, *, target: Target | None = None, **sizes: int) -> None:
         """Runs the original program and the current one on random arrays: by the interpreter, or as

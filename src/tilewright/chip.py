@@ -10,8 +10,9 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,20 +21,25 @@ from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.bundles import bound as bundles
 from tilewright.bundles.assembly import assembly
 from tilewright.bundles.build import build_bundles
+from tilewright.bundles.choose import choose_plans
 from tilewright.bundles.program import Program, make_program
 from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.place import bytes_of
 from tilewright.codegen.registers import place_settings
 from tilewright.codegen.stream import Stream, expand_stream
+from tilewright.explain.explain import explain
+from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Call, Kernel, buffers_written, walk_statements
+from tilewright.ir.loop import Call, Kernel, buffers_written, symbols, walk_statements
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
+from tilewright.schedule.control import CHOSEN, Control
+from tilewright.schedule.controlled import controlled_tiles, no_tile
 from tilewright.schedule.plan import Plan, find_mapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
@@ -69,6 +75,9 @@ class ChipKernel:
     predicted: float | None = None  # cycles, by the model that chose its tiles
     bound: Bound | bundles.Bound | None = None  # what no schedule of this kernel can beat
     program: Program | None = None  # of bundles, on a statically scheduled chip
+    tile: Mapping[str, int] = field(default_factory=dict)  # iterations of each loop in a tile
+    expect: Callable[[Target], float | None] | None = None  # cycles of the best tiles on a chip, by
+    # the model, decided alike; None for a schedule by hand
 
     def __call__(self, *arrays: Any) -> Any:
         given, inputs = self._arguments(arrays)
@@ -108,6 +117,15 @@ class ChipKernel:
     def cycles(self) -> int:
         return self.timeline.cycles
 
+    def explain(self) -> Explanation:
+        """Where its cycles go, what keeps better tiles out, and what would help: some seconds."""
+        parts = self.bound.parts if self.bound is not None else None
+        cycles = self.bound.cycles if self.bound is not None else None
+        return explain(
+            self.source.name, self.target, self.timeline, self.waits, self.tile, parts, cycles,
+            self.expect,
+        )  # fmt: skip
+
     @property
     def assembly(self) -> str:
         """The bundles of a statically scheduled chip, as a person reads them."""
@@ -129,40 +147,79 @@ def build_chip(
     kernel: Kernel,
     target: Target,
     *,
+    tile: Mapping[str, int] | None = None,
+    whole: Sequence[str] | bool = (),
     overlap: bool = True,
     rings: bool | None = None,
+    serial: bool = False,
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
-    """The kernel on the chip's instructions; without `overlap` one tile is done after another. With
-    `rings`, what a tile has in common with the next stays in local memory: statically scheduled
-    chips do that unless it is forbidden, whole operators if it is asked for."""
+    """The kernel on the chip's instructions, tiled as its author says (schedule/control.py) and, in
+    the rest, as is best. `parameters` are the names of its arrays, in the order of calls."""
+    control = Control(tile or {}, whole, overlap, rings, serial)
+    return build_controlled(kernel, target, control, parameters)
+
+
+def build_controlled(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str] = ()
+) -> ChipKernel:
+    """Likewise."""
+    check_sizes(kernel, target)
+    # The model knows of no order but that of tiles.
+    expect = None if control.serial else partial(expected_cycles, kernel, control)
     if target.bundles is not None:
-        bundled = build_bundles(kernel, target, overlap=overlap, rings=rings is not False)
+        _check_order(target, control.serial)
+        bundled = build_bundles(kernel, target, control)
         found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
-        return replace(found, predicted=bundled.predicted)
+        return replace(found, predicted=bundled.predicted, tile=bundled.tile, expect=expect)
     model = analytic_model(kernel, target)
-    choices = choose_tiles(model, overlap=overlap)
-    choices = [replace(c, plan=replace(c.plan, rings=bool(rings))) for c in choices]
+    choices = controlled_tiles(kernel, model, control)
     if not choices:
-        held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size is not None)
-        raise TargetError(
-            f"no tile of {kernel.name} fits the memories of {target.name}",
-            hint=f"they have ({held}) bytes: not twice what one step of the unit takes",
-        )
+        raise no_tile(kernel, model, control)
     built: list[ChipKernel] = []
     refusal = None
     for choice in choices[: MOST * TRIES]:
         if built and min(b.cycles for b in built) <= NEAR * choice.cycles:
             break  # what the model expects of the others is no better
         try:
-            built.append(build_choice(kernel, target, choice, overlap, parameters))
+            built.append(build_choice(kernel, target, choice, control, parameters))
         except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
             refusal = refusal or error
         if len(built) == TRIES:
             break
     if refusal is not None and not built:
         raise refusal
-    return replace(min(built, key=lambda b: b.timeline.cycles), bound=model.bound())
+    best = min(built, key=lambda b: b.timeline.cycles)
+    return replace(best, bound=model.bound(), expect=expect)
+
+
+def check_sizes(kernel: Kernel, target: Target) -> None:
+    """CompileError for a kernel with dimensions that have no number."""
+    names = [s.name for s in symbols(kernel)]
+    if names:
+        verb = "have" if len(names) > 1 else "has"
+        raise CompileError(
+            f"{', '.join(names)} of {kernel.name} {verb} no number, and the instructions of"
+            f" {target.name} are for certain sizes",
+            hint=f"bind({', '.join(f'{n}=…' for n in names)}) gives one",
+        )
+
+
+def _check_order(target: Target, serial: bool) -> None:
+    """TargetError for a statically scheduled chip that is to run one instruction after another."""
+    if serial:
+        raise TargetError(
+            f"{target.name} issues its bundles in order, and serial is for chips with queues alone",
+            hint="overlap=False lets transfers and bundles take turns",
+        )
+
+
+def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float | None:
+    """What the analytic model expects of the best tiles on a chip; None if no tile fits."""
+    if target.bundles is not None:
+        return next((c.cycles for c in choose_plans(kernel, target, control)), None)
+    model = analytic_model(kernel, target)
+    return next((c.cycles for c in controlled_tiles(kernel, model, control)), None)
 
 
 def analytic_model(kernel: Kernel, target: Target) -> Model:
@@ -237,14 +294,15 @@ def build_choice(
     kernel: Kernel,
     target: Target,
     choice: Choice,
-    overlap: bool = True,
+    control: Control = CHOSEN,
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
     s = Schedule(kernel)
-    layouts = accelerate(s, target, choice.plan, overlap=overlap)
-    built = stream_kernel(s, target, parameters, layouts)
-    return replace(built, predicted=choice.cycles)
+    layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
+    built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
+    tile = {v.name: n for v, n in choice.plan.tile.items()}
+    return replace(built, predicted=choice.cycles, tile=tile)
 
 
 def stream_kernel(
@@ -252,13 +310,20 @@ def stream_kernel(
     target: Target,
     parameters: Sequence[str] = (),
     layouts: Mapping[str, Layout] | None = None,
+    *,
+    serial: bool = False,
 ) -> ChipKernel:
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
-    how parameters lie in the chip's memory, where that is not row by row."""
+    how parameters lie in the chip's memory, where that is not row by row. With `serial` every
+    instruction waits until all before it are done, as far as queues can wait for each other: what
+    is then still wrong is no matter of waits."""
+    check_sizes(s.original, target)
     verify_kernel(s.kernel)
     if target.bundles is not None:
+        _check_order(target, serial)
         return _bundled(s, make_program(s.kernel, target), target, parameters, layouts)
-    done = synchronise(place_settings(place_lists(expand_stream(s.kernel, target))))
+    stream = place_settings(place_lists(expand_stream(s.kernel, target)))
+    done = synchronise(stream, serial=serial)
     stream, waits = done.stream, done.waits
     fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
         stream, done.need, waits, done.boxes

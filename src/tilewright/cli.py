@@ -23,11 +23,13 @@ from tilewright.base.errors import ModelError, TargetError, TilewrightError, did
 from tilewright.base.passes import Step
 from tilewright.check.conformance import check_conformance
 from tilewright.check.lint import is_sound, lint
+from tilewright.check.load import is_file
 from tilewright.check.manual import manual
 from tilewright.check.problem import Severity
 from tilewright.check.skeleton import write_skeleton
 from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
 from tilewright.cli_check import check as check_results
+from tilewright.cli_kernel import explain_kernel
 from tilewright.cli_machine import measure_limits
 from tilewright.cli_measure import explain_steps, measure
 from tilewright.cli_session import (
@@ -202,9 +204,23 @@ def bench(
 
 @app.command(epilog="Example: tilewright explain examples/digits/digits.onnx --dim batch=360")
 def explain(
-    model: Model,
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|KERNEL.py[:NAME]",
+            help="an .onnx model, or a compiled .tw; or a file with a kernel, which is run as any"
+            " file of yours",
+        ),
+    ],
     inputs: Inputs = None,
-    target: TargetName = HOST,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            envvar="TILEWRIGHT_TARGET",
+            help=f"one of {', '.join(TARGETS)}; of a kernel, a chip or a file that describes one",
+        ),
+    ] = HOST,
     threads: Threads = None,
     dims: Dims = None,
     seed: Seed = 0,
@@ -216,15 +232,23 @@ def explain(
 
     A step's bound is the longest of three times: its arithmetic at this machine's peak, its bytes
     from the nearest memory that can hold them all, and a step that does nothing. All are measured
-    here. 100% is a step that cannot be faster."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    here. 100% is a step that cannot be faster.
+
+    Of a kernel on a chip (--target NAME or FILE.py[:FUNCTION]): which queue or memory is the
+    bottleneck, where the cycles go, what keeps better tiles out, and what would help."""
+    if is_file(model):
+        with _Progress(quiet or json).working("explaining"):
+            found = explain_kernel(model, target, parse_dims(dims or []), inputs or [])
+        _print(show.to_json(found.json()) if json else str(found))
+        return
+    session = _Session(Path(model), target, threads, dims, quiet or json)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("timing"):
         limits = measure_limits(module.threads)
         rows = explain_steps(module, arrays, repeat, limits)
     if json:
-        found = {"model": str(model), **session.facts(module), "threads": module.threads}
+        found = {"model": model, **session.facts(module), "threads": module.threads}
         found |= {"limits": show.limits_json(limits)}
         _print(show.to_json(found | {"steps": [show.step_json(r) for r in rows]}))
         return

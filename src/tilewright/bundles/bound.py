@@ -28,8 +28,12 @@ class Bound:
     @property
     def bottleneck(self) -> str:
         """The slot that is needed longest, or "moves"."""
-        parts = {**self.slots, "moves": self.moves}
-        return max(parts, key=lambda name: parts[name])
+        return max(self.parts, key=lambda name: self.parts[name])
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Of each slot, and "moves"."""
+        return {**self.slots, "moves": self.moves}
 
 
 def program_bound(program: Program) -> Bound:

@@ -10,6 +10,7 @@ from tilewright.bundles.plan import schedule_bundles
 from tilewright.bundles.program import Program, make_program
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel
+from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -21,24 +22,24 @@ CLOSE = 1.04  # times the cycles that are expected of the next plan: no need to 
 @dataclass(frozen=True, eq=False)
 class Built:
     """A schedule and its program; how parameters lie in memory, where that is not row by row; the
-    cycles that were expected."""
+    cycles that were expected; iterations of each loop in a tile."""
 
     schedule: Schedule
     program: Program
     layouts: dict[str, Layout]
     predicted: float
+    tile: dict[str, int]
 
 
-def build_bundles(
-    kernel: Kernel, target: Target, *, overlap: bool = True, rings: bool = True
-) -> Built:
-    """The kernel in bundles. Without `overlap` transfers and work take turns; without `rings` each
-    tile brings all that it needs, also what the one before had."""
-    choices = choose_plans(kernel, target, rings=rings)
+def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Built:
+    """The kernel in bundles. Without overlap transfers and work take turns; unless rings are
+    forbidden, a tile brings only what the one before did not have."""
+    choices = choose_plans(kernel, target, control)
     if not choices:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size and not m.row)
+        wanted = f" with {control}" if str(control) else ""
         raise TargetError(
-            f"no tile of {kernel.name} fits the memories of {target.name}",
+            f"no tile of {kernel.name}{wanted} fits the memories of {target.name}",
             hint=f"they have ({held}) bytes, and a tile has whole sums",
         )
     best, count, refusal = None, 0, None
@@ -48,7 +49,7 @@ def build_bundles(
             if near or count == TRIES:
                 break
         try:
-            built = _built(kernel, target, choice, overlap)
+            built = _built(kernel, target, choice, control.overlap)
         except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
             refusal = refusal or error
             continue
@@ -64,4 +65,5 @@ def build_bundles(
 def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
     s = Schedule(kernel)
     layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
-    return Built(s, make_program(s.kernel, target), layouts, choice.cycles)
+    tile = {v.name: n for v, n in choice.plan.tile.items()}
+    return Built(s, make_program(s.kernel, target), layouts, choice.cycles, tile)

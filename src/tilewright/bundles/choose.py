@@ -22,6 +22,7 @@ from tilewright.bundles.plan import Plan, layout_for
 from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel
+from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.units import Mapping, mappings, units
 from tilewright.target.target import Target
 
@@ -41,9 +42,11 @@ class Choice:
     cycles: float
 
 
-def choose_plans(kernel: Kernel, target: Target, *, rings: bool = True) -> list[Choice]:
-    """Plans that fit the local memory, the fastest first."""
-    models = [Model(kernel, target, *found) for found in find_mappings(kernel, target)]
+def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> list[Choice]:
+    """Plans that fit the local memory, the fastest first; of a statically scheduled chip, only
+    loops of the result are cut into tiles."""
+    rings = control.rings is not False
+    models = [Model(kernel, target, *found, control) for found in find_mappings(kernel, target)]
     blocks = [(model, block) for model in models for block in model.blocks()]
     blocks.sort(key=lambda pair: pair[1].rank)
     plans = [
@@ -188,7 +191,14 @@ class Block:
 class Model:
     """Slots, registers, bytes and cycles of a contraction on a unit."""
 
-    def __init__(self, kernel: Kernel, target: Target, nest: Nest, mapping: Mapping) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        target: Target,
+        nest: Nest,
+        mapping: Mapping,
+        control: Control = CHOSEN,
+    ) -> None:
         assert target.bundles is not None
         self.target, self.nest, self.mapping = target, nest, mapping
         self.slots = dict(target.bundles.slots)
@@ -207,6 +217,8 @@ class Model:
         self.latency = max(1, _number(self.unit.cost.latency))
         self.steps = math.prod(self.whole[x.var] // self.bare.size(x.var) for x in nest.reduce)
         self._intervals: dict[tuple, int] = {}
+        extents = {v: self.whole[v] for v in self.axes}
+        self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.extra = int(final != nest.buffer)  # something is made of the sums
 
     def _piece(self, load: Load, ours: Load, home: Buffer, near: str, out: bool = False) -> Piece:
@@ -265,10 +277,19 @@ class Model:
         for v in self.axes:
             step, extent = self.bare.size(v), self.whole[v]
             options.append([(v, b) for b in range(step, extent + 1, step)
-                            if extent % b == 0 and b // step <= CALLS])  # fmt: skip
+                            if any(t % b == 0 for t in self.sizes[v])
+                            and b // step <= CALLS])  # fmt: skip
         for chosen in itertools.product(*options):
             if math.prod(b // self.bare.size(v) for v, b in chosen) <= CALLS:
                 yield dict(chosen)
+
+    def _divisors(self) -> Iterator[tuple[Var, list[int]]]:
+        """Of every loop of the result, in whole steps of the unit; what is in local memory already
+        has no tiles."""
+        for v in self.axes:
+            step, extent = self.bare.size(v), self.whole[v]
+            found = [t for t in range(step, extent + 1, step) if extent % t == 0]
+            yield v, found if self.result.transfer is not None else [extent]
 
     def _step(self, sizes: Names[Var, int], steady: Sequence[Var]) -> dict[Var, int]:
         """Iterations of every loop in one step of what overlaps."""
@@ -375,10 +396,7 @@ class Model:
         return sorted(fitting, key=self.cycles)[:TILES]
 
     def _tile_sizes(self, block: Block) -> Iterator[dict[Var, int]]:
-        options = []
-        for v in self.axes:
-            step, extent = block.sizes[v], self.whole[v]
-            options.append([(v, t) for t in range(step, extent + 1, step) if extent % t == 0])
+        options = [[(v, t) for t in self.sizes[v] if t % block.sizes[v] == 0] for v in self.axes]
         for chosen in itertools.product(*options):
             yield dict(chosen)
 

@@ -1,5 +1,5 @@
-"""Descriptions in files: FILE.py, or FILE.py:FUNCTION. Loading one runs it, as Python runs any
-file of its user's: load only what you would run."""
+"""Descriptions and kernels in files: FILE.py, or FILE.py:FUNCTION. Loading one runs its file, as
+Python runs any file of its user's: load only what you would run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.base.errors import TargetError, TilewrightError, did_you_mean
+from tilewright.ir.kernel import KernelFunction
 from tilewright.target.target import Target
 
 _FORM = re.compile(r"(?P<file>.*\.py)(:(?P<function>\w*))?\Z")
@@ -53,6 +54,27 @@ def load_target(name: str) -> Target:
             hint="end it with: return t.build()",
         )
     return target
+
+
+def load_kernel(name: str) -> KernelFunction:
+    """The kernel that FILE.py:FUNCTION has; the function may be left out where it is the only one.
+    TargetError for whatever is wrong there."""
+    match = _FORM.match(name)
+    if match is None:
+        raise TargetError(f"{name} is no kernel", hint="name it FILE.py or FILE.py:FUNCTION")
+    path, wanted = Path(match["file"]), match["function"] or ""
+    found = {k: v for k, v in vars(_run(path)).items() if isinstance(v, KernelFunction)}
+    if wanted in found:
+        return found[wanted]
+    if not found:
+        raise TargetError(f"{path} has no kernel", hint="a kernel is a function under @kernel")
+    if wanted:
+        hint = did_you_mean(wanted, list(found))
+        raise TargetError(f"{path} has no kernel called {wanted!r}", hint=hint)
+    if len(found) > 1:
+        first = next(iter(found))
+        raise TargetError(f"{path} has {len(found)} kernels", hint=f"say which: {path}:{first}")
+    return next(iter(found.values()))
 
 
 def _run(path: Path) -> types.ModuleType:

@@ -75,7 +75,7 @@ def accelerate(
         map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var))
     map_values(s, target, Loop(inside[0]), _rows(plan, target, inside))
     around = [*tiles, update.parts] if update.parts is not None else tiles
-    hoist_all(s, around)
+    hoist_all(s, around, acc.name)
     # A tile is worked on while another is stored; while a third is begun, if that takes a move.
     turns = (2, 3 if plan.seeded else plan.places) if overlap else (1, 1)
     loop = flatten(s, around, acc.name, *turns)

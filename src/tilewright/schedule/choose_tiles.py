@@ -13,14 +13,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
 from tilewright.analyze.nests import Nest
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, Symbol, Var, as_expr
-from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.schedule.pieces import Piece, Sizes, piece_of
 from tilewright.schedule.pipelines import Phases
@@ -65,6 +64,11 @@ class Bound:
     @property
     def cycles(self) -> int:
         return math.ceil(max(self.work, self.moves) + self.fill + self.drain)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Each of them, rounded up."""
+        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
 
 
 # ---------------------------------------------------------------- model
@@ -238,15 +242,11 @@ class Model:
         """What no schedule can beat."""
         whole = self.whole
         moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
-        fixed = {x.var: self.unit.loops[v].extent for v, x in self.mapping.axes}
-        steps = {v: np.array([n]) for v, n in fixed.items() if isinstance(n, int)}
-        if self.unit.whole:
-            steps |= {x.var: whole[x.var] for x in self.nest.reduce if x.var in whole}
-        least = {v: steps.get(v, np.ones(1, np.int64)) for v in whole}
+        tiles = _combined(tile_sizes(self))  # not always the smallest is there first
         factors = self.loads[:2]
-        fill = sum(float(p.times(least)[0][0]) for p in factors)
+        fill = sum(float(p.times(tiles)[0].min()) for p in factors)
         fill += max((p.move.latency for p in factors if p.move), default=0)
-        drain = float(self.store.times(least)[0][0])
+        drain = float(self.store.times(tiles)[0].min())
         drain += self.store.move.latency if self.store.move else 0
         drain += self._latency()
         work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
@@ -274,9 +274,12 @@ MOST = 32  # of each way,
 STEPS = 512  # of so many steps
 
 
-def choose_tiles(model: Model, *, overlap: bool = True) -> list[Choice]:
-    """All tiles that fit the memories, in every way that matters, the fastest first."""
-    tile = _tiles(model.loops, model.mapping)
+def choose_tiles(
+    model: Model, *, overlap: bool = True, sizes: Names[Var, Sequence[int]] | None = None
+) -> list[Choice]:
+    """All tiles that fit the memories, in every way that matters, the fastest first; of these
+    sizes, if some are given."""
+    tile = _combined(sizes or tile_sizes(model))
     count = next(iter(tile.values())).size
     found: list[tuple[Way, Sizes, Phases, np.ndarray]] = []
     for way in _ways(model, overlap):
@@ -325,25 +328,31 @@ def _plan(model: Model, way: Way, tile: Names[Var, int]) -> Plan:
     )
 
 
-def _tiles(loops: Sequence[For], mapping: Mapping) -> dict[Var, np.ndarray]:
-    """Divisors of every loop, in whole steps of the unit: all combinations."""
+def tile_sizes(model: Model) -> dict[Var, list[int]]:
+    """Divisors of every loop, in whole steps of the unit."""
+    mapping = model.mapping
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
     whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
     most = {
         x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
         for axis, x in mapping.axes
     }
-    sizes = []
-    for loop in loops:
+    sizes = {}
+    for loop in model.loops:
         assert isinstance(loop.extent, int)
         fixed = steps.get(loop.var, 1)
         step = fixed if isinstance(fixed, int) else 1
         found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
         if loop.var in whole:
             found = [loop.extent]
-        sizes.append([d for d in found if d <= most.get(loop.var, d)])
-    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes), indexing="ij")
-    return {loop.var: g.reshape(-1) for loop, g in zip(loops, grids, strict=True)}
+        sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
+    return sizes
+
+
+def _combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
+    """All combinations."""
+    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes.values()), indexing="ij")
+    return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
 
 
 def _moved(mapping: Mapping) -> set[Var]:

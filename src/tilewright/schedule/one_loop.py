@@ -18,11 +18,12 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
 
 
-def hoist_all(s: Schedule, around: Sequence[Loop]) -> None:
-    """Brings what is the same in every iteration of a loop before it."""
+def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:
+    """Brings what is the same in every iteration of a loop before it; the result stays where it is,
+    also where one tile has all of it."""
     for loop in reversed(around):
         for stmt in s.for_(loop).body:
-            if isinstance(stmt, Alloc):
+            if isinstance(stmt, Alloc) and stmt.buffer.name != result:
                 attempt(s.hoist, stmt.buffer, loop)
 
 

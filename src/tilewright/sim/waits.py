@@ -14,6 +14,7 @@ from tilewright.ir.loop import Call
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
 from tilewright.sim.faults import name_of
+from tilewright.target.target import Target
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +71,13 @@ class Synchronised:
 
 
 def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
-    """The fewest waits that keep all dependences; with `serial` every instruction waits until the
-    one before it is done. CompileError where the target's queues cannot wait so."""
+    """The fewest waits that keep all dependences; with `serial` every instruction waits until all
+    before it are done, but for those of queues that nothing links to its own. CompileError where
+    the target's queues cannot wait so."""
     found = boxes(stream)
-    need = serial_order(stream) if serial else dependences(stream, found)
+    need = dependences(stream, found)
+    if serial:
+        need = np.maximum(need, serial_order(stream))
     if stream.target.interlock:
         return Synchronised(stream, found, need, no_waits(stream))
     placed = _Placed(stream, need)
@@ -84,11 +88,34 @@ def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
 
 
 def serial_order(stream: Stream) -> np.ndarray:
-    """need[i, p], as of `dependences`, that runs one instruction after another."""
+    """need[i, p], as of `dependences`, that runs one instruction after another, as far as queues
+    can wait for each other."""
     queue, n = queue_numbers(stream), len(stream)
+    rows, linked = np.arange(n), linked_queues(stream.target)
     need = np.full((n, len(stream.target.queues)), -1, np.int32)
-    need[np.arange(1, n), queue[:-1]] = np.arange(n - 1)
+    if linked.all():
+        need[rows[1:], queue[:-1]] = rows[:-1]
+        return need
+    for p in range(len(stream.target.queues)):
+        last = np.maximum.accumulate(np.where(queue == p, rows, -1))
+        before = np.concatenate([[-1], last[:-1]])
+        need[:, p] = np.where(linked[queue, p] & (queue != p), before, -1)
     return need
+
+
+def linked_queues(target: Target) -> np.ndarray:
+    """Which queues can wait for which [queues, queues]: each for itself, too."""
+    names = [q.name for q in target.queues]
+    if target.events or target.barriers or target.interlock:
+        return np.ones((len(names), len(names)), bool)
+    pairs = {frozenset(pair) for pair in target.tokens}
+    direct = [[a == b or {a, b} in pairs for b in names] for a in names]
+    by_tokens = np.array(direct, bool).reshape(len(names), len(names))
+    found = by_tokens.copy()
+    for k, name in enumerate(names):
+        if target.idle(name) is not None:  # which hands on what the others wait for
+            found |= np.outer(by_tokens[:, k], by_tokens[k])
+    return found
 
 
 def place_waits(stream: Stream, need: np.ndarray) -> Waits:

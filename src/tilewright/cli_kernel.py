@@ -1,0 +1,31 @@
+"""What `explain` does with a kernel on a chip."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.base.errors import InputError, TargetError
+from tilewright.build import build
+from tilewright.check.load import load_kernel
+from tilewright.chip import ChipKernel
+from tilewright.cli_target import find_description
+from tilewright.explain.explanation import Explanation
+from tilewright.targets.chips import CHIPS
+
+
+def explain_kernel(
+    name: str, target: str, dims: Mapping[str, int], inputs: Sequence[str]
+) -> Explanation:
+    """The explanation of the kernel FILE.py:NAME, with these dimensions, on a chip or the
+    description FILE.py:FUNCTION of one."""
+    if inputs:
+        raise InputError("a kernel is explained without its inputs", hint="leave out --input")
+    found = find_description(target, None)
+    if found.native is not None:
+        raise TargetError(
+            f"{target} is a processor, and kernels are explained on chips with queues",
+            hint=f"--target FILE.py, or one of {', '.join(CHIPS)}",
+        )
+    built = build(load_kernel(name).bind(**dims), found)
+    assert isinstance(built, ChipKernel)
+    return built.explain()
