@@ -261,7 +261,8 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
     cycles, loading = _cycles_besides(s, target, unit, plan)
-    return Besides(cycles, loading, once, stored, plan.seeded)
+    others = sum(x.instruction.queue == unit.queue and x.instruction != unit for x in calls)
+    return Besides(cycles, others, loading, once, stored, plan.seeded)
 
 
 def _cycles_besides(

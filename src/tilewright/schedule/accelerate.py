@@ -16,6 +16,7 @@ before the loops that do not change it (`hoist`). Then all loops over tiles beco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass
@@ -73,16 +74,48 @@ def accelerate(
     s.tensorize(update.first, plan.unit.instruction)
     for name in (*locals_, *([acc.name] if update.cleared else [])):
         map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var))
-    map_values(s, target, Loop(inside[0]), _rows(plan, target, inside))
     around = [*tiles, update.parts] if update.parts is not None else tiles
+    ahead, places = _pace(s, plan, tiles, around) if overlap else (0, 1)
+    rows = _rows(plan, target, inside)
+    if overlap and places == 1:
+        rows, inside = _finish_in_parts(s, rows, inside, plan.parts)
+    map_values(s, target, Loop(inside[0]), rows)
     hoist_all(s, around, acc.name)
-    # A tile is worked on while another is stored; while a third is begun, if that takes a move.
-    turns = (2, 3 if plan.seeded else plan.places) if overlap else (1, 1)
-    loop = flatten(s, around, acc.name, *turns)
-    count = s.for_(loop).extent
-    if overlap and isinstance(count, int) and count > plan.ahead:
-        s.pipeline(loop, stages_of(s, loop, plan.ahead, plan.places))
+    # A tile is worked on while others are stored; while one more is begun, if that takes a move.
+    loop = flatten(s, around, acc.name, min(2, ahead + 1), places + (plan.seeded and overlap))
+    if overlap:
+        s.pipeline(loop, stages_of(s, loop, ahead, places))
     return layouts
+
+
+def _pace(
+    s: Schedule, plan: Plan, tiles: Sequence[Loop], around: Sequence[Loop]
+) -> tuple[int, int]:
+    """Steps that operands are brought ahead, and places of the result: no more than there are."""
+    count, steps = (
+        math.prod(n for x in loops if isinstance(n := s.for_(x).extent, int))
+        for loops in (tiles, around)
+    )
+    ahead = min(plan.ahead, steps - 1)
+    return ahead, min(plan.places, count, steps - ahead)
+
+
+def _finish_in_parts(
+    s: Schedule, rows: Rows, inside: list[Var], most: int
+) -> tuple[Rows, list[Var]]:
+    """Cuts what follows the sums of a tile into parts, so that the first leave while others are
+    worked on; returns the loops inside of a part."""
+    sizes = dict(rows.blocks)
+    for var in rows.order:
+        extent, block = s.for_(Loop(var)).extent, sizes.get(var, 1)
+        count = extent // block if isinstance(extent, int) else 1
+        parts = max(n for n in range(1, most + 1) if count % n == 0)
+        if parts > 1:
+            outer, inner = s.split(Loop(var), count // parts * block)
+            names = {v: inner.var if v == var else v for v in inside}
+            s.reorder(outer, *(Loop(names[v]) for v in inside))
+            return rows.renamed(names), list(names.values())
+    return rows, inside
 
 
 def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:

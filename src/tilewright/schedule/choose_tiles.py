@@ -78,9 +78,11 @@ class Bound:
 class Besides:
     """What an element of the result takes besides the contraction: cycles of the unit's queue, for
     clearing and for what follows, and of others, to begin the sums with something; bytes of
-    memories, and of those that hold a result until it is stored."""
+    memories, and of those that hold a result until it is stored; and how many calls of the unit's
+    queue it takes, one after the other."""
 
     cycles: float = 0.0
+    calls: int = 0
     loading: float = 0.0
     bytes: Names[str, float] = field(default_factory=dict)
     stored: Names[str, float] = field(default_factory=dict)
@@ -189,7 +191,7 @@ class Model:
         times = [(p, self._level(p, turns, way), *p.times(sizes)) for p, sizes in pieces]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         queue = self.unit.instruction.queue
-        spatial = {x.var for x in self.nest.axes}
+        spatial = order[: self._spatial(order)]
         loads, channel, busy = [], [], []
         for level in range(len(order)):
             moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -207,9 +209,10 @@ class Model:
         first = sum((load for _, _, load, _ in times), np.zeros(shape))
         store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
         after = self.besides.cycles * self.elements(tile)
+        places = np.minimum(way.places, math.prod(turns[: len(spatial)], start=np.ones(shape, int)))
         return Phases(
             np.stack([np.broadcast_to(n, shape) for n in turns]),
-            sum(v in spatial for v in order),
+            len(spatial),
             np.broadcast_to(self.work(tile), shape),
             np.broadcast_to(after, shape),
             np.stack(loads),
@@ -219,11 +222,22 @@ class Model:
             store,
             stored,
             np.full(shape, way.ahead),
-            np.full(shape, way.places),
+            places,
+            np.where(places == 1, self._parts(np.broadcast_to(after, shape)), 1),
             max((p.move.latency for p in self.loads if p.move), default=0),
             self._latency(),
             self.store.move.latency if self.store.move else 0,
         )
+
+    def _parts(self, after: np.ndarray) -> np.ndarray:
+        """In which a tile with one place is finished, so that the first leave early: a call on one
+        takes as long as its results need."""
+        least = max(1, self.besides.calls * self._latency())
+        return np.clip(after // least, 1, PARTS).astype(int)
+
+    def _spatial(self, order: Sequence[Var]) -> int:
+        """So many of the loops, outermost first, make a new tile of the result."""
+        return sum(v in {x.var for x in self.nest.axes} for v in order)
 
     def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]
@@ -269,6 +283,7 @@ class Model:
 # Steps that operands may be brought before they are used, and tiles of the result that may be there
 # at the same time. Of those that the model finds equal the first is taken: it forgives most.
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
+PARTS = 8  # at most, in which a tile is finished
 NEAR = 1.15  # pipelines that are estimated at so many times the best are run step by step:
 MOST = 32  # of each way,
 STEPS = 512  # of so many steps
@@ -298,7 +313,9 @@ def choose_tiles(
         best = np.argsort(cycles, kind="stable")[:MOST]
         best = best[(cycles[best] <= NEAR * least) | (best == best[0])]
         best = best[phases.steps[best] <= max(STEPS, phases.steps[best].min())]
-        plans += [_plan(model, way, {v: int(n[k]) for v, n in kept.items()}) for k in best]
+        for k in best:
+            sizes = {v: int(n[k]) for v, n in kept.items()}
+            plans.append(_plan(model, way, sizes, int(phases.parts[k])))
         several.append(phases.only(best))
         estimates.append(cycles[best])
     times = Phases.joined(several).run() if overlap else np.concatenate(estimates)
@@ -321,11 +338,11 @@ def _ways(model: Model, overlap: bool) -> Iterator[Way]:
         yield Way(order, ahead, places, kept)
 
 
-def _plan(model: Model, way: Way, tile: Names[Var, int]) -> Plan:
-    seeded = model.besides.seeded
+def _plan(model: Model, way: Way, tile: Names[Var, int], parts: int) -> Plan:
     return Plan(
-        model.nest, model.mapping, tile, way.order, way.ahead, way.places, way.whole, seeded
-    )
+        model.nest, model.mapping, tile, way.order, way.ahead, way.places, parts, way.whole,
+        model.besides.seeded,
+    )  # fmt: skip
 
 
 def tile_sizes(model: Model) -> dict[Var, list[int]]:

@@ -25,6 +25,7 @@ class Phases:
     stored: np.ndarray  # [n] of those, on the memory
     ahead: np.ndarray  # [n] steps that operands are brought before they are used
     places: np.ndarray  # [n] for tiles of the result
+    parts: np.ndarray  # [n] in which a tile is finished and stored
     latency: int  # until operands are there
     behind: int  # until the unit is done with them, after its last call has left
     end: int  # until a result is there
@@ -149,7 +150,10 @@ class Pipelines:
         turns = on & (self.level(i + 1) < self.innermost)
         self.turned = np.where(turns, end + p.behind, self.turned)
         leaves = on & last
-        out = self._after_loads(np.maximum(self.storer, end + p.behind)) + p.store
+        # In parts: the first leave early, the last takes as long as it is.
+        last_part = self._after_loads(np.maximum(self.storer, end + p.behind)) + p.store / p.parts
+        first_done = end - p.after * (1 - 1 / p.parts) + p.behind
+        out = np.maximum(last_part, np.maximum(self.storer, first_done) + p.store)
         self.storer = np.where(leaves, out, self.storer)
         self.owed = np.where(leaves, p.stored, self.owed)
         left = np.concatenate([(out + p.end)[None], self.left[:-1]])

@@ -34,9 +34,10 @@ BURST = 64  # bytes: fewer that lie apart are moved no faster
 class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
     of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
-    brought, how many tiles of the result have `places` at the same time, whether what is read
-    behind the sums is brought `whole` before all tiles, whether what is added to a sum is what it
-    begins with (`seeded`), and whether what consecutive tiles share is kept (`rings`)."""
+    brought, how many tiles of the result have `places` at the same time, in how many `parts` a tile
+    is finished if that is one, whether what is read behind the sums is brought `whole` before all
+    tiles, whether what is added to a sum is what it begins with (`seeded`), and whether what
+    consecutive tiles share is kept (`rings`)."""
 
     nest: Nest
     mapping: Mapping
@@ -44,6 +45,7 @@ class Plan:
     order: tuple[Var, ...] = ()
     ahead: int = 1
     places: int = 2
+    parts: int = 1
     whole: bool = False
     seeded: bool = False
     rings: bool = False

@@ -310,19 +310,31 @@ def _place_in(state: State, store: Store, into: Buffer, outer: Sequence[For]) ->
     """Where the elements of a buffer are in one that its store reads: at the subscripts of that
     read, for the element that is written."""
     reads = {x.indices for x in loads(store.value) if x.buffer == into}
-    axes = [i for i in store.indices if isinstance(i, Var)]
-    if len(reads) != 1 or len(set(axes)) < sum(n != 1 for n in store.buffer.shape):
+    around = {x.var for x in outer}
+    found = [_moved(state, store.indices, i, around) for i in next(iter(reads), ())]
+    if len(reads) != 1 or None in found:
         refuse(f"{store} does not read one element of {into.name}", state)
-    (found,) = reads
-    free = set().union(*map(variables, found)) - {*axes, *(x.var for x in outer)}
-    if free or any(isinstance(x, Load) for i in found for x in i.walk()):
-        refuse(f"{store} does not read one element of {into.name}", state)
+    return lambda at: tuple(part(at) for part in found if part is not None)
 
-    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        names = {v: i for v, i in zip(store.indices, at, strict=True) if isinstance(v, Var)}
-        return tuple(substitute(i, names) for i in found)
 
-    return place
+def _moved(
+    state: State, written: tuple[Expr, ...], read: Expr, around: set[Var]
+) -> Callable[[tuple[Expr, ...]], Expr] | None:
+    """A subscript of what is read, by those of what is written; None if these do not tell."""
+    if any(isinstance(x, Load) for x in read.walk()):
+        return None
+    if variables(read) <= around:
+        return lambda at: read
+    for p, index in enumerate(written):
+        apart = state.simplifier(read - index)
+        if variables(apart) <= around:
+            return lambda at: state.simplifier(at[p] + apart)
+    names = [v for v in written if isinstance(v, Var)]
+    if len(set(names)) < len(names) or not variables(read) <= {*names, *around}:
+        return None
+    return lambda at: substitute(
+        read, {v: i for v, i in zip(written, at, strict=True) if isinstance(v, Var)}
+    )
 
 
 def _accumulation(store: Store, into: Buffer, place: Place) -> Accumulate | None:
