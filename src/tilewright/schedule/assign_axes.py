@@ -162,7 +162,8 @@ def _moves(var: Var, indices: Sequence) -> bool:
     return any(var in _variables(i) for i in indices)
 
 
-def _in_one(indices: Sequence, a: Var, b: Var) -> bool:
+@functools.lru_cache(maxsize=1 << 14)
+def _in_one(indices: tuple[Expr, ...], a: Var, b: Var) -> bool:
     return any({a, b} <= _variables(i) for i in indices)
 
 
