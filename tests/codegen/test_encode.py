@@ -19,8 +19,8 @@ from tilewright.codegen.registers import place_settings
 from tilewright.codegen.rows import Rows, stream_of_rows
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.kernel import kernel
-from tilewright.ir.kernel_words import out, reduce
+from tilewright.ir.kernel import KernelFunction, kernel
+from tilewright.ir.kernel_words import local, out, reduce
 from tilewright.sim.data import DataEngine
 from tilewright.sim.waits import Waits
 from tilewright.target.describe import Range, TargetBuilder, state, view
@@ -39,6 +39,7 @@ from tilewright.target.encoding import (
 )
 from tilewright.target.target import Memory, Queue, Target
 from tilewright.targets import cpu
+from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
@@ -308,10 +309,22 @@ def gemm(A: i8[48, 32], B: i8[32, 64], C: i32[48, 64]):
             C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
 
 
-def test_words_run_as_the_program_that_they_came_from():
-    built = build_chip(gemm.kernel, tiny())
+@kernel
+def narrow_gemm(A: i8[48, 32], B: i8[32, 64], C: i8[48, 64]):
+    total = local(i32[48, 64])
+    for i, j in grid(48, 64):
+        total[i, j] = 0
+        for k in reduce(32):
+            total[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+    for i, j in grid(48, 64):
+        C[i, j] = cast(i8, max(min(total[i, j] >> 6, 127), -128))
+
+
+@pytest.mark.parametrize("function, target", [(gemm, tiny()), (narrow_gemm, gemmini())])
+def test_words_run_as_the_program_that_they_came_from(function: KernelFunction, target: Target):
+    built = build_chip(function.kernel, target)
     words = encode(built.stream, built.waits)
-    found = decode(tiny(), words, sizes=built.stream.sizes)
+    found = decode(target, words, sizes=built.stream.sizes)
     np.testing.assert_array_equal(found.stream.fields, built.stream.fields)
     np.testing.assert_array_equal(found.stream.addresses, built.stream.addresses)
     rng = np.random.default_rng(0)

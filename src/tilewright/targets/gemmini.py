@@ -7,6 +7,7 @@ from tilewright.base.dtype import i8, i32
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, state, view
+from tilewright.target.encoding import address, at, bits, constant, field
 from tilewright.target.target import Target
 
 KIB = 1 << 10
@@ -33,11 +34,18 @@ def gemmini(
     M, R, B = dims("M R B", max=64)  # rows of a product, of a transfer; blocks side by side
     STEP, BYTE = Range(0, (1 << 24) - 1), Range(-128, 127)
 
-    @t.instruction(load)
+    def command(number, first, second=()):
+        """What the processor hands over: a function and two registers of 64 bits."""
+        return bits(192, constant(number, 7), at(64), first, at(128), second)
+
+    far = field("far", 24)
+    local = address("dst", 32, unit=mesh), field("R", 7)
+
+    @t.instruction(load, encoding=command(0, (constant(1, 2), far), field("block", 24)))
     def config_load(far: STEP, block: STEP):
         cost(busy=1)
 
-    @t.instruction(load)
+    @t.instruction(load, encoding=command(2, address("src", 48), (local, field("B", 7))))
     def mvin(
         src: view(i8[B, R, mesh] @ "dram", "block", "far"),
         dst: out(i8[B, R, mesh] @ "spad"),
@@ -48,13 +56,16 @@ def gemmini(
             dst[b, i, j] = src[b, i, j]
         cost(setup=16, bytes=B * R * max(mesh, min(far, 64)))
 
-    @t.instruction(load)
+    @t.instruction(load, encoding=command(1, address("src", 48), local))
     def mvin_bias(src: i32[mesh] @ "dram", dst: out(i32[R, mesh] @ "acc")):
         for i, j in grid(R, mesh):
             dst[i, j] = src[j]
         cost(setup=16, busy=R, bytes=max(64, 4 * mesh))
 
-    @t.instruction(execute)
+    sums = address("c", 24, unit=4 * mesh), field("rows", 24), field("M", 7)
+    factors = address("a", 32, unit=mesh), address("b", 31, unit=mesh), field("accumulate", 1)
+
+    @t.instruction(execute, encoding=command(4, factors, sums))
     def matmul(
         a: view(i8[M, mesh] @ "spad", "rows"),
         b: i8[mesh, mesh] @ "spad",
@@ -69,11 +80,15 @@ def gemmini(
                 c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
         cost(busy=M, latency=2 * mesh)
 
-    @t.instruction(store)
+    narrow = field("shift", 5), field("low", 8, signed=True), field("high", 8, signed=True)
+
+    @t.instruction(store, encoding=command(0, (constant(2, 2), far, narrow)))
     def config_store(far: STEP, shift: Range(0, 31), low: BYTE, high: BYTE):
         cost(busy=1)
 
-    @t.instruction(store)
+    out_rows = address("src", 32, unit=4 * mesh), field("R", 7)
+
+    @t.instruction(store, encoding=command(3, address("dst", 48), out_rows))
     def mvout(
         src: i32[R, mesh] @ "acc",
         dst: view(out(i8[R, mesh] @ "dram"), "far"),
