@@ -11,21 +11,51 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.place import bytes_of
 from tilewright.codegen.stream import Stream
 from tilewright.codegen.touched import Touched, touched
 from tilewright.ir.expr import Buffer
 from tilewright.sim import native
 
 MOST_AXES = 16  # of a box, the bytes of an element included
+FEW = 8  # cells of equal size for each run, at least, where cells between runs are cheaper
 INPUT, UNWRITTEN = -1, -2  # writers of cells that no instruction wrote
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """How a memory is cut into `count` cells: cell c begins at byte bounds[c] and ends where the
+    next begins; without bounds, each has `granule` bytes."""
+
+    count: int
+    granule: int
+    bounds: np.ndarray | None = None
+
+    def within(self, begin: int, end: int) -> slice:
+        """The cells of bytes `begin` to `end`."""
+        if self.bounds is None:
+            return slice(begin // self.granule, -(-end // self.granule))
+        inside = slice(1, -1)  # those that are not the memory's own ends
+        first = np.searchsorted(self.bounds[inside], begin, side="right")
+        return slice(int(first), int(np.searchsorted(self.bounds[inside], end)) + 1)
+
+    def cells_of(self, starts: np.ndarray, run: int) -> int:
+        """How many cells there are in all runs of so many bytes."""
+        if self.bounds is None:
+            return len(starts) * (run // self.granule + 2)
+        ends = np.searchsorted(self.bounds, starts + run)
+        return int((ends - np.searchsorted(self.bounds, starts, side="right") + 1).sum())
+
+    @property
+    def members(self) -> tuple[int, int, np.ndarray | None]:
+        """As the native functions take it."""
+        return self.count, self.granule, self.bounds
 
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
     """The boxes of a stream in normal form: the last axis is a run of single bytes, steps are
-    positive and descending. The cells of memory k are granules[k] bytes; the boxes of instruction i
-    are first[i] to first[i + 1]."""
+    positive and descending. All starts, runs and steps in memory k are multiples of granules[k]
+    bytes; the boxes of instruction i are first[i] to first[i + 1]."""
 
     stream: Stream
     touched: Touched
@@ -42,19 +72,46 @@ class Boxes:
         t = self.touched
         return t.start + ((t.extents - 1) * t.steps).sum(1) + 1
 
-    @property
-    def cells(self) -> list[tuple[int, int]]:
-        """Of each memory, how many cells are in use, and the bytes of one."""
-        sizes = [self.stream.sizes.get(m.name, 0) for m in self.stream.target.memories]
-        return [(-(-n // int(g)), int(g)) for n, g in zip(sizes, self.granules, strict=True)]
+    @cached_property
+    def cuts(self) -> list[Cut]:
+        """The cells of each memory: of equal size, or, if there are far fewer runs than those, what
+        lies between the ends of all runs."""
+        t, names = self.touched, [m.name for m in self.stream.target.memories]
+        runs = t.extents[:, :-1].prod(1)
+        found = []
+        for k, (name, granule) in enumerate(zip(names, self.granules, strict=True)):
+            size = self.stream.sizes.get(name, 0)
+            here = np.flatnonzero(t.memory == k)
+            cut = Cut(-(-size // int(granule)), int(granule))
+            few = FEW * runs[here].sum() < cut.count
+            found.append(self._between_runs(name, here, size) if few else cut)
+        return found
+
+    def _between_runs(self, memory: str, here: np.ndarray, size: int) -> Cut:
+        """Cells between the ends of the runs of some boxes, and of the memory's buffers."""
+        ends = [np.array([0, size])]
+        for buffer, place in self.stream.places.items():
+            if place.memory == memory:
+                ends.append(np.array([place.offset, place.end(buffer)]))
+        for box in here:
+            starts = self.runs_of(box)
+            ends += [starts, starts + self.touched.extents[box, -1]]
+        bounds = np.unique(np.concatenate(ends))
+        bounds = np.ascontiguousarray(bounds[(bounds >= 0) & (bounds <= size)])
+        return Cut(len(bounds) - 1, 1, bounds)
+
+    def runs_of(self, box: int) -> np.ndarray:
+        """Where the runs of one box begin."""
+        t = self.touched
+        found = np.array([t.start[box]])
+        for extent, step in zip(t.extents[box, :-1], t.steps[box, :-1], strict=True):
+            found = (found[:, None] + np.arange(extent) * step).reshape(-1)
+        return found
 
     def bytes_of(self, box: int) -> np.ndarray:
         """Every byte of one box, in order."""
-        t = self.touched
-        found = np.array([t.start[box]])
-        for extent, step in zip(t.extents[box], t.steps[box], strict=True):
-            found = (found[:, None] + np.arange(extent) * step).reshape(-1)
-        return np.unique(found)
+        run = np.arange(self.touched.extents[box, -1])
+        return np.unique(self.runs_of(box)[:, None] + run)
 
     def of(self, row: int) -> range:
         """The boxes of an instruction."""
@@ -103,9 +160,9 @@ def dependences(stream: Stream, found: Boxes | None = None) -> np.ndarray:
     b = boxes(stream) if found is None else found
     queue, queues = queue_numbers(stream), len(stream.target.queues)
     memories = []
-    for count, granule in b.cells:
-        last = np.full(count, -1, np.int32), np.full((count, queues), -1, np.int32)
-        memories.append(native.Cells(count, granule, *last))
+    for cut in b.cuts:
+        last = np.full(cut.count, -1, np.int32), np.full((cut.count, queues), -1, np.int32)
+        memories.append(native.Cells(*cut.members, *last))
     need = np.empty((len(stream), queues), np.int32)
     held = native.array(native.Cells, memories)
     native.dependences(len(stream), queues, queue, b.arrays, held, need)
@@ -118,22 +175,20 @@ class ShadowMemory:
 
     def __init__(self, b: Boxes, inputs: Iterable[Buffer]) -> None:
         names = [m.name for m in b.stream.target.memories]
-        self.granules = [granule for _, granule in b.cells]
-        self.start = [np.full(count, UNWRITTEN, np.int32) for count, _ in b.cells]
+        self.cuts = b.cuts
+        self.start = [np.full(cut.count, UNWRITTEN, np.int32) for cut in b.cuts]
         for buffer in (*inputs, *b.stream.constants):
             place = b.stream.places[buffer]
-            end = place.offset + bytes_of(buffer)
             k = names.index(place.memory)
-            granule = self.granules[k]
-            self.start[k][place.offset // granule : -(-end // granule)] = INPUT
+            self.start[k][self.cuts[k].within(place.offset, place.end(buffer))] = INPUT
 
     def fresh(self) -> Any:
         """The memories as they are at first, for native functions to change; see `writers`."""
-        pairs = zip(self.granules, self.start, strict=True)
-        found = [native.Shadow(len(w), granule, w.copy()) for granule, w in pairs]
+        pairs = zip(self.cuts, self.start, strict=True)
+        found = [native.Shadow(*cut.members, writers.copy()) for cut, writers in pairs]
         return native.array(native.Shadow, found)
 
 
 def writers(memories: Any, number: int) -> np.ndarray:
     """Who wrote each cell of memory `number` last, in memories that ShadowMemory.fresh gave."""
-    return memories.kept[number].kept[2]
+    return memories.kept[number].kept[-1]

@@ -7,6 +7,8 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from tilewright.codegen.stream import Stream
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Stmt, walk_statements
@@ -85,9 +87,9 @@ def shared_byte(b: Boxes, row: int, other: int) -> tuple[str, int, int, int] | N
         for j in b.of(other):
             if t.memory[i] != t.memory[j] or not (t.writes[i] or t.writes[j]):
                 continue
-            common = sorted(set(b.bytes_of(i).tolist()) & set(b.bytes_of(j).tolist()))
-            if common and (best is None or common[0] < best[1]):
-                best = b.stream.target.memories[t.memory[i]].name, common[0], i, j
+            common = np.intersect1d(b.bytes_of(i), b.bytes_of(j), assume_unique=True)
+            if len(common) and (best is None or common[0] < best[1]):
+                best = b.stream.target.memories[t.memory[i]].name, int(common[0]), i, j
     return best
 
 

@@ -50,8 +50,9 @@ BoxArrays = _struct(
     "boxes", count=NUMBER, axes=NUMBER, row=I8, memory=I8, start=I8, extents=I8, steps=I8,
     reads=U1, writes=U1,
 )  # fmt: skip
-Cells = _struct("cells", count=NUMBER, granule=NUMBER, writer=I4, readers=I4)
-Shadow = _struct("shadow", count=NUMBER, granule=NUMBER, writer=I4)
+CUT = {"count": NUMBER, "granule": NUMBER, "bounds": I8}
+Cells = _struct("cells", **CUT, writer=I4, readers=I4)
+Shadow = _struct("shadow", **CUT, writer=I4)
 Sync = _struct(
     "sync", n=NUMBER, queues=SMALL, events=SMALL, queue=I4, depth=I4, pops=U4, pushes=U4,
     awaits=U8, sets=U8, barrier=U1,

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.place import bytes_of
 from tilewright.codegen.stream import Stream
 from tilewright.ir.expr import Buffer
 from tilewright.ir.samples import first_difference
@@ -182,9 +181,8 @@ class _Replay:
         for buffer in self.outputs:
             place = self.stream.places[buffer]
             k = names.index(place.memory)
-            granule = self.boxes.cells[k][1]
-            end = place.offset + bytes_of(buffer)
-            found.append(writers(memories, k)[place.offset // granule : -(-end // granule)])
+            cells = self.boxes.cuts[k].within(place.offset, place.end(buffer))
+            found.append(writers(memories, k)[cells])
         return found
 
     def _compare(
@@ -228,8 +226,7 @@ class _Replay:
     def _writers(self, order: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The bytes at which the cells begin that box k reads, and who wrote them."""
         b, t = self.boxes, self.boxes.touched
-        granule = b.cells[t.memory[k]][1]
-        most = int(np.prod(t.extents[k, :-1]) * (t.extents[k, -1] // granule + 2))
+        most = b.cuts[t.memory[k]].cells_of(b.runs_of(k), int(t.extents[k, -1]))
         found, where = np.full(most, INPUT, np.int32), np.zeros(most, np.int64)
         memories = self.shadow.fresh()
         native.writers(b.arrays, memories, np.ascontiguousarray(order), b.first, k, found, where)

@@ -80,18 +80,38 @@ static inline int next_run(walk *w) {
   return 0;
 }
 
+typedef struct tw_cut { /* how a memory is cut into cells */
+  int64_t count, granule;
+  const int64_t *bounds; /* [count + 1]: where cells begin; NULL: each has `granule` bytes */
+} tw_cut;
+
+static int64_t cell_of(const tw_cut *cut, int64_t byte) {
+  if (!cut->bounds) return byte / cut->granule;
+  int64_t low = 0, high = cut->count;
+  if (byte >= cut->bounds[high]) return high;
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    if (cut->bounds[middle] <= byte) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+static int64_t first_byte(const tw_cut *cut, int64_t cell) {
+  return cut->bounds ? cut->bounds[cell] : cell * cut->granule;
+}
+
 /* The cells of a run that lie in the memory: *first to *last. */
-static inline void run_cells(const walk *w, int64_t count, int64_t granule, int64_t *first,
-                             int64_t *last) {
-  *first = w->at < 0 ? 0 : w->at / granule;
-  *last = w->at + w->run <= 0 ? -1 : (w->at + w->run - 1) / granule;
-  if (*last >= count) *last = count - 1;
+static inline void run_cells(const walk *w, const tw_cut *cut, int64_t *first, int64_t *last) {
+  *first = w->at < 0 ? 0 : cell_of(cut, w->at);
+  *last = w->at + w->run <= 0 ? -1 : cell_of(cut, w->at + w->run - 1);
+  if (*last >= cut->count) *last = cut->count - 1;
 }
 
 /* ---- dependences ----------------------------------------------------------------------------- */
 
-typedef struct tw_cells {  /* one memory, in cells of `granule` bytes */
-  int64_t count, granule;
+typedef struct tw_cells {  /* one memory */
+  tw_cut cut;
   int32_t *writer;         /* the last instruction that wrote each cell, or -1 */
   int32_t *readers;        /* [count][queues]: the last of each queue that read it, or -1 */
 } tw_cells;
@@ -120,7 +140,7 @@ void tw_dependences(int64_t n, int64_t queues, const int32_t *queue, const tw_bo
     walk w = walk_box(b, k);
     do {
       int64_t c, last;
-      run_cells(&w, cells->count, cells->granule, &c, &last);
+      run_cells(&w, &cells->cut, &c, &last);
       for (; c <= last; c++)
         touch(cells, c, i, queues, queue, b->reads[k], b->writes[k], need + (int64_t)i * queues);
     } while (next_run(&w));
@@ -129,8 +149,8 @@ void tw_dependences(int64_t n, int64_t queues, const int32_t *queue, const tw_bo
 
 /* ---- shadow memory --------------------------------------------------------------------------- */
 
-typedef struct tw_shadow { /* one memory, in cells of `granule` bytes */
-  int64_t count, granule;
+typedef struct tw_shadow { /* one memory */
+  tw_cut cut;
   int32_t *writer; /* the instruction that wrote each cell last; -1: there from the beginning;
                       -2: nothing did */
 } tw_shadow;
@@ -150,12 +170,12 @@ static uint64_t visit(const tw_boxes *b, int64_t k, const tw_shadow *memories, i
   *bare = -1;
   do {
     int64_t c, last;
-    run_cells(&w, cells->count, cells->granule, &c, &last);
+    run_cells(&w, &cells->cut, &c, &last);
     for (; c <= last; c++) {
       const int32_t writer = cells->writer[c];
       if (b->reads[k]) {
         digest += mixed((uint64_t)c << 32 ^ (uint32_t)writer);
-        if (writer == -2 && *bare < 0) *bare = c * cells->granule;
+        if (writer == -2 && *bare < 0) *bare = first_byte(&cells->cut, c);
         if (writers) *writers++ = writer;
       }
       if (b->writes[k]) cells->writer[c] = (int32_t)b->row[k];
@@ -195,8 +215,8 @@ void tw_writers(const tw_boxes *b, const tw_shadow *memories, const int64_t *ord
       walk w = walk_box(b, k);
       do {
         int64_t c, last;
-        run_cells(&w, cells->count, cells->granule, &c, &last);
-        for (; c <= last; c++) *bytes++ = c * cells->granule;
+        run_cells(&w, &cells->cut, &c, &last);
+        for (; c <= last; c++) *bytes++ = first_byte(&cells->cut, c);
       } while (next_run(&w));
       return;
     }
