@@ -65,7 +65,8 @@ def _keep_shared(s: Schedule, buffer: Buffer, loop: Loop) -> Buffer:
     for axis, i in enumerate(read.indices):
         step, extent = s.simplifier.linear(i).get(loop.var, 0), buffer.shape[axis]
         if step > 0 and isinstance(turns, int) and isinstance(extent, int):
-            return attempt(s.ring_buffer, buffer, loop, extent + (turns - 1) * step) or buffer
+            places = extent + (turns - 1) * step
+            return attempt(s.ring_buffer, buffer, loop, places, True) or buffer
     return buffer
 
 

@@ -43,7 +43,9 @@ class _Slide:
 
 
 @primitive
-def ring_buffer(state: State, buffer: Buffer, loop: Loop, depth: int | None = None) -> Buffer:
+def ring_buffer(
+    state: State, buffer: Buffer, loop: Loop, depth: int | None = None, at_once: bool = False
+) -> Buffer:
     """Keeps what consecutive iterations of a loop have in common of a buffer that each of them
     fills anew, and fills only what is new.
 
@@ -52,6 +54,7 @@ def ring_buffer(state: State, buffer: Buffer, loop: Loop, depth: int | None = No
                                  P[(i + 2) % 3] = f(i + 2);  … P[(i + a) % 3] … }
 
     The axis along which the box moves has `depth` places, by default as many as the box is long.
+    With `at_once` one nest fills all of it in the first iteration, and one what is new in others.
     Legal when one nest fills the buffer, one loop for each axis; when iteration i + 1 computes at
     place a what iteration i computes at a + step, with the same 0 < step < extent always; when
     nothing that the nest reads is written before the element would be computed again; and when no
@@ -81,21 +84,24 @@ def ring_buffer(state: State, buffer: Buffer, loop: Loop, depth: int | None = No
     body = tuple(s for s in target.body if not (isinstance(s, Alloc) and s.buffer == buffer))
     position = next(i for i, s in enumerate(body) if s is where.nest)
     body = rewrite_accesses(body, buffer, ring, turn)
-    fill = _fill(state, body[position], target, slide, extent)
+    fill = _fill(state, body[position], target, slide, extent, at_once)
     new = target.with_(body=(*body[:position], *fill, *body[position + 1 :]))
     state.replace(target, (Alloc(ring), new))
     state.simplify_all()
     return ring
 
 
-def _fill(state: State, nest: Stmt, target: For, slide: _Slide, extent: int) -> Block:
+def _fill(
+    state: State, nest: Stmt, target: For, slide: _Slide, extent: int, at_once: bool
+) -> Block:
     """What the first iteration finds nowhere, and what every iteration needs besides."""
     overlap = extent - slide.step
-    first = copy_block(_part(nest, slide, 0, overlap), state.names())
-    return (
-        If(as_expr(target.var).equals(0), substituted(first, {target.var: const(0)})),
-        *_part(nest, slide, overlap, slide.step),
-    )
+    first = copy_block(_part(nest, slide, 0, extent if at_once else overlap), state.names())
+    first = substituted(first, {target.var: const(0)})
+    new = _part(nest, slide, overlap, slide.step)
+    if at_once:
+        return (If(as_expr(target.var).equals(0), first, new),)
+    return (If(as_expr(target.var).equals(0), first), *new)
 
 
 def _part(nest: Stmt, slide: _Slide, start: int, extent: int) -> Block:
