@@ -197,7 +197,7 @@ def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tup
 
 
 @primitive
-def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
+def compute_at(state: State, buffer: Buffer, loop: Loop, clip: bool = False) -> Buffer:
     """Computes an intermediate piece by piece, right where a loop's body needs it.
 
         for i: P[i] = …                      for j:
@@ -205,8 +205,10 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
                                                  Q[j] = … P'[0] … P'[1]
 
     The new buffer holds the box of elements that one iteration reads. Elements may be computed
-    more than once. Legal when every read stands in the loop, behind the definition, which computes
-    nothing else, and nothing the definition reads is written in between.
+    more than once. Where the box reaches beyond the old buffer, something is computed that nobody
+    reads; with `clip` a condition leaves that out. Legal when every read stands in the loop, behind
+    the definition, which computes nothing else, and nothing the definition reads is written in
+    between.
     """
     _allocated(state, buffer)
     target = state.for_(loop)
@@ -223,7 +225,7 @@ def compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     for clamp in (False, True):  # a box beyond the buffer's end is fine if it needs no condition
         lows, shape = _region(state, buffer, target, clamp=clamp)
         local = buffer.with_(shape=shape)
-        nest, guarded = _shrunk(state, where, buffer, local, lows)
+        nest, guarded = _shrunk(state, where, buffer, local, lows, clip=clip)
         if not guarded:
             break
     body = rewrite_accesses(
@@ -353,10 +355,16 @@ def _hull(s: Simplifier, spans: list[Span], n: Dim, *, clamp: bool) -> tuple[Exp
 
 
 def _shrunk(
-    state: State, where: Definition, buffer: Buffer, local: Buffer, lows: list[Expr]
+    state: State,
+    where: Definition,
+    buffer: Buffer,
+    local: Buffer,
+    lows: list[Expr],
+    *,
+    clip: bool,
 ) -> tuple[Block, bool]:
-    """The definition for the box alone: axis variable a becomes low + a, within the buffer; and
-    whether that took a condition."""
+    """The definition for the box alone: axis variable a becomes low + a, within the buffer (always
+    with `clip`, else if it must); and whether that took a condition."""
     write = next(
         s
         for s in walk_statements((where.nest,))
@@ -384,7 +392,7 @@ def _shrunk(
         # Elements outside of the old buffer are harmless to compute, and nobody reads them.
         others = [a for a in accesses(shrunk) if a.buffer != buffer]
         outside = [a for a in others if not simplifier.in_bounds(a.buffer, a.indices)]
-        if any(a.writes for a in outside):
+        if clip or any(a.writes for a in outside):
             shrunk = guarded_inside(shrunk, set(axes), guard)
         elif outside:
             shrunk = _guarded_reads(shrunk, guard, simplifier)
