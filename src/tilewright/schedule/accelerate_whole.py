@@ -11,8 +11,8 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.schedule.map_values import map_values
 from tilewright.schedule.one_loop import flatten, hoist_all, stages_of
-from tilewright.schedule.parallelize import attempt
 from tilewright.schedule.plan import Plan, consumer_of, made_of, nest_with, nests_with, order_of
+from tilewright.schedule.rings import keep_shared
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
@@ -41,33 +41,20 @@ def accelerate_whole(
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
     memory = unit.result.buffer.memory
     held = [s.cache_read(s.buffer(b.name), tiles[-1], memory) for b in s.kernel.inputs]
+    hoist_all(s, tiles)
+    once: list[str] = []
     if plan.rings:
-        held = [_keep_shared(s, buffer, tiles[-1]) for buffer in held]
+        tiles, once = keep_shared(s, target, tiles, plan.ahead if overlap else 0)
     s.tensorize(spatial[0], unit.instruction)
     for buffer in held:  # a ring is filled by two nests
         while (nest := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
             map_values(s, target, Loop(nest.axes[0].var))
     map_values(s, target, Loop(inside[0]))
-    hoist_all(s, tiles)
-    loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)))
+    loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > plan.ahead:
         s.pipeline(loop, stages_of(s, loop, plan.ahead))
     return layouts
-
-
-def _keep_shared(s: Schedule, buffer: Buffer, loop: Loop) -> Buffer:
-    """What a tile has in common with the one before stays in memory, in a buffer so long that all
-    tiles of a loop lie behind each other: an operator's operand cannot go round an end."""
-    fill = nest_with(s, buffer).store
-    (read,) = loads(fill.value)
-    turns = s.for_(loop).extent
-    for axis, i in enumerate(read.indices):
-        step, extent = s.simplifier.linear(i).get(loop.var, 0), buffer.shape[axis]
-        if step > 0 and isinstance(turns, int) and isinstance(extent, int):
-            places = extent + (turns - 1) * step
-            return attempt(s.ring_buffer, buffer, loop, places, True) or buffer
-    return buffer
 
 
 def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:

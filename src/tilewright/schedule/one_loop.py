@@ -27,15 +27,23 @@ def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:
                 attempt(s.hoist, stmt.buffer, loop)
 
 
-def flatten(s: Schedule, around: Sequence[Loop], result: str, depth: int, tiles: int) -> Loop:
+def flatten(
+    s: Schedule,
+    around: Sequence[Loop],
+    result: str,
+    depth: int,
+    tiles: int,
+    once: Sequence[str] = (),
+) -> Loop:
     """Makes one loop of those over tiles. Buffers that an outer one fills for an inner one have
-    `depth` places, that of the result has `tiles`."""
+    `depth` places, that of the result has `tiles`, and those named in `once` have one."""
     loop = around[0]
     for inner in around[1:]:
         used, turns = s.for_(inner).body, s.for_(loop).extent
         for stmt in s.for_(loop).body:
             if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
                 places = tiles if stmt.buffer.name == result else depth
+                places = 1 if stmt.buffer.name in once else places
                 places = min(places, turns) if isinstance(turns, int) else places
                 s.multi_buffer(stmt.buffer, [loop], places)
         s.sink(loop, inner)
