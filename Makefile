@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,8 @@ bench-dsp: setup ## kernels on the statically scheduled processor, beside what i
 
 bench-sensitivity: setup ## kernels on chips whose latency, set-up, burst, bandwidth or ALU is twice as bad
 	$(BIN)/python benchmarks/sensitivity.py
+bench-engine: setup ## a convolution engine: four huge tiles, ring buffers off and on, two layers in a chain
+	$(BIN)/python benchmarks/engine.py
 
 bench-schedules: setup ## what applying, replaying and re-deciding a schedule costs
 	$(BIN)/python benchmarks/schedules.py

@@ -100,14 +100,10 @@ def _keep(s: Schedule, tiles: list[Loop], moving: _Moving, turns: int) -> Buffer
     return attempt(s.ring_buffer, moving.buffer, loop, moving.places(turns), True)
 
 
-def _room(
-    s: Schedule, target: Target, tiles: Sequence[Loop], buffer: Buffer, ahead: int
-) -> float:
+def _room(s: Schedule, target: Target, tiles: Sequence[Loop], buffer: Buffer, ahead: int) -> float:
     """Bytes that a buffer may have in its memory, beside the others and their turns."""
     size = target.memory(buffer.memory).size
-    inside = {
-        x.buffer for x in walk_statements(s.for_(tiles[0]).body) if isinstance(x, Alloc)
-    }
+    inside = {x.buffer for x in walk_statements(s.for_(tiles[0]).body) if isinstance(x, Alloc)}
     others = [b for b in s.allocations() if b.memory == buffer.memory and b != buffer]
     used = sum(_bytes(b) * (1 + ahead if b in inside else 1) for b in others)
     return math.inf if size is None else size - used

@@ -17,8 +17,7 @@ def conv_engine(
     """The chip with so many bytes of local memory, `inputs` x `outputs` channels multiplied in a
     cycle, and `bus` bytes a cycle to DRAM."""
     t = TargetBuilder("conv_engine", clock=clock)
-    dram = t.memory("dram", bandwidth=bus, latency=64)
-    local = t.memory("local", memory)
+    dram, local = t.memory("dram", bandwidth=bus, latency=64), t.memory("local", memory)
     load, compute, store = t.queues("load", "compute", "store", depth=16)
     t.tokens((load, compute), (compute, store))
 
@@ -35,13 +34,13 @@ def conv_engine(
             limit(R <= SR, C <= SC, R <= DR, C <= DC)
             for p, r, c in grid(P, R, C):
                 dst[p, r, c] = src[p, r, c]
-            cost(setup=32, bytes=P * R * max(64, C))
+            cost(setup=32, bytes=P * R * max(64, C), energy=20 * P * R * max(64, C))
 
     @t.instruction(load)
     def load_bias(src: i32[N] @ dram, dst: out(i32[N] @ local)):
         for n in grid(N):
             dst[n] = src[n]
-        cost(setup=32, bytes=max(64, 4 * N))
+        cost(setup=32, bytes=max(64, 4 * N), energy=20 * max(64, 4 * N))
 
     @t.instruction(compute)
     def conv(
@@ -72,5 +71,6 @@ def conv_engine(
             total = (acc + (b[f] if bias == 1 else 0)) * i32(scale) >> i32(shift)
             y[f, h, v] = i8(max(min(total, i32(high)), i32(low)))
         cost(busy=-(-CO // outputs) * -(-CI // inputs) * KH * KW * OH * OW, latency=32)
+        cost(energy=CO * CI * KH * KW * OH * OW // 2)
 
     return t.build()
