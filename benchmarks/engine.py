@@ -179,7 +179,8 @@ def chained(program: Kernel, chip: Target, rows: int, round_: int = 1) -> ChipKe
     in_instructions(s, chip, [b.name for b in brought])
     once = [brought[0].name, middle.name] if round_ > 1 else []
     loop = flatten(s, [rounds, tiles], made.name, 2, 2, once)
-    s.pipeline(loop, stages_of(s, loop, 1))
+    if int(s.for_(loop).extent) > 1:
+        s.pipeline(loop, stages_of(s, loop, 1))
     return stream_kernel(s, chip)
 
 

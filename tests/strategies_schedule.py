@@ -137,7 +137,8 @@ def _reading(d: Draws, s: Schedule, buffers: Sequence[Buffer]) -> Arguments:
 
 
 def _compute_at(d: Draws, s: Schedule) -> Arguments:
-    return _reading(d, s, list(s.allocations()))
+    found = _reading(d, s, list(s.allocations()))
+    return None if found is None else (*found, d.pick((False, True)))
 
 
 def _reverse_compute_at(d: Draws, s: Schedule) -> Arguments:
@@ -209,9 +210,9 @@ def _accepts(s: Schedule, name: str, arguments: tuple[Any, ...]) -> bool:
 
 def _ring_buffer(d: Draws, s: Schedule) -> Arguments:
     loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
-    depth = d.pick((None, 4))
+    depth, at_once = d.pick((None, 4)), d.pick((False, True))
     found = [
-        (x.buffer, Loop(loop.var), depth)
+        (x.buffer, Loop(loop.var), depth, at_once)
         for loop in loops
         for x in loop.body
         if isinstance(x, Alloc)

@@ -65,7 +65,7 @@ def test_keep_from_piecewise_computation():
         steps,
         """
         i is kept whole (step 1: keep_whole(loop=i)): it would run 2 times, not 8
-          while applying compute_at(buffer=t: f32[8], loop=j)
+          while applying compute_at(buffer=t: f32[8], loop=j, clip=False)
           in: …
         """,
     )

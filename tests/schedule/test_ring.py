@@ -149,6 +149,31 @@ def test_keep_a_window():
     )
 
 
+def test_fill_a_window_at_once():
+    def steps(s: Schedule) -> None:
+        x = s.cache_read(s.buffer("x"), s.loop("i"), "sram")
+        s.ring_buffer(x, s.loop("i"), 10, at_once=True)
+
+    rewritten(
+        WINDOW,
+        steps,
+        """
+        def k(x: f32[10], w: f32[3], y: out(f32[8])):
+            x_local = alloc(f32[10] @ "sram")
+            for i in range(8):
+                if i == 0:
+                    for x_local_0_1 in range(3):
+                        x_local[x_local_0_1] = x[x_local_0_1]
+                else:
+                    for x_local_0 in range(1):
+                        x_local[i + 2] = x[i + 2]
+                y[i] = f32(0.0)
+                for r in range(3):
+                    y[i] += x_local[i + r] * w[r]
+        """,
+    )
+
+
 def test_keep_computed_rows():
     def steps(s: Schedule) -> None:
         t = s.compute_at(s.buffer("t"), s.loop("i"))
@@ -321,7 +346,7 @@ def test_keep_rows_that_an_instruction_takes_together():
         steps,
         """
         the ring's end may stand in the middle of t[_0, _1]
-          while applying ring_buffer(buffer=t: f32[3, 4], loop=i, depth=None)
+          while applying ring_buffer(buffer=t: f32[3, 4], loop=i, depth=None, at_once=False)
           in: …
         """,
     )
@@ -361,7 +386,7 @@ def test_keep_an_axis_inside_of_an_instruction():
         steps,
         """
         t[_0, _1] would be further apart in memory
-          while applying ring_buffer(buffer=t: f32[3, 4], loop=i, depth=8)
+          while applying ring_buffer(buffer=t: f32[3, 4], loop=i, depth=8, at_once=False)
           in: …
           hint: leave depth out
         """,
@@ -378,7 +403,7 @@ def test_keep_what_is_overwritten():
         """
         t would be out of date: read after write: write of z[i + 1], then read of z[a + i],
           for example at i=4 and at i=5, a=0
-          while applying ring_buffer(buffer=t: f32[3], loop=i, depth=None)
+          while applying ring_buffer(buffer=t: f32[3], loop=i, depth=None, at_once=False)
           in: …
         """,
     )
@@ -393,7 +418,7 @@ def test_keep_what_each_iteration_has_anew():
         steps,
         """
         u is computed of t, which each iteration has anew
-          while applying ring_buffer(buffer=u: f32[2], loop=i, depth=None)
+          while applying ring_buffer(buffer=u: f32[2], loop=i, depth=None, at_once=False)
           in: …
           hint: ring_buffer(t, i) first
         """,
@@ -409,7 +434,7 @@ def test_keep_elements_of_their_own():
         steps,
         """
         t is computed of elements of its own
-          while applying ring_buffer(buffer=t: f32[3], loop=i, depth=None)
+          while applying ring_buffer(buffer=t: f32[3], loop=i, depth=None, at_once=False)
           in: …
         """,
     )
@@ -424,7 +449,7 @@ def test_keep_what_changes_with_the_loop():
         steps,
         """
         t does not move along an axis by the same step in each iteration of i: t[a] = s[i]
-          while applying ring_buffer(buffer=t: f32[3], loop=i, depth=None)
+          while applying ring_buffer(buffer=t: f32[3], loop=i, depth=None, at_once=False)
           in: …
         """,
     )
@@ -440,7 +465,7 @@ def test_keep_whole_tiles():
         steps,
         """
         no two iterations share an element of x_local: each is 3 places further, along an axis of 3
-          while applying ring_buffer(buffer=x_local: f32[3, 6], loop=a_o, depth=None)
+          while applying ring_buffer(buffer=x_local: f32[3, 6], loop=a_o, depth=None, at_once=False)
           in: …
         """,
     )
@@ -456,7 +481,7 @@ def test_keep_in_too_few_places():
         steps,
         """
         x_local needs 3 places along axis 0, not 2
-          while applying ring_buffer(buffer=x_local: f32[3], loop=i, depth=2)
+          while applying ring_buffer(buffer=x_local: f32[3], loop=i, depth=2, at_once=False)
           in: …
         """,
     )
@@ -471,7 +496,7 @@ def test_keep_what_is_allocated_outside():
         steps,
         """
         i does not allocate t in its body
-          while applying ring_buffer(buffer=t: f32[12, 4], loop=i, depth=None)
+          while applying ring_buffer(buffer=t: f32[12, 4], loop=i, depth=None, at_once=False)
           in: …
         """,
     )
@@ -488,7 +513,7 @@ def test_keep_for_workers():
         steps,
         """
         i is a loop of kind parallel already
-          while applying ring_buffer(buffer=x_local: f32[3], loop=i, depth=None)
+          while applying ring_buffer(buffer=x_local: f32[3], loop=i, depth=None, at_once=False)
           in: …
         """,
     )

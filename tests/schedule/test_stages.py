@@ -81,6 +81,28 @@ def test_compute_a_tile():
     )
 
 
+def test_leave_out_what_nobody_reads():
+    def steps(s: Schedule) -> None:
+        outer, _ = s.split(s.loop("j"), 4)
+        s.compute_at(s.buffer("t"), outer, clip=True)
+
+    rewritten(
+        STAGES,
+        steps,
+        """
+        def k(x: f32[8], y: out(f32[7])):
+            for j_o in range(2):
+                t = alloc(f32[5])
+                for i in range(5):
+                    if j_o * 4 + i < 8:
+                        t[i] = x[j_o * 4 + i] + f32(1.0)
+                for j_i in range(4):
+                    if j_o * 4 + j_i < 7:
+                        y[j_o * 4 + j_i] = t[j_i] * t[j_i + 1]
+        """,
+    )
+
+
 def test_compute_for_a_place_in_memory():
     def steps(s: Schedule) -> None:
         s.compute_at(s.buffer("t"), s.loop("j"))

@@ -94,7 +94,7 @@ def test_compute_before():
         steps,
         """
         i does not stand behind the definition of t
-          while applying compute_at(buffer=t: f32[8], loop=i)
+          while applying compute_at(buffer=t: f32[8], loop=i, clip=False)
           in: …
         """,
     )
@@ -109,7 +109,7 @@ def test_compute_an_output():
         steps,
         """
         y is a parameter of the kernel
-          while applying compute_at(buffer=y: f32[7], loop=j)
+          while applying compute_at(buffer=y: f32[7], loop=j, clip=False)
           in: …
           hint: use cache_write first
         """,
@@ -127,7 +127,7 @@ def test_compute_for_one_reader_of_two():
         steps,
         """
         m is also read outside of a_p: y[a + 1, b] = x[a + 1, b] - m[a + 1]
-          while applying compute_at(buffer=m: f32[4], loop=a_p)
+          while applying compute_at(buffer=m: f32[4], loop=a_p, clip=False)
           in: …
         """,
     )
@@ -143,7 +143,7 @@ def test_compute_in_lanes():
         steps,
         """
         the lanes of j cannot have memory of their own
-          while applying compute_at(buffer=t: f32[8], loop=j)
+          while applying compute_at(buffer=t: f32[8], loop=j, clip=False)
           in: …
         """,
     )
@@ -158,7 +158,7 @@ def test_compute_two_things():
         steps,
         """
         what computes t computes z as well
-          while applying compute_at(buffer=t: f32[4], loop=j)
+          while applying compute_at(buffer=t: f32[4], loop=j, clip=False)
           in: …
         """,
     )
@@ -173,7 +173,7 @@ def test_compute_what_is_overwritten():
         steps,
         """
         z is written after it is read
-          while applying compute_at(buffer=t: f32[4], loop=c)
+          while applying compute_at(buffer=t: f32[4], loop=c, clip=False)
           in: …
         """,
     )
@@ -190,7 +190,7 @@ def test_compute_workers_in_workers():
         steps,
         """
         then parallel loop i stands in another one
-          while applying compute_at(buffer=t: f32[8], loop=j)
+          while applying compute_at(buffer=t: f32[8], loop=j, clip=False)
           in: …
           hint: workers are shared out once; fuse the loops
         """,
