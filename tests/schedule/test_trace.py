@@ -453,6 +453,8 @@ def test_decisions():
         "1.factor = 8",
         "2.factor = 4",
         "3.factor = 14",
+        "5.clip = False",
+        "6.clip = False",
         "8.factor = 8",
     ]
     other = s.trace.with_decisions({"2.factor": 7})
