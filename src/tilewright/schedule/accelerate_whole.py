@@ -44,7 +44,7 @@ def accelerate_whole(
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:
-        tiles, once = keep_shared(s, target, tiles, plan.ahead if overlap else 0)
+        tiles, once = keep_shared(s, target, tiles, local.name, plan.ahead if overlap else 0)
     s.tensorize(spatial[0], unit.instruction)
     for buffer in held:  # a ring is filled by two nests
         while (nest := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:

@@ -48,6 +48,7 @@ class Way:
     ahead: int = 0
     places: int = 1
     whole: bool = False
+    rings: bool = False
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,8 @@ class Model:
                 turns_more = way.ahead and way.ahead + 1 if self.besides.seeded else way.places - 1
             many = np.where(level < 0, 1, 1 + np.where(inner, way.ahead, turns_more))
             size, name = self._held(piece, tile, way), piece.memory
+            if way.rings and piece is not self.result:
+                many, size = self._ring(piece, tile, way, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
@@ -181,6 +184,28 @@ class Model:
         """Bytes of a piece."""
         return piece.size(self.whole if way.whole and piece in self.behind else tile)
 
+    def _ring(
+        self,
+        piece: Piece,
+        tile: Sizes,
+        way: Way,
+        level: np.ndarray,
+        many: np.ndarray,
+        size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many places a piece has, and the bytes of one, where tiles share elements: a round of
+        the fewest tiles that follow each other in one place (see rings.py), or of all."""
+        outer: np.ndarray = np.ones(1, np.int64)
+        for k, (var, turns) in enumerate(zip(way.order, self._turns(tile, way.order), strict=True)):
+            new = piece.size(tile, var)
+            apart = way.ahead + -(-size // new)
+            found = (level == k) & (new < size)
+            places = np.where((turns >= apart) | (outer == 1), 1, 2)
+            many = np.where(found, places, many)
+            size = np.where(found, size + (np.minimum(turns, apart) - 1) * new, size)
+            outer = outer * turns
+        return many, size
+
     # ------------------------------------------------------ the whole
 
     def phases(self, tile: Sizes, way: Way) -> Phases:
@@ -188,25 +213,30 @@ class Model:
         order = way.order
         turns = self._turns(tile, order)
         pieces = [(p, self.whole if way.whole and p in self.behind else tile) for p in self.loads]
-        times = [(p, self._level(p, turns, way), *p.times(sizes)) for p, sizes in pieces]
+        times = [(p, sizes, self._level(p, turns, way), *p.times(sizes)) for p, sizes in pieces]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         queue = self.unit.instruction.queue
         spatial = order[: self._spatial(order)]
         loads, channel, busy = [], [], []
         for level in range(len(order)):
             moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-            for piece, last, load, transfer in times:
+            for piece, sizes, last, *whole in times:
                 if piece.move is not None:
                     same = piece.move.queue == queue
-                    own = own + np.where(same & (last >= level), load, 0)
-                    moved = moved + np.where((not same) & (last >= level), load, 0)
-                    transfers = transfers + np.where(last >= level, transfer, 0)
+                    new = piece.times(sizes, order[level]) if way.rings else whole
+                    load, transfer = (
+                        np.where(last > level, a, np.where(last == level, b, 0))
+                        for a, b in zip(whole, new, strict=True)
+                    )
+                    own = own + np.where(same, load, 0)
+                    moved = moved + np.where(same, 0, load)
+                    transfers = transfers + transfer
             if order[level] in spatial:
                 moved = moved + self.besides.loading * self.elements(tile)
             loads.append(moved)
             channel.append(transfers)
             busy.append(own)
-        first = sum((load for _, _, load, _ in times), np.zeros(shape))
+        first = sum((load for *_, load, _ in times), np.zeros(shape))
         store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
         after = self.besides.cycles * self.elements(tile)
         places = np.minimum(way.places, math.prod(turns[: len(spatial)], start=np.ones(shape, int)))
@@ -290,14 +320,18 @@ STEPS = 512  # of so many steps
 
 
 def choose_tiles(
-    model: Model, *, overlap: bool = True, sizes: Names[Var, Sequence[int]] | None = None
+    model: Model,
+    *,
+    overlap: bool = True,
+    rings: bool = False,
+    sizes: Names[Var, Sequence[int]] | None = None,
 ) -> list[Choice]:
     """All tiles that fit the memories, in every way that matters, the fastest first; of these
-    sizes, if some are given."""
+    sizes, if some are given. With `rings` whole operators may keep what consecutive tiles share."""
     tile = _combined(sizes or tile_sizes(model))
     count = next(iter(tile.values())).size
     found: list[tuple[Way, Sizes, Phases, np.ndarray]] = []
-    for way in _ways(model, overlap):
+    for way in _ways(model, overlap, rings and model.unit.whole):
         fits = np.broadcast_to(model.fits(tile, way), count)
         if fits.any():
             kept = {v: n[fits] for v, n in tile.items()}
@@ -326,22 +360,23 @@ def choose_tiles(
     return sorted(chosen.values(), key=lambda c: c.cycles)
 
 
-def _ways(model: Model, overlap: bool) -> Iterator[Way]:
+def _ways(model: Model, overlap: bool, rings: bool) -> Iterator[Way]:
     """All that matter."""
+    kept = (True, False) if rings else (False,)
     if not overlap:
-        yield from (Way(order) for order in _orders(model))
+        yield from (Way(o, rings=r) for o, r in itertools.product(_orders(model), kept))
         return
     begun = model.besides.seeded or model.unit.whole  # by a move, or in the operator
     paces = dict.fromkeys((ahead, 2) for ahead, _ in PACES) if begun else PACES
     whole = (True, False) if model.behind and not model.unit.whole else (False,)
-    for order, (ahead, places), kept in itertools.product(_orders(model), paces, whole):
-        yield Way(order, ahead, places, kept)
+    for order, pace, all_, ring in itertools.product(_orders(model), paces, whole, kept):
+        yield Way(order, *pace, all_, ring)
 
 
 def _plan(model: Model, way: Way, tile: Names[Var, int], parts: int) -> Plan:
     return Plan(
         model.nest, model.mapping, tile, way.order, way.ahead, way.places, parts, way.whole,
-        model.besides.seeded,
+        model.besides.seeded, way.rings,
     )  # fmt: skip
 
 

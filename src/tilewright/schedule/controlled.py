@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
-from dataclasses import replace
 
 from tilewright.base.errors import TargetError
 from tilewright.ir.loop import Kernel
@@ -20,8 +19,7 @@ def controlled_tiles(kernel: Kernel, model: Model, control: Control) -> list[Cho
     """The tiles that fit the memories and are as the author says, the fastest first."""
     extents = {x.var: int(x.extent) for x in model.loops}
     sizes = control.sizes(kernel.name, extents, tile_sizes(model))
-    choices = choose_tiles(model, overlap=control.overlap, sizes=sizes)
-    return [replace(c, plan=replace(c.plan, rings=bool(control.rings))) for c in choices]
+    return choose_tiles(model, overlap=control.overlap, rings=bool(control.rings), sizes=sizes)
 
 
 def no_tile(kernel: Kernel, model: Model, control: Control) -> TargetError:

@@ -91,13 +91,18 @@ class Piece:
     def moved_by(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
 
-    def reach(self, tile: Sizes) -> list[np.ndarray]:
-        """Elements along each subscript that the copy has."""
-        pairs = zip(self.forms, self._steps(tile), strict=True)
-        reach = [-(-_reach(form, tile) // step) for form, step in pairs]
-        if self.extents:
-            reach = [np.minimum(n, most) for n, most in zip(reach, self.extents, strict=True)]
-        return reach
+    def reach(self, tile: Sizes, after: Var | None = None) -> list[np.ndarray]:
+        """Elements along each subscript that the copy has; `after` the tile before it along a loop,
+        of those that it has not."""
+        steps = self._steps(tile)
+        reach = [-(-_reach(f, tile) // k) for f, k in zip(self.forms, steps, strict=True)]
+        most = self.extents or (math.inf,) * len(reach)
+        moving = [d for d, f in enumerate(self.forms) if after in f]
+        if after is not None and len(moving) == 1:
+            (d,) = moving
+            new = -(-abs(self.forms[d][after]) * tile[after] // steps[d])
+            reach[d] = np.where(reach[d] < most[d], np.minimum(reach[d], new), reach[d])
+        return [np.minimum(n, limit) for n, limit in zip(reach, most, strict=True)]
 
     def _steps(self, tile: Sizes) -> list[np.ndarray]:
         """How far apart those are."""
@@ -106,20 +111,21 @@ class Piece:
             for form, far in zip(self.forms, self.far, strict=True)
         ]
 
-    def size(self, tile: Sizes) -> np.ndarray:
-        """Bytes."""
-        return math.prod(self.reach(tile)) * self.bytes  # type: ignore[return-value]
+    def size(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
+        """Bytes; `after` as of reach."""
+        return math.prod(self.reach(tile, after)) * self.bytes  # type: ignore[return-value]
 
     def elements(self, whole: Sizes) -> int:
         """How many different ones all iterations touch."""
         counts = [len(_values(form, whole)) for form in self.forms]
         return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
-    def times(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles on its queue, and of those on the memory, to move the piece of a tile once."""
+    def times(self, tile: Sizes, after: Var | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Cycles on its queue, and of those on the memory, to move the piece of a tile once;
+        `after` as of reach."""
         if self.move is None:
             return np.zeros(1), np.zeros(1)
-        move, (counts, apart) = self.move, self._runs(tile)
+        move, (counts, apart) = self.move, self._runs(tile, after)
         calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
         values = {}
         for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
@@ -132,11 +138,11 @@ class Piece:
         transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
         return calls * move.term(cost.setup, values) + transfer, transfer
 
-    def _runs(self, tile: Sizes) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def _runs(self, tile: Sizes, after: Var | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Steps of equal distance that follow each other, innermost first, and those distances:
         each run can be one loop of an instruction. The first are those that take whole rows."""
         assert self.move is not None
-        reach, steps = self.reach(tile), self._steps(tile)
+        reach, steps = self.reach(tile, after), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)

@@ -8,7 +8,7 @@ round is loaded whole, of the others what is new.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.ir.expr import Buffer
@@ -46,16 +46,18 @@ class _Moving:
 
 
 def keep_shared(
-    s: Schedule, target: Target, tiles: Sequence[Loop], ahead: int
+    s: Schedule, target: Target, tiles: Sequence[Loop], result: str, ahead: int
 ) -> tuple[list[Loop], list[str]]:
     """Gives buffers that loops over `tiles` fill (`ahead` steps before their use) a ring, where
-    consecutive tiles share elements. The loops over tiles, of which one may be cut into rounds, and
-    the buffers that need no second place for the next round."""
+    consecutive tiles share elements, and the memory has room beside the others and the `result`.
+    The loops over tiles, of which one may be cut into rounds, and the buffers that need no second
+    place for the next round."""
     tiles, once = list(tiles), []
     for moving in list(_moving(s, tiles)):
         if moving.loop not in tiles:  # cut into rounds for another buffer
             continue
-        room = _room(s, target, tiles, moving.buffer, ahead)
+        turning = {result: min(ahead, 1), moving.buffer.name: -1}  # places besides one
+        room = _room(s, target, tiles, moving.buffer.memory, turning, ahead)
         for turns in (n for n in range(moving.turns, 1, -1) if moving.turns % n == 0):
             outermost = turns == moving.turns and moving.loop == tiles[0]
             single = outermost or moving.is_free_in_time(turns, ahead)
@@ -100,12 +102,23 @@ def _keep(s: Schedule, tiles: list[Loop], moving: _Moving, turns: int) -> Buffer
     return attempt(s.ring_buffer, moving.buffer, loop, moving.places(turns), True)
 
 
-def _room(s: Schedule, target: Target, tiles: Sequence[Loop], buffer: Buffer, ahead: int) -> float:
-    """Bytes that a buffer may have in its memory, beside the others and their turns."""
-    size = target.memory(buffer.memory).size
+def _room(
+    s: Schedule,
+    target: Target,
+    tiles: Sequence[Loop],
+    memory: str,
+    turning: Mapping[str, int],
+    ahead: int,
+) -> float:
+    """Bytes that are left of a memory. What loops over tiles fill has one place and those that
+    `turning` says, or else one for each step that it is ahead."""
     inside = {x.buffer for x in walk_statements(s.for_(tiles[0]).body) if isinstance(x, Alloc)}
-    others = [b for b in s.allocations() if b.memory == buffer.memory and b != buffer]
-    used = sum(_bytes(b) * (1 + ahead if b in inside else 1) for b in others)
+    used = 0
+    for buffer in s.allocations():
+        if buffer.memory == memory:
+            more = turning.get(buffer.name, ahead) if buffer in inside else 0
+            used += _bytes(buffer) * (1 + more)
+    size = target.memory(memory).size
     return math.inf if size is None else size - used
 
 
