@@ -155,8 +155,8 @@ def in_tiles(program: Kernel, chip: Target, rows: int, columns: int, *, rings: b
     return build_choice(program, chip, Choice(plan, 0.0))
 
 
-def chained(program: Kernel, chip: Target, rows: int, round_: int = 1) -> ChipKernel:
-    """Two convolutions, `rows` rows of the second's result at a time. In a round of several tiles,
+def chained(program: Kernel, chip: Target, rows: int, lap: int = 1) -> ChipKernel:
+    """Two convolutions, `rows` rows of the second's result at a time. In a lap of several tiles,
     rows of the picture and of the intermediate that tiles share are kept; else they are loaded and
     computed again."""
     s = Schedule(program)
@@ -168,17 +168,17 @@ def chained(program: Kernel, chip: Target, rows: int, round_: int = 1) -> ChipKe
     s.compute_at(s.buffer("second"), s.loop("w_y"))
     s.compute_at(s.buffer("first"), s.loop("w_m"))
     middle = s.compute_at(s.buffer("middle"), tiles, clip=True)
-    rounds, tiles = s.split(tiles, round_)
+    laps, tiles = s.split(tiles, lap)
     brought = [s.cache_read(s.buffer(b.name), tiles, "local") for b in program.inputs]
     for buffer in brought[1:]:  # weights and biases
         s.hoist(buffer, tiles)
-        s.hoist(buffer, rounds)
-    if round_ > 1:
+        s.hoist(buffer, laps)
+    if lap > 1:
         for buffer in (brought[0], middle):
-            s.ring_buffer(buffer, tiles, int(buffer.shape[1]) + (round_ - 1) * rows, at_once=True)
+            s.ring_buffer(buffer, tiles, int(buffer.shape[1]) + (lap - 1) * rows, at_once=True)
     in_instructions(s, chip, [b.name for b in brought])
-    once = [brought[0].name, middle.name] if round_ > 1 else []
-    loop = flatten(s, [rounds, tiles], made.name, 2, 2, once)
+    once = [brought[0].name, middle.name] if lap > 1 else []
+    loop = flatten(s, [laps, tiles], made.name, 2, 2, once)
     if int(s.for_(loop).extent) > 1:
         s.pipeline(loop, stages_of(s, loop, 1))
     return stream_kernel(s, chip)
@@ -313,13 +313,13 @@ def chains(size: int = 128) -> list[Row]:
 
 
 def best_chain(program: Kernel, chip: Target, size: int, *, rings: bool) -> ChipKernel:
-    """The fastest of all tiles and rounds that fit."""
+    """The fastest of all tiles and laps that fit."""
     found = []
     for rows in (n for n in range(1, size // 2) if size % n == 0):
         turns = size // rows
-        for round_ in (n for n in range(2, turns + 1) if turns % n == 0) if rings else (1,):
+        for lap in (n for n in range(2, turns + 1) if turns % n == 0) if rings else (1,):
             try:
-                found.append(chained(program, chip, rows, round_))
+                found.append(chained(program, chip, rows, lap))
             except (ScheduleError, TargetError, CompileError):  # no room, or no time for a ring
                 continue
     return min(found, key=lambda f: f.cycles)

@@ -79,10 +79,10 @@ def test_a_chain_moves_no_intermediate(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "window, rows, round_",
+    "window, rows, lap",
     [(1, 4, 1), (3, 12, 1), (3, 4, 1), (3, 4, 3), (3, 2, 6), (5, 3, 1), (5, 2, 6)],
 )
-def test_chains_of_all_tiles(window: int, rows: int, round_: int):
+def test_chains_of_all_tiles(window: int, rows: int, lap: int):
     """As numpy has it; in all orders that the waits allow. Around the intermediate there are zeros,
     not what the first convolution makes of zeros."""
     program = two_layers.bind(**SIZES, G=5, R=window).kernel
@@ -90,7 +90,7 @@ def test_chains_of_all_tiles(window: int, rows: int, round_: int):
     inputs[1] = np.abs(inputs[1])  # the first convolution of no picture would give something
     inputs[2] = np.full_like(inputs[2], 40_000)
     expected = convolved(convolved(*inputs[:3]), *inputs[3:])
-    built = chained(program, conv_engine(), rows, round_)
+    built = chained(program, conv_engine(), rows, lap)
     np.testing.assert_array_equal(run(built, inputs), expected)
     assert built.replay(*inputs, expected.copy(), orders=4) is None
     assert len(np.unique(expected)) > 10
@@ -98,18 +98,18 @@ def test_chains_of_all_tiles(window: int, rows: int, round_: int):
     assert {b.memory for b in allocs} == {"local"}
 
 
-@pytest.mark.parametrize("rows, round_", [(2, 1), (1, 6)])
-def test_the_interpreter_agrees(rows: int, round_: int):
+@pytest.mark.parametrize("rows, lap", [(2, 1), (1, 6)])
+def test_the_interpreter_agrees(rows: int, lap: int):
     program = two_layers.bind(C=2, F=2, G=2, H=6 * rows, W=3, R=3).kernel
     inputs = random_arrays(program)
     expected = convolved(convolved(*inputs[:3]), *inputs[3:])
-    built = chained(program, conv_engine(), rows, round_)
+    built = chained(program, conv_engine(), rows, lap)
     np.testing.assert_array_equal(interpret(built.kernel, inputs)[0], expected)
     np.testing.assert_array_equal(interpret(program, inputs)[0], expected)
 
 
-def test_a_round_that_is_too_short_is_refused():
-    """The next round's first tile would be loaded over rows that are still needed."""
+def test_a_lap_that_is_too_short_is_refused():
+    """The next lap's first tile would be loaded over rows that are still needed."""
     program = two_layers.bind(**SIZES, G=5, R=3).kernel
     with pytest.raises(CompileError, match="the order matters"):
         chained(program, conv_engine(), 2, 2)
@@ -130,7 +130,7 @@ def test_the_benchmark_reports_what_is_wrong(monkeypatch, capsys, tmp_path, tile
 
 
 @pytest.mark.parametrize("memory", [12 << 10, 16 << 10, 48 << 10, 512 << 10])
-def test_as_many_tiles_in_a_round_as_there_is_room_for(memory: int):
+def test_as_many_tiles_in_a_lap_as_there_is_room_for(memory: int):
     program = layer.bind(C=8, F=8, H=48, W=64, R=7).kernel
     chip = conv_engine(memory=memory, bus=1)
     inputs = random_arrays(program)

@@ -193,7 +193,7 @@ class Model:
         many: np.ndarray,
         size: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How many places a piece has, and the bytes of one, where tiles share elements: a round of
+        """How many places a piece has, and the bytes of one, where tiles share elements: a lap of
         the fewest tiles that follow each other in one place (see rings.py), or of all."""
         outer: np.ndarray = np.ones(1, np.int64)
         for k, (var, turns) in enumerate(zip(way.order, self._turns(tile, way.order), strict=True)):

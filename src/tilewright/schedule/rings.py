@@ -1,8 +1,8 @@
 """Rings for whole operators: what consecutive tiles share stays in memory.
 
-An operand of a whole operator cannot go round the end of a ring. So the tiles of a round lie behind
-each other, as many as the memory has room for, and the next round begins anew: the first tile of a
-round is loaded whole, of the others what is new.
+An operand of a whole operator cannot go round the end of a ring. So the tiles of a lap lie behind
+each other, as many as the memory has room for, and the next lap begins anew: the first tile of a
+lap is loaded whole, of the others what is new.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Moving:
 
     def is_free_in_time(self, turns: int, ahead: int) -> bool:
         """Whether no tile is loaded, `ahead` of its use, where one that is still used lies, though
-        rounds of so many tiles follow each other in one place."""
+        laps of so many tiles follow each other in one place."""
         return turns >= ahead + -(-self.extent // self.step)
 
     def bytes(self, turns: int) -> int:
@@ -50,11 +50,11 @@ def keep_shared(
 ) -> tuple[list[Loop], list[str]]:
     """Gives buffers that loops over `tiles` fill (`ahead` steps before their use) a ring, where
     consecutive tiles share elements, and the memory has room beside the others and the `result`.
-    The loops over tiles, of which one may be cut into rounds, and the buffers that need no second
-    place for the next round."""
+    The loops over tiles, of which one may be cut into laps, and the buffers that need no second
+    place for the next lap."""
     tiles, once = list(tiles), []
     for moving in list(_moving(s, tiles)):
-        if moving.loop not in tiles:  # cut into rounds for another buffer
+        if moving.loop not in tiles:  # cut into laps for another buffer
             continue
         turning = {result: min(ahead, 1), moving.buffer.name: -1}  # places besides one
         room = _room(s, target, tiles, moving.buffer.memory, turning, ahead)
@@ -94,7 +94,7 @@ def _moves(s: Schedule, buffer: Buffer, loop: Loop, turns: int, axis: int) -> _M
 
 
 def _keep(s: Schedule, tiles: list[Loop], moving: _Moving, turns: int) -> Buffer | None:
-    """The ring, in a loop over the tiles of a round; None where it is refused."""
+    """The ring, in a loop over the tiles of a lap; None where it is refused."""
     at, loop = tiles.index(moving.loop), moving.loop
     if turns < moving.turns:
         tiles[at : at + 1] = s.split(loop, turns)
