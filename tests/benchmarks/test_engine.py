@@ -10,7 +10,10 @@ from engine import (
     chains,
     convolved,
     four_tiles,
+    in_tiles,
     layer,
+    padded,
+    phases,
     random_arrays,
     run,
     table,
@@ -22,6 +25,7 @@ from tilewright.base.errors import CompileError
 from tilewright.chip import build_chip
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Alloc, walk_statements
+from tilewright.sim.boxes import boxes
 from tilewright.targets.conv_engine import conv_engine
 
 SIZES = {"C": 4, "F": 6, "H": 12, "W": 12}
@@ -54,6 +58,15 @@ def test_four_tiles_are_loaded_computed_and_stored_in_turn(tiles: list[Row]):
     )
     _, on = of(tiles, "padding by the engine")
     assert on.order[0] == "load1 (17×17)  load2 (17×15)  conv1"
+
+
+def test_four_huge_tiles_are_built_without_looking_at_their_bytes():
+    program = padded.bind(C=16, F=16, H=2048, W=2048, R=3).kernel
+    built = in_tiles(program, conv_engine(memory=128 << 20), 1024, 1024, rings=True)
+    assert phases(built)[0] == "load1 (1026×1026)  load2 (1026×1024)  conv1"
+    cells = sum(cut.count for cut in boxes(built.stream).cuts)
+    assert cells < 500_000
+    assert sum(built.stream.sizes.values()) > 200_000_000
 
 
 def test_rings_save_bytes_and_energy():
