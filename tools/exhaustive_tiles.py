@@ -25,6 +25,7 @@ from rich.table import Table
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import analytic_model, build_chip, build_choice
 from tilewright.schedule import choose_tiles
+from tilewright.schedule.control import Control
 from tilewright.target.target import Target
 from tilewright.targets.vta import vta
 
@@ -72,7 +73,7 @@ def search(case: Case) -> Found:
     for overlap in (True, False):
         for choice in choose_tiles.choose_tiles(model, overlap=overlap):
             try:
-                built = build_choice(case.kernel, target, choice, overlap)
+                built = build_choice(case.kernel, target, choice, Control(overlap=overlap))
             except (ScheduleError, TargetError, CompileError):
                 continue
             cycles.append(built.cycles)
