@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.analyze.nests import Nest
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.bundles import bound as bundles
 from tilewright.bundles.assembly import assembly
@@ -30,17 +31,19 @@ from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.explain.explain import explain
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
-from tilewright.ir.expr import Buffer
+from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Call, Kernel, buffers_written, symbols, walk_statements
+from tilewright.ir.loop import Call, For, Kernel, buffers_written, symbols, walk_statements
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
+from tilewright.schedule import units
 from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
-from tilewright.schedule.plan import Plan, find_mapping
+from tilewright.schedule.pad_kernel import pad_kernel
+from tilewright.schedule.plan import Plan, find_mappings
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
 from tilewright.sim.check import check_waits
@@ -65,6 +68,7 @@ class ChipKernel:
     in the order of its parameters: outputs are written in place, and returned."""
 
     source: Kernel  # as it was written
+    padded: Kernel  # the same with loops that fill the unit, and parameters as large
     kernel: Kernel  # as scheduled: loops over calls
     target: Target
     stream: Stream
@@ -84,7 +88,7 @@ class ChipKernel:
         results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
         for held, memory in zip(self.kernel.outputs, results, strict=True):
             array = given[held.name]
-            array[...] = read_arranged(memory, self._type(held.name), array.shape)
+            array[...] = self._read(held, memory)
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -93,14 +97,11 @@ class ChipKernel:
         first fault if there is one. Outputs are what it should compute, and are not written."""
         given, inputs = self._arguments(arrays)
 
-        def read(held: Buffer, memory: np.ndarray) -> np.ndarray:
-            return read_arranged(memory, self._type(held.name), given[held.name].shape)
-
         outputs = self.kernel.outputs
         expected = [given[held.name] for held in outputs]
         return replay(
             self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
-            orders=orders, seed=seed, read=read,
+            orders=orders, seed=seed, read=self._read,
             found=self.program.boxes if self.program is not None else None,
         )  # fmt: skip
 
@@ -111,7 +112,7 @@ class ChipKernel:
         found, _ = check_arguments(self.source.name, order, arrays)
         given = {b.name: a for b, a in zip(order, found, strict=True)}
         held = self.kernel.inputs
-        return given, {b: arrange(given[b.name], self._type(b.name)) for b in held}
+        return given, {b: self._arrange(b, given[b.name]) for b in held}
 
     @property
     def cycles(self) -> int:
@@ -133,9 +134,23 @@ class ChipKernel:
             raise TargetError(f"{self.target.name} has no bundles", hint="print(kernel.kernel)")
         return assembly(self.program)
 
-    def _type(self, name: str) -> TensorType:
-        buffer = next(b for b in self.source.params if b.name == name)
-        return TensorType(buffer.dtype, buffer.shape, self.layouts.get(name))
+    def _arrange(self, held: Buffer, array: np.ndarray) -> np.ndarray:
+        """An input as it lies in the chip's memory: what is added of it is 0."""
+        kind = self._type(held)
+        shape = [int(n) for n in kind.shape]
+        added = [(0, n - m) for n, m in zip(shape, array.shape, strict=True)]
+        return arrange(np.pad(array, added) if any(n for _, n in added) else array, kind)
+
+    def _read(self, held: Buffer, memory: np.ndarray) -> np.ndarray:
+        """An output that lies in the chip's memory, without what was added of it."""
+        kind = self._type(held)
+        source = next(b for b in self.source.outputs if b.name == held.name)
+        whole = read_arranged(memory, kind, tuple(int(n) for n in kind.shape))
+        return whole[tuple(slice(0, int(n)) for n in source.shape)]
+
+    def _type(self, held: Buffer) -> TensorType:
+        buffer = next(b for b in self.padded.params if b.name == held.name)
+        return TensorType(buffer.dtype, buffer.shape, self.layouts.get(held.name))
 
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
@@ -225,9 +240,26 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
 def analytic_model(kernel: Kernel, target: Target) -> Model:
     """The analytic model, with what has to be done besides the contraction: read off the schedule
     of some small tile."""
+    refusal = None
+    for padded, nest, mapping in find_mappings(kernel, target):
+        try:
+            return _model(padded, target, nest, mapping, _extents(kernel))
+        except ScheduleError as error:  # an instruction may want more than loops
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _extents(kernel: Kernel) -> dict[Var, int]:
+    found = (x for x in walk_statements(kernel.body) if isinstance(x, For))
+    return {x.var: x.extent for x in found if isinstance(x.extent, int)}
+
+
+def _model(
+    kernel: Kernel, target: Target, nest: Nest, mapping: units.Mapping, wanted: Mapping[Var, int]
+) -> Model:
     s = Schedule(kernel)
-    nest, mapping = find_mapping(s, target)
-    model = Model(s, target, nest, mapping)
+    model = Model(s, target, nest, mapping, wanted)
     least = choose_tiles(model, overlap=False)
     if not least or mapping.unit.whole:  # which does all that follows
         return model
@@ -239,7 +271,7 @@ def analytic_model(kernel: Kernel, target: Target) -> Model:
             besides = _besides(kernel, target, model, plan)
         except ScheduleError:
             raise error from None
-    return Model(s, target, nest, mapping, besides)
+    return Model(s, target, nest, mapping, wanted, besides)
 
 
 def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
@@ -299,11 +331,11 @@ def build_choice(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
-    s = Schedule(kernel)
+    s = Schedule(pad_kernel(kernel, choice.plan.extents))
     layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
     built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
-    return replace(built, predicted=choice.cycles, tile=tile)
+    return replace(built, source=kernel, predicted=choice.cycles, tile=tile)
 
 
 def stream_kernel(
@@ -335,7 +367,15 @@ def stream_kernel(
     buffers = (*s.original.inputs, *s.original.outputs)
     order = tuple(parameters) or tuple(b.name for b in buffers)
     return ChipKernel(
-        s.original, s.kernel, target, stream, waits, timeline, order, dict(layouts or {})
+        s.original,
+        s.original,
+        s.kernel,
+        target,
+        stream,
+        waits,
+        timeline,
+        order,
+        dict(layouts or {}),
     )
 
 
@@ -349,6 +389,7 @@ def _bundled(
     """A program of bundles, as a kernel to be called."""
     order = tuple(parameters) or tuple(b.name for b in (*s.original.inputs, *s.original.outputs))
     return ChipKernel(
-        s.original, s.kernel, target, program.stream, program.tokens, program.timeline, order,
+        s.original, s.original, s.kernel, target, program.stream, program.tokens,
+        program.timeline, order,
         dict(layouts or {}), bound=bundles.program_bound(program), program=program,
     )  # fmt: skip

@@ -91,7 +91,8 @@ class Besides:
 
 
 class Model:
-    """Sizes and times of a contraction on a unit, for many tiles at a time."""
+    """Sizes and times of a contraction on a unit, for many tiles at a time. `wanted` is how often
+    loops ran before they were padded; without it, none is."""
 
     def __init__(
         self,
@@ -99,6 +100,7 @@ class Model:
         target: Target,
         nest: Nest,
         mapping: Mapping,
+        wanted: Names[Var, int] | None = None,
         besides: Besides | None = None,
     ) -> None:
         self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
@@ -122,6 +124,8 @@ class Model:
         assert self.store is not None
         self.result = piece_of(s, target, plan, *plan.result, loaded=False, local=True)
         self.whole = {x.var: np.array([x.extent]) for x in self.loops}
+        wanted = wanted or {}
+        self.wanted = {v: np.array([wanted.get(v, int(n[0]))]) for v, n in self.whole.items()}
 
     # ------------------------------------------------------ one tile
 
@@ -283,8 +287,8 @@ class Model:
         return level
 
     def bound(self) -> Bound:
-        """What no schedule can beat."""
-        whole = self.whole
+        """What no schedule can beat, one that pads nothing either."""
+        whole = self.wanted
         moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
         tiles = _combined(tile_sizes(self))  # not always the smallest is there first
         factors = self.loads[:2]

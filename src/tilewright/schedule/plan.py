@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests, stride
@@ -17,11 +17,13 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
     For,
+    Kernel,
     loads,
     sub_blocks,
     walk_statements,
 )
 from tilewright.ir.substitute import substitute, variables
+from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, Unit, copies, mappings, units
 from tilewright.target.target import Target
@@ -53,6 +55,12 @@ class Plan:
     @property
     def unit(self) -> Unit:
         return self.mapping.unit
+
+    @property
+    def extents(self) -> dict[Var, int]:
+        """Iterations of the contraction's loops, padded ones included."""
+        loops = (*self.nest.axes, *self.nest.reduce)
+        return {x.var: x.extent for x in loops if isinstance(x.extent, int)}
 
     @property
     def reads(self) -> tuple[tuple[Load, Load], ...]:
@@ -90,18 +98,38 @@ class Plan:
         return self.unit.step(axis, extent)
 
 
-def find_mapping(s: Schedule, target: Target) -> tuple[Nest, Mapping]:
-    """A kernel's contraction, and a way for one of the target's units to do it without waste."""
-    for nest in nests(s.kernel.body):
-        found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste == 1.0]
-        if found:  # loops further in step by less in memory
-            order = [loop.var for loop in (*nest.axes, *nest.reduce)]
-            return nest, max(found, key=lambda m: sum(order.index(x.var) for _, x in m.axes))
-    raise ScheduleError(
-        f"no instruction of {target.name} takes a contraction of this kernel",
-        program=s.kernel,
-        hint="each axis of an instruction needs a loop that plays its part and divides by its size",
-    )
+def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+    """The ways for the target's units to do a kernel's contraction, those that waste least first;
+    each with the kernel, whose loops are padded to what the unit takes."""
+    refusal = None
+    none = True
+    for nest in nests(kernel.body):
+        order = [loop.var for loop in (*nest.axes, *nest.reduce)]
+        found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
+        # Of those that waste as much, loops further in: they step by less in memory.
+        found.sort(key=lambda m: (m.waste, -sum(order.index(x.var) for _, x in m.axes)))
+        for mapping in found:
+            try:
+                padded = pad_kernel(kernel, mapping.extents)
+            except ScheduleError as error:
+                refusal = refusal or error
+                continue
+            none = False
+            yield _mapped(padded, nest.buffer.name, mapping)
+    if none:
+        raise refusal or ScheduleError(
+            f"no instruction of {target.name} takes a contraction of this kernel",
+            program=kernel,
+            hint="each axis of an instruction needs a loop that plays its part",
+        )
+
+
+def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
+    """A mapping with the loops of a schedule of the padded kernel."""
+    nest = next(n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result)
+    loops = {x.var: x for x in (*nest.axes, *nest.reduce)}
+    axes = tuple((axis, loops[x.var]) for axis, x in mapping.axes)
+    return kernel, nest, replace(mapping, axes=axes)
 
 
 def var_of(plan: Plan, axis: Var) -> Var:
@@ -149,10 +177,24 @@ def layout_of(
         last = var_of(plan, rows[0][0])
         if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
             return None
+    for axis, size in rows:
+        _check_block(plan, theirs, axis, size)
     if short:
         return local_layout(plan, rows, theirs, ours)
     blocks = tuple((position_of(theirs.indices, var_of(plan, axis)), size) for axis, size in rows)
     return Layout(tuple(range(len(theirs.indices))), blocks)
+
+
+def _check_block(plan: Plan, theirs: Load, axis: Var, size: int) -> None:
+    """Refuses blocks that windows would begin inside of."""
+    var = var_of(plan, axis)
+    subscript = theirs.indices[position_of(theirs.indices, var)]
+    if subscript != var:
+        raise ScheduleError(
+            f"{theirs.buffer.name} cannot lie in blocks of {size} along {subscript}, as"
+            f" {plan.unit.instruction.name} would take it",
+            hint="of the loops that play an axis's part one has to be a subscript itself",
+        )
 
 
 def position_of(indices: Sequence[Expr], var: Var) -> int:

@@ -4,6 +4,7 @@ and which loops of a program can be an instruction's axes."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -97,9 +98,22 @@ class Unit:
         size = self.loops[axis].extent
         if isinstance(size, int):
             return size
+        return next((n for n in self._sizes(axis, extent) if extent % n == 0), 0)
+
+    def _sizes(self, axis: Var, most: int) -> Iterator[int]:
+        """What a range admits up to `most`, the greatest first."""
         limits = self.range(axis)
-        sizes = range(min(limits.high, extent), 0, -1)
-        return next((n for n in sizes if extent % n == 0 and limits.admits(n)), 0)
+        return (n for n in range(min(limits.high, most), 0, -1) if limits.admits(n))
+
+    def padded(self, axis: Var, extent: int) -> int | None:
+        """Iterations that a loop of so many has in whole steps along an axis: the fewest of those
+        that take no more than twice as many calls as it has to. Two at least, for one would be no
+        loop; None if there are no such steps."""
+        size, extent = self.loops[axis].extent, max(extent, 2)
+        sizes = [size] if isinstance(size, int) else self._sizes(axis, extent)
+        calls = {n: -(-extent // n) for n in sizes}
+        most = 2 * min(calls.values(), default=0)
+        return min((n * count for n, count in calls.items() if count <= most), default=None)
 
 
 @dataclass(frozen=True)
@@ -111,18 +125,22 @@ class Mapping:
     axes: tuple[tuple[Var, For], ...]
     swapped: bool
 
+    @cached_property
+    def extents(self) -> dict[Var, int]:
+        """How often its loops run in whole steps of the unit; without those that cannot."""
+        found = {}
+        for axis, loop in self.axes:
+            extent = self.unit.padded(axis, loop.extent) if isinstance(loop.extent, int) else None
+            if extent is not None:
+                found[loop.var] = extent
+        return found
+
     @property
     def waste(self) -> float:
         """Work the unit does for each piece wanted: 1 where all axes divide."""
-        total = 1.0
-        for axis, loop in self.axes:
-            if not isinstance(loop.extent, int) or loop.extent == 0:
-                return float("inf")
-            size = self.unit.step(axis, loop.extent)
-            if size == 0:
-                return float("inf")
-            total *= -(-loop.extent // size) * size / loop.extent
-        return total
+        pairs = [(self.extents.get(x.var), x.extent) for _, x in self.axes]
+        known = [(n, m) for n, m in pairs if n is not None and isinstance(m, int)]
+        return math.prod(n / m for n, m in known) if len(known) == len(pairs) else math.inf
 
 
 def units(target: Target) -> Iterator[Unit]:
