@@ -263,7 +263,10 @@ def _fold_init(
 ) -> Loop:
     """Orders the loops with the initialisation in the first call of the unit; its outermost."""
     unit = plan.unit
-    rows, sums = ([handles[x.var] for x in loops] for loops in (nest.axes, nest.reduce))
+    theirs, _ = plan.result
+    moving = set().union(*(variables(i) for i in theirs.indices))
+    around = [(handles[x.var], x.var in moving) for x in (*nest.axes, *nest.reduce)]
+    rows, sums = ([x for x, moves in around if moves == m] for m in (True, False))
     used = set().union(*(variables(i) for i in unit.update.indices))
     summed = [inner[axis] for axis in unit.bound if axis not in used]
     s.reorder(*parts, *sums, *summed)

@@ -16,7 +16,7 @@ from collections.abc import Mapping as Names
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tilewright.analyze.accesses import accesses
+from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.dependence import possible
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
@@ -38,6 +38,8 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
+
+HINT = "let it run a multiple of what the chip's unit takes"
 
 
 def pad_kernel(kernel: Kernel, extents: Names[Var, int]) -> Kernel:
@@ -146,10 +148,10 @@ class _Padding:
             for i, n in zip(a.indices, shapes.get(a.buffer, a.buffer.shape), strict=True):
                 low, high = s.bounds(i)
                 if (low is None or low < 0) and possible(a, s, i < 0):
-                    raise _outside(nest, a.buffer)
+                    raise _outside(nest, a)
                 if isinstance(n, int) and (high is None or high >= n) and possible(a, s, i >= n):
                     if high is None or not (writes or a.buffer in self.kernel.params):
-                        raise _outside(nest, a.buffer)
+                        raise _outside(nest, a)
                     n = high + 1
                 shape.append(n)
             if tuple(shape) != a.buffer.shape:
@@ -160,13 +162,15 @@ def _refuse(nest: Nest, loop: For, why: str) -> NoReturn:
     raise ScheduleError(
         f"{loop.var.name} runs {loop.extent} times, and cannot be padded: {why}",
         program=nest.stmt,
-        hint="let it run a multiple of what the chip's unit takes",
+        hint=HINT,
     )
 
 
-def _outside(nest: Nest, buffer: Buffer) -> ScheduleError:
+def _outside(nest: Nest, access: Access) -> ScheduleError:
     return ScheduleError(
-        f"added iterations would read elements that {buffer.name} cannot have", program=nest.stmt
+        f"added iterations would do the {access}, outside of {access.buffer}",
+        program=nest.stmt,
+        hint=HINT,
     )
 
 
