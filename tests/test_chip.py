@@ -185,15 +185,35 @@ def test_more_waits_change_nothing_but_time(stream: ChipKernel):
 
 def test_a_kernel_the_chip_cannot_do():
     @tilewright.kernel
-    def odd(A: i8[10, 10], B: i8[10, 10], C: i32[10, 10]):
-        for i, j in grid(10, 10):
+    def differences(A: i8[16, 16], B: i8[16, 16], C: i32[16, 16]):
+        for i, j in grid(16, 16):
+            C[i, j] = 0
+            for k in reduce(16):
+                C[i, j] += cast(i32, A[i, k]) - cast(i32, B[k, j])
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(differences.kernel, CHIP)
+    program = str(differences.kernel).replace("\n", "\n      ")
+    assert str(error.value) == (
+        "no instruction of tiny takes a contraction of this kernel\n"
+        f"  in: {program}\n"
+        "  hint: each axis of an instruction needs a loop that plays its part"
+    )
+
+
+def test_a_loop_that_cannot_be_padded():
+    @tilewright.kernel
+    def odd(A: i8[16, 10], B: i8[10, 16], C: i32[16, 16]):
+        for i, j in grid(16, 16):
             C[i, j] = 0
             for k in reduce(10):
-                C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+                C[i, j] += cast(i32, A[i, 9 - k]) * cast(i32, B[k, j])
 
     with pytest.raises(ScheduleError) as error:
         build_chip(odd.kernel, CHIP)
-    assert error.value.what == "no instruction of tiny takes a contraction of this kernel"
+    assert error.value.what == (
+        "k runs 10 times, and cannot be padded: it does not add integer products of inputs' elements"
+    )
 
 
 def test_build_runs_it_on_the_chip():

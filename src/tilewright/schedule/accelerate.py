@@ -24,9 +24,7 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import Nest
 from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import (
-    loads,
-)
+from tilewright.ir.loop import loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.accelerate_whole import accelerate_whole
 from tilewright.schedule.fold import Around, Fold, fold
@@ -263,10 +261,10 @@ def _fold_init(
 ) -> Loop:
     """Orders the loops with the initialisation in the first call of the unit; its outermost."""
     unit = plan.unit
-    theirs, _ = plan.result
-    moving = set().union(*(variables(i) for i in theirs.indices))
-    around = [(handles[x.var], x.var in moving) for x in (*nest.axes, *nest.reduce)]
-    rows, sums = ([x for x, moves in around if moves == m] for m in (True, False))
+    loops = (*nest.axes, *nest.reduce)  # of one iteration, some of the former are inside of sums
+    around = {x.var for x in loops if any(y is nest.store for y in walk_statements((x,)))}
+    rows = [handles[x.var] for x in loops if x.var in around]
+    sums = [handles[x.var] for x in loops if x.var not in around]
     used = set().union(*(variables(i) for i in unit.update.indices))
     summed = [inner[axis] for axis in unit.bound if axis not in used]
     s.reorder(*parts, *sums, *summed)

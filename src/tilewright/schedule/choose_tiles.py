@@ -54,8 +54,8 @@ class Way:
 @dataclass(frozen=True)
 class Bound:
     """Cycles that a contraction takes at least, counted without a simulator: the unit's queue at
-    work all the time, or every operand moved once; and one smallest load before, one smallest store
-    behind."""
+    work all the time, with one smallest load before and one smallest store behind; or every operand
+    moved once."""
 
     work: float
     moves: float
@@ -64,7 +64,7 @@ class Bound:
 
     @property
     def cycles(self) -> int:
-        return math.ceil(max(self.work, self.moves) + self.fill + self.drain)
+        return math.ceil(max(self.work + self.fill + self.drain, self.moves))
 
     @property
     def parts(self) -> dict[str, int]:

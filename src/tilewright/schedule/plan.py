@@ -272,7 +272,10 @@ def consumer_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
         for x in dict.fromkeys(loads(n.store.value))
         if x.buffer == acc
     ]
-    if len(found) != 1 or not all(isinstance(i, Var) for i in found[0][0].indices):
+    single = [n == 1 for n in acc.shape]
+    if len(found) != 1 or not all(
+        isinstance(i, Var) or one for i, one in zip(found[0][0].indices, single, strict=True)
+    ):
         raise ScheduleError(
             f"{acc.name} is read in {len(found)} ways, and a chip's tiles need one, element by"
             " element",
