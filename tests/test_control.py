@@ -10,7 +10,7 @@ from tilewright.chip import ChipKernel, build_choice, stream_kernel
 from tilewright.ir.loop import For, walk_statements
 from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.choose_tiles import Choice
-from tilewright.schedule.plan import Plan, find_mapping
+from tilewright.schedule.plan import Plan, find_mappings
 from tilewright.schedule.state import Loop
 from tilewright.sim.boxes import queue_numbers
 from tilewright.target.describe import TargetBuilder
@@ -170,7 +170,7 @@ def test_the_memory_that_is_too_small_is_named():
 def test_a_schedule_that_goes_on_by_hand():
     """From what accelerate makes, with a plan of one's own, and a step behind it."""
     s = Schedule(GEMM)
-    nest, mapping = find_mapping(s, tiny())
+    _, nest, mapping = next(find_mappings(s.kernel, tiny()))
     i, j, k = (x.var for x in (*nest.axes, *nest.reduce))
     plan = Plan(nest, mapping, {i: 32, j: 64, k: 256}, (j, i, k), ahead=2)
     layouts = accelerate(s, tiny(), plan)
