@@ -388,6 +388,7 @@ def tile_sizes(model: Model) -> dict[Var, list[int]]:
     """Divisors of every loop, in whole steps of the unit."""
     mapping = model.mapping
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
+    ranged = {} if mapping.unit.whole else {x.var: axis for axis, x in mapping.axes}
     whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
     most = {
         x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
@@ -399,6 +400,8 @@ def tile_sizes(model: Model) -> dict[Var, list[int]]:
         fixed = steps.get(loop.var, 1)
         step = fixed if isinstance(fixed, int) else 1
         found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
+        if loop.var in ranged:  # one iteration would be no loop
+            found = [d for d in found if mapping.unit.step(ranged[loop.var], d) > 1]
         if loop.var in whole:
             found = [loop.extent]
         sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
