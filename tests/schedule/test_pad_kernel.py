@@ -101,6 +101,23 @@ def test_another_sum_over_what_was_added_leaves_it_out():
     check_same(rows.kernel, longer)
 
 
+def test_axes_that_grow_alike():
+    longer = padded(mirrored.kernel, i=8, j=8)
+    assert [b.shape for b in longer.params] == [(8, 7), (7, 8), (8, 8)]
+    check_same(mirrored.kernel, longer)
+
+
+def test_axes_that_do_not_grow_alike():
+    with pytest.raises(ScheduleError) as error:
+        padded(mirrored.kernel, i=6, j=8)
+    nest = str(mirrored.kernel.body[2]).replace("\n", "\n      ")
+    assert str(error.value) == (
+        "added iterations would do the read of total[p, q], outside of total: i32[5, 5]\n"
+        f"  in: {nest}\n"
+        "  hint: let it run a multiple of what the chip's unit takes"
+    )  # fmt: skip
+
+
 def test_nothing_to_pad():
     assert padded(layer.kernel, j=3, k=7) is layer.kernel
 
@@ -155,6 +172,17 @@ def listed(A: i8[4, 7], B: i8[7], at: i32[7], C: i32[4]):
         C[i] = 0
         for k in reduce(7):
             C[i] += cast(i32, A[i, at[k]]) * cast(i32, B[k])
+
+
+@tilewright.kernel
+def mirrored(A: i8[5, 7], B: i8[7, 5], C: i32[5, 5]):
+    total = local(i32[5, 5])
+    for i, j in grid(5, 5):
+        total[i, j] = 0
+        for k in reduce(7):
+            total[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+    for p, q in grid(5, 5):
+        C[p, q] = total[p, q] + total[q, p]
 
 
 K = "k runs 7 times, and cannot be padded: "

@@ -84,7 +84,7 @@ class _Padding:
         fresh = {v: n for v, n in extents.items() if n != now.get(v)}
         while fresh:
             found |= fresh
-            fresh = {v: n for v, n in self._alongside(found) if found.get(v) != n}
+            fresh = {v: n for v, n in self._alongside(found) if found.get(v, 0) < n}
         return found
 
     def _alongside(self, found: Names[Var, int]) -> Iterator[tuple[Var, int]]:
