@@ -111,8 +111,8 @@ class Conv:
         return f"{window} {self.channels}→{self.filters} {self.size}²"
 
 
-RESNET18 = [
-    Conv("C1", 224, 3, 64, 7, 2),
+FIRST = Conv("C1", 224, 3, 64, 7, 2)  # of both networks: its channels leave most of a unit idle
+RESNET18 = [  # the others
     Conv("C2", 56, 64, 64, 3, 1),
     Conv("C3", 56, 64, 128, 3, 2),
     Conv("C4", 56, 64, 128, 1, 2),
@@ -127,9 +127,9 @@ RESNET18 = [
 
 
 def resnet50() -> list[Conv]:
-    """Every different convolution: the first, and four stages of blocks 1x1, 3x3, 1x1, the first of
+    """Every different convolution but the first: four stages of blocks 1x1, 3x3, 1x1, the first of
     a stage with a stride and a 1x1 beside it."""
-    found: dict[Conv, None] = {Conv("", 224, 3, 64, 7, 2): None}
+    found: dict[Conv, None] = {}
     channels = 64
     for stage, (size, width) in enumerate(((56, 64), (28, 128), (14, 256), (7, 512))):
         stride = 1 if stage == 0 else 2

@@ -8,7 +8,7 @@ Each kernel is compiled from the chip's description alone, twice: with tiles tha
 one tile after another. The bound is counted without a simulator (schedule/choose_tiles.py): the
 queue of the unit at work all the time, on multiply-adds, on clearing sums where the unit cannot
 begin them, and on what follows, between one smallest load and one smallest store; or every byte
-moved once. It counts multiply-adds of the kernel, not of padding: three channels on a unit that
+moved once, between a set-up and a latency. It counts multiply-adds of the kernel, not of padding: three channels on a unit that
 takes sixteen are at most 3/16 of it. Results are compared with numpy, to the bit.
 """
 
@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from chip_kernels import RESNET18, Case, gemm, resnet50
+from chip_kernels import FIRST, RESNET18, Case, gemm, resnet50
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -57,6 +57,7 @@ CHIPS: dict[str, Callable[[], Target]] = {
 }
 NETS: dict[str, Callable[[], list[Case]]] = {
     "gemm": lambda: [gemm(512), gemm(1024)],
+    "first": lambda: [FIRST.case()],
     "resnet18": lambda: [c.case() for c in RESNET18],
     "resnet50": lambda: [c.case() for c in resnet50()],
 }

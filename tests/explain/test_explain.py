@@ -124,7 +124,7 @@ def test_in_words(cramped: Explanation):
     tile = cramped.tile
     assert lines.pop(1) == f"a tile: {tile['i']} of i, {tile['j']} of j, {tile['k']} of k"
     assert lines[1].startswith("bound: 65,840 cycles, ")
-    assert lines[1].endswith("of that (work 65,536, moves 24,576, fill 128, drain 176)")
+    assert lines[1].endswith("of that (work 65,536, moves 24,576, fill 128, drain 176, ends 80)")
     assert lines[3].split() == [
         "queue",
         "works",

@@ -54,17 +54,19 @@ class Way:
 @dataclass(frozen=True)
 class Bound:
     """Cycles that a contraction takes at least, counted without a simulator: the unit's queue at
-    work all the time, with one smallest load before and one smallest store behind; or every operand
-    moved once."""
+    work all the time, with one smallest load before (`fill`) and one smallest store behind
+    (`drain`); or every operand moved once, between the first move's set-up and the last one's
+    latency (`ends`)."""
 
     work: float
     moves: float
     fill: float
     drain: float
+    ends: float = 0.0
 
     @property
     def cycles(self) -> int:
-        return math.ceil(max(self.work + self.fill + self.drain, self.moves))
+        return math.ceil(max(self.work + self.fill + self.drain, self.moves + self.ends))
 
     @property
     def parts(self) -> dict[str, int]:
@@ -298,7 +300,9 @@ class Model:
         drain += self.store.move.latency if self.store.move else 0
         drain += self._latency()
         work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
-        return Bound(work, moves, fill, drain)
+        ends = min(float((p.times(tiles)[0] - p.times(tiles)[1]).min()) for p in factors)
+        ends += self.store.move.latency if self.store.move else 0
+        return Bound(work, moves, fill, drain, ends)
 
     def _latency(self) -> int:
         """Cycles from the unit's last call to its results, at most."""
