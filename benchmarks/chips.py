@@ -8,8 +8,9 @@ Each kernel is compiled from the chip's description alone, twice: with tiles tha
 one tile after another. The bound is counted without a simulator (schedule/choose_tiles.py): the
 queue of the unit at work all the time, on multiply-adds, on clearing sums where the unit cannot
 begin them, and on what follows, between one smallest load and one smallest store; or every byte
-moved once, between a set-up and a latency. It counts multiply-adds of the kernel, not of padding: three channels on a unit that
-takes sixteen are at most 3/16 of it. Results are compared with numpy, to the bit.
+moved once, between a set-up and a latency. It counts multiply-adds of the kernel, not of padding:
+three channels (`--nets first`) on a unit that takes sixteen are at most 3/16 of it. Results are
+compared with numpy, to the bit.
 """
 
 import argparse
