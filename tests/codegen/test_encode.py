@@ -1,6 +1,8 @@
 """Encodings: VTA's layouts bit by bit, random ones both ways, and what is refused."""
 
+import itertools
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from tilewright.target.describe import Range, TargetBuilder, state, view
 from tilewright.target.encoding import (
     Carries,
     address,
+    ambiguous,
     awaits,
     barrier,
     bits,
@@ -37,8 +40,11 @@ from tilewright.target.encoding import (
     push,
     sets,
 )
+from tilewright.target.encoding_faults import fit_faults, name_faults
+from tilewright.target.packed import packed_encoding
 from tilewright.target.target import Memory, Queue, Target
 from tilewright.targets import cpu
+from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
@@ -320,7 +326,10 @@ def narrow_gemm(A: i8[48, 32], B: i8[32, 64], C: i8[48, 64]):
         C[i, j] = cast(i8, max(min(total[i, j] >> 6, 127), -128))
 
 
-@pytest.mark.parametrize("function, target", [(gemm, tiny()), (narrow_gemm, gemmini())])
+CHIPS = [(gemm, tiny()), (narrow_gemm, gemmini()), (narrow_gemm, conv_engine())]
+
+
+@pytest.mark.parametrize("function, target", CHIPS, ids=[t.name for _, t in CHIPS])
 def test_words_run_as_the_program_that_they_came_from(function: KernelFunction, target: Target):
     built = build_chip(function.kernel, target)
     words = encode(built.stream, built.waits)
@@ -337,6 +346,28 @@ def test_words_run_as_the_program_that_they_came_from(function: KernelFunction, 
     for memory, array in results[0].items():
         np.testing.assert_array_equal(results[1][memory], array)
     assert (results[0]["dram"] != start["dram"]).any()
+
+
+@pytest.mark.parametrize("target", [tiny(), VTA, gemmini(), conv_engine()], ids=lambda t: t.name)
+def test_packed_encodings_fit(target: Target):
+    """Those that follow from the description hold all that it allows, and are told apart."""
+    made = [(i.name, packed_encoding(target, i, 32)) for i in target.instructions]
+    packed = replace(target, encodings=tuple(made))
+    for i in packed.instructions:
+        assert name_faults(packed, i) == []
+        assert fit_faults(packed, i) == []
+    for (_, a), (_, b) in itertools.combinations(made, 2):
+        assert not ambiguous(a, b)
+
+
+def test_a_packed_encoding():
+    """An opcode, a token to take and one to give, a field from 16 on in steps of 16, addresses."""
+    (load,) = (i for i in VTA.instructions if i.name == "load_inp")
+    found = packed_encoding(VTA, load, 32)
+    assert [(p.what, p.width) for p in found.parts] == [
+        ("constant", 5), ("pop compute", 1), ("push compute", 1), ("far", 16), ("Y", 16), ("X", 16),
+        ("the address of src", 32), ("the address of dst", 11), ("padding", 6),
+    ]  # fmt: skip
 
 
 def registered() -> Target:

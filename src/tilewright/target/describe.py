@@ -25,6 +25,7 @@ them together: limit(pad < kh, kh * kw <= 64).
 from __future__ import annotations
 
 import ast
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
 from tilewright.target.encoding import Encoding
 from tilewright.target.encoding_faults import name_faults
+from tilewright.target.packed import packed_encoding
 from tilewright.target.target import Bundles, Memory, Native, Queue, Target, VectorUnit
 
 
@@ -242,8 +244,10 @@ class TargetBuilder:
 
         return declare
 
-    def build(self) -> Target:
-        """The description; TargetError where its parts do not fit together."""
+    def build(self, *, packed: int = 0) -> Target:
+        """The description; TargetError where its parts do not fit together. With `packed`,
+        instructions without an encoding get one (target/packed.py), with so many bits for
+        addresses in memories without an end."""
         found = Target(
             self.name,
             self.cores,
@@ -272,7 +276,12 @@ class TargetBuilder:
                     f"{where}: the encoding of {instruction.name}: {texts}",
                     hint="; ".join(f.hint for f in faults),
                 )
-        return found
+        if not packed:
+            return found
+        given = dict(found.encodings)
+        rest = [i for i in found.instructions if i.name not in given]
+        more = tuple((i.name, packed_encoding(found, i, packed)) for i in rest)
+        return dataclasses.replace(found, encodings=(*found.encodings, *more))
 
 
 def _caller() -> str:

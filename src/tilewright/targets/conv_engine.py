@@ -73,4 +73,4 @@ def conv_engine(
         cost(busy=-(-CO // outputs) * -(-CI // inputs) * KH * KW * OH * OW, latency=32)
         cost(energy=CO * CI * KH * KW * OH * OW // 2)
 
-    return t.build()
+    return t.build(packed=40)
