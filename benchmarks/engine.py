@@ -41,7 +41,7 @@ from tilewright.ir.loop import Call, For, Kernel, Store, walk_statements
 from tilewright.schedule.choose_tiles import Choice
 from tilewright.schedule.map_values import map_values
 from tilewright.schedule.one_loop import flatten, stages_of
-from tilewright.schedule.plan import Plan, find_mapping, nests_with
+from tilewright.schedule.plan import Plan, find_mappings, nests_with
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
@@ -147,7 +147,7 @@ def run(built: ChipKernel, inputs: Sequence[np.ndarray]) -> np.ndarray:
 
 def in_tiles(program: Kernel, chip: Target, rows: int, columns: int, *, rings: bool) -> ChipKernel:
     """A convolution with tiles of so many rows and columns of the result."""
-    nest, mapping = find_mapping(Schedule(program), chip)
+    _, nest, mapping = next(find_mappings(program, chip))
     _, across, along = (x.var for x in nest.axes)
     loops = [*nest.axes, *nest.reduce]
     tile = {x.var: int(x.extent) for x in loops} | {across: rows, along: columns}
