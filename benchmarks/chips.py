@@ -63,6 +63,7 @@ NETS: dict[str, Callable[[], list[Case]]] = {
     "resnet50": lambda: [c.case() for c in resnet50()],
 }
 DEFAULT_CHIPS = "vta,vta32,vta64,gemmini,conv_engine"
+DEFAULT_NETS = "gemm,resnet18,resnet50"
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def summary(chip: str, rows: list[Row]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--chips", default=DEFAULT_CHIPS, help=f"of {', '.join(CHIPS)}")
-    parser.add_argument("--nets", default=",".join(NETS), help=f"of {', '.join(NETS)}")
+    parser.add_argument("--nets", default=DEFAULT_NETS, help=f"of {', '.join(NETS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures")
     options = parser.parse_args()
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 130)
