@@ -153,7 +153,8 @@ def _reverse_compute_at(d: Draws, s: Schedule) -> Arguments:
 
 
 def _cache_read(d: Draws, s: Schedule) -> Arguments:
-    return _reading(d, s, [*s.kernel.inputs, *s.allocations(), *s.kernel.outputs])
+    found = _reading(d, s, [*s.kernel.inputs, *s.allocations(), *s.kernel.outputs])
+    return None if found is None else (*found, "dram", (), d.pick((0, 0, 64)))
 
 
 def _reduction(d: Draws, s: Schedule) -> Arguments:

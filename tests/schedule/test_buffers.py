@@ -112,6 +112,25 @@ def test_cache_a_tile_that_is_read():
     )
 
 
+def test_cache_whole_rows():
+    """Two rows of two are read, and the rest of a row is less than 32 bytes; the other rows are
+    read in other iterations."""
+    rewritten(
+        TILES,
+        lambda s: s.cache_read(s.buffer("x"), s.loop("o"), "sram", (), 32),
+        """
+        def k(x: f32[8, 8], y: out(f32[8])):
+            for o in range(4):
+                x_local = alloc(f32[2, 8] @ "sram")
+                for x_local_0 in range(2):
+                    for x_local_1 in range(8):
+                        x_local[x_local_0, x_local_1] = x[o * 2 + x_local_0, x_local_1]
+                for q in range(2):
+                    y[o * 2 + q] = x_local[q, 0] + x_local[q, 1]
+        """,
+    )
+
+
 def test_partial_sums():
     def steps(s: Schedule) -> None:
         outer, _ = s.split(s.loop("r"), 4)

@@ -91,7 +91,7 @@ def test_cache_what_is_not_read():
         steps,
         """
         o writes y
-          while applying cache_read(buffer=y: f32[8], loop=o, memory=dram, strided=())
+          while applying cache_read(buffer=y: f32[8], loop=o, memory=dram, strided=(), slack=0)
           in: …
         """,
     )
@@ -106,7 +106,7 @@ def test_cache_what_is_not_read_here():
         steps,
         """
         j does not read x
-          while applying cache_read(buffer=x: f32[8], loop=j, memory=dram, strided=())
+          while applying cache_read(buffer=x: f32[8], loop=j, memory=dram, strided=(), slack=0)
           in: …
         """,
     )
@@ -122,7 +122,7 @@ def test_cache_in_lanes():
         steps,
         """
         the lanes of q cannot have memory of their own
-          while applying cache_read(buffer=x: f32[8, 8], loop=q, memory=dram, strided=())
+          while applying cache_read(buffer=x: f32[8, 8], loop=q, memory=dram, strided=(), slack=0)
           in: …
         """,
     )

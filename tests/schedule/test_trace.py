@@ -456,6 +456,7 @@ def test_decisions():
         "5.clip = False",
         "6.clip = False",
         "8.factor = 8",
+        "10.slack = 0",
     ]
     other = s.trace.with_decisions({"2.factor": 7})
     assert other.line(1) == 'b_o, b_i = s.split(s.loop("b"), 7)'

@@ -11,7 +11,15 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.schedule.map_values import map_values
 from tilewright.schedule.one_loop import flatten, hoist_all, stages_of
-from tilewright.schedule.plan import Plan, consumer_of, made_of, nest_with, nests_with, order_of
+from tilewright.schedule.plan import (
+    BURST,
+    Plan,
+    consumer_of,
+    made_of,
+    nest_with,
+    nests_with,
+    order_of,
+)
 from tilewright.schedule.rings import keep_shared
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import Loop
@@ -40,7 +48,8 @@ def accelerate_whole(
     summed = {x.var for x in plan.nest.reduce}
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
     memory = unit.result.buffer.memory
-    held = [s.cache_read(s.buffer(b.name), tiles[-1], memory) for b in s.kernel.inputs]
+    inputs = [s.buffer(b.name) for b in s.kernel.inputs]
+    held = [s.cache_read(b, tiles[-1], memory, slack=BURST) for b in inputs]
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block
-from tilewright.ir.expr import Buffer, Expr, Load, Var, all_of, as_dim, as_expr
+from tilewright.ir.expr import (
+    Buffer,
+    Dim,
+    Expr,
+    Load,
+    Var,
+    all_of,
+    as_dim,
+    as_expr,
+    constant_value,
+)
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -30,7 +40,12 @@ from tilewright.schedule.state import Loop, State, primitive, refuse
 
 @primitive
 def cache_read(
-    state: State, buffer: Buffer, loop: Loop, memory: str = "dram", strided: Sequence[int] = ()
+    state: State,
+    buffer: Buffer,
+    loop: Loop,
+    memory: str = "dram",
+    strided: Sequence[int] = (),
+    slack: int = 0,
 ) -> Buffer:
     """Copies what an iteration of a loop reads of a buffer into a new one in `memory`, first.
 
@@ -38,8 +53,9 @@ def cache_read(
                                             … X_local[j] …
 
     The new buffer holds the box of elements that one iteration reads; along the `strided` axes only
-    those that it reads, if they are equally far apart. Legal when the loop does not write the
-    buffer.
+    those that it reads, if they are equally far apart; an axis as a whole, if every iteration reads
+    it from its beginning and that adds less than `slack` bytes to a run of neighbours. Legal when
+    the loop does not write the buffer.
     """
     target = state.for_(loop)
     state.check_buffer(buffer)
@@ -51,6 +67,7 @@ def cache_read(
     if not any(a.buffer == buffer for a in accesses(target.body)):
         refuse(f"{loop} does not read {buffer.name}", state)
     lows, shape = box_read(state, buffer, target)
+    shape = _with_slack(buffer, lows, shape, slack)
     steps = [1] * len(lows)
     for d in strided:
         steps[d] = _step(state, buffer, target, d, lows[d])
@@ -69,6 +86,21 @@ def cache_read(
     state.replace(target, target.with_(body=(Alloc(local), *copy, *body)))
     state.simplify_all()
     return local
+
+
+def _with_slack(
+    buffer: Buffer, lows: Sequence[Expr], shape: Sequence[Dim], slack: int
+) -> tuple[Dim, ...]:
+    """The box, with whole axes where little is left out."""
+    found = list(shape)
+    for d, (low, size) in enumerate(zip(lows, buffer.shape, strict=True)):
+        known = [n for n in (found[d], *buffer.shape[d:]) if isinstance(n, int)]
+        if len(known) < 1 + len(buffer.shape) - d or constant_value(low) != 0:
+            continue  # symbolic, or elsewhere in other iterations
+        read, whole, *inner = known
+        if 0 < (whole - read) * math.prod(inner) * buffer.dtype.bytes < slack:
+            found[d] = size
+    return tuple(found)
 
 
 def _step(state: State, buffer: Buffer, target: For, d: int, low: Expr) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as Names
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.plan import (
+    BURST,
     Plan,
     far_axes,
     layout_of,
@@ -87,6 +88,7 @@ class Piece:
     memory: str
     move: Move | None  # None: it is there already, or nothing moves it
     extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
+    loops: Names[Var, int] = field(default_factory=dict)  # how often they run, with extents
 
     def moved_by(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
@@ -102,7 +104,18 @@ class Piece:
             (d,) = moving
             new = -(-abs(self.forms[d][after]) * tile[after] // steps[d])
             reach[d] = np.where(reach[d] < most[d], np.minimum(reach[d], new), reach[d])
-        return [np.minimum(n, limit) for n, limit in zip(reach, most, strict=True)]
+        reach = [np.minimum(n, limit) for n, limit in zip(reach, most, strict=True)]
+        return [self._with_slack(d, n, tile) for d, n in enumerate(reach)]
+
+    def _with_slack(self, d: int, reach: np.ndarray, tile: Sizes) -> np.ndarray:
+        """A whole axis, if no tile is behind another along it and little is left out."""
+        if not self.extents:
+            return reach
+        apart = next((near for p, _, near in self.dims if p == d), 1) * self.bytes
+        loops = [v for v in self.forms[d] if isinstance(v, Var) and v in tile]
+        whole = math.prod((tile[v] == self.loops[v] for v in loops), start=np.ones(1, bool))
+        little = (self.extents[d] - reach) * apart < BURST
+        return np.where(whole & little, self.extents[d], reach)
 
     def _steps(self, tile: Sizes) -> list[np.ndarray]:
         """How far apart those are."""
@@ -243,6 +256,6 @@ def _whole_piece(
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
     never = (False,) * len(forms)
     extents = tuple(int(n) for n in theirs.buffer.shape)
-    return Piece(
-        forms, never, tuple(dims), 1, theirs.buffer.dtype.bytes, ours.buffer.memory, move, extents
-    )
+    loops = {x.var: int(x.extent) for x in (*plan.nest.axes, *plan.nest.reduce)}
+    width, memory = theirs.buffer.dtype.bytes, ours.buffer.memory
+    return Piece(forms, never, tuple(dims), 1, width, memory, move, extents, loops)
