@@ -236,6 +236,12 @@ def test_reuse_refused():
     assert why(NEEDED) == "t is needed after it is written anew"
     again = PARTS.replace("u[l] - f32(1.0)", "u[l] - x[l]") + "    y[0] = t[0]\n"
     assert why(again) == "t is needed after u is computed"
+    beyond = (
+        CHAIN.replace("x[j] * t[j]", "select(j < 3, t[j], x[j])")
+        .replace("t = alloc(f32[6])", "t = alloc(f32[3])")
+        .replace("for i in range(6)", "for i in range(3)")
+    )
+    assert why(beyond) == ("u[j] = select(j < 3, t[j], x[j]) may write outside of t: f32[3]")
     shared = PARTS.replace("t[p * 3 + j]", "t[p + j]")
     assert why(shared) == "iterations of p share elements of t"
     assert why(ELSEWHERE) == "t is touched elsewhere in p"

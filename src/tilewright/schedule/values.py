@@ -256,6 +256,8 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     outer = [x for x in state.loops_around(nest) if _holds(top, x)]
     place = _place_in(state, store, into, outer)
     mine = store.with_(buffer=into, indices=place(store.indices))
+    if not state.simplifier.in_bounds(into, mine.indices):
+        refuse(f"{store} may write outside of {into}", state)
     if not _one_to_one(state, mine, loops):
         refuse(f"{store} may write an element twice", state)
     _check_apart(state, into, nest, home, outer)
