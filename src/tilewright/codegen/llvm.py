@@ -60,6 +60,7 @@ from tilewright.ir.tensor import neutral
 from tilewright.target.target import Target
 
 ALIGN = 64
+FLOATS = {32: "float", 16: "half"}  # by their bits
 
 
 def emit_kernel(kernel: Kernel, target: Target) -> str:
@@ -283,7 +284,22 @@ class StmtEmitter:
             return
         name = f"llvm.masked.store.{_vector_suffix(typed)}.p0"
         align = f"i32 {buffer.dtype.bytes}"
-        self.f.call("void", name, typed, f"ptr {pointer}", align, self.e.mask)
+        self.f.call("void", name, self._fenced(typed), f"ptr {pointer}", align, self.e.mask)
+
+    def _fenced(self, typed: str) -> str:
+        """Lanes that LLVM does not see to be the low parts of wider ones: of those, a store of one
+        lane alone would write the whole (LLVM 22, where a store can truncate)."""
+        kind = typed[: typed.index(">") + 1]
+        count, element = kind[1:-1].split(" x ")
+        bits = int(count) * int(element[1:]) if element.startswith("i") else 0
+        size = next((n for n in FLOATS if bits % n == 0), 0) if bits else 0
+        if not size:
+            return typed
+        held = f"<{bits // size} x {FLOATS[size]}>"
+        same = self.f.let(f"bitcast {typed} to {held}")
+        name = f"llvm.arithmetic.fence.{_vector_suffix(held)}"
+        fenced = self.f.call(held, name, f"{held} {same}")
+        return f"{kind} {self.f.let(f'bitcast {held} {fenced} to {kind}')}"
 
     def _scatter(self, buffer: Buffer, at: Linear, value: Value) -> None:
         """Lanes store to places of their own; where two meet, the later lane's value stays."""
