@@ -1,6 +1,6 @@
 """Primitives on loops: programs before and after."""
 
-from schedule_cases import rewritten
+from schedule_cases import rewritten, schedule
 from schedule_programs import EVEN, LONG, MATRIX, ROWS, SUM
 
 from tilewright.schedule.loops import Tail
@@ -139,6 +139,13 @@ def test_fuse_what_was_split():
                 y[i_o_i_i] = x[i_o_i_i]
         """,
     )
+
+
+def test_reorder_no_loops():
+    s = schedule("def k(y: out(f32[2])):\n    for i in range(2):\n        y[i] = f32(0.0)\n")
+    before = s.kernel
+    s.reorder()
+    assert s.kernel is before
 
 
 def test_reorder_two_loops():

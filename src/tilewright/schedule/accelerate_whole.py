@@ -86,14 +86,19 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     copy = nest_with(s, s.buffer(name))
     outer: dict[Var, Loop] = {}
     inside = []
-    for var, i in zip(copy.store.indices, nest.store.indices, strict=True):
-        (axis,) = variables(axes[i])
-        (loop,) = variables(var)
+    over = {
+        loop: axis
+        for at, i in zip(copy.store.indices, nest.store.indices, strict=True)
+        for loop in variables(at)
+        for axis in variables(axes[i])
+    }
+    for x in copy.axes:
+        axis = over.get(x.var)  # None for a loop that runs once
         size = plan.tile.get(axis, 1)
-        if size == s.for_(Loop(loop)).extent:
-            inside.append(Loop(loop))
+        if axis is None or size == x.extent:
+            inside.append(Loop(x.var))
         else:
-            outer[axis], part = s.split(Loop(loop), size)
+            outer[axis], part = s.split(Loop(x.var), size)
             inside.append(part)
     if not outer:
         once, inside[0] = s.split(inside[0], int(s.for_(inside[0]).extent))
@@ -111,9 +116,9 @@ def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[
     theirs, _ = plan.result
     ours = {}
     for i, axis in zip(read.indices, theirs.indices, strict=True):
-        (var,) = variables(axis)
-        for v in variables(i) & inner:  # none for a loop that runs once
-            ours[var] = Loop(v)
+        for var in variables(axis):
+            for v in variables(i) & inner:  # none for a loop that runs once
+                ours[var] = Loop(v)
     order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
     s.reorder(*order)
-    return order
+    return order or [Loop(made.axes[-1].var)]

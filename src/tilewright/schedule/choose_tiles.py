@@ -153,8 +153,8 @@ class Model:
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Of a tile of the result."""
-        sizes = [tile[x.var] for x in self.nest.axes if x.var in tile]
-        return np.prod(np.broadcast_arrays(*sizes), axis=0)
+        sizes = (tile[x.var] for x in self.nest.axes if x.var in tile)
+        return math.prod(sizes, start=np.ones(1, np.int64))
 
     def fits(self, tile: Sizes, way: Way) -> np.ndarray:
         """Whether every memory holds the pieces: one that is brought more than once has a place for

@@ -181,6 +181,8 @@ def reorder(state: State, *loops: Loop) -> None:
     accumulations with one operator may.
     """
     wanted = [state.for_(loop) for loop in loops]
+    if not wanted:
+        return
     chain = _perfect_chain(state, wanted)
     order = iter(wanted)
     chosen = {s.var for s in wanted}

@@ -242,9 +242,9 @@ def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction
     managed = target.memory(nest.buffer.memory).size is not None
     read = next((x.buffer for x in _loads(nest.store.value) if _managed(target, x.buffer)), None)
     loops = arrange(s, nest, None if managed else read)
-    once = [x for x in loops if s.for_(x).extent == 1]
-    loops = [x for x in loops if x not in once]
-    s.reorder(*once, *loops)
+    several = [x for x in loops if s.for_(x).extent != 1] or loops[-1:]
+    s.reorder(*(x for x in loops if x not in several), *several)
+    loops = several
     # The last run within one row of the instruction, if it has rows of its own.
     extents = _extents(instruction)
     rows = sum(isinstance(n, int) and n > 1 for n in extents)

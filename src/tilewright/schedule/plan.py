@@ -202,18 +202,19 @@ def position_of(indices: Sequence[Expr], var: Var) -> int:
 
 
 def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
-    """What the nest behind the sums touches with them, by the loops of the contraction, if it goes
-    along the rows of the unit's result: what it writes, then what it reads."""
+    """What the nest behind the sums touches with them, by the loops of the contraction: what it
+    writes, then what it reads that goes along the rows of the unit's result."""
     read, nest = consumer_of(s, acc)
     theirs, ours = plan.result
     names = dict(zip(read.indices, theirs.indices, strict=True))
     along = {var_of(plan, axis) for axis, _ in operand_axes(plan, ours)}
     if not plan.unit.whole:
         along = {var_of(plan, operand_axes(plan, ours)[-1][0])}
-    for access in (Load(nest.store.buffer, nest.store.indices), *loads(nest.store.value)):
+    made = Load(nest.store.buffer, nest.store.indices)
+    for access in (made, *loads(nest.store.value)):
         if access.buffer != acc:
             indices = tuple(substitute(i, names) for i in access.indices)
-            if any(along & variables(i) for i in indices):
+            if access is made or any(along & variables(i) for i in indices):
                 yield Load(access.buffer, indices), ours
 
 

@@ -198,7 +198,7 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
             axes = tuple((axis, loop) for axis, loop in chosen if loop is not None)
             if len({loop.var for _, loop in axes}) < len(axes):
                 continue
-            if not unit.whole or _all_of(nest, axes, pairs):
+            if not unit.whole or (axes and _all_of(nest, axes, pairs)):
                 yield Mapping(unit, axes, swapped)
 
 
