@@ -39,13 +39,14 @@ from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule import units
 from tilewright.schedule.accelerate import accelerate
-from tilewright.schedule.choose_tiles import Besides, Bound, Choice, Model, choose_tiles
+from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
 from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.plan import Plan, find_mappings
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
+from tilewright.schedule.tile_model import Besides, Bound, Model
 from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
 from tilewright.sim.events import durations, simulate

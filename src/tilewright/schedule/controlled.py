@@ -8,8 +8,9 @@ from copy import copy
 
 from tilewright.base.errors import TargetError
 from tilewright.ir.loop import Kernel
-from tilewright.schedule.choose_tiles import Choice, Model, choose_tiles, tile_sizes
+from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import Control
+from tilewright.schedule.tile_model import Model, tile_sizes
 from tilewright.target.vary import with_memory
 
 LARGEST = 1 << 40  # bytes

@@ -1,0 +1,340 @@
+"""An analytic model of a contraction in tiles: which fit a chip's memories, and how long they take.
+
+The loops over tiles and parts of sums count like an odometer. A piece of an operand is brought
+again whenever a wheel turns that moves it. While one step is worked on, the pieces that the next
+one needs are brought: a step takes as long as the slower of the two, and steps of a kind take the
+same. Times are the instructions' own costs, with the fields that the moves would have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Names
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from tilewright.analyze.nests import Nest
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Expr, Symbol, Var, as_expr
+from tilewright.ir.substitute import variables
+from tilewright.schedule.pieces import Piece, Sizes, piece_of
+from tilewright.schedule.pipelines import Phases
+from tilewright.schedule.plan import Plan, made_of
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.units import Mapping
+from tilewright.target.target import Target
+
+PARTS = 8  # at most, in which a tile is finished
+
+
+@dataclass(frozen=True)
+class Way:
+    """How tiles follow each other, whatever their sizes: what Plan says of it."""
+
+    order: tuple[Var, ...]
+    ahead: int = 0
+    places: int = 1
+    whole: bool = False
+    rings: bool = False
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Cycles that a contraction takes at least, counted without a simulator: the unit's queue at
+    work all the time, with one smallest load before (`fill`) and one smallest store behind
+    (`drain`); or every operand moved once, between the first move's set-up and the last one's
+    latency (`ends`)."""
+
+    work: float
+    moves: float
+    fill: float
+    drain: float
+    ends: float = 0.0
+
+    @property
+    def cycles(self) -> int:
+        return math.ceil(max(self.work + self.fill + self.drain, self.moves + self.ends))
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Each of them, rounded up."""
+        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What an element of the result takes besides the contraction: cycles of the unit's queue, for
+    clearing and for what follows, and of others, to begin the sums with something; bytes of
+    memories, and of those that hold a result until it is stored; and how many calls of the unit's
+    queue it takes, one after the other."""
+
+    cycles: float = 0.0
+    calls: int = 0
+    loading: float = 0.0
+    bytes: Names[str, float] = field(default_factory=dict)
+    stored: Names[str, float] = field(default_factory=dict)
+    seeded: bool = False  # what is added to the sums is what they begin with
+
+
+class Model:
+    """Sizes and times of a contraction on a unit, for many tiles at a time. `wanted` is how often
+    loops ran before they were padded; without it, none is."""
+
+    def __init__(
+        self,
+        s: Schedule,
+        target: Target,
+        nest: Nest,
+        mapping: Mapping,
+        wanted: Names[Var, int] | None = None,
+        besides: Besides | None = None,
+    ) -> None:
+        self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
+        self.besides = besides or Besides()
+        self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
+        plan = Plan(nest, mapping, {})
+        self.loads = [piece_of(s, target, plan, *pair, loaded=True) for pair in plan.reads]
+        self.behind: list[Piece] = []  # of the loads: what is read behind the sums
+        acc = nest.buffer
+        first = True
+        self.store: Piece | None = None
+        if acc in set(s.allocations()):
+            for theirs, ours in made_of(s, plan, acc):
+                piece = piece_of(s, target, plan, theirs, ours, loaded=not first)
+                self.store, first = (piece, False) if first else (self.store, False)
+                if piece is not self.store and not self.besides.seeded:
+                    self.loads.append(piece)
+                    self.behind.append(piece)
+        else:
+            self.store = piece_of(s, target, plan, *plan.result, loaded=False)
+        assert self.store is not None
+        self.result = piece_of(s, target, plan, *plan.result, loaded=False, local=True)
+        self.whole = {x.var: np.array([x.extent]) for x in self.loops}
+        wanted = wanted or {}
+        self.wanted = {v: np.array([wanted.get(v, int(n[0]))]) for v, n in self.whole.items()}
+
+    # ------------------------------------------------------ one tile
+
+    def work(self, tile: Sizes) -> np.ndarray:
+        """Cycles of the unit for a tile."""
+        cost, unit = self.unit.instruction.cost, self.unit
+        axes = dict(self.mapping.axes)
+        steps = {
+            v: np.vectorize(lambda n, v=v: unit.step(v, int(n)))(tile[x.var])
+            for v, x in axes.items()
+        }
+        total = math.prod(tile[x.var] for x in self.loops)
+        calls = total / math.prod(steps.values())
+        values: dict[Expr, object] = {f.symbol: np.int64(1) for f in unit.instruction.fields}
+        for v, n in steps.items():
+            extent = unit.loops[v].extent
+            if isinstance(extent, Symbol):
+                values[extent] = n
+        if unit.free:  # they run all in one
+            values[as_expr(unit.loops[unit.free[0]].extent)] = calls
+            calls = np.ones(1)
+        return calls * np.asarray(evaluate_expr(as_expr(cost.busy), values, {}), float)
+
+    def elements(self, tile: Sizes) -> np.ndarray:
+        """Of a tile of the result."""
+        sizes = (tile[x.var] for x in self.nest.axes if x.var in tile)
+        return math.prod(sizes, start=np.ones(1, np.int64))
+
+    def fits(self, tile: Sizes, way: Way) -> np.ndarray:
+        """Whether every memory holds the pieces: one that is brought more than once has a place for
+        each step that it is ahead, as well."""
+        turns = self._turns(tile, way.order)
+        last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
+        used: dict[str, np.ndarray] = {}
+        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
+        for piece in (*self.loads, self.result):
+            level = self._level(piece, turns, way)
+            inner = (level == last) & (piece is not self.result)
+            turns_more = min(way.ahead, 1)
+            if piece is self.result:
+                # One that the moves begin is begun early.
+                turns_more = way.ahead and way.ahead + 1 if self.besides.seeded else way.places - 1
+            many = np.where(level < 0, 1, 1 + np.where(inner, way.ahead, turns_more))
+            size, name = self._held(piece, tile, way), piece.memory
+            if way.rings and piece is not self.result:
+                many, size = self._ring(piece, tile, way, level, many, size)
+            used[name] = used.get(name, np.zeros(1)) + many * size
+            turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
+        elements = self.elements(tile)
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, way.places)):
+            for name, size in each.items():
+                used[name] = used.get(name, np.zeros(1)) + size * places * elements
+        memories = {name: self.target.memory(name) for name in used}
+        limits = {name: m.size or math.inf for name, m in memories.items()}
+        fits = [size <= limits[name] for name, size in used.items()]
+        fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
+        return np.logical_and.reduce(fits)
+
+    def _held(self, piece: Piece, tile: Sizes, way: Way) -> np.ndarray:
+        """Bytes of a piece."""
+        return piece.size(self.whole if way.whole and piece in self.behind else tile)
+
+    def _ring(
+        self,
+        piece: Piece,
+        tile: Sizes,
+        way: Way,
+        level: np.ndarray,
+        many: np.ndarray,
+        size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many places a piece has, and the bytes of one, where tiles share elements: a lap of
+        the fewest tiles that follow each other in one place (see rings.py), or of all."""
+        outer: np.ndarray = np.ones(1, np.int64)
+        for k, (var, turns) in enumerate(zip(way.order, self._turns(tile, way.order), strict=True)):
+            new = piece.size(tile, var)
+            apart = way.ahead + -(-size // new)
+            found = (level == k) & (new < size)
+            places = np.where((turns >= apart) | (outer == 1), 1, 2)
+            many = np.where(found, places, many)
+            size = np.where(found, size + (np.minimum(turns, apart) - 1) * new, size)
+            outer = outer * turns
+        return many, size
+
+    # ------------------------------------------------------ the whole
+
+    def phases(self, tile: Sizes, way: Way) -> Phases:
+        """What the steps take with the loops over tiles in this way."""
+        order = way.order
+        turns = self._turns(tile, order)
+        pieces = [(p, self.whole if way.whole and p in self.behind else tile) for p in self.loads]
+        times = [(p, sizes, self._level(p, turns, way), *p.times(sizes)) for p, sizes in pieces]
+        shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
+        queue = self.unit.instruction.queue
+        spatial = order[: self._spatial(order)]
+        loads, channel, busy = [], [], []
+        for level in range(len(order)):
+            moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+            for piece, sizes, last, *whole in times:
+                if piece.move is not None:
+                    same = piece.move.queue == queue
+                    new = piece.times(sizes, order[level]) if way.rings else whole
+                    load, transfer = (
+                        np.where(last > level, a, np.where(last == level, b, 0))
+                        for a, b in zip(whole, new, strict=True)
+                    )
+                    own = own + np.where(same, load, 0)
+                    moved = moved + np.where(same, 0, load)
+                    transfers = transfers + transfer
+            if order[level] in spatial:
+                moved = moved + self.besides.loading * self.elements(tile)
+            loads.append(moved)
+            channel.append(transfers)
+            busy.append(own)
+        first = sum((load for *_, load, _ in times), np.zeros(shape))
+        store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
+        after = self.besides.cycles * self.elements(tile)
+        places = np.minimum(way.places, math.prod(turns[: len(spatial)], start=np.ones(shape, int)))
+        return Phases(
+            np.stack([np.broadcast_to(n, shape) for n in turns]),
+            len(spatial),
+            np.broadcast_to(self.work(tile), shape),
+            np.broadcast_to(after, shape),
+            np.stack(loads),
+            np.stack(channel),
+            np.stack(busy),
+            first,
+            store,
+            stored,
+            np.full(shape, way.ahead),
+            places,
+            np.where(places == 1, self._parts(np.broadcast_to(after, shape)), 1),
+            max((p.move.latency for p in self.loads if p.move), default=0),
+            self._latency(),
+            self.store.move.latency if self.store.move else 0,
+        )
+
+    def _parts(self, after: np.ndarray) -> np.ndarray:
+        """In which a tile with one place is finished, so that the first leave early: a call on one
+        takes as long as its results need."""
+        least = max(1, self.besides.calls * self._latency())
+        return np.clip(after // least, 1, PARTS).astype(int)
+
+    def _spatial(self, order: Sequence[Var]) -> int:
+        """So many of the loops, outermost first, make a new tile of the result."""
+        return sum(v in {x.var for x in self.nest.axes} for v in order)
+
+    def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
+        return [self.whole[v] // tile[v] for v in order]
+
+    def _level(self, piece: Piece, turns: Sequence[np.ndarray], way: Way) -> np.ndarray:
+        """The innermost loop that moves a piece; -1 for none."""
+        level = np.full(1, -1)
+        if way.whole and piece in self.behind:
+            return level
+        for k, (var, count) in enumerate(zip(way.order, turns, strict=True)):
+            if piece.moved_by(var):
+                level = np.where(count > 1, k, level)
+        return level
+
+    def bound(self) -> Bound:
+        """What no schedule can beat, one that pads nothing either."""
+        whole = self.wanted
+        moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
+        tiles = combined(tile_sizes(self))  # not always the smallest is there first
+        factors = self.loads[:2]
+        fill = sum(float(p.times(tiles)[0].min()) for p in factors)
+        fill += max((p.move.latency for p in factors if p.move), default=0)
+        drain = float(self.store.times(tiles)[0].min())
+        drain += self.store.move.latency if self.store.move else 0
+        drain += self._latency()
+        work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
+        ends = min(float((p.times(tiles)[0] - p.times(tiles)[1]).min()) for p in factors)
+        ends += self.store.move.latency if self.store.move else 0
+        return Bound(work, moves, fill, drain, ends)
+
+    def _latency(self) -> int:
+        """Cycles from the unit's last call to its results, at most."""
+        instruction = self.unit.instruction
+        env = {f.symbol: np.int64(f.high) for f in instruction.fields}
+        return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
+
+    def _moved(self) -> Iterator[Piece]:
+        assert self.store is not None
+        yield from (p for p in (*self.loads, self.store) if p.move is not None)
+
+
+# ---------------------------------------------------------------- sizes of tiles
+
+
+def tile_sizes(model: Model) -> dict[Var, list[int]]:
+    """Divisors of every loop, in whole steps of the unit."""
+    mapping = model.mapping
+    steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
+    ranged = {} if mapping.unit.whole else {x.var: axis for axis, x in mapping.axes}
+    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
+    most = {
+        x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
+        for axis, x in mapping.axes
+    }
+    sizes = {}
+    for loop in model.loops:
+        assert isinstance(loop.extent, int)
+        fixed = steps.get(loop.var, 1)
+        step = fixed if isinstance(fixed, int) else 1
+        found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
+        if loop.var in ranged:  # one iteration would be no loop
+            found = [d for d in found if mapping.unit.step(ranged[loop.var], d) > 1]
+        if loop.var in whole:
+            found = [loop.extent]
+        sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
+    return sizes
+
+
+def combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
+    """All combinations."""
+    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes.values()), indexing="ij")
+    return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
+
+
+def _moved(mapping: Mapping) -> set[Var]:
+    """The loops that move the result."""
+    axes = set().union(*map(variables, mapping.unit.result.indices))
+    return {x.var for axis, x in mapping.axes if axis in axes}
