@@ -14,7 +14,6 @@ from stream_mutants import KINDS, Mutant, mutant
 
 from tilewright.chip import ChipKernel
 from tilewright.codegen.stream import Stream
-from tilewright.optimize.arrange import arrange
 from tilewright.sim.boxes import boxes
 from tilewright.sim.check import check_waits
 from tilewright.sim.faults import Fault
@@ -55,7 +54,7 @@ class Subject:
         inputs, outputs = self.case.arrays(seed)
         source, kernel = self.chip.source, self.chip.kernel
         given = {b.name: a for b, a in zip(source.params, (*inputs, *outputs), strict=True)}
-        held = {b: arrange(given[b.name], self.chip._type(b.name)) for b in kernel.params}
+        held = {b: self.chip._arrange(b, given[b.name]) for b in kernel.params}
         return {b: held[b] for b in kernel.inputs}, [held[b] for b in kernel.outputs]
 
     def check(self, stream: Stream, waits: Waits) -> Fault | None:

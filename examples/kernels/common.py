@@ -12,6 +12,7 @@ from tilewright.build import BuiltKernel
 from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 
+LEAST = 1e-3  # seconds that the clock tells from none
 LINE = 64  # bytes of a cache line, and of the longest vector
 
 
@@ -57,12 +58,20 @@ def fastest(call: Callable[[], object], cores: int = 1, seconds: float = 1.0) ->
     """Seconds of the fastest of many calls; on one core the processor's own, without the waiting
     while other programs run."""
     clock = time.thread_time if cores == 1 else time.perf_counter
+
+    def took(count: int) -> float:
+        start = clock()
+        for _ in range(count):
+            call()
+        return clock() - start
+
+    count = 1
+    while took(count) < LEAST:
+        count *= 2
     times = []
     end = time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
-        start = clock()
-        call()
-        times.append(clock() - start)
+        times.append(took(count) / count)
     return min(times)
 
 

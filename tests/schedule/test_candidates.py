@@ -165,7 +165,7 @@ def test_features():
     s.reorder(i_o, j_o, i_i, j_i)
     s.cache_read(s.buffer("a"), i_o, "sram")
     c = s.trace.space(s.original).prove({"1.factor": 6})
-    assert c.decisions == (6, 4)
+    assert c.decisions == (6, 4, 0)
     assert c.extents == {
         "i_o": 2, "a_local_0": 6, "a_local_1": 8, "j_o": 4, "i_i": 6, "j_i": 4, "p": 8
     }  # fmt: skip
