@@ -125,7 +125,7 @@ CASES: dict[str, Case] = {
     "tiny, window": Case(conv, tiny),
     "vta": Case(layer, _small_vta, SMALL),
     "vta, wide": Case(layer, _small_vta, WIDE),
-    "vta, square": Case(layer, _small_vta, SQUARE),
+    "vta, deep": Case(layer, _small_vta, _sizes(32, 64, 64)),
     "vta, single": Case(layer, _small_vta, SMALL, overlap=False),
     "gemmini": Case(layer, gemmini, SQUARE),
     "gemmini, single": Case(layer, gemmini, WIDE, overlap=False),
