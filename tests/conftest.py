@@ -8,4 +8,6 @@ import hypothesis
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")
 
-sys.path.insert(0, str(Path(__file__).parent))  # for strategies.py, which all tests share
+TESTS = Path(__file__).parent
+# Strategies, which all tests share; the benchmarks, which are scripts, and their kernels.
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "benchmarks")]

@@ -119,8 +119,9 @@ def test_a_target_that_is_not_there(tilewright):
         2,
         "",
         (
-            "error: there is no target called 'tinny'\n"
-            "  hint: did you mean 'tiny'?; a file is FILE.py or FILE.py:FUNCTION\n"
+            "error: there is no target called 'tinny', and a file's name would be"
+            " FILE.py[:FUNCTION]\n"
+            "  hint: did you mean 'tiny'?\n"
         ),
     )
 
@@ -293,8 +294,8 @@ def test_a_kernel_is_explained(tilewright, kernels):
         (
             ("kernels.py:product",),
             (
-                "N of product has no number, and the instructions of tiny are for certain sizes\n"
-                "  while building a kernel\n  hint: bind(N=…) gives one"
+                "no --dim says how large N of product is, and instructions are for certain sizes\n"
+                "  hint: --dim N=…"
             ),
         ),
         (
@@ -306,6 +307,14 @@ def test_a_kernel_is_explained(tilewright, kernels):
             (
                 "avx2 is a processor, and kernels are explained on chips with queues\n"
                 "  hint: --target FILE.py, or one of tiny, vta, gemmini, conv_engine, dsp"
+            ),
+        ),
+        (
+            ("model.onnx", "--target", "vta"),
+            (
+                "vta is a chip, and models run on processors: host, sse2, sse4, avx2, avx512,"
+                " avx512-vnni, neon, neon-dot, rvv\n"
+                "  hint: kernels run on it: tilewright explain FILE.py:KERNEL --target vta"
             ),
         ),
         (("none.py",), "cannot read none.py: No such file or directory"),

@@ -42,6 +42,7 @@ from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
+from tilewright.schedule.fastest import build_fastest
 from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.plan import Plan, find_mappings
 from tilewright.schedule.schedule import Schedule
@@ -60,7 +61,6 @@ from tilewright.targets import cpu
 
 TRIES = 4  # tiles that are built and timed
 NEAR = 1.002  # of what the model expects: as good as the best
-MOST = 4  # times as many are tried, if some cannot be built
 
 
 @dataclass(eq=False)
@@ -179,7 +179,7 @@ def build_chip(
 def build_controlled(
     kernel: Kernel, target: Target, control: Control, parameters: Sequence[str] = ()
 ) -> ChipKernel:
-    """Likewise."""
+    """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
     # The model knows of no order but that of tiles.
     expect = None if control.serial else partial(expected_cycles, kernel, control)
@@ -192,20 +192,12 @@ def build_controlled(
     choices = controlled_tiles(kernel, model, control)
     if not choices:
         raise no_tile(kernel, model, control)
-    built: list[ChipKernel] = []
-    refusal = None
-    for choice in choices[: MOST * TRIES]:
-        if built and min(b.cycles for b in built) <= NEAR * choice.cycles:
-            break  # what the model expects of the others is no better
-        try:
-            built.append(build_choice(kernel, target, choice, control, parameters))
-        except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
-            refusal = refusal or error
-        if len(built) == TRIES:
-            break
-    if refusal is not None and not built:
-        raise refusal
-    best = min(built, key=lambda b: b.timeline.cycles)
+    best = build_fastest(
+        choices,
+        lambda choice: build_choice(kernel, target, choice, control, parameters),
+        tries=TRIES,
+        near=NEAR,
+    )
     return replace(best, bound=model.bound(), expect=expect)
 
 

@@ -10,6 +10,7 @@ from tilewright.check.load import load_kernel
 from tilewright.chip import ChipKernel
 from tilewright.cli_target import find_description
 from tilewright.explain.explanation import Explanation
+from tilewright.ir.loop import symbols
 from tilewright.targets.chips import CHIPS
 
 
@@ -26,6 +27,14 @@ def explain_kernel(
             f"{target} is a processor, and kernels are explained on chips with queues",
             hint=f"--target FILE.py, or one of {', '.join(CHIPS)}",
         )
-    built = build(load_kernel(name).bind(**dims), found)
+    kernel = load_kernel(name).bind(**dims)
+    missing = [s.name for s in symbols(kernel.kernel)]
+    if missing:
+        raise InputError(
+            f"no --dim says how large {', '.join(missing)} of {kernel.kernel.name}"
+            f" {'are' if len(missing) > 1 else 'is'}, and instructions are for certain sizes",
+            hint=" ".join(f"--dim {n}=…" for n in missing),
+        )
+    built = build(kernel, found)
     assert isinstance(built, ChipKernel)
     return built.explain()

@@ -24,6 +24,7 @@ from tilewright.runtime.module import Module
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 from tilewright.targets import cpu
+from tilewright.targets.chips import CHIPS
 
 HOST = "host"
 TARGETS = (HOST, *cpu.LEVELS)
@@ -49,6 +50,11 @@ class Request:
 
 def find_target(name: str, threads: int | None) -> Target:
     """The target that the command line calls `name`: this machine, or an instruction-set level."""
+    if name in CHIPS:
+        raise TargetError(
+            f"{name} is a chip, and models run on processors: {', '.join(TARGETS)}",
+            hint=f"kernels run on it: tilewright explain FILE.py:KERNEL --target {name}",
+        )
     if name not in TARGETS:
         raise TargetError(f"there is no target called {name!r}", hint=did_you_mean(name, TARGETS))
     if name == HOST:

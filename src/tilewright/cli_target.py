@@ -28,10 +28,9 @@ def find_description(name: str, threads: int | None) -> Target:
         return CHIPS[name]()
     if is_file(name):
         return load_target(name)
-    hint = did_you_mean(name, (*TARGETS, *CHIPS))
     raise TargetError(
-        f"there is no target called {name!r}",
-        hint=f"{hint}; a file is FILE.py or FILE.py:FUNCTION",
+        f"there is no target called {name!r}, and a file's name would be FILE.py[:FUNCTION]",
+        hint=did_you_mean(name, (*TARGETS, *CHIPS)),
     )
 
 

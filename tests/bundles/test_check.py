@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.base.errors import CompileError
 from tilewright.bundles.check import check
-from tilewright.bundles.code import Bundle, Code, Control, Repeat
+from tilewright.bundles.code import Bundle, Code, LoopControl, Repeat
 from tilewright.bundles.machine import Machine
 from tilewright.bundles.program import Program, make_program
 from tilewright.bundles.sections import Section
@@ -56,7 +56,7 @@ def changes(code: Code) -> Iterator[tuple[str, Code]]:
                 yield name, swapped(code, i, replace(item, code=inner))
             continue
         for x in item:
-            if isinstance(x, Control):
+            if isinstance(x, LoopControl):
                 continue
             rest = tuple(y for y in item if y is not x)
             yield "left out", swapped(code, i, rest)

@@ -5,18 +5,20 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from bundle_kernels import (
+from dsp_kernels import (
     LOCAL,
-    clipped_depthwise,
-    convolution,
-    convolve,
-    depthwise_reference,
+    conv,
+    convolved,
+    depthwise,
     dots,
+    filtered,
+    filtered_channels,
     fir,
-    fir_reference,
+    in_bytes,
     layer,
-    layer_reference,
     pairs,
+    product,
+    row_products,
 )
 
 from tilewright import cast, grid, i8, i32, kernel, reduce
@@ -30,23 +32,15 @@ from tilewright.targets.dsp import dsp
 Reference = Callable[..., np.ndarray]
 
 
-def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a.astype(np.int32) @ b.astype(np.int32)
-
-
-def row_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return (a.astype(np.int32) * b.astype(np.int32)).sum(1, dtype=np.int32)
-
-
 # Kernel, reference, and the share of the bound that is reached at least.
 CASES: dict[str, tuple[KernelFunction, Reference, float]] = {
-    "dot products": (dots.bind(M=32, N=64, K=256), lambda a, b: product(a, b.T), 0.9),
+    "dot products": (dots.bind(M=32, N=64, K=256), product, 0.9),
     "dot products of pairs": (pairs.bind(N=64, K=512), row_products, 0.95),
-    "FIR": (fir.bind(T=16384, K=32), fir_reference, 0.9),
-    "3x3": (convolution.bind(H=16, W=16, C=16, F=32, R=3), convolve, 0.9),
-    "1x1": (convolution.bind(H=16, W=16, C=64, F=32, R=1), convolve, 0.85),
-    "3x3 of a network": (layer.bind(H=8, W=16, C=16, F=64, R=3), layer_reference, 0.85),
-    "depthwise 3x3": (clipped_depthwise.bind(H=28, W=28, C=64), depthwise_reference, 0.85),
+    "FIR": (fir.bind(T=16384, K=32), filtered, 0.9),
+    "3x3": (conv.bind(H=16, W=16, C=16, F=32, R=3), convolved, 0.9),
+    "1x1": (conv.bind(H=16, W=16, C=64, F=32, R=1), convolved, 0.85),
+    "3x3 of a network": (layer.bind(H=8, W=16, C=16, F=64, R=3), in_bytes, 0.85),
+    "depthwise 3x3": (depthwise.bind(H=28, W=28, C=64, R=3), filtered_channels, 0.85),
 }
 
 
@@ -90,18 +84,18 @@ def test_build_runs_it_on_the_chip():
     """Like any target's: the same call, arrays in, arrays out."""
     built = fir.bind(T=16384, K=16).build(dsp())
     result, arrays = run(built)
-    np.testing.assert_array_equal(result, fir_reference(*arrays))
+    np.testing.assert_array_equal(result, filtered(*arrays))
     assert built.predicted == pytest.approx(built.cycles, rel=0.15)
 
 
 def test_rings_save_bytes_and_energy():
     """Columns of the picture that the next tile needs again stay in local memory."""
-    function = convolution.bind(H=48, W=32, C=16, F=16, R=7)
+    function = conv.bind(H=48, W=32, C=16, F=16, R=7)
     chip = dsp(local=20 << 10)
     built = {rings: build_chip(function.kernel, chip, rings=rings) for rings in (True, False)}
     for each in built.values():
         result, arrays = run(each)
-        np.testing.assert_array_equal(result, convolve(*arrays))
+        np.testing.assert_array_equal(result, convolved(*arrays))
     moved = {rings: b.timeline.moved["dram", "local"] for rings, b in built.items()}
     assert moved[True] < moved[False] / 4
     assert built[True].timeline.joules < 0.95 * built[False].timeline.joules
@@ -183,6 +177,6 @@ def test_a_memory_that_is_too_small():
     with pytest.raises(TargetError) as error:
         build_chip(function.kernel, dsp(local=1 << 10))
     assert str(error.value) == (
-        "no tile of convolution fits the memories of dsp\n"
+        "no tile of conv fits the memories of dsp\n"
         "  hint: they have (local 1024) bytes, and a tile has whole sums"
     )

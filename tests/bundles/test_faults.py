@@ -11,7 +11,7 @@ from bundle_programs import KEPT, LANES, LOCAL, SIZE, M, V, small, whole
 from tilewright.base.dtype import i8
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.bundles.check import check
-from tilewright.bundles.code import Code, Control, Issue, Repeat
+from tilewright.bundles.code import Code, Issue, LoopControl, Repeat
 from tilewright.bundles.machine import Machine
 from tilewright.bundles.place import OutOfRegisters
 from tilewright.bundles.program import make_program
@@ -68,7 +68,7 @@ def without(code: Code, name: str) -> tuple[Code, Issue]:
                  for b in code), gone  # fmt: skip
 
 
-def put(code: Code, at: int, x: Issue | Control) -> Code:
+def put(code: Code, at: int, x: Issue | LoopControl) -> Code:
     bundle = code[at]
     assert isinstance(bundle, tuple)
     return (*code[:at], (*bundle, x), *code[at + 1 :])
@@ -96,7 +96,7 @@ def begin_again(code: Code) -> Code:
 
 def never_begun(code: Code) -> Code:
     return tuple(
-        tuple(x for x in b if not isinstance(x, Control)) if isinstance(b, tuple) else b
+        tuple(x for x in b if not isinstance(x, LoopControl)) if isinstance(b, tuple) else b
         for b in code
     )
 
@@ -130,7 +130,7 @@ FAULTS: dict[str, tuple[Section, Callable[[Code], Code], str]] = {
     ),
     "the slots": (
         STRAIGHT,
-        lambda code: put(code, 3, Control("loop", 2)),
+        lambda code: put(code, 3, LoopControl("loop", 2)),
         "cycle 3 has 2 operations in slot alu",
     ),
     "the end": (
@@ -184,7 +184,7 @@ def test_the_machine_says_what_is_read_too_early():
 
 def test_the_machine_has_so_many_slots():
     with pytest.raises(CompileError) as error:
-        run(put(STRAIGHT.code, 3, Control("loop", 2)))
+        run(put(STRAIGHT.code, 3, LoopControl("loop", 2)))
     assert error.value.what == (
         "the bundle of cycle 3 has 2 operations in slot alu, and there are 1"
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.analyze.linear import to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.bundles.code import Bundle, Code, Control, Issue, Pipelined, Repeat, cycles
+from tilewright.bundles.code import Bundle, Code, Issue, LoopControl, Pipelined, Repeat, cycles
 from tilewright.bundles.operations import Operand
 from tilewright.bundles.program import Program
 from tilewright.bundles.sections import CORE, Section
@@ -102,8 +102,8 @@ def bundle_text(bundle: Bundle) -> str:
     return "{ " + " | ".join(map(_operation, bundle)) + " }" if bundle else "{ nop }"
 
 
-def _operation(x: Issue | Control) -> str:
-    if isinstance(x, Control):
+def _operation(x: Issue | LoopControl) -> str:
+    if isinstance(x, LoopControl):
         return f"loop {x.count}" if x.name == "loop" else x.name
     call = x.operation.call
     pairs = list(zip(x.operation.operands, x.registers, strict=True))

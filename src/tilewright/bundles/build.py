@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.base.errors import TargetError
 from tilewright.bundles.choose import Choice, choose_plans
 from tilewright.bundles.plan import schedule_bundles
 from tilewright.bundles.program import Program, make_program
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel
 from tilewright.schedule.control import CHOSEN, Control
+from tilewright.schedule.fastest import build_fastest
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 TRIES = 3  # plans that are built and timed
-MOST = 12  # that are tried, if some cannot be built
-CLOSE = 1.04  # times the cycles that are expected of the next plan: no need to build that one
+NEAR = 1.04  # times the cycles that are expected of the next plan: no need to build that one
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +30,10 @@ class Built:
     predicted: float
     tile: dict[str, int]
 
+    @property
+    def cycles(self) -> int:
+        return self.program.timeline.cycles
+
 
 def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Built:
     """The kernel in bundles. Without overlap transfers and work take turns; unless rings are
@@ -42,24 +46,12 @@ def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> 
             f"no tile of {kernel.name}{wanted} fits the memories of {target.name}",
             hint=f"they have ({held}) bytes, and a tile has whole sums",
         )
-    best, count, refusal = None, 0, None
-    for choice in choices[:MOST]:
-        if best is not None:
-            near = best.program.timeline.cycles <= CLOSE * choice.cycles
-            if near or count == TRIES:
-                break
-        try:
-            built = _built(kernel, target, choice, control.overlap)
-        except (ScheduleError, TargetError, CompileError) as error:  # the model sees less than that
-            refusal = refusal or error
-            continue
-        count += 1
-        if best is None or built.program.timeline.cycles < best.program.timeline.cycles:
-            best = built
-    if best is None:
-        assert refusal is not None
-        raise refusal
-    return best
+    return build_fastest(
+        choices,
+        lambda choice: _built(kernel, target, choice, control.overlap),
+        tries=TRIES,
+        near=NEAR,
+    )
 
 
 def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:

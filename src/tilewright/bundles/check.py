@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.bundles.check_memory import check_instances
-from tilewright.bundles.code import Bundle, Code, Control, Issue, Repeat, cycles, issues, loops
+from tilewright.bundles.code import Bundle, Code, Issue, LoopControl, Repeat, cycles, issues, loops
 from tilewright.bundles.operations import Body, Loop, Operand, Operation
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var, constant_value
@@ -179,7 +179,7 @@ class _Issued:
         self.now += 1
         return None
 
-    def _take_slot(self, x: Issue | Control) -> str | None:
+    def _take_slot(self, x: Issue | LoopControl) -> str | None:
         slot, busy = self.control, 1
         if isinstance(x, Issue):
             slot, busy = x.operation.slot, x.operation.busy
@@ -250,7 +250,7 @@ def check_loops(code: Code, bundles: Bundles) -> str | None:
     begun: list[int] = []
     for item in code:
         if not isinstance(item, Repeat):
-            begun += [x.count for x in item if isinstance(x, Control) and x.name == "loop"]
+            begun += [x.count for x in item if isinstance(x, LoopControl) and x.name == "loop"]
             continue
         depth = _hardware_depth((item,))
         if item.hardware and depth > bundles.loops:
@@ -277,4 +277,4 @@ def _ends_with_branch(code: Code, late: int) -> bool:
         return False
     bundle = code[len(code) - late - 1]
     assert not isinstance(bundle, Repeat)
-    return any(isinstance(x, Control) and x.name == "branch" for x in bundle)
+    return any(isinstance(x, LoopControl) and x.name == "branch" for x in bundle)

@@ -20,14 +20,14 @@ class Issue:
 
 
 @dataclass(frozen=True)
-class Control:
+class LoopControl:
     """What the control slot does: begins a loop ("loop"), or ends one ("branch")."""
 
     name: str
     count: int
 
 
-Bundle = tuple[Issue | Control, ...]
+Bundle = tuple[Issue | LoopControl, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from tilewright.bundles.code import Bundle, Control, Issue
+from tilewright.bundles.code import Bundle, Issue, LoopControl
 from tilewright.bundles.hazards import Hazards
 from tilewright.target.target import Bundles
 
@@ -18,7 +18,7 @@ class Line:
         self.slots = dict(bundles.slots)
         self.control = bundles.control
         self.hazards = Hazards()
-        self._bundles: list[list[Issue | Control]] = []
+        self._bundles: list[list[Issue | LoopControl]] = []
         self._used: dict[tuple[str, int], int] = {}
 
     @classmethod
@@ -75,7 +75,7 @@ class Line:
             places = itertools.chain(reversed(range(length)), itertools.count(length))
             at = next(t for t in places if self._is_free(self.control, t))
             self._extend(at + 1)
-            self._bundles[at].append(Control("loop", count))
+            self._bundles[at].append(LoopControl("loop", count))
         return self.bundles()
 
     def bundles(self) -> list[Bundle]:

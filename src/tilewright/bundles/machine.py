@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.bundles.code import Bundle, Code, Control, Issue, Repeat
+from tilewright.bundles.code import Bundle, Code, Issue, LoopControl, Repeat
 from tilewright.bundles.operations import Operand
 from tilewright.bundles.program import Program
 from tilewright.codegen.place import Place
@@ -87,7 +87,7 @@ class Machine:
         self.pending = [p for p in self.pending if p.landing > self.now]
 
     def _check_slots(self, bundle: Bundle) -> None:
-        used = [self.control if isinstance(x, Control) else x.operation.slot for x in bundle]
+        used = [self.control if isinstance(x, LoopControl) else x.operation.slot for x in bundle]
         for slot in used:
             if used.count(slot) > self.slots[slot]:
                 raise CompileError(

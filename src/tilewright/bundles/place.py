@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.bundles.code import Bundle, Code, Control, Issue, Pipelined, Repeat
+from tilewright.bundles.code import Bundle, Code, Issue, LoopControl, Pipelined, Repeat
 from tilewright.bundles.code import issues as issues_of
 from tilewright.bundles.dependences import dependences
 from tilewright.bundles.line import Line
@@ -88,9 +88,9 @@ class _Placer:
         if len(straight) > late and self._control_free(inner, at):
             bundle = inner[at]
             assert not isinstance(bundle, Repeat)
-            return (*inner[:at], (*bundle, Control("branch", 0)), *inner[at + 1 :])
+            return (*inner[:at], (*bundle, LoopControl("branch", 0)), *inner[at + 1 :])
         waiting = [()] * self._longest(inner)  # until nothing before takes the slot
-        return (*inner, *waiting, (Control("branch", 0),), *([()] * late))
+        return (*inner, *waiting, (LoopControl("branch", 0),), *([()] * late))
 
     def _control_free(self, inner: Code, at: int) -> bool:
         """Whether the control slot has room in a bundle of a loop's code, whatever was issued
@@ -101,7 +101,7 @@ class _Placer:
             if isinstance(bundle, Repeat):
                 return False  # not known
             for x in bundle:
-                control = isinstance(x, Control)
+                control = isinstance(x, LoopControl)
                 used += k == 0 if control else x.operation.slot == slot and x.operation.busy > k
         return used < self.bundles.count(slot)
 
@@ -234,7 +234,7 @@ def _registers_of(
 
 def _branches(code: Code) -> list[int]:
     """The bundles that have a branch."""
-    controls = (any(isinstance(x, Control) for x in b) if isinstance(b, tuple) else False
+    controls = (any(isinstance(x, LoopControl) for x in b) if isinstance(b, tuple) else False
                 for b in code)  # fmt: skip
     return [k for k, found in enumerate(controls) if found]
 

@@ -10,8 +10,10 @@
 
 Which instructions copy and which loops the unit takes follows from their meanings (units.py). Each
 local buffer is arranged as its operand wants. What is the same for several tiles is brought once,
-before the loops that do not change it (`hoist`). Then all loops over tiles become one (`sink`,
-`fuse`), and `pipeline` overlaps its stages.
+before the loops that do not change it (`hoist`), what follows the sums perhaps before all tiles.
+How far stages are apart is the plan's: operands come `ahead` steps early, results have `places` to
+wait in until they are stored; with one place a tile is finished and stored in portions. All loops
+over tiles become one (`sink`, `fuse`), and `pipeline` overlaps its stages.
 """
 
 from __future__ import annotations
@@ -64,8 +66,8 @@ def accelerate(
     if plan.seeded:
         s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
-    if plan.whole:
-        _bring_whole(s, target, plan, acc)
+    if plan.once:
+        _bring_once(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
@@ -76,7 +78,7 @@ def accelerate(
     ahead, places = _pace(s, plan, tiles, around) if overlap else (0, 1)
     rows = _rows(plan, target, inside)
     if overlap and places == 1:
-        rows, inside = _finish_in_parts(s, rows, inside, plan.parts)
+        rows, inside = _finish_in_portions(s, rows, inside, plan.portions)
     map_values(s, target, Loop(inside[0]), rows)
     hoist_all(s, around, acc.name)
     # A tile is worked on while others are stored; while one more is begun, if that takes a move.
@@ -98,18 +100,18 @@ def _pace(
     return ahead, min(plan.places, count, steps - ahead)
 
 
-def _finish_in_parts(
+def _finish_in_portions(
     s: Schedule, rows: Rows, inside: list[Var], most: int
 ) -> tuple[Rows, list[Var]]:
-    """Cuts what follows the sums of a tile into parts, so that the first leave while others are
-    worked on; returns the loops inside of a part."""
+    """Cuts what follows the sums of a tile into portions, so that the first leave while others are
+    worked on; returns the loops inside of a portion."""
     sizes = dict(rows.blocks)
     for var in rows.order:
         extent, block = s.for_(Loop(var)).extent, sizes.get(var, 1)
         count = extent // block if isinstance(extent, int) else 1
-        parts = max(n for n in range(1, most + 1) if count % n == 0)
-        if parts > 1:
-            outer, inner = s.split(Loop(var), count // parts * block)
+        portions = max(n for n in range(1, most + 1) if count % n == 0)
+        if portions > 1:
+            outer, inner = s.split(Loop(var), count // portions * block)
             names = {v: inner.var if v == var else v for v in inside}
             s.reorder(outer, *(Loop(names[v]) for v in inside))
             return rows.renamed(names), list(names.values())
@@ -152,7 +154,7 @@ def _arrangement(
     return held_layout(rows, places, len(indices))
 
 
-def _bring_whole(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
+def _bring_once(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
     """Brings what the nest behind the sums reads besides them before everything else."""
     _, ours = plan.result
     for theirs, _ in made_of(s, plan, acc):
@@ -224,15 +226,15 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     for axis, loop in plan.mapping.axes:
         handles[loop.var], inner[axis] = s.split(handles[loop.var], plan.step(axis))
         whole.append(handles[loop.var])
-    bound = [inner[axis] for axis in unit.bound]
+    fixed = [inner[axis] for axis in unit.fixed]
     if clears:
         first = _fold_init(s, acc, plan, nest, handles, parts, inner)
     else:
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
         folded = fold(unit, _around(s, nest, loops, handles), _entries(target, unit))
         once = [x for x in loops if x not in folded.loops]
-        s.reorder(*parts, *once, *folded.loops, *bound)
-        first = _fuse_lists(s, folded, bound)
+        s.reorder(*parts, *once, *folded.loops, *fixed)
+        first = _fuse_lists(s, folded, fixed)
     fused = parts[0] if parts else None
     for loop in parts[1:]:
         fused = s.fuse(fused, loop)
@@ -266,11 +268,11 @@ def _fold_init(
     rows = [handles[x.var] for x in loops if x.var in around]
     sums = [handles[x.var] for x in loops if x.var not in around]
     used = set().union(*(variables(i) for i in unit.update.indices))
-    summed = [inner[axis] for axis in unit.bound if axis not in used]
+    summed = [inner[axis] for axis in unit.fixed if axis not in used]
     s.reorder(*parts, *sums, *summed)
     for loop in (*parts, *sums):
         s.fold_init(acc, loop)
-    spatial = [inner[axis] for axis in unit.bound if axis in used]
+    spatial = [inner[axis] for axis in unit.fixed if axis in used]
     s.reorder(*rows, *parts, *sums, *spatial)
     s.reorder(*parts, *rows)
     return spatial[0]

@@ -16,7 +16,7 @@ APART = 3  # calls between two accumulations into one element, for a pipeline of
 
 @dataclass(frozen=True)
 class Around:
-    """A loop around a unit's bound axes: how often it runs, whether it moves the result."""
+    """A loop around a unit's fixed axes: how often it runs, whether it moves the result."""
 
     loop: Loop
     extent: int

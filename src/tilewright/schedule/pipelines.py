@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Phases:
+class StepTimes:
     """Cycles of the steps of n pipelines. A step of level k is one where loop k is the outermost
     that turns: what it brings is what that loop or one inside of it moves."""
 
@@ -25,17 +25,17 @@ class Phases:
     stored: np.ndarray  # [n] of those, on the memory
     ahead: np.ndarray  # [n] steps that operands are brought before they are used
     places: np.ndarray  # [n] for tiles of the result
-    parts: np.ndarray  # [n] in which a tile is finished and stored
+    portions: np.ndarray  # [n] in which a tile is finished and stored
     latency: int  # until operands are there
     behind: int  # until the unit is done with them, after its last call has left
     end: int  # until a result is there
 
-    def only(self, kept: np.ndarray) -> Phases:
+    def only(self, kept: np.ndarray) -> StepTimes:
         """Of some of the pipelines."""
         return replace(self, **{name: x[..., kept] for name, x in self._arrays()})
 
     @staticmethod
-    def joined(several: Sequence[Phases]) -> Phases:
+    def joined(several: Sequence[StepTimes]) -> StepTimes:
         """Of all of them; they have as many levels."""
         names = [name for name, _ in several[0]._arrays()]
         found = {k: np.concatenate([getattr(p, k) for p in several], axis=-1) for k in names}
@@ -90,13 +90,13 @@ class Phases:
 class Pipelines:
     """Pipelines at work: when each engine is free again, in cycles."""
 
-    def __init__(self, phases: Phases) -> None:
-        self.phases, self.steps = phases, phases.steps
-        n, places = len(phases.work), int(phases.ahead.max()) + 1
-        inner = np.cumprod(phases.turns[::-1], axis=0)[::-1]
+    def __init__(self, times: StepTimes) -> None:
+        self.times, self.steps = times, times.steps
+        n, places = len(times.work), int(times.ahead.max()) + 1
+        inner = np.cumprod(times.turns[::-1], axis=0)[::-1]
         self.below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
         levels = np.arange(len(inner))[:, None]
-        self.innermost = np.max(np.where(phases.turns > 1, levels, 0), axis=0)  # that turns
+        self.innermost = np.max(np.where(times.turns > 1, levels, 0), axis=0)  # that turns
         self.each = np.arange(n)
         self.loader, self.unit, self.storer = (np.zeros(n) for _ in range(3))
         self.owed = np.zeros(n)  # cycles that a store has the memory while operands are brought
@@ -104,17 +104,17 @@ class Pipelines:
         self.free = np.zeros((places, n))  # when their places can be filled anew
         self.loads = np.zeros((2, 2 * places, n))  # when the last transfers began, and ended
         self.turned = np.zeros(n)  # when the last turn of what is outside the innermost loop ended
-        self.left = np.zeros((int(phases.places.max()), n))  # when the last tiles were stored
+        self.left = np.zeros((int(times.places.max()), n))  # when the last tiles were stored
 
     def level(self, i: np.ndarray | int) -> np.ndarray:
         """The level of step i."""
-        turned = (i % self.below == 0) & (self.phases.turns > 1)
+        turned = (i % self.below == 0) & (self.times.turns > 1)
         return np.where(turned.any(0), turned.argmax(0), len(self.below) - 1)
 
     def bring(self, i: np.ndarray, on: np.ndarray) -> None:
         """Brings the operands of step i. What an outer loop moves has a place from the turn before
         on, what the innermost does from the step on that had it."""
-        p, place = self.phases, (i % (self.phases.ahead + 1), self.each)
+        p, place = self.times, (i % (self.times.ahead + 1), self.each)
         level = self.level(i)
         load = np.where(i == 0, p.first, _at(p.loads, level))
         transfer = np.where(i == 0, p.first, _at(p.channel, level))
@@ -135,7 +135,7 @@ class Pipelines:
 
     def compute(self, i: int) -> None:
         """Works on step i; stores the tile of the result that it may complete."""
-        p, place = self.phases, (i % (self.phases.ahead + 1), self.each)
+        p, place = self.times, (i % (self.times.ahead + 1), self.each)
         level, on = self.level(i), i < self.steps
         new = (level < p.spatial) | (i == 0)
         last = (self.level(i + 1) < p.spatial) | (i + 1 == self.steps)
@@ -150,10 +150,10 @@ class Pipelines:
         turns = on & (self.level(i + 1) < self.innermost)
         self.turned = np.where(turns, end + p.behind, self.turned)
         leaves = on & last
-        # In parts: the first leave early, the last takes as long as it is.
-        last_part = self._after_loads(np.maximum(self.storer, end + p.behind)) + p.store / p.parts
-        first_done = end - p.after * (1 - 1 / p.parts) + p.behind
-        out = np.maximum(last_part, np.maximum(self.storer, first_done) + p.store)
+        # Of portions the first leave early, and the last takes as long as it is.
+        late = self._after_loads(np.maximum(self.storer, end + p.behind)) + p.store / p.portions
+        first_done = end - p.after * (1 - 1 / p.portions) + p.behind
+        out = np.maximum(late, np.maximum(self.storer, first_done) + p.store)
         self.storer = np.where(leaves, out, self.storer)
         self.owed = np.where(leaves, p.stored, self.owed)
         left = np.concatenate([(out + p.end)[None], self.left[:-1]])
@@ -161,7 +161,7 @@ class Pipelines:
 
     def _after_loads(self, time: np.ndarray) -> np.ndarray:
         """When the memory takes what comes at some time: after a load that it is at."""
-        if not self.phases.stored.any():
+        if not self.times.stored.any():
             return time
         begun, ended = self.loads
         return np.maximum(time, np.where(begun <= time, ended, 0).max(0))
@@ -169,8 +169,8 @@ class Pipelines:
     @property
     def end(self) -> np.ndarray:
         """When everything is done."""
-        return np.maximum(self.unit, self.storer + self.phases.end)
+        return np.maximum(self.unit, self.storer + self.times.end)
 
 
-def _at(phases: np.ndarray, level: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(phases, level[None], 0)[0]
+def _at(times: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(times, level[None], 0)[0]

@@ -36,9 +36,9 @@ BURST = 64  # bytes: fewer that lie apart are moved no faster
 class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
     of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
-    brought, how many tiles of the result have `places` at the same time, in how many `parts` a tile
-    is finished if that is one, whether what is read behind the sums is brought `whole` before all
-    tiles, whether what is added to a sum is what it begins with (`seeded`), and whether what
+    brought, how many tiles of the result have `places` at the same time, in how many `portions` a
+    tile is finished if that is one, whether what is read behind the sums is brought `once`, before
+    all tiles, whether what is added to a sum is what it begins with (`seeded`), and whether what
     consecutive tiles share is kept (`rings`)."""
 
     nest: Nest
@@ -47,8 +47,8 @@ class Plan:
     order: tuple[Var, ...] = ()
     ahead: int = 1
     places: int = 2
-    parts: int = 1
-    whole: bool = False
+    portions: int = 1
+    once: bool = False
     seeded: bool = False
     rings: bool = False
 
@@ -86,11 +86,11 @@ class Plan:
         return Load(update.buffer, update.indices), self.unit.operands[2]
 
     def loop_of(self, axis: Var) -> For | None:
-        """The loop that is a bound axis of the unit."""
+        """The loop that is a fixed axis of the unit."""
         return dict(self.mapping.axes).get(axis)
 
     def step(self, axis: Var) -> int:
-        """Iterations of a bound axis in one call."""
+        """Iterations of a fixed axis in one call."""
         loop = self.loop_of(axis)
         assert loop is not None
         extent = self.tile.get(loop.var, loop.extent)
@@ -139,7 +139,7 @@ def var_of(plan: Plan, axis: Var) -> Var:
 
 
 def operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
-    """The bound axes along which a unit's operand lies, outermost first, and their sizes."""
+    """The fixed axes along which a unit's operand lies, outermost first, and their sizes."""
     found = []
     for i in ours.indices:
         axes = [v for v in variables(i) if plan.loop_of(v) is not None]

@@ -20,24 +20,13 @@ from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, Symbol, Var, as_expr
 from tilewright.ir.substitute import variables
 from tilewright.schedule.pieces import Piece, Sizes, piece_of
-from tilewright.schedule.pipelines import Phases
+from tilewright.schedule.pipelines import StepTimes
 from tilewright.schedule.plan import Plan, made_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping
 from tilewright.target.target import Target
 
-PARTS = 8  # at most, in which a tile is finished
-
-
-@dataclass(frozen=True)
-class Way:
-    """How tiles follow each other, whatever their sizes: what Plan says of it."""
-
-    order: tuple[Var, ...]
-    ahead: int = 0
-    places: int = 1
-    whole: bool = False
-    rings: bool = False
+PORTIONS = 8  # at most, in which a tile is finished
 
 
 @dataclass(frozen=True)
@@ -142,28 +131,28 @@ class Model:
         sizes = (tile[x.var] for x in self.nest.axes if x.var in tile)
         return math.prod(sizes, start=np.ones(1, np.int64))
 
-    def fits(self, tile: Sizes, way: Way) -> np.ndarray:
+    def fits(self, tile: Sizes, plan: Plan) -> np.ndarray:
         """Whether every memory holds the pieces: one that is brought more than once has a place for
         each step that it is ahead, as well."""
-        turns = self._turns(tile, way.order)
+        turns = self._turns(tile, plan.order)
         last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         used: dict[str, np.ndarray] = {}
         turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
         for piece in (*self.loads, self.result):
-            level = self._level(piece, turns, way)
+            level = self._level(piece, turns, plan)
             inner = (level == last) & (piece is not self.result)
-            turns_more = min(way.ahead, 1)
+            turns_more = min(plan.ahead, 1)
             if piece is self.result:
-                # One that the moves begin is begun early.
-                turns_more = way.ahead and way.ahead + 1 if self.besides.seeded else way.places - 1
-            many = np.where(level < 0, 1, 1 + np.where(inner, way.ahead, turns_more))
-            size, name = self._held(piece, tile, way), piece.memory
-            if way.rings and piece is not self.result:
-                many, size = self._ring(piece, tile, way, level, many, size)
+                begun_early = self.besides.seeded and plan.ahead  # by a move
+                turns_more = plan.ahead + 1 if begun_early else plan.places - 1
+            many = np.where(level < 0, 1, 1 + np.where(inner, plan.ahead, turns_more))
+            size, name = self._held(piece, tile, plan), piece.memory
+            if plan.rings and piece is not self.result:
+                many, size = self._ring(piece, tile, plan, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
-        for each, places in ((self.besides.bytes, 1), (self.besides.stored, way.places)):
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, plan.places)):
             for name, size in each.items():
                 used[name] = used.get(name, np.zeros(1)) + size * places * elements
         memories = {name: self.target.memory(name) for name in used}
@@ -172,15 +161,15 @@ class Model:
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
         return np.logical_and.reduce(fits)
 
-    def _held(self, piece: Piece, tile: Sizes, way: Way) -> np.ndarray:
+    def _held(self, piece: Piece, tile: Sizes, plan: Plan) -> np.ndarray:
         """Bytes of a piece."""
-        return piece.size(self.whole if way.whole and piece in self.behind else tile)
+        return piece.size(self.whole if plan.once and piece in self.behind else tile)
 
     def _ring(
         self,
         piece: Piece,
         tile: Sizes,
-        way: Way,
+        plan: Plan,
         level: np.ndarray,
         many: np.ndarray,
         size: np.ndarray,
@@ -188,9 +177,10 @@ class Model:
         """How many places a piece has, and the bytes of one, where tiles share elements: a lap of
         the fewest tiles that follow each other in one place (see rings.py), or of all."""
         outer: np.ndarray = np.ones(1, np.int64)
-        for k, (var, turns) in enumerate(zip(way.order, self._turns(tile, way.order), strict=True)):
+        counts = self._turns(tile, plan.order)
+        for k, (var, turns) in enumerate(zip(plan.order, counts, strict=True)):
             new = piece.size(tile, var)
-            apart = way.ahead + -(-size // new)
+            apart = plan.ahead + -(-size // new)
             found = (level == k) & (new < size)
             places = np.where((turns >= apart) | (outer == 1), 1, 2)
             many = np.where(found, places, many)
@@ -200,12 +190,12 @@ class Model:
 
     # ------------------------------------------------------ the whole
 
-    def phases(self, tile: Sizes, way: Way) -> Phases:
-        """What the steps take with the loops over tiles in this way."""
-        order = way.order
+    def step_times(self, tile: Sizes, plan: Plan) -> StepTimes:
+        """What the steps take with tiles of these sizes, and else as planned."""
+        order = plan.order
         turns = self._turns(tile, order)
-        pieces = [(p, self.whole if way.whole and p in self.behind else tile) for p in self.loads]
-        times = [(p, sizes, self._level(p, turns, way), *p.times(sizes)) for p, sizes in pieces]
+        pieces = [(p, self.whole if plan.once and p in self.behind else tile) for p in self.loads]
+        times = [(p, sizes, self._level(p, turns, plan), *p.times(sizes)) for p, sizes in pieces]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         queue = self.unit.instruction.queue
         spatial = order[: self._spatial(order)]
@@ -215,7 +205,7 @@ class Model:
             for piece, sizes, last, *whole in times:
                 if piece.move is not None:
                     same = piece.move.queue == queue
-                    new = piece.times(sizes, order[level]) if way.rings else whole
+                    new = piece.times(sizes, order[level]) if plan.rings else whole
                     load, transfer = (
                         np.where(last > level, a, np.where(last == level, b, 0))
                         for a, b in zip(whole, new, strict=True)
@@ -231,8 +221,9 @@ class Model:
         first = sum((load for *_, load, _ in times), np.zeros(shape))
         store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
         after = self.besides.cycles * self.elements(tile)
-        places = np.minimum(way.places, math.prod(turns[: len(spatial)], start=np.ones(shape, int)))
-        return Phases(
+        tiles = math.prod(turns[: len(spatial)], start=np.ones(shape, int))
+        places = np.minimum(plan.places, tiles)
+        return StepTimes(
             np.stack([np.broadcast_to(n, shape) for n in turns]),
             len(spatial),
             np.broadcast_to(self.work(tile), shape),
@@ -243,19 +234,19 @@ class Model:
             first,
             store,
             stored,
-            np.full(shape, way.ahead),
+            np.full(shape, plan.ahead),
             places,
-            np.where(places == 1, self._parts(np.broadcast_to(after, shape)), 1),
+            np.where(places == 1, self._portions(np.broadcast_to(after, shape)), 1),
             max((p.move.latency for p in self.loads if p.move), default=0),
             self._latency(),
             self.store.move.latency if self.store.move else 0,
         )
 
-    def _parts(self, after: np.ndarray) -> np.ndarray:
+    def _portions(self, after: np.ndarray) -> np.ndarray:
         """In which a tile with one place is finished, so that the first leave early: a call on one
         takes as long as its results need."""
         least = max(1, self.besides.calls * self._latency())
-        return np.clip(after // least, 1, PARTS).astype(int)
+        return np.clip(after // least, 1, PORTIONS).astype(int)
 
     def _spatial(self, order: Sequence[Var]) -> int:
         """So many of the loops, outermost first, make a new tile of the result."""
@@ -264,12 +255,12 @@ class Model:
     def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]
 
-    def _level(self, piece: Piece, turns: Sequence[np.ndarray], way: Way) -> np.ndarray:
+    def _level(self, piece: Piece, turns: Sequence[np.ndarray], plan: Plan) -> np.ndarray:
         """The innermost loop that moves a piece; -1 for none."""
         level = np.full(1, -1)
-        if way.whole and piece in self.behind:
+        if plan.once and piece in self.behind:
             return level
-        for k, (var, count) in enumerate(zip(way.order, turns, strict=True)):
+        for k, (var, count) in enumerate(zip(plan.order, turns, strict=True)):
             if piece.moved_by(var):
                 level = np.where(count > 1, k, level)
         return level
@@ -285,10 +276,22 @@ class Model:
         drain = float(self.store.times(tiles)[0].min())
         drain += self.store.move.latency if self.store.move else 0
         drain += self._latency()
-        work = float(self.work(whole)[0]) + self.besides.cycles * float(self.elements(whole)[0])
+        work = float(math.prod(n[0] for n in whole.values())) / self._rate()
+        work += self.besides.cycles * float(self.elements(whole)[0])
         ends = min(float((p.times(tiles)[0] - p.times(tiles)[1]).min()) for p in factors)
         ends += self.store.move.latency if self.store.move else 0
         return Bound(work, moves, fill, drain, ends)
+
+    def _rate(self) -> float:
+        """Multiply-adds in a cycle, at most, whatever loops are the unit's axes: with each of these
+        at an end of its range."""
+        instruction, extents = self.unit.instruction, [x.extent for x in self.unit.loops.values()]
+        ranges = {f.symbol: [f.low, f.high] for f in instruction.fields if f.symbol in extents}
+        ends = combined(ranges) if ranges else {}
+        values: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in instruction.fields}
+        busy = evaluate_expr(as_expr(instruction.cost.busy), {**values, **ends}, {})
+        fixed = math.prod(n for n in extents if isinstance(n, int))
+        return float(np.max(fixed * math.prod(ends.values(), start=np.ones(1)) / busy))
 
     def _latency(self) -> int:
         """Cycles from the unit's last call to its results, at most."""

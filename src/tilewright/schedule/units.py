@@ -73,7 +73,7 @@ class Unit:
         return None
 
     @cached_property
-    def bound(self) -> tuple[Var, ...]:
+    def fixed(self) -> tuple[Var, ...]:
         """Axes that stand for one certain loop of the program, outermost first."""
         return tuple(v for v in self.loops if v not in self.free and self.loops[v].extent != 1)
 
@@ -118,7 +118,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Mapping:
-    """Which loop of the program each bound axis of a unit is; `swapped` when the program's first
+    """Which loop of the program each fixed axis of a unit is; `swapped` when the program's first
     factor is the unit's second operand."""
 
     unit: Unit
@@ -172,7 +172,7 @@ def copies(target: Target, source: str, destination: str) -> Iterator[Instructio
 
 
 def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
-    """All ways to give every bound axis of a unit a loop of the program that plays the same part:
+    """All ways to give every fixed axis of a unit a loop of the program that plays the same part:
     in the same operands, and summed over or not."""
     if nest.update is None:
         return
@@ -182,7 +182,7 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
     for swapped in (False, True):
         data, weight = pair[::-1] if swapped else pair
         candidates = []
-        for axis in unit.bound:
+        for axis in unit.fixed:
             wanted = _parts(axis, unit.left, unit.right, unit.result.indices)
             fits: list[For | None] = [
                 loop

@@ -1,0 +1,48 @@
+"""The fastest of a few choices, of which a model sees too little to tell: built and timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from tilewright.base.errors import CompileError, ScheduleError, TargetError
+
+MOST = 4  # times as many as are built are tried, if some cannot be
+
+
+class Ranked(Protocol):
+    """What the model chose, with the cycles that it expects."""
+
+    @property
+    def cycles(self) -> float: ...
+
+
+class Timed(Protocol):
+    """What was built, with the cycles that it takes."""
+
+    @property
+    def cycles(self) -> int: ...
+
+
+C, B = TypeVar("C", bound=Ranked), TypeVar("B", bound=Timed)
+
+
+def build_fastest(choices: Iterable[C], build: Callable[[C], B], *, tries: int, near: float) -> B:
+    """Of choices, those first that are expected to be fast, the one that is fast once it is built.
+    So many are built, or fewer, if one takes at most `near` times what is expected of the next.
+    Raises the first refusal if none can be built."""
+    built: list[B] = []
+    refusal: Exception | None = None
+    for choice in islice(choices, MOST * tries):
+        if built and min(b.cycles for b in built) <= near * choice.cycles:
+            break
+        try:
+            built.append(build(choice))
+        except (ScheduleError, TargetError, CompileError) as error:
+            refusal = refusal or error
+        if len(built) == tries:
+            break
+    if refusal is not None and not built:
+        raise refusal
+    return min(built, key=lambda b: b.cycles)
