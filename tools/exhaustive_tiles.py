@@ -24,7 +24,7 @@ from rich.table import Table
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import analytic_model, build_chip, build_choice
-from tilewright.schedule import choose_tiles
+from tilewright.schedule import choose_tiles, pipelines
 from tilewright.schedule.control import Control
 from tilewright.target.target import Target
 from tilewright.targets.vta import vta
@@ -60,7 +60,7 @@ def search(case: Case) -> Found:
     target = chip()
     chosen = build_chip(case.kernel, target).cycles
     model = analytic_model(case.kernel, target)
-    choose_tiles.MOST = choose_tiles.STEPS = choose_tiles.NEAR = 1 << 30  # that the model runs
+    choose_tiles.MOST = choose_tiles.NEAR = pipelines.STEPS = 1 << 30  # all, from end to end
     choose_tiles.PACES = ((1, 2), (2, 3))
     cycles, errors = [], []
     for overlap in (True, False):

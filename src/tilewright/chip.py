@@ -34,7 +34,18 @@ from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Call, For, Kernel, buffers_written, symbols, walk_statements
+from tilewright.ir.loop import (
+    Block,
+    Call,
+    For,
+    Kernel,
+    Stmt,
+    buffers_written,
+    map_block,
+    map_inner_blocks,
+    symbols,
+    walk_statements,
+)
 from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule import units
@@ -295,25 +306,38 @@ def _cycles_besides(
 ) -> tuple[float, float]:
     """Cycles of the unit's queue for an element of the result, the contraction left out; and of
     others that write what the unit adds to."""
-    stream = expand_stream(s.kernel, target, limits=False)
-    sums = {
-        r.buffer
-        for site in stream.sites
-        if site.instruction == unit
-        for b, r in zip(unit.operands, site.call.regions, strict=True)
-        if b in buffers_written(unit.body)
-    }
+    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
+    sums = set().union(*(buffers_written((x,)) for x in calls if x.instruction == unit))
+
+    def ours(call: Call) -> bool:
+        return call.instruction.queue == unit.queue
+
+    def counts(call: Call) -> bool:
+        return call.instruction != unit and (ours(call) or sums & set(buffers_written((call,))))
+
+    stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
     times = durations(stream)
     whole = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
-    ours = others = 0.0
+    cycles = others = 0.0
     for k, site in enumerate(stream.sites):
         rows = stream.rows(k)
-        if site.instruction.queue == unit.queue:
-            ours += 0.0 if site.instruction == unit else float(times.busy[rows].sum())
-        elif sums & set(buffers_written((site.call,))):
+        if ours(site.call):
+            cycles += float(times.busy[rows].sum())
+        else:
             others += float(whole[rows].sum())
     elements = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
-    return ours / elements, others / elements
+    return cycles / elements, others / elements
+
+
+def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:
+    """The calls that are wanted, and what is around them."""
+
+    def kept(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Call):
+            return stmt if wanted(stmt) else None
+        return map_inner_blocks(stmt, lambda inner: map_block(inner, kept))
+
+    return map_block(block, kept)
 
 
 def build_choice(

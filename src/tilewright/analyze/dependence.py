@@ -179,6 +179,9 @@ def _swapped(
     writer = Writer()
     names = [{loop.var: f"{letter}{i}" for i, loop in enumerate(a.loops)}
              for letter, a in (("a", first), ("b", second))]  # fmt: skip
+    changed = reorder(first.path), reorder(second.path)
+    if _times(first.path, second.path, *names) == _times(*changed, *names):
+        return None
     constraints: list[str] = []
     for access, own in zip((first, second), names, strict=True):
         constraints += _happens(access, own, writer)
@@ -191,7 +194,7 @@ def _swapped(
             constraints.append(f"{left} = {right}")
     differ = [f"{names[0][v]} != {names[1][v]}" for v in moved]
     before = _earlier(first.path, second.path, *names)
-    after = _not_earlier(reorder(first.path), reorder(second.path), *names)
+    after = _not_earlier(*changed, *names)
     if not before or not after:
         return None
     constraints += [f"({' or '.join(x)})" for x in (differ, before, after) if x]
@@ -217,6 +220,23 @@ def _set(dims: list[str], constraints: list[str], writer: Writer, s: Simplifier)
     constraints = [*constraints, *writer.parameter_bounds(s.extents)]
     parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
     return f"{parameters}{{ [{', '.join(dims)}] : {' and '.join(constraints) or '0 = 0'} }}"
+
+
+def _times(
+    a: Path | None, b: Path | None, x: dict[Var, str], y: dict[Var, str]
+) -> list[tuple[int | str, int | str]] | None:
+    """What the order of two accesses follows from, from the outside in; None if they have none."""
+    if a is None or b is None:
+        return None
+    found: list[tuple[int | str, int | str]] = []
+    for p, q in zip(a, b, strict=False):
+        if isinstance(p, int) or isinstance(q, int):
+            found.append((p if isinstance(p, int) else "", q if isinstance(q, int) else ""))
+        elif isinstance(p, Late) and isinstance(q, Late) and p.steps == q.steps:
+            found.append((x[p.loop.var], y[q.loop.var]))  # both later: that is no difference
+        else:
+            found.append((_time(p, x), _time(q, y)))
+    return found
 
 
 def _earlier(a: Path, b: Path, x: dict[Var, str], y: dict[Var, str]) -> list[str]:

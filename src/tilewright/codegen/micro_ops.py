@@ -49,15 +49,20 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
     room = (size or 1 << 62) // kind.bytes
     at = stream.lists.copy()
     readers = [_Reader(stream.target, s.instruction) for s in stream.sites]
+    known: dict[tuple[int, ...], tuple[Units, List]] = {}  # by what a list follows from
     resident: dict[tuple[Units, List], int] = {}
     fillings: list[Filling] = []
     made: list[bytes] = []
     total = used = 0
-    for row in _rows(stream, kind):
-        found = micro_operations(stream, row)
-        reader = readers[stream.site[row]]
-        key = reader.units, found
+    rows = _rows(stream, kind)
+    sources = np.column_stack([stream.site, stream.addresses])[rows].tolist()
+    for row, source in zip(rows, map(tuple, sources), strict=True):
+        reader = readers[source[0]]
+        key = known.get(source)
+        if key is None:
+            key = known[source] = reader.units, micro_operations(stream, row)
         if key not in resident:
+            found = key[1]
             if len(found) > room:
                 raise TargetError(
                     f"an instruction needs {len(found)} micro-operations, and {kind.memory} "

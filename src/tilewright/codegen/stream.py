@@ -90,9 +90,10 @@ def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Str
     found = list(_calls(kernel.body, (), (), 0))
     sites = tuple(_site(call, places) for call, _, _, _ in found)
     parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
-    width = max((f.shape[1] for _, f, _ in parts), default=0)
-    operands = max((a.shape[1] for _, _, a in parts), default=0)
-    order = np.concatenate([p for p, _, _ in parts]) if parts else np.zeros(0, np.int64)
+    parts = parts or [(np.zeros(0, np.int64), *np.zeros((2, 0, 0), np.int64))]  # no call at all
+    width = max(f.shape[1] for _, f, _ in parts)
+    operands = max(a.shape[1] for _, _, a in parts)
+    order = np.concatenate([p for p, _, _ in parts])
     site = np.concatenate([np.full(len(p), k, np.int32) for k, (p, _, _) in enumerate(parts)])
     fields = np.concatenate([_widened(f, width) for _, f, _ in parts])
     addresses = np.concatenate([_widened(a, operands) for _, _, a in parts])

@@ -7,7 +7,6 @@ however deep a nest is.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -110,7 +109,7 @@ class Assigner:
         """Checks the number of iterations, as far as no condition changes it."""
         extent: Dim = 1 if loop is None else loop.extent
         name = "a single step" if loop is None else f"loop {loop.var.name}"
-        free = loop is not None and any(loop.var in _variables(c) for c in nest.conditions)
+        free = loop is not None and any(loop.var in variables(c) for c in nest.conditions)
         known = None if free else constant_value(extent)
         if isinstance(axis.extent, int):
             if known is not None and known != axis.extent:
@@ -144,7 +143,7 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
     """Whether a loop moves the elements that an axis moves; those that may stay in place (a step of
     0) need not be moved."""
     for operand, ours, _, theirs in elements:
-        moved = [d for d, i in enumerate(ours) if axis.var in _variables(i)]
+        moved = [d for d, i in enumerate(ours) if axis.var in variables(i)]
         moves = _moves(loop.var, theirs)
         may_stay = all(_may_stay(instruction, operand, d) for d in moved)
         if moves != bool(moved) and (moves or not may_stay):
@@ -152,19 +151,12 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
     return True
 
 
-@functools.lru_cache(maxsize=1 << 12)
-def _variables(i: Expr) -> frozenset[Var]:
-    """Mappings of one nest ask for the same again and again."""
-    return frozenset(variables(i))
+def _moves(var: Var, indices: Sequence[Expr]) -> bool:
+    return any(var in variables(i) for i in indices)
 
 
-def _moves(var: Var, indices: Sequence) -> bool:
-    return any(var in _variables(i) for i in indices)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _in_one(indices: tuple[Expr, ...], a: Var, b: Var) -> bool:
-    return any({a, b} <= _variables(i) for i in indices)
+def _in_one(indices: Sequence[Expr], a: Var, b: Var) -> bool:
+    return any(a in variables(i) and b in variables(i) for i in indices)
 
 
 def _may_stay(instruction: Instruction, operand: Buffer, d: int) -> bool:

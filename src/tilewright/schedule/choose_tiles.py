@@ -4,6 +4,7 @@ size, by an analytic model of the pipeline's time (tile_model.py)."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, replace
@@ -20,8 +21,9 @@ from tilewright.schedule.tile_model import Model, combined, tile_sizes
 # at the same time. Of those that the model finds equal the first is taken: it forgives most.
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
 NEAR = 1.15  # pipelines that are estimated at so many times the best are run step by step:
-MOST = 32  # of each order and pace,
-STEPS = 512  # of so many steps
+MOST = 32  # of each order and pace
+# Of sizes that are looked at; if there are more, every other size of a loop is left out.
+COMBINATIONS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ def choose_tiles(
     """All tiles that fit the memories, in every order and pace that matters, the fastest first; of
     these sizes, if some are given. With `rings` whole operators may keep what consecutive tiles
     share."""
-    tile = combined(sizes or tile_sizes(model))
+    tile = combined(_fewer(sizes or tile_sizes(model)))
     count = next(iter(tile.values())).size
     found: list[tuple[Plan, Sizes, StepTimes, np.ndarray]] = []
     for plan in _plans(model, overlap, rings and model.unit.whole):
@@ -60,7 +62,6 @@ def choose_tiles(
     for plan, kept, times, cycles in found:
         best = np.argsort(cycles, kind="stable")[:MOST]
         best = best[(cycles[best] <= NEAR * least) | (best == best[0])]
-        best = best[times.steps[best] <= max(STEPS, times.steps[best].min())]
         for k in best:
             sizes = {v: int(n[k]) for v, n in kept.items()}
             plans.append(replace(plan, tile=sizes, portions=int(times.portions[k])))
@@ -72,6 +73,15 @@ def choose_tiles(
         same = (*plan.tile.values(), round(cycles))  # another pace makes no difference
         chosen.setdefault(same, Choice(plan, float(cycles)))
     return sorted(chosen.values(), key=lambda c: c.cycles)
+
+
+def _fewer(sizes: Names[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
+    """Sizes with as many combinations as are looked at: the largest always."""
+    left = dict(sizes)
+    while math.prod(map(len, left.values())) > COMBINATIONS:
+        most = max(left, key=lambda v: len(left[v]))
+        left[most] = left[most][::-1][::2][::-1]
+    return left
 
 
 def _plans(model: Model, overlap: bool, rings: bool) -> Iterator[Plan]:

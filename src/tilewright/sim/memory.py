@@ -31,9 +31,13 @@ def check_bounds(b: Boxes) -> Fault | None:
     t, stream = b.touched, b.stream
     site = stream.site[t.row]
     operand = np.array([-1 if u.operand is None else u.operand for u in t.uses] or [0])[t.use]
-    pairs, which = np.unique(np.stack([site, operand, t.memory], 1), axis=0, return_inverse=True)
-    limits = np.array([_limits(stream, *pair) for pair in pairs.tolist()] or [(0, 0)])
-    begin, end = limits[which.reshape(-1)].T
+    alike = site * max(1, len(t.uses)) + t.use  # uses with the same limits
+    of = np.zeros((int(alike.max(initial=0)) + 1, 2), np.int64)
+    example = np.full(len(of), -1)
+    example[alike] = np.arange(len(alike))
+    for k in example[example >= 0].tolist():
+        of[alike[k]] = _limits(stream, int(site[k]), int(operand[k]), int(t.memory[k]))
+    begin, end = of[alike].T
     wrong = np.flatnonzero(((t.start < begin) | (b.ends > end)) & t.exact)
     if not len(wrong):
         return None
