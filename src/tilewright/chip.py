@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ from tilewright.ir.verify import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule import units
 from tilewright.schedule.accelerate import accelerate
+from tilewright.schedule.borders import Borders, with_borders
 from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
@@ -73,6 +74,8 @@ from tilewright.targets import cpu
 TRIES = 4  # tiles that are built and timed
 NEAR = 1.002  # of what the model expects: as good as the best
 
+T = TypeVar("T")
+
 
 @dataclass(eq=False)
 class ChipKernel:
@@ -80,7 +83,7 @@ class ChipKernel:
     in the order of its parameters: outputs are written in place, and returned."""
 
     source: Kernel  # as it was written
-    padded: Kernel  # the same with loops that fill the unit, and parameters as large
+    padded: Kernel  # the same with loops that fill the unit, and parameters with room for them
     kernel: Kernel  # as scheduled: loops over calls
     target: Target
     stream: Stream
@@ -88,6 +91,7 @@ class ChipKernel:
     timeline: Timeline
     parameters: tuple[str, ...]
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
+    borders: Borders = field(default_factory=dict)  # of 0s before inputs' elements, on the chip
     predicted: float | None = None  # cycles, by the model that chose its tiles
     bound: Bound | bundles.Bound | None = None  # what no schedule of this kernel can beat
     program: Program | None = None  # of bundles, on a statically scheduled chip
@@ -150,8 +154,9 @@ class ChipKernel:
         """An input as it lies in the chip's memory: what is added of it is 0."""
         kind = self._type(held)
         shape = [int(n) for n in kind.shape]
-        added = [(0, n - m) for n, m in zip(shape, array.shape, strict=True)]
-        return arrange(np.pad(array, added) if any(n for _, n in added) else array, kind)
+        before = self.borders.get(held.name, (0,) * len(shape))
+        added = [(b, n - m - b) for b, n, m in zip(before, shape, array.shape, strict=True)]
+        return arrange(np.pad(array, added) if any(map(any, added)) else array, kind)
 
     def _read(self, held: Buffer, memory: np.ndarray) -> np.ndarray:
         """An output that lies in the chip's memory, without what was added of it."""
@@ -166,8 +171,10 @@ class ChipKernel:
 
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
-    """Cycles that no schedule of a kernel with one contraction can beat."""
-    return analytic_model(kernel, target).bound()
+    """Cycles that no schedule of a kernel with one contraction can beat. Where the chip cannot
+    guard reads, the 0s around an input are bytes to bring."""
+    model, _ = _bordered(kernel, lambda k: analytic_model(k, target))
+    return model.bound()
 
 
 def build_chip(
@@ -192,6 +199,25 @@ def build_controlled(
 ) -> ChipKernel:
     """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
+    built, borders = _bordered(kernel, lambda k: _build(k, target, control, parameters))
+    return replace(built, source=kernel, borders=borders)
+
+
+def _bordered(kernel: Kernel, make: Callable[[Kernel], T]) -> tuple[T, Borders]:
+    """What is made of a kernel; where that cannot be, of the kernel whose guarded reads are plain
+    ones, with 0s around its inputs."""
+    try:
+        return make(kernel), {}
+    except (ScheduleError, TargetError):
+        wider, borders = with_borders(kernel)
+        if not borders:
+            raise
+    return make(wider), borders
+
+
+def _build(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
     # The model knows of no order but that of tiles.
     expect = None if control.serial else partial(expected_cycles, kernel, control)
     if target.bundles is not None:

@@ -1,0 +1,120 @@
+"""Kernels whose guarded reads are 0 outside of an input: the same kernel, of inputs with those 0s
+around them.
+
+    X: i8[8, 8]                                         X: i8[10, 10]
+    Y[i, j] += select(inside, X[i + r - 1, …], 0) * …   ->   Y[i, j] += X[i + r, …] * …
+
+For units that do not guard reads themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.analyze.accesses import Access
+from tilewright.analyze.dependence import possible
+from tilewright.analyze.rewrite import rewrite_accesses
+from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.expr import Buffer, Cast, Const, Expr, Load, Select, UnaryOp, unary
+from tilewright.ir.loop import (
+    Block,
+    For,
+    Kernel,
+    Stmt,
+    expressions,
+    map_block,
+    map_exprs,
+    sub_blocks,
+    walk_statements,
+)
+
+Borders = Mapping[str, tuple[int, ...]]  # of inputs: elements before the first, along each axis
+
+
+def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:
+    """The kernel without the guards of reads that give 0 just outside of an input, and what its
+    inputs hold before their own elements; as it is where there are no such reads."""
+    loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    s = Simplifier({x.var: x.extent for x in loops})
+    found = [g for g in _guarded(kernel.body, ()) if g.load.buffer in kernel.inputs]
+    found = [g for g in found if g.is_for_bounds(s)]
+    if not found:
+        return kernel, {}
+    plain = {g.select: g.plain for g in found}
+    body = map_block(kernel.body, lambda stmt: map_exprs(stmt, lambda e: _replaced(e, plain)))
+    borders: dict[str, tuple[int, ...]] = {}
+    inputs = list(kernel.inputs)
+    for buffer in dict.fromkeys(g.load.buffer for g in found):
+        before, after = _border(buffer, [g.load for g in found if g.load.buffer == buffer], s)
+        sizes = zip(before, buffer.shape, after, strict=True)
+        wider = buffer.with_(shape=tuple(b + n + a for b, n, a in sizes))
+        body = rewrite_accesses(
+            body, buffer, wider,
+            lambda at, by=before: tuple(s(i + b) for i, b in zip(at, by, strict=True)),
+        )  # fmt: skip
+        borders[buffer.name] = before
+        inputs[inputs.index(buffer)] = wider
+    return kernel.with_(inputs=tuple(inputs), body=body), borders
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """A read that is 0 unless conditions hold, the loops and the statement that it is in."""
+
+    select: Select
+    load: Load
+    conditions: tuple[Expr, ...]
+    plain: Expr
+    loops: tuple[For, ...]
+    stmt: Stmt
+
+    def is_for_bounds(self, s: Simplifier) -> bool:
+        """Whether the read has bounds, and the conditions hold wherever it is inside of them."""
+        inside: list[Expr] = []
+        for i, n in zip(self.load.indices, self.load.buffer.shape, strict=True):
+            if None in s.bounds(i) or not isinstance(n, int):
+                return False
+            inside += [i >= 0, i < n]
+        read = Access(self.load.buffer, self.load.indices, False, None, self.stmt, self.loops, ())
+        return not any(possible(read, s, *inside, unary(UnaryOp.NOT, c)) for c in self.conditions)
+
+
+def _guarded(block: Block, loops: tuple[For, ...]) -> Iterator[_Guarded]:
+    for stmt in block:
+        for e in expressions(stmt):
+            for x in e.walk():
+                if isinstance(x, Select) and (found := _read_of(x)) is not None:
+                    yield _Guarded(x, *found, loops, stmt)
+        inside = (*loops, stmt) if isinstance(stmt, For) else loops
+        for inner in sub_blocks(stmt):
+            yield from _guarded(inner, inside)
+
+
+def _read_of(e: Expr) -> tuple[Load, tuple[Expr, ...], Expr] | None:
+    """The read of a value that is 0 unless some conditions hold, these, and the value without."""
+    if isinstance(e, Load):
+        return e, (), e
+    if isinstance(e, Cast):
+        inner = _read_of(e.a)
+        return inner and (inner[0], inner[1], e.with_(a=inner[2]))
+    if isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
+        inner = _read_of(e.a)
+        return inner and (inner[0], (e.cond, *inner[1]), inner[2])
+    return None
+
+
+def _replaced(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
+    return values[e] if e in values else e.map(lambda x: _replaced(x, values))
+
+
+def _border(
+    buffer: Buffer, reads: Sequence[Load], s: Simplifier
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How far reads go beyond each axis of a buffer, before and after."""
+    before, after = [], []
+    for d, n in enumerate(buffer.shape):
+        bounds = [s.bounds(x.indices[d]) for x in reads]
+        before.append(max(0, *(-low for low, _ in bounds)))
+        after.append(max(0, *(high - n + 1 for _, high in bounds)))
+    return tuple(before), tuple(after)
