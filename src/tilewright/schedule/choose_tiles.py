@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.ir.expr import Var
-from tilewright.schedule.pieces import Sizes
 from tilewright.schedule.pipelines import StepTimes
 from tilewright.schedule.plan import Plan
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
@@ -20,8 +19,7 @@ from tilewright.schedule.tile_model import Model, combined, tile_sizes
 # Steps that operands may be brought before they are used, and tiles of the result that may be there
 # at the same time. Of those that the model finds equal the first is taken: it forgives most.
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
-NEAR = 1.15  # pipelines that are estimated at so many times the best are run step by step:
-MOST = 32  # of each order and pace
+MOST = 32  # tiles of each order and pace whose pipelines are run step by step
 # Of sizes that are looked at; if there are more, every other size of a loop is left out.
 COMBINATIONS = 1 << 18
 
@@ -41,37 +39,32 @@ def choose_tiles(
     rings: bool = False,
     sizes: Names[Var, Sequence[int]] | None = None,
 ) -> list[Choice]:
-    """All tiles that fit the memories, in every order and pace that matters, the fastest first; of
+    """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
     these sizes, if some are given. With `rings` whole operators may keep what consecutive tiles
     share."""
-    tile = combined(_fewer(sizes or tile_sizes(model)))
-    count = next(iter(tile.values())).size
-    found: list[tuple[Plan, Sizes, StepTimes, np.ndarray]] = []
-    for plan in _plans(model, overlap, rings and model.unit.whole):
-        fits = np.broadcast_to(model.fits(tile, plan), count)
-        if fits.any():
-            kept = {v: n[fits] for v, n in tile.items()}
-            times = model.step_times(kept, plan)
-            found.append((plan, kept, times, times.estimate() if overlap else times.serial()))
-    if not found:
-        return []
-    least = min(cycles.min() for *_, cycles in found)
+    every = combined(_fewer(sizes or tile_sizes(model)))
+    count = next(iter(every.values())).size
     plans: list[Plan] = []
-    several: list[StepTimes] = []
-    estimates: list[np.ndarray] = []
-    for plan, kept, times, cycles in found:
-        best = np.argsort(cycles, kind="stable")[:MOST]
-        best = best[(cycles[best] <= NEAR * least) | (best == best[0])]
-        for k in best:
-            sizes = {v: int(n[k]) for v, n in kept.items()}
-            plans.append(replace(plan, tile=sizes, portions=int(times.portions[k])))
-        several.append(times.only(best))
-        estimates.append(cycles[best])
-    cycles_of = StepTimes.joined(several).run() if overlap else np.concatenate(estimates)
+    times: list[StepTimes] = []
+    for plan in _plans(model, overlap, rings and model.unit.whole):
+        fits = np.flatnonzero(np.broadcast_to(model.fits(every, plan), count))
+        if not len(fits):
+            continue
+        steps = model.step_times({v: n[fits] for v, n in every.items()}, plan)
+        best = np.argsort(steps.estimate() if overlap else steps.serial(), kind="stable")[:MOST]
+        steps = steps.only(best)
+        tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
+        portions = steps.portions.tolist()
+        plans += [replace(plan, tile=t, portions=n) for t, n in zip(tiles, portions, strict=True)]
+        times.append(steps)
+    if not plans:
+        return []
+    joined = StepTimes.joined(times)
+    cycles = joined.run() if overlap else joined.serial()
     chosen: dict[object, Choice] = {}
-    for plan, cycles in zip(plans, cycles_of, strict=True):
-        same = (*plan.tile.values(), round(cycles))  # another pace makes no difference
-        chosen.setdefault(same, Choice(plan, float(cycles)))
+    for plan, expected in zip(plans, cycles.tolist(), strict=True):
+        same = (*plan.tile.values(), round(expected))  # another pace makes no difference
+        chosen.setdefault(same, Choice(plan, expected))
     return sorted(chosen.values(), key=lambda c: c.cycles)
 
 
