@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
-from tilewright.base.errors import TargetError
+from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.bundles.choose import Choice, choose_plans
 from tilewright.bundles.plan import schedule_bundles
 from tilewright.bundles.program import Program, make_program
@@ -12,7 +13,9 @@ from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.fastest import build_fastest
+from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.units import Mapping
 from tilewright.target.target import Target
 
 TRIES = 3  # plans that are built and timed
@@ -38,24 +41,30 @@ class Built:
 def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Built:
     """The kernel in bundles. Without overlap transfers and work take turns; unless rings are
     forbidden, a tile brings only what the one before did not have."""
+    refused: set[Mapping] = set()  # whatever the tiles
+
+    def build(choice: Choice) -> Built:
+        try:
+            return _built(kernel, target, choice, control.overlap)
+        except ScheduleError:
+            refused.add(choice.plan.mapping)
+            raise
+
     choices = choose_plans(kernel, target, control)
-    if not choices:
+    first = next(choices, None)
+    if first is None:
         held = ", ".join(f"{m.name} {m.size}" for m in target.memories if m.size and not m.row)
         wanted = f" with {control}" if str(control) else ""
         raise TargetError(
             f"no tile of {kernel.name}{wanted} fits the memories of {target.name}",
             hint=f"they have ({held}) bytes, and a tile has whole sums",
         )
-    return build_fastest(
-        choices,
-        lambda choice: _built(kernel, target, choice, control.overlap),
-        tries=TRIES,
-        near=NEAR,
-    )
+    left = (c for c in itertools.chain([first], choices) if c.plan.mapping not in refused)
+    return build_fastest(left, build, tries=TRIES, near=NEAR)
 
 
 def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
-    s = Schedule(kernel)
+    s = Schedule(pad_kernel(kernel, choice.plan.extents))
     layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
     return Built(s, make_program(s.kernel, target), layouts, choice.cycles, tile)

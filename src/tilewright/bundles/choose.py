@@ -23,7 +23,8 @@ from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel
 from tilewright.schedule.control import CHOSEN, Control
-from tilewright.schedule.units import Mapping, mappings, units
+from tilewright.schedule.plan import find_mappings
+from tilewright.schedule.units import Mapping
 from tilewright.target.target import Target
 
 CALLS = 32  # operations of the unit in a block, at most
@@ -42,40 +43,44 @@ class Choice:
     cycles: float
 
 
-def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> list[Choice]:
-    """Plans that fit the local memory, the fastest first; of a statically scheduled chip, only
-    loops of the result are cut into tiles."""
+def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Iterator[Choice]:
+    """Plans that fit the local memory, those that pad least first, of these the fastest; of a
+    statically scheduled chip, only loops of the result are cut into tiles."""
     rings = control.rings is not False
-    models = [Model(kernel, target, *found, control) for found in find_mappings(kernel, target)]
-    blocks = [(model, block) for model in models for block in model.blocks()]
-    blocks.sort(key=lambda pair: pair[1].rank)
-    plans = [
-        Choice(plan, model.cycles(plan))
-        for model, block in blocks[:BLOCKS]
-        for plan in model.tiles(block, rings)
-    ]
-    return sorted(plans, key=lambda c: c.cycles)
+    for _, found in itertools.groupby(_mappings(kernel, target), _work):
+        models = [Model(*each, target, control) for each in found]
+        blocks = [(model, block) for model in models for block in model.blocks()]
+        blocks.sort(key=lambda pair: pair[1].rank)
+        plans = [
+            Choice(plan, model.cycles(plan))
+            for model, block in blocks[:BLOCKS]
+            for plan in model.tiles(block, rings)
+        ]
+        yield from sorted(plans, key=lambda c: c.cycles)
 
 
-def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Nest, Mapping]]:
-    """The kernel's contractions, and the ways for an operation of the target to do one without
-    waste."""
+def _work(found: tuple[Kernel, Nest, Mapping]) -> int:
+    """Iterations of a contraction with what is added to its loops."""
+    _, nest, _ = found
+    extents = (x.extent for x in (*nest.axes, *nest.reduce))
+    return math.prod(n for n in extents if isinstance(n, int))
+
+
+def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+    """The ways for the target's operations to do a kernel's contraction, those that waste least
+    first, each with the kernel, whose loops are padded to what the operation takes."""
     assert target.bundles is not None
     slots = {name for name, _ in target.bundles.slots}
     none = True
-    for nest in nests(kernel.body):
-        for unit in units(target):
-            if unit.instruction.queue in slots:
-                for mapping in mappings(nest, unit):
-                    if mapping.waste == 1.0 and _steps_alike(nest, mapping):
-                        none = False
-                        yield nest, mapping
+    for padded, nest, mapping in find_mappings(kernel, target):
+        if mapping.unit.instruction.queue in slots and _steps_alike(nest, mapping):
+            none = False
+            yield padded, nest, mapping
     if none:
         raise ScheduleError(
             f"no operation of {target.name} takes a contraction of this kernel",
             program=kernel,
-            hint="each axis of an operation needs a loop that plays its part and divides by its"
-            " size",
+            hint="the axes of an operation move its registers as loops move the kernel's arrays",
         )
 
 
@@ -194,9 +199,9 @@ class Model:
     def __init__(
         self,
         kernel: Kernel,
-        target: Target,
         nest: Nest,
         mapping: Mapping,
+        target: Target,
         control: Control = CHOSEN,
     ) -> None:
         assert target.bundles is not None

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import Nest, factors, nest_of
 from tilewright.base.errors import ScheduleError
 from tilewright.bundles.move import is_move, map_move, memory_before
-from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var
+from tilewright.ir.expr import DRAM, Buffer, Dim, Expr, Load, Var
 from tilewright.ir.graph import Layout
 from tilewright.ir.loop import (
     Alloc,
@@ -67,6 +67,11 @@ class Plan:
     @property
     def unit(self) -> Unit:
         return self.mapping.unit
+
+    @property
+    def extents(self) -> dict[Var, Dim]:
+        """Iterations of the contraction's loops, padded ones included."""
+        return {x.var: x.extent for x in (*self.nest.axes, *self.nest.reduce)}
 
     @property
     def reads(self) -> tuple[tuple[Load, Load], ...]:
@@ -205,22 +210,17 @@ def _loads(nest: Nest) -> list[Load]:
 def _following(s: Schedule, name: str, axes: Sequence[Var], indices: Sequence[Expr]) -> list[Var]:
     """The loops of the nest that is made of a buffer, element by element, which play the part of
     `axes` in the buffer's own subscripts."""
-    nest = _nest_reading(s, name)
-    read = {x for x in _loads(nest) if x.buffer.name == name}
-    if len(read) != 1 or not all(isinstance(i, Var) for i in next(iter(read)).indices):
+    read = {x for x in _loads(_nest_reading(s, name)) if x.buffer.name == name}
+    places = [next(p for p, i in enumerate(indices) if var in variables(i)) for var in axes]
+    found = [x.indices[p] for x in read for p in places]
+    if len(read) > 1 or not all(isinstance(i, Var) for i in found):
+        shown = " and ".join(sorted(map(str, read)))
         raise ScheduleError(
-            f"{name} is read in {len(read)} ways, and tiles need one, element by element",
+            f"{name} is read as {shown}, and tiles need one read, element by element",
             program=s.kernel,
             hint="inline what comes between",
         )
-    (load,) = read
-    found = []
-    for var in axes:
-        position = next(p for p, i in enumerate(indices) if var in variables(i))
-        at = load.indices[position]
-        assert isinstance(at, Var)
-        found.append(at)
-    return found
+    return [i for i in found if isinstance(i, Var)]
 
 
 # ---------------------------------------------------------------- layouts

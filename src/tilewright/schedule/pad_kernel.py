@@ -119,13 +119,13 @@ class _Padding:
                 _refuse(nest, loop, f"it does not run over an axis of {write.buffer.name}")
 
     def _adds_nothing(self, write: Write, loop: For) -> bool:
-        """Whether added iterations add products of what is added of inputs."""
+        """Whether added iterations add products with what is added of an input."""
         sums = isinstance(write, Accumulate) and write.op is BinaryOp.ADD
         pair = guarded_factors(write.value) if sums and write.value.dtype.is_integer else None
         moved = [x for x in pair or () if loop.var in _variables(x.indices)]
         inputs = self.kernel.inputs
         padded = (x.buffer in inputs and _over_axes(x.buffer, x.indices, loop) for x in moved)
-        return bool(moved) and all(padded)
+        return any(padded)
 
     # ---------------------------------------------------------- buffers
 

@@ -1,0 +1,49 @@
+"""Of choices that a model has ranked, the one that is fast once it is built."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from tilewright.base.errors import ScheduleError
+from tilewright.schedule.fastest import MOST, build_fastest
+
+
+@dataclass(frozen=True)
+class Choice:
+    cycles: float
+    takes: int | None = None  # None: cannot be built
+
+
+@dataclass(frozen=True)
+class Built:
+    cycles: int
+
+
+def run(*choices: Choice, tries: int = 3, near: float = 1.1) -> tuple[int, int]:
+    """Cycles of the fastest, and how many were tried."""
+    tried = []
+
+    def build(choice: Choice) -> Built:
+        tried.append(choice)
+        if choice.takes is None:
+            raise ScheduleError(f"number {len(tried)} cannot be built")
+        return Built(choice.takes)
+
+    return build_fastest(choices, build, tries=tries, near=near).cycles, len(tried)
+
+
+def test_a_choice_that_keeps_its_promise_is_enough():
+    assert run(Choice(100, 105), Choice(101, 90)) == (105, 1)
+
+
+def test_the_fastest_of_some():
+    assert run(Choice(100, 150), Choice(101, 120), Choice(102, 130), Choice(103, 1)) == (120, 3)
+
+
+def test_what_cannot_be_built_does_not_count():
+    assert run(*[Choice(100)] * 4, Choice(100, 150), Choice(100, 140)) == (140, 6)
+
+
+def test_the_first_refusal_is_told_after_many():
+    with pytest.raises(ScheduleError, match="number 1 cannot be built"):
+        run(*[Choice(100)] * 3 * MOST, Choice(100, 100))
