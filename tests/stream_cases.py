@@ -123,9 +123,9 @@ CASES: dict[str, Case] = {
     "tiny, parts": Case(gemm, lambda: tiny(spad=4 << 10, acc=8 << 10), _sizes(64, 64, 64)),
     "tiny, single": Case(gemm, tiny, SMALL, overlap=False),
     "tiny, window": Case(conv, tiny),
-    "vta": Case(layer, _small_vta, SMALL),
+    "vta": Case(layer, _small_vta, _sizes(48, 48, 32)),
     "vta, wide": Case(layer, _small_vta, WIDE),
-    "vta, deep": Case(layer, _small_vta, _sizes(32, 64, 64)),
+    "vta, deep": Case(layer, _small_vta, _sizes(24, 64, 64)),
     "vta, single": Case(layer, _small_vta, SMALL, overlap=False),
     "gemmini": Case(layer, gemmini, SQUARE),
     "gemmini, single": Case(layer, gemmini, WIDE, overlap=False),
@@ -136,7 +136,7 @@ CASES: dict[str, Case] = {
         for name in CHIPS
         for size, sizes, overlap in (
             ("small", SMALL, True),
-            ("square", SQUARE, True),
+            ("square", _sizes(64, 48, 64), True),
             ("single", WIDE, False),
         )
     },

@@ -212,8 +212,7 @@ def test_a_loop_that_cannot_be_padded():
     with pytest.raises(ScheduleError) as error:
         build_chip(odd.kernel, CHIP)
     assert error.value.what == (
-        "k runs 10 times, and cannot be padded: it does not add integer products of inputs'"
-        " elements"
+        "added iterations would do the read of A[i, 9 - k], outside of A: i8[16, 10]"
     )
 
 

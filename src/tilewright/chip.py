@@ -9,15 +9,16 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from tilewright.analyze.nests import Nest
+from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.bundles import bound as bundles
 from tilewright.bundles.assembly import assembly
@@ -51,15 +52,17 @@ from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.schedule import units
 from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.borders import Borders, with_borders
+from tilewright.schedule.bound import Bound, find_bound
 from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
 from tilewright.schedule.fastest import build_fastest
 from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.plan import Plan, find_mappings
+from tilewright.schedule.rates import iterations_of, most_a_cycle, reads
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.state import State
-from tilewright.schedule.tile_model import Besides, Bound, Model
+from tilewright.schedule.tile_model import Besides, Model
 from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
 from tilewright.sim.events import durations, simulate
@@ -73,8 +76,6 @@ from tilewright.targets import cpu
 
 TRIES = 4  # tiles that are built and timed
 NEAR = 1.002  # of what the model expects: as good as the best
-
-T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -173,8 +174,8 @@ class ChipKernel:
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
     """Cycles that no schedule of a kernel with one contraction can beat. Where the chip cannot
     guard reads, the 0s around an input are bytes to bring."""
-    model, _ = _bordered(kernel, lambda k: analytic_model(k, target))
-    return model.bound()
+    wider, _ = _bordered(kernel, target)
+    return find_bound(analytic_model(wider, target))
 
 
 def build_chip(
@@ -199,20 +200,17 @@ def build_controlled(
 ) -> ChipKernel:
     """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
-    built, borders = _bordered(kernel, lambda k: _build(k, target, control, parameters))
+    wider, borders = _bordered(kernel, target)
+    built = _build(wider, target, control, parameters)
     return replace(built, source=kernel, borders=borders)
 
 
-def _bordered(kernel: Kernel, make: Callable[[Kernel], T]) -> tuple[T, Borders]:
-    """What is made of a kernel; where that cannot be, of the kernel whose guarded reads are plain
-    ones, with 0s around its inputs."""
-    try:
-        return make(kernel), {}
-    except (ScheduleError, TargetError):
-        wider, borders = with_borders(kernel)
-        if not borders:
-            raise
-    return make(wider), borders
+def _bordered(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
+    """The kernel, where no unit takes it as it is without the guards of reads: with 0s around its
+    inputs instead."""
+    every = itertools.product(nests(kernel.body), units.units(target))
+    taken = any(True for nest, unit in every for _ in units.mappings(nest, unit))
+    return (kernel, {}) if taken else with_borders(kernel)
 
 
 def _build(
@@ -235,7 +233,7 @@ def _build(
         tries=TRIES,
         near=NEAR,
     )
-    return replace(best, bound=model.bound(), expect=expect)
+    return replace(best, bound=find_bound(model), expect=expect)
 
 
 def check_sizes(kernel: Kernel, target: Target) -> None:
@@ -322,15 +320,18 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
-    cycles, loading = _cycles_besides(s, target, unit, plan)
     others = sum(x.instruction.queue == unit.queue and x.instruction != unit for x in calls)
-    return Besides(cycles, others, loading, once, stored, plan.seeded)
+    return replace(
+        _cycles_besides(s, target, unit, plan),
+        calls=others,
+        bytes=once,
+        stored=stored,
+        seeded=plan.seeded,
+    )
 
 
-def _cycles_besides(
-    s: Schedule, target: Target, unit: Instruction, plan: Plan
-) -> tuple[float, float]:
-    """Cycles of the unit's queue for an element of the result, the contraction left out; and of
+def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> Besides:
+    """Cycles for an element of the result, the contraction left out: of the unit's queue, and of
     others that write what the unit adds to."""
     calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
     sums = set().union(*(buffers_written((x,)) for x in calls if x.instruction == unit))
@@ -339,20 +340,24 @@ def _cycles_besides(
         return call.instruction.queue == unit.queue
 
     def counts(call: Call) -> bool:
-        return call.instruction != unit and (ours(call) or sums & set(buffers_written((call,))))
+        begins = not sums.isdisjoint(buffers_written((call,)))
+        return call.instruction != unit and (ours(call) or begins)
 
     stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
     times = durations(stream)
     whole = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
-    cycles = others = 0.0
+    cycles = loading = 0.0
+    least = {True: 0.0, False: 0.0}  # of calls that read something, or nothing
     for k, site in enumerate(stream.sites):
         rows = stream.rows(k)
         if ours(site.call):
             cycles += float(times.busy[rows].sum())
+            done = float(iterations_of(site.instruction, stream.fields[rows]).sum())
+            least[reads(site.instruction)] += done / most_a_cycle(site.instruction)
         else:
-            others += float(whole[rows].sum())
-    elements = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
-    return cycles / elements, others / elements
+            loading += float(whole[rows].sum())
+    n = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    return Besides(cycles / n, least[False] / n, least[True] / n, loading=loading / n)
 
 
 def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:

@@ -122,6 +122,41 @@ def test_nothing_to_pad():
     assert padded(layer.kernel, j=3, k=7) is layer.kernel
 
 
+def test_one_factor_that_is_0_makes_a_product_of_integers_0():
+    @tilewright.kernel
+    def filtered(X: i8[11], Q: i8[5], Y: i32[7]):
+        for t in grid(7):
+            Y[t] = 0
+            for k in reduce(5):
+                Y[t] += cast(i32, X[t + k]) * cast(i32, Q[k])
+
+    longer = padded(filtered.kernel, k=8)
+    assert [b.shape for b in longer.inputs] == [(14,), (8,)]
+    check_same(filtered.kernel, longer)
+    rng = np.random.default_rng(0)  # whatever is read behind the end
+    x, q = (rng.integers(-128, 128, b.shape).astype(np.int8) for b in longer.inputs)
+    q[5:] = 0
+    (first,), (second,) = interpret(filtered.kernel, [x[:11], q[:5]]), interpret(longer, [x, q])
+    np.testing.assert_array_equal(first, second)
+
+
+def test_sums_of_floats_that_begin_with_0():
+    @tilewright.kernel
+    def product(A: f32[4, 7], B: f32[7], C: f32[4]):
+        for i in grid(4):
+            C[i] = 0.0
+            for k in reduce(7):
+                C[i] += A[i, k] * B[k]
+
+    longer = padded(product.kernel, k=8)
+    check_same(product.kernel, longer)
+    a = np.float32([[np.inf] * 7, [-0.0] * 7, [np.nan] * 7, [-1e30] * 7])
+    b = np.float32([1, -1, 1, -1, 1, 1, -0.0])
+    wide = [np.pad(a, ((0, 0), (0, 1))), np.pad(b, (0, 1))]
+    (first,), (second,) = interpret(product.kernel, [a, b]), interpret(longer, wide)
+    assert first.tobytes() == second.tobytes()
+
+
 # ---------------------------------------------------------------- refusals
 
 
@@ -150,9 +185,17 @@ def upwards(A: i8[4, 7], B: i8[7], C: i32[4]):
 
 
 @tilewright.kernel
-def floats(A: f32[4, 7], B: f32[7], C: f32[4]):
+def floats(A: f32[10], B: f32[7], C: f32[4]):
     for i in grid(4):
-        C[i] = 0
+        C[i] = 0.0
+        for k in reduce(7):
+            C[i] += A[i + k] * B[k]
+
+
+@tilewright.kernel
+def begun(A: f32[4, 7], B: f32[7], C: f32[4]):
+    for i in grid(4):
+        C[i] = -0.0
         for k in reduce(7):
             C[i] += A[i, k] * B[k]
 
@@ -186,11 +229,16 @@ def mirrored(A: i8[5, 7], B: i8[7, 5], C: i32[5, 5]):
 
 
 K = "k runs 7 times, and cannot be padded: "
-NOTHING = K + "it does not add integer products of inputs' elements"
+NOTHING = K + "it does not add products of inputs' elements to 0"
 REFUSED = {
     "another sum": (largest, {"k": 8}, NOTHING),
-    "a reversed factor": (backwards, {"k": 8}, NOTHING),
+    "elements before the first of a sum": (
+        backwards,
+        {"k": 8},
+        "added iterations would do the read of A[3 - i, 6 - k], outside of A: i8[4, 7]",
+    ),
     "an infinity times 0": (floats, {"k": 8}, NOTHING),
+    "0 added to -0": (begun, {"k": 8}, NOTHING),
     "a condition": (some, {"k": 8}, K + "what it does depends on a condition"),
     "subscripts from memory": (listed, {"k": 8}, K + "it reads subscripts from memory"),
     "elements that count": (

@@ -22,7 +22,7 @@ from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import BinaryOp, Buffer, Dim, Expr, Var
+from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Var
 from tilewright.ir.loop import (
     Accumulate,
     Block,
@@ -113,19 +113,24 @@ class _Padding:
             _refuse(nest, loop, "it reads subscripts from memory")
         for write in (x for x in walk_statements((loop,)) if isinstance(x, (Store, Accumulate))):
             if loop.var not in _variables(write.indices):
-                if not self._adds_nothing(write, loop):
-                    _refuse(nest, loop, "it does not add integer products of inputs' elements")
+                if not self._adds_nothing(nest, write, loop):
+                    _refuse(nest, loop, "it does not add products of inputs' elements to 0")
             elif not _over_axes(write.buffer, write.indices, loop):
                 _refuse(nest, loop, f"it does not run over an axis of {write.buffer.name}")
 
-    def _adds_nothing(self, write: Write, loop: For) -> bool:
-        """Whether added iterations add products with what is added of an input."""
+    def _adds_nothing(self, nest: Nest, write: Write, loop: For) -> bool:
+        """Whether added iterations add products with what is added of an input: of integers, 0
+        times whatever is there; of others, which may be infinite, 0 times 0 to a sum that began
+        with 0, and so is not -0."""
         sums = isinstance(write, Accumulate) and write.op is BinaryOp.ADD
-        pair = guarded_factors(write.value) if sums and write.value.dtype.is_integer else None
+        pair = guarded_factors(write.value) if sums else None
         moved = [x for x in pair or () if loop.var in _variables(x.indices)]
         inputs = self.kernel.inputs
-        padded = (x.buffer in inputs and _over_axes(x.buffer, x.indices, loop) for x in moved)
-        return any(padded)
+        padded = [x.buffer in inputs and _over_axes(x.buffer, x.indices, loop) for x in moved]
+        if write.value.dtype.is_integer:
+            return any(padded)
+        first = nest.store.value
+        return padded == [True, True] and isinstance(first, Const) and str(first.value) == "0.0"
 
     # ---------------------------------------------------------- buffers
 

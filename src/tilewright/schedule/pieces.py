@@ -37,6 +37,7 @@ class Move:
     """An instruction that moves an operand between memories: what its time depends on."""
 
     instruction: Instruction
+    memories: tuple[str, str]
     rate: float  # bytes a cycle of the slower memory
     latency: int
     ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
@@ -70,7 +71,7 @@ def find_move(
             carrier = instruction.carrier(far, d)
             if isinstance(x.extent, Symbol):
                 ranges.append((x.extent, None if carrier is None else carrier.symbol))
-        return Move(instruction, rate, latency, tuple(reversed(ranges)))
+        return Move(instruction, (source, destination), rate, latency, tuple(reversed(ranges)))
     return None
 
 
@@ -130,7 +131,7 @@ class Piece:
 
     def elements(self, whole: Sizes) -> int:
         """How many different ones all iterations touch."""
-        counts = [len(_values(form, whole)) for form in self.forms]
+        counts = [_different(form, whole) for form in self.forms]
         return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
     def times(self, tile: Sizes, after: Var | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -196,13 +197,22 @@ def _step(form: Linear, tile: Sizes) -> np.ndarray:
     return np.maximum(found, 1)
 
 
-def _values(form: Linear, whole: Sizes) -> np.ndarray:
-    """The different values of a subscript."""
-    found = np.zeros(1, np.int64)
-    for x, k in form.items():
-        if isinstance(x, Var) and x in whole:
-            found = np.unique(found[:, None] + k * np.arange(int(whole[x][0])))
-    return found
+def _different(form: Linear, whole: Sizes) -> int:
+    """How many different values a subscript takes, at least: as many as that, where each step of a
+    loop joins on to what the steps below it reach, or goes beyond."""
+    steps = [
+        (abs(k), int(whole[x][0])) for x, k in form.items() if isinstance(x, Var) and x in whole
+    ]
+    step, count, reach = 0, 1, 0  # of the values so far; a step of 0 where they are unevenly apart
+    for k, n in sorted(x for x in steps if x[1] > 1):
+        if count == 1:
+            step, count = k, n
+        elif step and k % step == 0 and k <= reach + step:
+            count += (n - 1) * (k // step)
+        else:
+            step, count = 0, count * n if k > reach else max(count, n)
+        reach += k * (n - 1)
+    return count
 
 
 def piece_of(
@@ -233,7 +243,9 @@ def piece_of(
         one = far[packed.order.index(p)]
         dims.append((p, step, one if p in blocks else one * step))
     places = (theirs.buffer.memory, ours.buffer.memory)
-    move = find_move(target, *(places if loaded else places[::-1]), dram=theirs.buffer.memory)
+    move = find_move(
+        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+    )
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
     row = math.prod(sizes.values())
     width = (ours if local else theirs).buffer.dtype.bytes

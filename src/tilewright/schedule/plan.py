@@ -24,6 +24,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute, variables
 from tilewright.schedule.pad_kernel import pad_kernel
+from tilewright.schedule.rates import most_a_cycle
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping, Unit, copies, mappings, units
 from tilewright.target.target import Target
@@ -99,15 +100,15 @@ class Plan:
 
 
 def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
-    """The ways for the target's units to do a kernel's contraction, those that waste least first;
-    each with the kernel, whose loops are padded to what the unit takes."""
+    """The ways for the target's units to do a kernel's contraction, those that take least time
+    first; each with the kernel, whose loops are padded to what the unit takes."""
     refusal = None
     none = True
     for nest in nests(kernel.body):
         order = [loop.var for loop in (*nest.axes, *nest.reduce)]
         found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
-        # Of those that waste as much, loops further in: they step by less in memory.
-        found.sort(key=lambda m: (m.waste, -sum(order.index(x.var) for _, x in m.axes)))
+        # Of those that take as long, loops further in: they step by less in memory.
+        found.sort(key=lambda m: (_time(m), -sum(order.index(x.var) for _, x in m.axes)))
         for mapping in found:
             try:
                 padded = pad_kernel(kernel, mapping.extents)
@@ -122,6 +123,11 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",
         )
+
+
+def _time(mapping: Mapping) -> float:
+    """Cycles for each product that is wanted, at best."""
+    return mapping.waste / most_a_cycle(mapping.unit.instruction)
 
 
 def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
@@ -148,13 +154,14 @@ def operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
 
 
 def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[Var, int]]:
-    """The last axes of a unit's operand, as many as lie side by side in what moves it at once."""
+    """The last axes of a unit's operand, as many as lie side by side in what moves it at once: one
+    at least."""
     axes = [x for x in operand_axes(plan, ours) if _moves(theirs, var_of(plan, x[0]))]
     source, place = theirs.buffer.memory, ours.buffer.memory
     moves = [*copies(target, source, place), *copies(target, place, source)]
     wanted = row_elements(moves[0]) if moves else axes[-1][1]
     rows: list[tuple[Var, int]] = []
-    while axes and math.prod(size for _, size in rows) < wanted:
+    while axes and (not rows or math.prod(size for _, size in rows) < wanted):
         rows.insert(0, axes.pop())
     return rows
 

@@ -2,22 +2,24 @@
 
 The loops over tiles and parts of sums count like an odometer. A piece of an operand is brought
 again whenever a wheel turns that moves it. While one step is worked on, the pieces that the next
-one needs are brought: a step takes as long as the slower of the two, and steps of a kind take the
-same. Times are the instructions' own costs, with the fields that the moves would have.
+one needs are brought; pipelines.py puts that together. Times are the instructions' own costs, with
+the fields that the moves would have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tilewright.analyze.nests import Nest
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, Symbol, Var, as_expr
+from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.schedule.pieces import Piece, Sizes, piece_of
 from tilewright.schedule.pipelines import StepTimes
@@ -30,36 +32,16 @@ PORTIONS = 8  # at most, in which a tile is finished
 
 
 @dataclass(frozen=True)
-class Bound:
-    """Cycles that a contraction takes at least, counted without a simulator: the unit's queue at
-    work all the time, with one smallest load before (`fill`) and one smallest store behind
-    (`drain`); or every operand moved once, between the first move's set-up and the last one's
-    latency (`ends`)."""
-
-    work: float
-    moves: float
-    fill: float
-    drain: float
-    ends: float = 0.0
-
-    @property
-    def cycles(self) -> int:
-        return math.ceil(max(self.work + self.fill + self.drain, self.moves + self.ends))
-
-    @property
-    def parts(self) -> dict[str, int]:
-        """Each of them, rounded up."""
-        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
-
-
-@dataclass(frozen=True)
 class Besides:
     """What an element of the result takes besides the contraction: cycles of the unit's queue, for
     clearing and for what follows, and of others, to begin the sums with something; bytes of
     memories, and of those that hold a result until it is stored; and how many calls of the unit's
-    queue it takes, one after the other."""
+    queue it takes, one after the other. `before` and `after` are the cycles of the unit's queue
+    without which no schedule does: of calls that read nothing, and of others."""
 
     cycles: float = 0.0
+    before: float = 0.0
+    after: float = 0.0
     calls: int = 0
     loading: float = 0.0
     bytes: Names[str, float] = field(default_factory=dict)
@@ -265,43 +247,11 @@ class Model:
                 level = np.where(count > 1, k, level)
         return level
 
-    def bound(self) -> Bound:
-        """What no schedule can beat, one that pads nothing either."""
-        whole = self.wanted
-        moves = sum(p.elements(whole) * p.bytes / p.move.rate for p in self._moved())
-        tiles = combined(tile_sizes(self))  # not always the smallest is there first
-        factors = self.loads[:2]
-        fill = sum(float(p.times(tiles)[0].min()) for p in factors)
-        fill += max((p.move.latency for p in factors if p.move), default=0)
-        drain = float(self.store.times(tiles)[0].min())
-        drain += self.store.move.latency if self.store.move else 0
-        drain += self._latency()
-        work = float(math.prod(n[0] for n in whole.values())) / self._rate()
-        work += self.besides.cycles * float(self.elements(whole)[0])
-        ends = min(float((p.times(tiles)[0] - p.times(tiles)[1]).min()) for p in factors)
-        ends += self.store.move.latency if self.store.move else 0
-        return Bound(work, moves, fill, drain, ends)
-
-    def _rate(self) -> float:
-        """Multiply-adds in a cycle, at most, whatever loops are the unit's axes: with each of these
-        at an end of its range."""
-        instruction, extents = self.unit.instruction, [x.extent for x in self.unit.loops.values()]
-        ranges = {f.symbol: [f.low, f.high] for f in instruction.fields if f.symbol in extents}
-        ends = combined(ranges) if ranges else {}
-        values: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in instruction.fields}
-        busy = evaluate_expr(as_expr(instruction.cost.busy), {**values, **ends}, {})
-        fixed = math.prod(n for n in extents if isinstance(n, int))
-        return float(np.max(fixed * math.prod(ends.values(), start=np.ones(1)) / busy))
-
     def _latency(self) -> int:
         """Cycles from the unit's last call to its results, at most."""
         instruction = self.unit.instruction
         env = {f.symbol: np.int64(f.high) for f in instruction.fields}
         return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
-
-    def _moved(self) -> Iterator[Piece]:
-        assert self.store is not None
-        yield from (p for p in (*self.loads, self.store) if p.move is not None)
 
 
 # ---------------------------------------------------------------- sizes of tiles
@@ -314,7 +264,7 @@ def tile_sizes(model: Model) -> dict[Var, list[int]]:
     ranged = {} if mapping.unit.whole else {x.var: axis for axis, x in mapping.axes}
     whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
     most = {
-        x.var: mapping.unit.range(axis).high if mapping.unit.whole else 1 << 62
+        x.var: mapping.unit.size(axis) if mapping.unit.whole else 1 << 62
         for axis, x in mapping.axes
     }
     sizes = {}
@@ -328,7 +278,22 @@ def tile_sizes(model: Model) -> dict[Var, list[int]]:
         if loop.var in whole:
             found = [loop.extent]
         sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
+        if not sizes[loop.var]:
+            raise _uncut(model, loop, loop.var in whole)
     return sizes
+
+
+def _uncut(model: Model, loop: For, whole: bool) -> ScheduleError:
+    name = model.unit.instruction.name
+    why = f"{name} does not take it in equal parts"
+    if whole:
+        (axis,) = (axis for axis, x in model.mapping.axes if x.var == loop.var)
+        why = f"{name}, which keeps its sums to itself, takes {model.unit.size(axis)} at most"
+    return ScheduleError(
+        f"{loop.var.name} runs {loop.extent} times, and {why}",
+        program=model.nest.stmt,
+        hint="split the kernel, or describe an instruction with another range",
+    )
 
 
 def combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:

@@ -189,7 +189,7 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
                 for loop in (*nest.axes, *nest.reduce)
                 if _parts(loop.var, data, weight, nest.update.indices) == wanted
             ]
-            if unit.whole and unit.range(axis).admits(1):
+            if unit.whole and unit.step(axis, 1) == 1:
                 fits.append(None)
             candidates.append([(axis, loop) for loop in fits])
         result = Load(nest.update.buffer, nest.update.indices)

@@ -1,0 +1,96 @@
+"""Cycles that a contraction takes at least, however it is scheduled: counted without a simulator,
+from what an instruction does in a cycle at best, and from bytes that are moved once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from tilewright.schedule.pieces import Piece
+from tilewright.schedule.rates import least, most_a_cycle
+from tilewright.schedule.tile_model import Model, combined, tile_sizes
+from tilewright.schedule.units import mappings, units
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Either queues that do the contraction, and what follows it there, are at `work` all the time,
+    with the first operands to come before (`fill`) and the last result to leave behind (`drain`);
+    or the busiest memory moves everything once (`moves`), between the first move's set-up and the
+    last one's latency (`ends`)."""
+
+    work: float
+    moves: float
+    fill: float
+    drain: float
+    ends: float = 0.0
+
+    @property
+    def cycles(self) -> int:
+        return math.ceil(max(self.work + self.fill + self.drain, self.moves + self.ends) - 1e-6)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Each of them, rounded up."""
+        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
+
+
+def find_bound(model: Model) -> Bound:
+    """What no schedule can beat, one that pads nothing either: with the instructions that a kernel
+    is mapped to, and all that could contract."""
+    tiles = combined(tile_sizes(model))  # not always the smallest is there first
+    moves = [p for p in (*model.loads, model.store) if p is not None and p.move is not None]
+    setups = [float(np.min(total - shared)) for total, shared in (p.times(tiles) for p in moves)]
+    latencies = [p.move.latency for p in moves if p.move is not None]
+    ends = min(setups, default=0.0) + min(latencies, default=0)
+    fill = _fill(model, tiles)
+    drain = least(model.unit.instruction, model.unit.instruction.cost.latency)
+    if model.store is not None and model.store.move is not None:
+        drain += float(np.min(model.store.times(tiles)[0])) + model.store.move.latency
+    return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends)
+
+
+def _work(model: Model, fill: float) -> float:
+    """Cycles of the contraction where all queues that can do it share it; if that is one, with what
+    it has to do besides: what reads nothing may be done while operands come."""
+    rates: dict[str, float] = {}
+    for unit in units(model.target):
+        if unit == model.unit or any(m.waste < math.inf for m in mappings(model.nest, unit)):
+            queue = unit.instruction.queue
+            rates[queue] = max(rates.get(queue, 0.0), most_a_cycle(unit.instruction))
+    products = math.prod(int(n[0]) for n in model.wanted.values())
+    work = products / sum(rates.values())
+    if len(rates) > 1:
+        return work
+    elements = math.prod(
+        int(model.wanted[x.var][0]) for x in model.nest.axes if x.var in model.wanted
+    )
+    besides = model.besides
+    return work + besides.after * elements + max(0.0, besides.before * elements - fill)
+
+
+def _fill(model: Model, tiles: dict) -> float:
+    """Until the smallest pieces of both factors are there; queues bring them at the same time."""
+    busy: dict[str, float] = {}
+    latency: dict[str, float] = {}
+    for piece in model.loads[:2]:
+        if piece.move is not None:
+            queue = piece.move.queue
+            busy[queue] = busy.get(queue, 0.0) + float(np.min(piece.times(tiles)[0]))
+            latency[queue] = min(latency.get(queue, math.inf), piece.move.latency)
+    return max((busy[q] + latency[q] for q in busy), default=0.0)
+
+
+def _moves(model: Model, moves: list[Piece]) -> float:
+    """Cycles of the busiest memory, if all that is touched is moved once."""
+    found: dict[str, float] = {}
+    for piece in moves:
+        assert piece.move is not None
+        size = piece.elements(model.wanted) * piece.bytes
+        for name in piece.move.memories:
+            bandwidth = model.target.memory(name).bandwidth
+            if bandwidth is not None:
+                found[name] = found.get(name, 0.0) + size / bandwidth
+    return max(found.values(), default=0.0)

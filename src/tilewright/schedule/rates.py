@@ -1,0 +1,99 @@
+"""What an instruction does in a cycle at best."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Dim, Expr, Load, as_expr
+from tilewright.ir.instruction import Field, Instruction
+from tilewright.ir.loop import Block, For, expressions, sub_blocks, walk_statements
+
+VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
+STARTS = 6  # fields that are tried at both ends together
+Values = dict[Expr, object]
+
+
+@lru_cache(maxsize=1 << 10)
+def most_a_cycle(instruction: Instruction) -> float:
+    """Iterations of its loops that an instruction does in a cycle, at most: where the cost of each
+    axis is a factor of its own, or is added, the best of all values that fields admit."""
+    cost = as_expr(instruction.cost.setup) + as_expr(instruction.cost.busy)
+    loops = (x for x in walk_statements(instruction.body) if isinstance(x, For))
+    extents = {x.extent for x in loops if isinstance(x.extent, Expr)}
+    used = [f for f in instruction.fields if f.symbol in extents or f.symbol in set(cost.walk())]
+    least: Values = {f.symbol: np.int64(f.low) for f in instruction.fields}
+
+    def rate(values: Values) -> np.ndarray:
+        env = {**least, **values}
+        cycles = np.asarray(evaluate_expr(cost, env, {}), float)
+        done = _iterations(instruction.body, env).astype(float)
+        with np.errstate(divide="ignore"):
+            return np.where(cycles > 0, done / np.maximum(cycles, 1e-9), math.inf)
+
+    best = 0.0
+    for ends in itertools.product(*((f.low, f.high) for f in used[:STARTS])):
+        best = max(best, _climb(rate, used, dict(zip(used, ends, strict=False))))
+    return best
+
+
+def _climb(rate: Callable[[Values], np.ndarray], used: list[Field], at: dict[Field, int]) -> float:
+    """The best rate that is found by changing one field at a time."""
+    at = {f: at.get(f, f.low) for f in used}
+    best = float(rate({f.symbol: np.int64(n) for f, n in at.items()}))
+    while True:
+        before = best
+        for f in used:
+            tried = _values_of(f)
+            others = {g.symbol: np.int64(n) for g, n in at.items() if g is not f}
+            rates = np.broadcast_to(rate({**others, f.symbol: tried}), tried.shape)
+            if rates.max() > best:
+                best, at[f] = float(rates.max()), int(tried[rates.argmax()])
+        if best <= before:
+            return best
+
+
+def _values_of(f: Field) -> np.ndarray:
+    first = -(-f.low // f.multiple) * f.multiple
+    values = range(first, f.high + 1, f.multiple)
+    if len(values) > 2 * VALUES:
+        return np.array([*values[:VALUES], *values[-VALUES:]], np.int64)
+    return np.array(values, np.int64)
+
+
+def least(instruction: Instruction, cost: Dim) -> float:
+    """Of a term of the cost, with every field at one of its ends."""
+    e = as_expr(cost)
+    used = [f for f in instruction.fields if f.symbol in set(e.walk())]
+    ends = itertools.product(*((f.low, f.high) for f in used))
+    values = ({f.symbol: np.int64(n) for f, n in zip(used, x, strict=True)} for x in ends)
+    return min(float(evaluate_expr(e, dict(v), {})) for v in values)
+
+
+def iterations_of(instruction: Instruction, fields: np.ndarray) -> np.ndarray:
+    """Of the loops of instructions [n] with these fields [n, fields or more]."""
+    env: Values = {f.symbol: fields[:, c] for c, f in enumerate(instruction.fields)}
+    return np.broadcast_to(_iterations(instruction.body, env), (len(fields),))
+
+
+def reads(instruction: Instruction) -> bool:
+    """Whether what it does follows from an operand."""
+    statements = walk_statements(instruction.body)
+    return any(isinstance(x, Load) for s in statements for e in expressions(s) for x in e.walk())
+
+
+def _iterations(block: Block, env: Values) -> np.ndarray:
+    """Of the nest of loops that has most."""
+    found = [np.ones(())]
+    for stmt in block:
+        for inner in sub_blocks(stmt):
+            n = _iterations(inner, env)
+            if isinstance(stmt, For):
+                n = n * np.asarray(evaluate_expr(as_expr(stmt.extent), env, {}))
+            found.append(n)
+    return np.maximum.reduce(np.broadcast_arrays(*found))
