@@ -65,6 +65,7 @@ bench-dsp: setup ## kernels on the statically scheduled processor, beside what i
 
 bench-sensitivity: setup ## kernels on chips whose latency, set-up, burst, bandwidth or ALU is twice as bad
 	$(BIN)/python benchmarks/sensitivity.py
+
 bench-engine: setup ## a convolution engine: four huge tiles, ring buffers off and on, two layers in a chain
 	$(BIN)/python benchmarks/engine.py
 

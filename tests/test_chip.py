@@ -5,18 +5,23 @@ import pathlib
 
 import numpy as np
 import pytest
+from test_any_size import layer
 
 import tilewright
 from tilewright import cast, grid, i8, i32, local, reduce
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip, lower_bound
+from tilewright.codegen.decode import decode
+from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Kernel
 from tilewright.sim.boxes import dependences
 from tilewright.sim.check import check_waits
 from tilewright.sim.events import simulate
 from tilewright.sim.waits import Waits
+from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.vary import with_bursts
 from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 
 CHIP = tiny()
@@ -267,3 +272,61 @@ def test_memories_that_are_too_small():
         "no tile of gemm fits spad of tiny, which has 512 bytes: the smallest takes 1,024\n"
         "  hint: overlap=False, which needs no second place for operands"
     )
+
+
+def test_the_words_that_the_chip_fetches():
+    built = build_chip(layer(64, 64, 64), gemmini())
+    found = decode(built.target, built.words(), sizes=built.stream.sizes)
+    assert len(found.stream) == len(built.stream)
+    np.testing.assert_array_equal(found.stream.fields, built.stream.fields)
+
+
+def test_moves_that_count_their_columns():
+    """As most DMA engines do: rows and columns are fields, both sides have a pitch."""
+    t = TargetBuilder("columns", clock=500e6)
+    dram = t.memory("dram", bandwidth=16, latency=64)
+    spad, acc = t.memory("spad", 64 << 10), t.memory("acc", 64 << 10)
+    load, compute, store = t.queues("load", "compute", "store", depth=64)
+    t.tokens((load, compute), (compute, store))
+    ROWS, COLUMNS, PITCH = Range(1, 64), Range(1, 64), Range(0, 65535)
+
+    @t.instruction(load)
+    def mvin(
+        src: view(i8[64, 64] @ dram, "far"),
+        dst: view(out(i8[64, 64] @ spad), "near"),
+        rows: ROWS,
+        columns: COLUMNS,
+        far: PITCH,
+        near: PITCH,
+    ):
+        for i, j in grid(rows, columns):
+            dst[i, j] = src[i, j]
+        cost(setup=16, bytes=rows * columns)
+
+    @t.instruction(compute)
+    def product(a: i8[16, 16] @ spad, b: i8[16, 16] @ spad, c: out(i32[16, 16] @ acc), more: flag):
+        for i, j in grid(16, 16):
+            if more == 0:
+                c[i, j] = 0
+            for k in reduce(16):
+                c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
+        cost(busy=16, latency=32)
+
+    @t.instruction(store)
+    def mvout(
+        src: view(i32[64, 64] @ acc, "near"),
+        dst: view(out(i32[64, 64] @ dram), "far"),
+        rows: ROWS,
+        columns: COLUMNS,
+        far: PITCH,
+        near: PITCH,
+    ):
+        for i, j in grid(rows, columns):
+            dst[i, j] = src[i, j]
+        cost(setup=16, bytes=4 * rows * columns)
+
+    built = build_chip(small_gemm.kernel, t.build())
+    a, b = inputs(small_gemm.kernel)
+    wanted = a.astype(np.int32) @ b.astype(np.int32)
+    np.testing.assert_array_equal(built(a, b, np.zeros((48, 64), np.int32)), wanted)
+    assert built.bound.cycles <= built.cycles

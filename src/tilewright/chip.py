@@ -25,6 +25,7 @@ from tilewright.bundles.assembly import assembly
 from tilewright.bundles.build import build_bundles
 from tilewright.bundles.choose import choose_plans
 from tilewright.bundles.program import Program, make_program
+from tilewright.codegen.encode import encode
 from tilewright.codegen.micro_ops import place_lists
 from tilewright.codegen.place import bytes_of
 from tilewright.codegen.registers import place_settings
@@ -143,6 +144,10 @@ class ChipKernel:
             self.source.name, self.target, self.timeline, self.waits, self.tile, parts, cycles,
             self.expect,
         )  # fmt: skip
+
+    def words(self) -> np.ndarray:
+        """The instructions in the chip's own bits, as it fetches them (codegen/encode.py)."""
+        return encode(self.stream, self.waits)
 
     @property
     def assembly(self) -> str:

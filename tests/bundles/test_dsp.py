@@ -158,18 +158,31 @@ n in 3: ; 8 iterations of n, one every 3 cycles (slots need 1, chains 3), 2 unde
 
 def test_a_kernel_that_no_operation_does():
     @kernel
-    def odd(A: i8[10, 10], B: i8[10, 10], C: i32[10, 10]):
-        for i, j in grid(10, 10):
+    def differences(A: i8[16, 16], B: i8[16, 16], C: i32[16, 16]):
+        for i, j in grid(16, 16):
             C[i, j] = 0
-            for k in reduce(10):
-                C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+            for k in reduce(16):
+                C[i, j] += cast(i32, A[i, k]) - cast(i32, B[k, j])
 
     with pytest.raises(ScheduleError) as error:
-        build_chip(odd.kernel, dsp())
-    assert error.value.what == "no operation of dsp takes a contraction of this kernel"
-    assert error.value.hint == (
-        "each axis of an operation needs a loop that plays its part and divides by its size"
-    )
+        build_chip(differences.kernel, dsp())
+    assert error.value.what == "no instruction of dsp takes a contraction of this kernel"
+    assert error.value.hint == "each axis of an instruction needs a loop that plays its part"
+
+
+def test_sizes_that_fill_no_operation():
+    """Padded; along another loop where what follows the sums could not be done."""
+    odd = {
+        "dot products": (dots.bind(M=37, N=53, K=29), product),
+        "FIR": (fir.bind(T=1000, K=13), filtered),
+        "3x3 of a network": (layer.bind(H=13, W=13, C=10, F=18, R=3), in_bytes),
+        "depthwise": (depthwise.bind(H=13, W=13, C=10, R=3), filtered_channels),
+    }
+    for function, reference in odd.values():
+        built = build_chip(function.kernel, dsp())
+        result, arrays = run(built)
+        np.testing.assert_array_equal(result, reference(*arrays))
+        assert built.replay(*arrays, reference(*arrays), orders=2) is None
 
 
 def test_a_memory_that_is_too_small():

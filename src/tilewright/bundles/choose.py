@@ -56,7 +56,10 @@ def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> I
             for model, block in blocks[:BLOCKS]
             for plan in model.tiles(block, rings)
         ]
-        yield from sorted(plans, key=lambda c: c.cycles)
+        alike: dict[object, Choice] = {}  # blocks of one tile, the fastest of them
+        for choice in sorted(plans, key=lambda c: c.cycles):
+            alike.setdefault((*choice.plan.tile.items(), choice.plan.order), choice)
+        yield from alike.values()
 
 
 def _work(found: tuple[Kernel, Nest, Mapping]) -> int:

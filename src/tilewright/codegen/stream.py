@@ -89,8 +89,9 @@ def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Str
         check_sizes(kernel, target, sizes)
     found = list(_calls(kernel.body, (), (), 0))
     sites = tuple(_site(call, places) for call, _, _, _ in found)
+    none = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64)
     parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
-    parts = parts or [(np.zeros(0, np.int64), *np.zeros((2, 0, 0), np.int64))]  # no call at all
+    parts = parts or [none]
     width = max(f.shape[1] for _, f, _ in parts)
     operands = max(a.shape[1] for _, _, a in parts)
     order = np.concatenate([p for p, _, _ in parts])

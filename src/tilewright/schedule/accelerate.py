@@ -296,7 +296,7 @@ def _entries(target: Target, unit: Unit) -> int:
     return 1 << 62 if size is None else size // kind.bytes
 
 
-def _fuse_lists(s: Schedule, folded: Fold, bound: list[Loop]) -> Loop:
+def _fuse_lists(s: Schedule, folded: Fold, fixed: list[Loop]) -> Loop:
     """Makes one loop of those that a list repeats; the outermost of the unit's loops."""
     loops = [[x.loop for x in loops] for _, loops in folded.axes]
     for n, several in enumerate(loops):
@@ -305,7 +305,7 @@ def _fuse_lists(s: Schedule, folded: Fold, bound: list[Loop]) -> Loop:
             for loop in several[1:]:
                 one = s.fuse(one, loop)
             loops[n] = [one]
-    return next(x for several in (*loops, bound) for x in several)
+    return next(x for several in (*loops, fixed) for x in several)
 
 
 def _bring_operands(

@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def result(self) -> tuple[Load, Load]:
-        """Likewise what is computed."""
+        """What the program computes, with the unit's operand for it."""
         update = self.nest.update
         assert update is not None
         return Load(update.buffer, update.indices), self.unit.operands[2]
@@ -226,7 +226,7 @@ def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]
 
 
 def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
-    """Likewise, in terms of the program's subscripts."""
+    """How an operand lies in the unit's memory, in terms of the program's subscripts."""
     axes = [axis for axis, _ in operand_axes(plan, ours) if _moves(theirs, var_of(plan, axis))]
     places = {axis: position_of(theirs.indices, var_of(plan, axis)) for axis in axes}
     return held_layout(rows, places, len(theirs.indices))

@@ -262,7 +262,7 @@ def tile_sizes(model: Model) -> dict[Var, list[int]]:
     mapping = model.mapping
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
     ranged = {} if mapping.unit.whole else {x.var: axis for axis, x in mapping.axes}
-    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moved(mapping)}
+    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moving_result(mapping)}
     most = {
         x.var: mapping.unit.size(axis) if mapping.unit.whole else 1 << 62
         for axis, x in mapping.axes
@@ -302,7 +302,7 @@ def combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
     return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
 
 
-def _moved(mapping: Mapping) -> set[Var]:
+def _moving_result(mapping: Mapping) -> set[Var]:
     """The loops that move the result."""
     axes = set().union(*map(variables, mapping.unit.result.indices))
     return {x.var for axis, x in mapping.axes if axis in axes}

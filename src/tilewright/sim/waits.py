@@ -80,11 +80,7 @@ def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
         need = np.maximum(need, serial_order(stream))
     if stream.target.interlock:
         return Synchronised(stream, found, need, no_waits(stream))
-    try:
-        placed = _Placed(stream, need)
-    except CompileError:
-        need = relayed(stream, need)
-        placed = _Placed(stream, need)
+    placed = _Placed(stream, need)
     if placed.idle:
         stream, need = _with_idle(stream, need, placed.idle)
         found, placed = boxes(stream), _Placed(stream, need)
@@ -120,25 +116,6 @@ def linked_queues(target: Target) -> np.ndarray:
         if target.idle(name) is not None:  # which hands on what the others wait for
             found |= np.outer(by_tokens[:, k], by_tokens[k])
     return found
-
-
-def relayed(stream: Stream, need: np.ndarray) -> np.ndarray:
-    """The same needs, and more: where an instruction cannot wait for another as nothing links their
-    queues, the last instruction before it of a queue that is linked to both waits for that other,
-    and it for this one."""
-    queue, linked = queue_numbers(stream), linked_queues(stream.target)
-    n, need = len(need), need.copy()
-    for late, early in zip(*np.nonzero(~linked), strict=True):
-        rows = np.flatnonzero((queue == late) & (need[:, early] >= 0))
-        between = np.full(len(rows), -1, np.int32)
-        for b in np.flatnonzero(linked[late] & linked[:, early]):
-            last = np.maximum.accumulate(np.where(queue == b, np.arange(n), -1))
-            between = np.maximum(between, last[rows])
-        able = between > need[rows, early]
-        rows, between = rows[able], between[able]
-        np.maximum.at(need, (between, early), need[rows, early])
-        np.maximum.at(need, (rows, queue[between]), between)
-    return need
 
 
 def place_waits(stream: Stream, need: np.ndarray) -> Waits:
