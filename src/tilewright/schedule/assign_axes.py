@@ -91,8 +91,10 @@ class Assigner:
         others = [(v, x.var) for v, x in b.loops if x is not None]
         others += [(a.var, x.var) for a, x in chosen if x is not None]
         for operand, ours, _, theirs in b.elements:
-            for other, its_loop in others:
-                mine, found = _in_one(ours, axis, other), _in_one(theirs, loop.var, its_loop)
+            moved = [variables(i) for i in ours if axis in variables(i)]
+            walked = [variables(i) for i in theirs if loop.var in variables(i)]
+            for other, its_loop in others if moved or walked else ():
+                mine, found = any(other in i for i in moved), any(its_loop in i for i in walked)
                 if mine != found and (mine or not self._is_free(operand)):
                     return False
         return True
@@ -153,10 +155,6 @@ def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instru
 
 def _moves(var: Var, indices: Sequence[Expr]) -> bool:
     return any(var in variables(i) for i in indices)
-
-
-def _in_one(indices: Sequence[Expr], a: Var, b: Var) -> bool:
-    return any(a in variables(i) and b in variables(i) for i in indices)
 
 
 def _may_stay(instruction: Instruction, operand: Buffer, d: int) -> bool:
