@@ -17,7 +17,11 @@ T = TypeVar("T")
 class Node:
     """Base of all records. Fields that are nodes, or tuples holding nodes, are its children."""
 
-    __slots__ = ("_hash", "_variables")  # what is found out once: see substitute.variables
+    __slots__ = (
+        "_hash",
+        "_same",
+        "_variables",
+    )  # found out once; substitute.variables has the last
 
     def __hash__(self) -> int:
         try:
@@ -35,7 +39,14 @@ class Node:
             return True
         if type(self) is not type(other) or hash(self) != hash(other):
             return False
-        return all(getattr(self, n) == getattr(other, n) for n in field_names(type(self)))
+        same = getattr(other, "_same", other)  # one for all that were found equal to it
+        if getattr(self, "_same", self) is same:
+            return True
+        if not all(getattr(self, n) == getattr(other, n) for n in field_names(type(self))):
+            return False
+        for found in (self, other):  # descriptions made anew are compared with kept ones often
+            object.__setattr__(found, "_same", same)
+        return True
 
     def map(self: T, function: Callable[[Any], Any]) -> T:
         """Rebuilds with `function` applied to each direct child; self when nothing changed."""
