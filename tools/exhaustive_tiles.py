@@ -12,7 +12,9 @@ simulator, over all that were built.
 import argparse
 import statistics
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,16 +57,26 @@ class Found:
     errors: tuple[float, ...]  # of predictions
 
 
+@contextmanager
+def everything() -> Iterator[None]:
+    """All tiles, from end to end, with one to three places for operands."""
+    usual = choose_tiles.MOST, pipelines.STEPS, choose_tiles.PACES
+    choose_tiles.MOST = pipelines.STEPS = 1 << 30
+    choose_tiles.PACES = ((1, 2), (2, 3))
+    yield
+    choose_tiles.MOST, pipelines.STEPS, choose_tiles.PACES = usual
+
+
 def search(case: Case) -> Found:
     """Builds everything: with one to three places for each piece of an operand."""
     target = chip()
     chosen = build_chip(case.kernel, target).cycles
     model = analytic_model(case.kernel, target)
-    choose_tiles.MOST = pipelines.STEPS = 1 << 30  # all, from end to end
-    choose_tiles.PACES = ((1, 2), (2, 3))
     cycles, errors = [], []
     for overlap in (True, False):
-        for choice in choose_tiles.choose_tiles(model, overlap=overlap):
+        with everything():
+            choices = choose_tiles.choose_tiles(model, overlap=overlap)
+        for choice in choices:
             try:
                 built = build_choice(case.kernel, target, choice, Control(overlap=overlap))
             except (ScheduleError, TargetError, CompileError):
