@@ -47,7 +47,7 @@ def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> I
     """Plans that fit the local memory, those that pad least first, of these the fastest; of a
     statically scheduled chip, only loops of the result are cut into tiles."""
     rings = control.rings is not False
-    for _, found in itertools.groupby(_mappings(kernel, target), _work):
+    for _, found in itertools.groupby(sorted(_mappings(kernel, target), key=_work), _work):
         models = [Model(*each, target, control) for each in found]
         blocks = [(model, block) for model in models for block in model.blocks()]
         blocks.sort(key=lambda pair: pair[1].rank)
