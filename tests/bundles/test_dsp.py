@@ -170,6 +170,22 @@ def test_a_kernel_that_no_operation_does():
     assert error.value.hint == "each axis of an instruction needs a loop that plays its part"
 
 
+def test_elements_of_a_type_that_no_operation_takes():
+    @kernel
+    def wide(A: i32[16, 16], B: i32[16, 16], C: i32[16, 16]):
+        for i, j in grid(16, 16):
+            C[i, j] = 0
+            for k in reduce(16):
+                C[i, j] += A[i, k] * B[j, k]
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(wide.kernel, dsp())
+    assert error.value.what == "no operation of dsp takes a contraction of this kernel"
+    assert error.value.hint == (
+        "the axes of an operation move its registers as loops move the kernel's arrays"
+    )
+
+
 def test_sizes_that_fill_no_operation():
     """Padded; along another loop where what follows the sums could not be done."""
     odd = {

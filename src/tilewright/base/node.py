@@ -17,11 +17,8 @@ T = TypeVar("T")
 class Node:
     """Base of all records. Fields that are nodes, or tuples holding nodes, are its children."""
 
-    __slots__ = (
-        "_hash",
-        "_same",
-        "_variables",
-    )  # found out once; substitute.variables has the last
+    # What is found out once: the hash, a record that this one equals, substitute.variables.
+    __slots__ = ("_hash", "_same", "_variables")
 
     def __hash__(self) -> int:
         try:

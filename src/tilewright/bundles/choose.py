@@ -70,8 +70,8 @@ def _work(found: tuple[Kernel, Nest, Mapping]) -> int:
 
 
 def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
-    """The ways for the target's operations to do a kernel's contraction, those that waste least
-    first, each with the kernel, whose loops are padded to what the operation takes."""
+    """The ways for the target's operations to do a kernel's contraction, each with the kernel,
+    whose loops are padded to what the operation takes."""
     assert target.bundles is not None
     slots = {name for name, _ in target.bundles.slots}
     none = True

@@ -55,7 +55,7 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
     made: list[bytes] = []
     total = used = 0
     rows = _rows(stream, kind)
-    sources = np.column_stack([stream.site, stream.addresses])[rows].tolist()
+    sources = np.column_stack([stream.site[rows], stream.addresses[rows]]).tolist()
     for row, source in zip(rows, map(tuple, sources), strict=True):
         reader = readers[source[0]]
         key = known.get(source)
