@@ -28,6 +28,7 @@ from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import analytic_model, build_chip, build_choice
 from tilewright.schedule import choose_tiles, pipelines
 from tilewright.schedule.control import Control
+from tilewright.sim.pipelines import run_pipelines
 from tilewright.target.target import Target
 from tilewright.targets.vta import vta
 
@@ -60,11 +61,11 @@ class Found:
 @contextmanager
 def everything() -> Iterator[None]:
     """All tiles, from end to end, with one to three places for operands."""
-    usual = choose_tiles.MOST, pipelines.STEPS, choose_tiles.PACES
-    choose_tiles.MOST = pipelines.STEPS = 1 << 30
+    usual = choose_tiles.MOST, choose_tiles.BEST, pipelines.STEPS, choose_tiles.PACES
+    choose_tiles.MOST = choose_tiles.BEST = pipelines.STEPS = 1 << 30
     choose_tiles.PACES = ((1, 2), (2, 3))
     yield
-    choose_tiles.MOST, pipelines.STEPS, choose_tiles.PACES = usual
+    choose_tiles.MOST, choose_tiles.BEST, pipelines.STEPS, choose_tiles.PACES = usual
 
 
 def search(case: Case) -> Found:
@@ -75,7 +76,7 @@ def search(case: Case) -> Found:
     cycles, errors = [], []
     for overlap in (True, False):
         with everything():
-            choices = choose_tiles.choose_tiles(model, overlap=overlap)
+            choices = choose_tiles.choose_tiles(model, run_pipelines, overlap=overlap)
         for choice in choices:
             try:
                 built = build_choice(case.kernel, target, choice, Control(overlap=overlap))

@@ -69,6 +69,7 @@ from tilewright.sim.data import run_stream
 from tilewright.sim.events import durations, simulate
 from tilewright.sim.faults import Fault
 from tilewright.sim.memory import check_memory
+from tilewright.sim.pipelines import run_pipelines
 from tilewright.sim.replay import replay
 from tilewright.sim.timeline import Timeline
 from tilewright.sim.waits import Waits, synchronise
@@ -229,9 +230,9 @@ def _build(
         found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
         return replace(found, predicted=bundled.predicted, tile=bundled.tile, expect=expect)
     model = analytic_model(kernel, target)
-    choices = controlled_tiles(kernel, model, control)
+    choices = controlled_tiles(kernel, model, control, run_pipelines)
     if not choices:
-        raise no_tile(kernel, model, control)
+        raise no_tile(kernel, model, control, run_pipelines)
     best = build_fastest(
         choices,
         lambda choice: build_choice(kernel, target, choice, control, parameters),
@@ -267,7 +268,7 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
     if target.bundles is not None:
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
     model = analytic_model(kernel, target)
-    return next((c.cycles for c in controlled_tiles(kernel, model, control)), None)
+    return next((c.cycles for c in controlled_tiles(kernel, model, control, run_pipelines)), None)
 
 
 def analytic_model(kernel: Kernel, target: Target) -> Model:
@@ -293,7 +294,7 @@ def _model(
 ) -> Model:
     s = Schedule(kernel)
     model = Model(s, target, nest, mapping, wanted)
-    least = choose_tiles(model, overlap=False)
+    least = choose_tiles(model, None, overlap=False)
     if not least or mapping.unit.whole:  # which does all that follows
         return model
     try:
@@ -336,33 +337,21 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
 
 
 def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> Besides:
-    """Cycles for an element of the result, the contraction left out: of the unit's queue, and of
-    others that write what the unit adds to."""
-    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
-    sums = set().union(*(buffers_written((x,)) for x in calls if x.instruction == unit))
-
-    def ours(call: Call) -> bool:
-        return call.instruction.queue == unit.queue
+    """Cycles of the unit's queue for an element of the result, the contraction left out."""
 
     def counts(call: Call) -> bool:
-        begins = not sums.isdisjoint(buffers_written((call,)))
-        return call.instruction != unit and (ours(call) or begins)
+        return call.instruction != unit and call.instruction.queue == unit.queue
 
     stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
     times = durations(stream)
-    whole = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
-    cycles = loading = 0.0
-    least = {True: 0.0, False: 0.0}  # of calls that read something, or nothing
+    cycles, least = [0.0, 0.0], [0.0, 0.0]  # of calls that read nothing, and of others
     for k, site in enumerate(stream.sites):
-        rows = stream.rows(k)
-        if ours(site.call):
-            cycles += float(times.busy[rows].sum())
-            done = float(iterations_of(site.instruction, stream.fields[rows]).sum())
-            least[reads(site.instruction)] += done / most_a_cycle(site.instruction)
-        else:
-            loading += float(whole[rows].sum())
+        rows, after = stream.rows(k), reads(site.instruction)
+        cycles[after] += float(times.busy[rows].sum())
+        done = float(iterations_of(site.instruction, stream.fields[rows]).sum())
+        least[after] += done / most_a_cycle(site.instruction)
     n = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
-    return Besides(cycles / n, least[False] / n, least[True] / n, loading=loading / n)
+    return Besides((cycles[0] / n, cycles[1] / n), (least[0] / n, least[1] / n))
 
 
 def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:

@@ -101,17 +101,15 @@ def _pace(
 
 
 def _finish_in_portions(
-    s: Schedule, rows: Rows, inside: list[Var], most: int
+    s: Schedule, rows: Rows, inside: list[Var], portions: int
 ) -> tuple[Rows, list[Var]]:
     """Cuts what follows the sums of a tile into portions, so that the first leave while others are
     worked on; returns the loops inside of a portion."""
     sizes = dict(rows.blocks)
-    for var in rows.order:
+    for var in rows.order if portions > 1 else ():
         extent, block = s.for_(Loop(var)).extent, sizes.get(var, 1)
-        count = extent // block if isinstance(extent, int) else 1
-        portions = max(n for n in range(1, most + 1) if count % n == 0)
-        if portions > 1:
-            outer, inner = s.split(Loop(var), count // portions * block)
+        if isinstance(extent, int) and extent // block % portions == 0:
+            outer, inner = s.split(Loop(var), extent // portions)
             names = {v: inner.var if v == var else v for v in inside}
             s.reorder(outer, *(Loop(names[v]) for v in inside))
             return rows.renamed(names), list(names.values())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tilewright.schedule.pieces import Piece
+from tilewright.schedule.pieces import Piece, Sizes
 from tilewright.schedule.rates import least, most_a_cycle
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
 from tilewright.schedule.units import mappings, units
@@ -42,14 +42,20 @@ def find_bound(model: Model) -> Bound:
     is mapped to, and all that could contract."""
     tiles = combined(tile_sizes(model))  # not always the smallest is there first
     moves = [p for p in (*model.loads, model.store) if p is not None and p.move is not None]
-    setups = [float(np.min(total - shared)) for total, shared in (p.times(tiles) for p in moves)]
+    setups = [float(np.min(p.times(tiles)[1])) for p in moves]
     latencies = [p.move.latency for p in moves if p.move is not None]
     ends = min(setups, default=0.0) + min(latencies, default=0)
     fill = _fill(model, tiles)
     drain = least(model.unit.instruction, model.unit.instruction.cost.latency)
     if model.store is not None and model.store.move is not None:
-        drain += float(np.min(model.store.times(tiles)[0])) + model.store.move.latency
+        drain += float(np.min(_cycles(model.store, tiles))) + model.store.move.latency
     return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends)
+
+
+def _cycles(piece: Piece, tiles: Sizes) -> np.ndarray:
+    """Of its queue, for a move."""
+    _, setup, busy, transfer = piece.times(tiles)
+    return setup + np.maximum(busy, transfer)
 
 
 def _work(model: Model, fill: float) -> float:
@@ -68,7 +74,8 @@ def _work(model: Model, fill: float) -> float:
         int(model.wanted[x.var][0]) for x in model.nest.axes if x.var in model.wanted
     )
     besides = model.besides
-    return work + besides.after * elements + max(0.0, besides.before * elements - fill)
+    before, after = besides.least
+    return work + after * elements + max(0.0, before * elements - fill)
 
 
 def _fill(model: Model, tiles: dict) -> float:
@@ -78,7 +85,7 @@ def _fill(model: Model, tiles: dict) -> float:
     for piece in model.loads[:2]:
         if piece.move is not None:
             queue = piece.move.queue
-            busy[queue] = busy.get(queue, 0.0) + float(np.min(piece.times(tiles)[0]))
+            busy[queue] = busy.get(queue, 0.0) + float(np.min(_cycles(piece, tiles)))
             latency[queue] = min(latency.get(queue, math.inf), piece.move.latency)
     return max((busy[q] + latency[q] for q in busy), default=0.0)
 

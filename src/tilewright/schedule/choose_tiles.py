@@ -12,14 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.ir.expr import Var
-from tilewright.schedule.pipelines import StepTimes
+from tilewright.schedule.pipelines import Run, StepTimes
 from tilewright.schedule.plan import Plan
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
 
 # Steps that operands may be brought before they are used, and tiles of the result that may be there
 # at the same time. Of those that the model finds equal the first is taken: it forgives most.
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
-MOST = 32  # tiles of each order and pace whose pipelines are run step by step
+MOST = 32  # tiles of each order and pace that are candidates
+BEST = 16  # of all candidates, that are found by running their pipelines step by step
+BATCH = 64  # pipelines that are run together
 # Of sizes that are looked at; if there are more, every other size of a loop is left out.
 COMBINATIONS = 1 << 18
 
@@ -34,13 +36,15 @@ class Choice:
 
 def choose_tiles(
     model: Model,
+    run: Run | None,
     *,
     overlap: bool = True,
     rings: bool = False,
     sizes: Names[Var, Sequence[int]] | None = None,
 ) -> list[Choice]:
     """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
-    these sizes, if some are given. With `rings` whole operators may keep what consecutive tiles
+    these sizes, if some are given; `run` times their pipelines, or else
+    cycles are estimates. With `rings` whole operators may keep what consecutive tiles
     share."""
     every = combined(_fewer(sizes or tile_sizes(model)))
     count = next(iter(every.values())).size
@@ -51,7 +55,7 @@ def choose_tiles(
         if not len(fits):
             continue
         steps = model.step_times({v: n[fits] for v, n in every.items()}, plan)
-        best = np.argsort(steps.estimate() if overlap else steps.serial(), kind="stable")[:MOST]
+        best = np.argsort(steps.estimate(), kind="stable")[:MOST]
         steps = steps.only(best)
         tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
         portions = steps.portions.tolist()
@@ -60,12 +64,28 @@ def choose_tiles(
     if not plans:
         return []
     joined = StepTimes.joined(times)
-    cycles = joined.run() if overlap else joined.serial()
+    cycles = joined.estimate() if run is None else _best(joined, run)
     chosen: dict[object, Choice] = {}
     for plan, expected in zip(plans, cycles.tolist(), strict=True):
+        if expected == math.inf:
+            continue
         same = (*plan.tile.values(), round(expected))  # another pace makes no difference
         chosen.setdefault(same, Choice(plan, expected))
     return sorted(chosen.values(), key=lambda c: c.cycles)
+
+
+def _best(times: StepTimes, run: Run) -> np.ndarray:
+    """Cycles of pipelines; infinitely many of those that are not run, because the BEST are faster
+    than they can be."""
+    least = times.least()
+    cycles = np.full(len(least), math.inf)
+    order = np.argsort(least, kind="stable")
+    for k in range(0, len(order), BATCH):
+        batch = order[k : k + BATCH]
+        if k >= BEST and np.partition(cycles, BEST - 1)[BEST - 1] <= least[batch[0]]:
+            break
+        cycles[batch] = times.only(batch).expected(run)
+    return cycles
 
 
 def _fewer(sizes: Names[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping as Names
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -84,7 +84,7 @@ class Piece:
     forms: tuple[Linear, ...]
     far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
     dims: tuple[tuple[int, int, int], ...]
-    row: int  # elements
+    row: int  # elements between rows in the other memory, where they follow each other
     bytes: int  # of an element
     memory: str
     move: Move | None  # None: it is there already, or nothing moves it
@@ -134,11 +134,11 @@ class Piece:
         counts = [_different(form, whole) for form in self.forms]
         return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
-    def times(self, tile: Sizes, after: Var | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Cycles on its queue, and of those on the memory, to move the piece of a tile once;
-        `after` as of reach."""
+    def times(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
+        """Of moving the piece of a tile once: instructions, their cycles of set-up together, of
+        work, and on the memory [4, tiles]; `after` as of reach."""
         if self.move is None:
-            return np.zeros(1), np.zeros(1)
+            return np.zeros((4, 1))
         move, (counts, apart) = self.move, self._runs(tile, after)
         calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
         values = {}
@@ -150,17 +150,20 @@ class Piece:
                 values[carrier] = far
         cost = move.instruction.cost
         transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
-        return calls * move.term(cost.setup, values) + transfer, transfer
+        setup, busy = (calls * move.term(x, values) for x in (cost.setup, cost.busy))
+        return np.stack(np.broadcast_arrays(calls, setup, busy, transfer))
 
     def _runs(self, tile: Sizes, after: Var | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Steps of equal distance that follow each other, innermost first, and those distances:
-        each run can be one loop of an instruction. The first are those that take whole rows."""
+        each run can be one loop of an instruction, if it is not longer than any. The first are
+        those that take whole rows."""
         assert self.move is not None
         reach, steps = self.reach(tile, after), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)
         whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
+        most = max((symbol.upper or 1 for symbol, _ in self.move.ranges), default=1)
         for p, step, near in reversed(self.dims):
             distance = near * steps[p]
             count = np.broadcast_to(-(-reach[p] // step), shape)
@@ -168,7 +171,8 @@ class Piece:
             now = np.take_along_axis(counts, at[None], 0)[0]
             gap = np.take_along_axis(distances, at[None], 0)[0]
             fresh = (now == 1) & ~((at == 0) & whole)
-            joins = fresh | (distance == gap * now)
+            one = (now == 1) | (now * count <= most)  # longer ones are not made of two
+            joins = fresh | ((distance == gap * now) & one)
             at = at + ((count > 1) & ~joins)
             if at.max() == len(runs):
                 runs.append(np.ones(shape))
@@ -178,6 +182,20 @@ class Piece:
                 apart[k] = np.where(here & (run == 1), distance, apart[k])
                 runs[k] = np.where(here, run * count, run)
         return runs, apart
+
+
+def filled(result: Piece, source: Piece) -> Piece:
+    """A tile of the result, where a move fills it from a source with fewer axes."""
+    dims = []
+    for p, step, _ in result.dims:
+        moving = [v for v in result.forms[p] if v is not None]
+        apart = [
+            near * step // each
+            for d, each, near in source.dims
+            if any(v in source.forms[d] for v in moving)
+        ]
+        dims.append((p, step, sum(apart)))
+    return replace(result, dims=tuple(dims), move=source.move, row=0)
 
 
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:

@@ -1,13 +1,44 @@
-"""Pipelines of a chip over tiles, run step by step without a simulator: how long each takes."""
+"""Pipelines of a chip over tiles: what moves and works in each of their steps, and for how long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 STEPS = 512  # that are run of a pipeline, about
+
+Run = Callable[["StepTimes"], np.ndarray]  # when each of n pipelines is done, in cycles [n]
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Instructions that move something: on which queue (they are known by number), how long after
+    they have left it the elements are there; how many they are, and cycles of them together."""
+
+    queue: int
+    latency: int
+    calls: np.ndarray  # [..., n] for n pipelines
+    setup: np.ndarray  # [..., n] before anything moves
+    work: np.ndarray  # [..., n] of the queue, then
+    transfer: np.ndarray  # [..., n] of the memory, at the same time
+
+    @property
+    def cycles(self) -> np.ndarray:
+        """Of the queue, if the memory is free."""
+        return self.setup + np.maximum(self.work, self.transfer)
+
+
+@dataclass(frozen=True)
+class Loads(Moves):
+    """An operand: what is brought at a step of each level and, last, at the first step of all
+    [levels + 1, n]."""
+
+    places: np.ndarray  # [n] for what one turn brings
+    behind: bool = False  # whether it is read behind the sums
+    seeds: bool = False  # whether it is what the sums begin with, in their own place
 
 
 @dataclass(frozen=True)
@@ -17,87 +48,80 @@ class StepTimes:
 
     turns: np.ndarray  # [levels, n]: iterations of each loop over tiles, outermost first
     spatial: int  # so many of the loops make a new tile of the result; the others add to it
-    work: np.ndarray  # [n] of the unit for a step
-    after: np.ndarray  # [n] on its queue, once a tile's sums are complete
-    loads: np.ndarray  # [levels, n] on the queues that bring operands
-    channel: np.ndarray  # [levels, n] of those, on the memory
-    busy: np.ndarray  # [levels, n] for operands that the unit's own queue brings
-    first: np.ndarray  # [n] for all operands of the first step
-    store: np.ndarray  # [n] for a tile of the result
-    stored: np.ndarray  # [n] of those, on the memory
+    queues: int  # of the chip
+    queue: int  # the unit's
+    latency: int  # until others learn of what the unit has done
+    before: np.ndarray  # [n] of the unit's queue before a tile is begun
+    work: np.ndarray  # [n] for a step
+    after: np.ndarray  # [n] once a tile's sums are complete
+    loads: tuple[Loads, ...]
+    store: Moves  # [n] for a tile of the result
     ahead: np.ndarray  # [n] steps that operands are brought before they are used
     places: np.ndarray  # [n] for tiles of the result
     portions: np.ndarray  # [n] in which a tile is finished and stored
-    latency: int  # until operands are there
-    behind: int  # until the unit is done with them, after its last call has left
-    end: int  # until a result is there
 
     def only(self, kept: np.ndarray) -> StepTimes:
         """Of some of the pipelines."""
-        return replace(self, **{name: x[..., kept] for name, x in self._arrays()})
+        return _of_arrays(lambda x: x[..., kept], [self])
 
     @staticmethod
     def joined(several: Sequence[StepTimes]) -> StepTimes:
         """Of all of them; they have as many levels."""
-        names = [name for name, _ in several[0]._arrays()]
-        found = {k: np.concatenate([getattr(p, k) for p in several], axis=-1) for k in names}
-        return replace(several[0], **found)
-
-    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
-        for f in fields(self):
-            if isinstance(x := getattr(self, f.name), np.ndarray):
-                yield f.name, x
+        return _of_arrays(lambda *x: np.concatenate(x, axis=-1), several)
 
     @property
     def steps(self) -> np.ndarray:
         return np.prod(self.turns, axis=0)
 
+    @property
+    def tiles(self) -> np.ndarray:
+        return np.prod(self.turns[: self.spatial], axis=0)
+
     def estimate(self) -> np.ndarray:
-        """Cycles if each step took as long as the slowest of what happens during it."""
-        total = self.first + self.latency + self.work + self.after + self.store + self.end
-        for level in range(len(self.turns)):
-            inner = np.prod(self.turns[:level], axis=0)
-            count = inner * self.turns[level] - inner
+        """Cycles if each step took as long as the slowest of what happens during it, or all of that
+        together, if operands are not brought ahead."""
+        out, after = self.store.cycles + self.store.latency, self.before + self.after
+        total = self._loading(-1) + self._loading(-1, own=True) + self._latency
+        total = total + self.work + after + out
+        for level, count in self._counts():
             new = level < self.spatial
-            busy = self.work + self.busy[level] + (self.after if new else 0)
-            moved = self.loads[level] + np.where(self.loads[level] > 0, self.latency, 0)
-            channel = self.channel[level] + (self.stored if new else 0)
-            out = self.store + self.end
+            moved, channel = self._loading(level), self._transfer(level)
+            busy = self.work + self._loading(level, own=True) + (after if new else 0)
+            moved = moved + np.where(moved > 0, self._latency, 0)
+            channel = channel + (self.store.transfer if new else 0)
             busy = busy + np.where(self.places > 1, 0, out) if new else busy
             one = np.maximum(np.maximum(busy, moved), channel)
-            total = total + count * (np.maximum(one, out) if new else one)
+            one = np.where(self.ahead > 0, np.maximum(one, out) if new else one, busy + moved)
+            total = total + count * one
         return total
 
-    def serial(self) -> np.ndarray:
-        """Cycles if nothing overlaps."""
-        tiles = np.prod(self.turns[: self.spatial], axis=0)
-        total = self.first + self.latency + tiles * (self.after + self.store + self.end)
-        for level in range(len(self.turns)):
-            inner = np.prod(self.turns[:level], axis=0)
-            count = inner * self.turns[level] - inner
-            total = total + count * (self.loads[level] + self.busy[level] + self.latency)
-        return total + self.steps * self.work
+    def least(self) -> np.ndarray:
+        """Cycles that none takes less than: those of the busiest queue or of the memory, and what
+        is before and behind them."""
+        own, moved, channel = (
+            f(-1) + sum(count * f(level) for level, count in self._counts())
+            for f in (lambda k: self._loading(k, own=True), self._loading, self._transfer)
+        )
+        out = self.store.cycles / self.portions + self.store.latency
+        begin = self._loading(-1) + self._latency
+        work = self.steps * self.work + self.tiles * self.after + (self.tiles - 1) * self.before
+        unit = begin + own - self._loading(-1, own=True) + work + out
+        moved = moved + self._latency + self.work + self.after / self.portions + out
+        channel = channel + self.tiles * self.store.transfer + self.store.latency
+        return np.maximum(np.maximum(unit, moved), channel)
 
-    def run(self) -> np.ndarray:
-        """Cycles of the pipelines, run step by step. Long ones are run with fewer turns, twice; the
-        rest takes as many times the estimate as what the second has more than the first."""
+    def expected(self, run: Run) -> np.ndarray:
+        """Cycles of the pipelines, which `run` runs step by step. Long ones are run with fewer
+        turns, twice; the rest takes as many times the estimate as what the second has more than
+        the first."""
         long = self.steps > STEPS
         if not long.any():
-            return self._run()
+            return run(self)
         few, more = self._shortened(STEPS // 2), self._shortened(STEPS)
-        some, cycles = few._run(), more._run()
+        some, cycles = run(few), run(more)
         least, most, all_ = few.estimate(), more.estimate(), self.estimate()
         pace = np.where(most > least, (cycles - some) / np.maximum(1, most - least), 1)
         return cycles + np.where(long, (all_ - most) * pace, 0)
-
-    def _run(self) -> np.ndarray:
-        p = Pipelines(self)
-        for i in range(int(self.ahead.max())):
-            p.bring(np.full(len(self.ahead), i), i < self.ahead)
-        for i in range(int(self.steps.max())):
-            p.bring(i + self.ahead, i + self.ahead < self.steps)
-            p.compute(i)
-        return p.end
 
     def _shortened(self, most: int) -> StepTimes:
         """The same with fewer turns of the outer loops, but two where there are that many: about so
@@ -107,91 +131,41 @@ class StepTimes:
             n[:] = np.minimum(n, np.maximum(2, n * most // np.prod(turns, axis=0)))
         return replace(self, turns=turns)
 
+    def _counts(self) -> Iterator[tuple[int, np.ndarray]]:
+        """The levels, and how many steps there are of each."""
+        for level in range(len(self.turns)):
+            inner = np.prod(self.turns[:level], axis=0)
+            yield level, inner * self.turns[level] - inner
 
-class Pipelines:
-    """Pipelines at work: when each engine is free again, in cycles."""
+    def _loading(self, level: int, *, own: bool = False) -> np.ndarray:
+        """Cycles of queues that bring what a step needs; of the unit's queue if `own`."""
+        loads = [x for x in self.loads if (x.queue == self.queue) == own]
+        return sum((x.cycles[level] for x in loads), np.zeros(self.turns.shape[1]))
 
-    def __init__(self, times: StepTimes) -> None:
-        self.times, self.steps = times, times.steps
-        n, places = len(times.work), int(times.ahead.max()) + 1
-        inner = np.cumprod(times.turns[::-1], axis=0)[::-1]
-        self.below = np.concatenate([inner[1:], np.ones_like(inner[:1])])  # steps between turns
-        levels = np.arange(len(inner))[:, None]
-        self.innermost = np.max(np.where(times.turns > 1, levels, 0), axis=0)  # that turns
-        self.each = np.arange(n)
-        self.loader, self.unit, self.storer = (np.zeros(n) for _ in range(3))
-        self.owed = np.zeros(n)  # cycles that a store has the memory while operands are brought
-        self.there = np.zeros((places, n))  # when a step has its operands
-        self.free = np.zeros((places, n))  # when their places can be filled anew
-        self.loads = np.zeros((2, 2 * places, n))  # when the last transfers began, and ended
-        self.turned = np.zeros(n)  # when the last turn of what is outside the innermost loop ended
-        self.left = np.zeros((int(times.places.max()), n))  # when the last tiles were stored
-
-    def level(self, i: np.ndarray | int) -> np.ndarray:
-        """The level of step i."""
-        turned = (i % self.below == 0) & (self.times.turns > 1)
-        return np.where(turned.any(0), turned.argmax(0), len(self.below) - 1)
-
-    def bring(self, i: np.ndarray, on: np.ndarray) -> None:
-        """Brings the operands of step i. What an outer loop moves has a place from the turn before
-        on, what the innermost does from the step on that had it."""
-        p, place = self.times, (i % (self.times.ahead + 1), self.each)
-        level = self.level(i)
-        load = np.where(i == 0, p.first, _at(p.loads, level))
-        transfer = np.where(i == 0, p.first, _at(p.channel, level))
-        inner = np.minimum(load, _at(p.loads, self.innermost))
-        moves = on & (load > 0)
-        shared = self.owed * transfer / np.maximum(load, 1)  # between transfers it is no matter
-        begin = np.maximum(self.loader, np.where(load > inner, self.turned, 0))
-        outer = begin + load - inner
-        then = np.maximum(outer, self.free[place])
-        done = then + inner + shared
-        for k, times in enumerate(((begin, outer), (then, done))):
-            at = (slice(None), 2 * place[0] + k, self.each)
-            self.loads[at] = np.where(moves, times, self.loads[at])
-        self.loader = np.where(moves, done, self.loader)
-        self.owed = np.where(moves, 0, self.owed)
-        there = np.where(moves, done + p.latency, 0)
-        self.there[place] = np.where(on, there, self.there[place])
-
-    def compute(self, i: int) -> None:
-        """Works on step i; stores the tile of the result that it may complete."""
-        p, place = self.times, (i % (self.times.ahead + 1), self.each)
-        level, on = self.level(i), i < self.steps
-        new = (level < p.spatial) | (i == 0)
-        last = (self.level(i + 1) < p.spatial) | (i + 1 == self.steps)
-        begin = np.maximum(self.unit, self.there[place])
-        begin = np.where(new, np.maximum(begin, self.left[p.places - 1, self.each]), begin)
-        own = 0 if i == 0 else _at(p.busy, level)
-        done = begin + p.work
-        done = np.where(own > 0, self._after_loads(done) + own + p.latency, done)
-        end = done + np.where(last, p.after, 0)
-        self.unit = np.where(on, end, self.unit)
-        self.free[place] = end + p.behind
-        turns = on & (self.level(i + 1) < self.innermost)
-        self.turned = np.where(turns, end + p.behind, self.turned)
-        leaves = on & last
-        # Of portions the first leave early, and the last takes as long as it is.
-        late = self._after_loads(np.maximum(self.storer, end + p.behind)) + p.store / p.portions
-        first_done = end - p.after * (1 - 1 / p.portions) + p.behind
-        out = np.maximum(late, np.maximum(self.storer, first_done) + p.store)
-        self.storer = np.where(leaves, out, self.storer)
-        self.owed = np.where(leaves, p.stored, self.owed)
-        left = np.concatenate([(out + p.end)[None], self.left[:-1]])
-        self.left = np.where(leaves, left, self.left)
-
-    def _after_loads(self, time: np.ndarray) -> np.ndarray:
-        """When the memory takes what comes at some time: after a load that it is at."""
-        if not self.times.stored.any():
-            return time
-        begun, ended = self.loads
-        return np.maximum(time, np.where(begun <= time, ended, 0).max(0))
+    def _transfer(self, level: int) -> np.ndarray:
+        """Cycles of the memory to bring what a step needs."""
+        return sum((x.transfer[level] for x in self.loads), np.zeros(self.turns.shape[1]))
 
     @property
-    def end(self) -> np.ndarray:
-        """When everything is done."""
-        return np.maximum(self.unit, self.storer + self.times.end)
+    def _latency(self) -> int:
+        """Until operands are there."""
+        return max((x.latency for x in self.loads), default=0)
 
 
-def _at(times: np.ndarray, level: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(times, level[None], 0)[0]
+T = TypeVar("T")
+
+
+def _of_arrays(what: Callable[..., np.ndarray], several: Sequence[T]) -> T:
+    """What records become if their arrays become what these make, those in records in them too."""
+
+    def made(values: Sequence[Any]) -> Any:
+        if isinstance(values[0], np.ndarray):
+            return what(*values)
+        if isinstance(values[0], tuple):
+            return tuple(map(made, zip(*values, strict=True)))
+        return _of_arrays(what, values) if is_dataclass(values[0]) else values[0]
+
+    one: Any = several[0]
+    return replace(
+        one, **{f.name: made([getattr(s, f.name) for s in several]) for f in fields(one)}
+    )

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Dim, Expr, Load, as_expr
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.loop import Block, For, expressions, sub_blocks, walk_statements
+from tilewright.ir.loop import Accumulate, Block, For, expressions, sub_blocks, walk_statements
 
 VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
 STARTS = 6  # fields that are tried at both ends together
@@ -83,8 +83,9 @@ def iterations_of(instruction: Instruction, fields: np.ndarray) -> np.ndarray:
 
 def reads(instruction: Instruction) -> bool:
     """Whether what it does follows from an operand."""
-    statements = walk_statements(instruction.body)
-    return any(isinstance(x, Load) for s in statements for e in expressions(s) for x in e.walk())
+    statements = list(walk_statements(instruction.body))
+    read = [x for s in statements for e in expressions(s) for x in e.walk() if isinstance(x, Load)]
+    return bool(read) or any(isinstance(s, Accumulate) for s in statements)
 
 
 def _iterations(block: Block, env: Values) -> np.ndarray:

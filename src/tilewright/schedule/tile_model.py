@@ -8,9 +8,10 @@ the fields that the moves would have.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Names
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,9 +22,9 @@ from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, Symbol, Var, as_expr
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.schedule.pieces import Piece, Sizes, piece_of
-from tilewright.schedule.pipelines import StepTimes
-from tilewright.schedule.plan import Plan, made_of
+from tilewright.schedule.pieces import Piece, Sizes, filled, piece_of
+from tilewright.schedule.pipelines import Loads, Moves, StepTimes
+from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping
 from tilewright.target.target import Target
@@ -39,11 +40,9 @@ class Besides:
     queue it takes, one after the other. `before` and `after` are the cycles of the unit's queue
     without which no schedule does: of calls that read nothing, and of others."""
 
-    cycles: float = 0.0
-    before: float = 0.0
-    after: float = 0.0
+    cycles: tuple[float, float] = (0.0, 0.0)
+    least: tuple[float, float] = (0.0, 0.0)
     calls: int = 0
-    loading: float = 0.0
     bytes: Names[str, float] = field(default_factory=dict)
     stored: Names[str, float] = field(default_factory=dict)
     seeded: bool = False  # what is added to the sums is what they begin with
@@ -68,20 +67,22 @@ class Model:
         plan = Plan(nest, mapping, {})
         self.loads = [piece_of(s, target, plan, *pair, loaded=True) for pair in plan.reads]
         self.behind: list[Piece] = []  # of the loads: what is read behind the sums
-        acc = nest.buffer
-        first = True
-        self.store: Piece | None = None
-        if acc in set(s.allocations()):
-            for theirs, ours in made_of(s, plan, acc):
-                piece = piece_of(s, target, plan, theirs, ours, loaded=not first)
-                self.store, first = (piece, False) if first else (self.store, False)
-                if piece is not self.store and not self.besides.seeded:
-                    self.loads.append(piece)
-                    self.behind.append(piece)
-        else:
-            self.store = piece_of(s, target, plan, *plan.result, loaded=False)
-        assert self.store is not None
+        self.seeds: list[Piece] = []  # or what they begin with, as it fills a tile
+        alone = nest.buffer not in set(s.allocations())  # nothing is made of the sums
+        made, *others = [plan.result] if alone else made_of(s, plan, nest.buffer)
+        self.store = piece_of(s, target, plan, *made, loaded=False)
+        for theirs, ours in others:
+            piece = piece_of(s, target, plan, theirs, ours, loaded=True)
+            if self.besides.seeded:
+                self.seeds.append(filled(self.store, piece))
+            else:
+                self.loads.append(piece)
+                self.behind.append(piece)
         self.result = piece_of(s, target, plan, *plan.result, loaded=False, local=True)
+        self.rows = {x.var: 1 for x in nest.axes if x.extent != 1}  # and how much of it is in a row
+        if not mapping.unit.whole:
+            found = rows_of(plan, target, *plan.result)
+            self.rows |= {v: n for axis, n in found if (v := var_of(plan, axis)) in self.rows}
         self.whole = {x.var: np.array([x.extent]) for x in self.loops}
         wanted = wanted or {}
         self.wanted = {v: np.array([wanted.get(v, int(n[0]))]) for v, n in self.whole.items()}
@@ -92,10 +93,7 @@ class Model:
         """Cycles of the unit for a tile."""
         cost, unit = self.unit.instruction.cost, self.unit
         axes = dict(self.mapping.axes)
-        steps = {
-            v: np.vectorize(lambda n, v=v: unit.step(v, int(n)))(tile[x.var])
-            for v, x in axes.items()
-        }
+        steps = {v: _each(lambda n, v=v: unit.step(v, n), tile[x.var]) for v, x in axes.items()}
         total = math.prod(tile[x.var] for x in self.loops)
         calls = total / math.prod(steps.values())
         values: dict[Expr, object] = {f.symbol: np.int64(1) for f in unit.instruction.fields}
@@ -174,61 +172,76 @@ class Model:
 
     def step_times(self, tile: Sizes, plan: Plan) -> StepTimes:
         """What the steps take with tiles of these sizes, and else as planned."""
-        order = plan.order
-        turns = self._turns(tile, order)
-        pieces = [(p, self.whole if plan.once and p in self.behind else tile) for p in self.loads]
-        times = [(p, sizes, self._level(p, turns, plan), *p.times(sizes)) for p, sizes in pieces]
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
-        queue = self.unit.instruction.queue
-        spatial = order[: self._spatial(order)]
-        loads, channel, busy = [], [], []
-        for level in range(len(order)):
-            moved, transfers, own = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-            for piece, sizes, last, *whole in times:
-                if piece.move is not None:
-                    same = piece.move.queue == queue
-                    new = piece.times(sizes, order[level]) if plan.rings else whole
-                    load, transfer = (
-                        np.where(last > level, a, np.where(last == level, b, 0))
-                        for a, b in zip(whole, new, strict=True)
-                    )
-                    own = own + np.where(same, load, 0)
-                    moved = moved + np.where(same, 0, load)
-                    transfers = transfers + transfer
-            if order[level] in spatial:
-                moved = moved + self.besides.loading * self.elements(tile)
-            loads.append(moved)
-            channel.append(transfers)
-            busy.append(own)
-        first = sum((load for *_, load, _ in times), np.zeros(shape))
-        store, stored = (np.broadcast_to(x, shape) for x in self.store.times(tile))
-        after = self.besides.cycles * self.elements(tile)
-        tiles = math.prod(turns[: len(spatial)], start=np.ones(shape, int))
-        places = np.minimum(plan.places, tiles)
+        turns = np.stack([np.broadcast_to(n, shape) for n in self._turns(tile, plan.order)])
+        spatial = self._spatial(plan.order)
+        steps = np.prod(turns, axis=0)
+        ahead = np.minimum(plan.ahead, steps - 1)
+        tiles = np.prod(turns[:spatial], axis=0)
+        places = np.minimum(np.minimum(plan.places, tiles), steps - ahead)
+        elements = self.elements(tile)
+        before, after = (np.broadcast_to(n * elements, shape) for n in self.besides.cycles)
         return StepTimes(
-            np.stack([np.broadcast_to(n, shape) for n in turns]),
-            len(spatial),
-            np.broadcast_to(self.work(tile), shape),
-            np.broadcast_to(after, shape),
-            np.stack(loads),
-            np.stack(channel),
-            np.stack(busy),
-            first,
-            store,
-            stored,
-            np.full(shape, plan.ahead),
-            places,
-            np.where(places == 1, self._portions(np.broadcast_to(after, shape)), 1),
-            max((p.move.latency for p in self.loads if p.move), default=0),
+            turns,
+            spatial,
+            len(self.target.queues),
+            self._queue(self.unit.instruction.queue),
             self._latency(),
-            self.store.move.latency if self.store.move else 0,
+            before,
+            np.broadcast_to(self.work(tile), shape),
+            after,
+            tuple(self._loads(tile, plan, turns)),
+            self._stores(tile, shape),
+            ahead,
+            places,
+            np.where(places == 1, self._portions(after, tile), 1),
         )
 
-    def _portions(self, after: np.ndarray) -> np.ndarray:
-        """In which a tile with one place is finished, so that the first leave early: a call on one
-        takes as long as its results need."""
-        least = max(1, self.besides.calls * self._latency())
-        return np.clip(after // least, 1, PORTIONS).astype(int)
+    def _loads(self, tile: Sizes, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
+        """What brings operands, and what the sums begin with."""
+        innermost = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
+        ahead = plan.ahead
+        for piece in self.loads:
+            level = self._level(piece, turns, plan)
+            places = 1 + np.where(level == innermost, ahead, min(ahead, 1))
+            behind = piece in self.behind
+            sizes = self.whole if plan.once and behind else tile
+            whole = piece.times(sizes)
+            times = np.zeros((4, len(turns) + 1, turns.shape[1]))
+            times[:, -1] = whole
+            for k, var in enumerate(plan.order):
+                new = piece.times(sizes, var) if plan.rings else whole
+                times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
+            if piece.move is not None:
+                queue = self._queue(piece.move.queue)
+                yield Loads(queue, piece.move.latency, *times, places, behind)
+        for piece in self.seeds:
+            times = np.zeros((4, len(turns) + 1, turns.shape[1]))
+            begins = [*range(self._spatial(plan.order)), -1]
+            times[:, begins] = piece.times(tile)[:, None]
+            places = np.full(turns.shape[1], ahead + 2 if ahead else 1)
+            if piece.move is not None:
+                queue = self._queue(piece.move.queue)
+                yield Loads(queue, piece.move.latency, *times, places, seeds=True)
+
+    def _stores(self, tile: Sizes, shape: tuple[int, ...]) -> Moves:
+        """What stores a tile of the result."""
+        move, times = self.store.move, np.broadcast_to(self.store.times(tile), (4, *shape))
+        if move is None:
+            return Moves(self._queue(self.unit.instruction.queue), 0, *times)
+        return Moves(self._queue(move.queue), move.latency, *times)
+
+    def _queue(self, name: str) -> int:
+        return [q.name for q in self.target.queues].index(name)
+
+    def _portions(self, after: np.ndarray, tile: Sizes) -> np.ndarray:
+        """In which a tile with one place is finished, so that the first leave early: equal parts of
+        some axis, each as long at least as a call takes to its results."""
+        most = after // max(1, self.besides.calls * self._latency())
+        found = np.ones(after.shape, int)
+        for n, v in itertools.product(range(2, PORTIONS + 1), self.rows):
+            found = np.where((n <= most) & (tile[v] // self.rows[v] % n == 0), n, found)
+        return found
 
     def _spatial(self, order: Sequence[Var]) -> int:
         """So many of the loops, outermost first, make a new tile of the result."""
@@ -252,6 +265,12 @@ class Model:
         instruction = self.unit.instruction
         env = {f.symbol: np.int64(f.high) for f in instruction.fields}
         return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
+
+
+def _each(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:
+    """The function of every element: called once for equal ones."""
+    different, which = np.unique(sizes, return_inverse=True)
+    return np.array([function(int(n)) for n in different])[which]
 
 
 # ---------------------------------------------------------------- sizes of tiles

@@ -6,6 +6,7 @@ import pytest
 from tilewright import cast, dims, grid, i8, i32, kernel, reduce
 from tilewright.chip import analytic_model
 from tilewright.schedule import choose_tiles, pipelines
+from tilewright.sim.pipelines import run_pipelines
 from tilewright.targets.tiny import tiny
 
 N = dims("N", min=1)
@@ -22,7 +23,7 @@ def product(A: i8[N, N], B: i8[N, N], C: i32[N, N]):
 def chosen(n: int) -> dict[tuple[object, ...], float]:
     """What the model expects of tiles, by how they follow each other."""
     model = analytic_model(product.bind(N=n).kernel, tiny())
-    found = choose_tiles.choose_tiles(model, overlap=True)
+    found = choose_tiles.choose_tiles(model, run_pipelines, overlap=True)
     return {
         (*c.plan.tile.items(), c.plan.order, c.plan.ahead, c.plan.places): c.cycles for c in found
     }
@@ -58,7 +59,7 @@ def test_turns_that_are_few_stay():
     turns = np.array([[1, 3, 700], [2, 3, 4], [5, 1, 600]])
     model = analytic_model(product.bind(N=64).kernel, tiny())
     tile = {v: np.array([16] * 3) for v in model.whole}
-    plan = choose_tiles.choose_tiles(model, overlap=True)[0].plan
+    plan = choose_tiles.choose_tiles(model, run_pipelines, overlap=True)[0].plan
     times = model.step_times(tile, plan)
     found = pipelines.replace(times, turns=turns)._shortened(512)
     assert found.turns.T.tolist() == [[1, 2, 5], [3, 3, 1], [2, 2, 128]]

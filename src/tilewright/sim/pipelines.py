@@ -1,0 +1,173 @@
+"""Pipelines over tiles on the timed engine: what the analytic model expects of them.
+
+A pipeline is a stream with an instruction for each move of an operand, each step of the unit and
+each store of a tile, as the schedule will order them; each waits for what it needs. All pipelines
+are put together at once: arrays have the steps of all, one pipeline after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from tilewright.schedule.pipelines import Moves, StepTimes
+from tilewright.sim import native
+
+Column = np.ndarray  # one number for each time that something is done
+CALLS = 8  # instructions of a move, at most: of more, so many stand for them
+# The order of what is done in a step: moves have numbers from the first on.
+LOAD, CLEAR, WORK, LOAD_BEHIND, FINISH, STORE, RANKS = 0, 16, 17, 18, 34, 35, 36
+
+
+def run_pipelines(times: StepTimes) -> np.ndarray:
+    """When each of n pipelines is done, in cycles [n]."""
+    parts = list(_parts(times))
+    of = np.concatenate([np.repeat(x.of, x.count) for x in parts])
+    slots = np.concatenate([np.repeat(x.slot, x.count) for x in parts])
+    order = np.lexsort((slots, of))
+    bounds = np.searchsorted(of[order], np.arange(len(times.work) + 1))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    queue = np.zeros(len(order), np.int32)
+    cycles = np.zeros((4, len(order)), np.int64)  # set-up, work, transfer, latency
+    end = 0
+    for x in parts:
+        ends = end + np.cumsum(x.count)
+        here = place[end : ends[-1]]
+        queue[here], cycles[3, here] = x.queue, x.latency
+        cycles[:3, here] = np.rint(np.repeat(x.cycles / x.count, x.count, axis=1))
+        x.first, x.last = place[ends - x.count], place[ends - 1]
+        end = ends[-1]
+    need = np.full((len(order), times.queues), -1, np.int32)
+    for x in parts:
+        for which, other, done in x.needs:
+            at = x.first[which], other.queue
+            need[at] = np.maximum(need[at], other.last[done] - bounds[x.of[which]])
+    return np.array([_timed(queue[a:b], cycles[:, a:b], need[a:b]) for a, b in pairwise(bounds)])
+
+
+@dataclass
+class Part:
+    """Something that is done again and again on a queue: in which pipeline, and where there each
+    time stands, the step and its rank in that [times]; cycles of set-up, work and transfer, of so
+    many instructions together [3, times]."""
+
+    queue: int
+    latency: int
+    of: Column
+    slot: Column
+    cycles: np.ndarray
+    count: Column
+    needs: list[tuple[Column, Part, Column]] = field(default_factory=list)
+    first: Column = field(init=False)  # of the instructions of each time
+    last: Column = field(init=False)
+
+    def need(self, which: Column, other: Part, done: Column) -> None:
+        """Those times wait for those of another part."""
+        self.needs.append((which, other, done))
+
+
+class Steps:
+    """All steps of all pipelines: the pipeline of each, its number there and its level; and the
+    tiles of the result, the first and the last step of each."""
+
+    def __init__(self, times: StepTimes) -> None:
+        turns, counts = times.turns, times.steps
+        self.of = np.repeat(np.arange(len(counts)), counts)
+        self.step = _numbers(self.of)
+        self.level = np.full(len(self.of), len(turns) - 1)
+        below = np.ones_like(counts)  # steps in a turn
+        for k in reversed(range(len(turns))):
+            turned = (self.step % below[self.of] == 0) & (turns[k] > 1)[self.of]
+            self.level = np.where(turned, k, self.level)
+            below = below * turns[k]
+        self.level[self.step == 0] = len(turns)
+        new = (self.level < times.spatial) | (self.step == 0)
+        self.tile = np.cumsum(new) - 1
+        self.begin = np.flatnonzero(new)
+        self.finish = np.append(self.begin[1:], len(new)) - 1
+
+
+def _numbers(of: np.ndarray) -> np.ndarray:
+    """0, 1, … of those that belong together."""
+    return np.arange(len(of)) - np.searchsorted(of, of)
+
+
+def _again(of: Column, places: Column) -> tuple[Column, Column]:
+    """The times that take the place which another had, in the same pipeline; and those others."""
+    which = np.flatnonzero(_numbers(of) >= places)
+    return which, which - places[which]
+
+
+def _parts(p: StepTimes) -> Iterator[Part]:
+    """All that pipelines do: a tile is cleared, worked on step by step, finished and stored."""
+    steps = Steps(p)
+    tiled = steps.of[steps.begin]
+    portions = p.portions[tiled]
+    ends = np.cumsum(portions)  # of the portions of each tile, among all
+    whose = np.repeat(tiled, portions)
+    last = np.repeat(steps.step[steps.finish], portions)
+    clear = _on_unit(p, tiled, steps.step[steps.begin] * RANKS + CLEAR, p.before)
+    work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work)
+    finish = _on_unit(p, whose, last * RANKS + FINISH, p.after / p.portions)
+    store = _move(
+        p.store, whose, (last + p.places[whose] - 1) * RANKS + STORE, (whose,), p.portions[whose]
+    )
+    store.need(np.arange(len(whose)), finish, np.arange(len(whose)))
+    again, earlier = _again(tiled, p.places[tiled])
+    clear.need(again, store, ends[earlier] - 1)
+    for rank, loads in enumerate(p.loads):
+        brought = loads.calls[steps.level, steps.of] > 0
+        uses = np.flatnonzero(brought)  # the steps that are the first to use what is brought
+        rank += LOAD_BEHIND if loads.behind else LOAD
+        slot = (steps.step[uses] - p.ahead[steps.of[uses]]) * RANKS + rank
+        load = _move(loads, steps.of[uses], slot, (steps.level[uses], steps.of[uses]))
+        again, earlier = _again(load.of, loads.places[load.of])
+        turn = np.cumsum(brought) - 1
+        if loads.seeds:
+            load.need(again, store, ends[earlier] - 1)
+        elif loads.behind:
+            load.need(again, finish, ends[steps.tile[uses[earlier + 1] - 1]] - 1)
+        else:  # before the next turn
+            load.need(again, work, uses[earlier + 1] - 1)
+        if loads.behind:
+            finish.need(ends - portions, load, turn[steps.finish])
+        else:
+            work.need(np.arange(len(turn)), load, turn)
+        yield load
+    yield from (clear, work, finish, store)
+
+
+def _on_unit(p: StepTimes, of: Column, slot: Column, work: np.ndarray) -> Part:
+    none = np.zeros(len(of))
+    cycles = np.stack([none, work[of], none])
+    return Part(p.queue, p.latency, of, slot, cycles, np.ones(len(of), int))
+
+
+def _move(
+    moves: Moves, of: Column, slot: Column, at: tuple[Column, ...], parts: Column | int = 1
+) -> Part:
+    each = (moves.setup, moves.work, moves.transfer)
+    cycles = np.stack([x[at] for x in each]) / parts
+    count = np.clip(moves.calls[at] / parts, 1, CALLS).astype(int)
+    return Part(moves.queue, moves.latency, of, slot, cycles, count)
+
+
+def _timed(queue: np.ndarray, cycles: np.ndarray, need: np.ndarray) -> int:
+    """Cycles of a stream whose instructions wait for what they need, those of each queue."""
+    n, queues = need.shape
+    tokens, events, barrier = np.zeros(n, np.uint32), np.zeros(n, np.uint64), np.zeros(n, np.uint8)
+    depth = np.full(queues, n, np.int32)
+    members = np.argsort(queue, kind="stable").astype(np.int64)
+    first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
+    setup, work, transfer, latency = cycles
+    return native.events(
+        native.Sync(n, queues, 0, queue, depth, tokens, tokens, events, events, barrier),
+        native.Times(0, 0, 1, setup, work, latency, transfer, events, need),
+        native.Cycles(*np.empty((8, n), np.int64), np.empty(0, np.int32)),
+        members,
+        first,
+    )
