@@ -1,13 +1,23 @@
-"""Pipelines over tiles, run step by step without a simulator."""
+"""The analytic model: pipelines over tiles, of which each step is a few instructions."""
+
+import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stream_cases import gemm, layer, planes
 
 from tilewright import cast, dims, grid, i8, i32, kernel, reduce
-from tilewright.chip import analytic_model
+from tilewright.chip import analytic_model, build_chip, build_choice
 from tilewright.schedule import choose_tiles, pipelines
+from tilewright.schedule.control import Control
+from tilewright.schedule.pipelines import Loads, Moves, StepTimes
 from tilewright.sim.pipelines import run_pipelines
+from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
+from tilewright.targets.vta import vta
 
 N = dims("N", min=1)
 
@@ -20,10 +30,10 @@ def product(A: i8[N, N], B: i8[N, N], C: i32[N, N]):
             C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
 
 
-def chosen(n: int) -> dict[tuple[object, ...], float]:
+def chosen(n: int, run=run_pipelines) -> dict[tuple[object, ...], float]:
     """What the model expects of tiles, by how they follow each other."""
     model = analytic_model(product.bind(N=n).kernel, tiny())
-    found = choose_tiles.choose_tiles(model, run_pipelines, overlap=True)
+    found = choose_tiles.choose_tiles(model, run, overlap=True)
     return {
         (*c.plan.tile.items(), c.plan.order, c.plan.ahead, c.plan.places): c.cycles for c in found
     }
@@ -40,17 +50,15 @@ def test_fewer_turns_tell_what_all_take(monkeypatch):
     assert min(short.values()) == pytest.approx(min(whole.values()), rel=0.002)
 
 
-def test_long_pipelines_are_run_for_a_few_steps(monkeypatch):
+def test_long_pipelines_are_run_for_a_few_steps():
     """However large the work is: 16 times as many loops over tiles, and no more steps."""
     steps = []
-    compute = pipelines.Pipelines.compute
 
-    def counted(self, i):
-        steps.append(i)
-        compute(self, i)
+    def run(times):
+        steps.append(times.steps.max())
+        return run_pipelines(times)
 
-    monkeypatch.setattr(pipelines.Pipelines, "compute", counted)
-    cycles = chosen(1 << 13)
+    cycles = chosen(1 << 13, run)
     assert max(steps) <= 2 * pipelines.STEPS
     assert min(cycles.values()) == pytest.approx((1 << 39) / 16**2, rel=0.01)
 
@@ -73,3 +81,116 @@ def test_of_very_many_sizes_some_are_left_out(monkeypatch):
     assert {(n in (720, 144, 48)) for row in sizes for n in row} == {True}
     assert len(some) < len(everything)
     assert min(some.values()) == pytest.approx(min(everything.values()), rel=0.05)
+
+
+# ---------------------------------------------------------------- any pipelines
+
+
+@st.composite
+def any_pipelines(draw) -> StepTimes:
+    """Up to eight, of up to three loops, with up to three operands."""
+    n, levels = draw(st.integers(1, 8)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 1 << 32)))
+    queues = draw(st.integers(1, 3))
+    turns = rng.integers(1, 5, (levels, n))
+    spatial = draw(st.integers(1, levels))
+    steps, tiles = turns.prod(0), turns[:spatial].prod(0)
+    ahead = np.minimum(draw(st.integers(0, 3)), steps - 1)
+    places = np.minimum(np.minimum(draw(st.integers(1, 3)), tiles), steps - ahead)
+    portions = np.where(places == 1, draw(st.integers(1, 3)), 1)
+
+    # What there is besides the contraction is so for all tiles.
+    before, after = (draw(st.booleans()) * rng.integers(1, 100, n) for _ in range(2))
+
+    def moves(*shape: int) -> tuple:
+        calls = rng.integers(1, 5, shape)
+        cycles = calls * rng.integers(0, 50, (3, *shape))
+        return int(rng.integers(0, queues)), int(rng.integers(0, 100)), calls, *cycles
+
+    def loads(behind: bool) -> Loads:
+        """What an outer loop does not move is brought when that turns, or at the beginning."""
+        queue, latency, *cycles = moves(levels + 1, n)
+        level = spatial - 1 if behind else draw(st.integers(-1, levels - 1))
+        kept = (np.arange(levels + 1) <= level) | (np.arange(levels + 1) == levels)
+        return Loads(queue, latency, *(c * kept[:, None] for c in cycles), 1 + ahead, behind)
+
+    return StepTimes(
+        turns, spatial, (64,) * queues, 0, int(rng.integers(0, queues)), int(rng.integers(0, 40)),
+        before, rng.integers(0, 100, n), rng.integers(1, 5, n), after,
+        tuple(loads(draw(st.booleans())) for _ in range(draw(st.integers(0, 3)))),
+        Moves(*moves(n)), ahead, places, portions, draw(st.booleans()),
+    )  # fmt: skip
+
+
+@given(any_pipelines())
+def test_pipelines_run_together_as_alone(times):
+    together = run_pipelines(times)
+    alone = [run_pipelines(times.only(np.array([k])))[0] for k in range(len(together))]
+    assert together.tolist() == alone
+
+
+@given(any_pipelines())
+def test_none_is_faster_than_the_least(times):
+    rounding = 0.5 * 8 * 3 * (len(times.loads) + 5) * times.steps  # of each instruction
+    assert (times.least() <= run_pipelines(times) + rounding).all()
+
+
+@given(any_pipelines(), st.integers(1, 4))
+def test_those_that_are_not_run_are_not_among_the_best(times, best):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose_tiles, "BEST", min(best, len(times.work)))
+        patch.setattr(choose_tiles, "BATCH", 1)
+        some = choose_tiles._best(times, run_pipelines)
+    every = run_pipelines(times)
+    known = some < math.inf
+    assert (some[known] == every[known]).all()
+    assert np.sort(some)[:best].tolist() == pytest.approx(np.sort(every)[:best].tolist(), abs=1)
+
+
+def test_an_operand_after_the_other_then_work_then_a_store():
+    """One step, counted by hand: 16 + 20 and 16 + 30 cycles to load, 64 until it is there, 100 of
+    work and 10 until others know, 8 + 12 to store and 64 until that is there."""
+    one = np.ones(1, int)
+    loads = [
+        Loads(0, 64, *(np.array([[c], [c]]) for c in cost), one)
+        for cost in ((1, 16, 0, 20), (2, 16, 0, 30))
+    ]
+    store = Moves(2, 64, one, 8 * one, 0 * one, 12 * one)
+    times = StepTimes(
+        one[None], 1, (8, 8, 8), 0, 1, 10, 0 * one, 100 * one, one, 0 * one, tuple(loads), store,
+        0 * one, one, one, False,
+    )  # fmt: skip
+    assert run_pipelines(times).tolist() == [36 + 46 + 64 + 100 + 10 + 20 + 64]
+    assert times.least().tolist() == [36 + 46 + 64 + 100 + 20 + 64]
+
+
+# ---------------------------------------------------------------- beside the whole simulator
+
+
+def test_steps_of_one_instruction_take_what_they_are_expected_to(monkeypatch):
+    """VTA does a step with one instruction of each kind: whatever the tiles, the order and the
+    pace, the model sees what the simulator does. 12 of about 250 plans."""
+    monkeypatch.setattr(choose_tiles, "BEST", 1 << 30)
+    target = vta(inp=1024, wgt=4096, acc=4096)
+    kernel = layer.bind(M=128, N=96, K=64).kernel
+    every = choose_tiles.choose_tiles(analytic_model(kernel, target), run_pipelines)
+    off = [
+        abs(choice.cycles / build_choice(kernel, target, choice, Control()).cycles - 1)
+        for choice in every[:: len(every) // 12]
+    ]
+    assert np.median(off) < 0.002
+    assert max(off) < 0.05
+
+
+@pytest.mark.parametrize(
+    "kernel, target, off",
+    [
+        (gemm.bind(M=256, N=256, K=64), tiny(), 0.01),
+        (layer.bind(M=256, N=256, K=64), gemmini(), 0.02),
+        (planes.bind(C=16, F=16, S=32), conv_engine(memory=8 << 10), 0.05),
+    ],
+    ids=["tiny", "gemmini", "conv_engine"],
+)
+def test_what_is_chosen_takes_what_it_is_expected_to(kernel, target, off):
+    built = build_chip(kernel.kernel, target)
+    assert built.predicted == pytest.approx(built.cycles, rel=off)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -48,17 +48,20 @@ class StepTimes:
 
     turns: np.ndarray  # [levels, n]: iterations of each loop over tiles, outermost first
     spatial: int  # so many of the loops make a new tile of the result; the others add to it
-    queues: int  # of the chip
+    depths: tuple[int, ...]  # instructions that each of the chip's queues holds
+    issue: int  # cycles for each instruction, whatever its queue
     queue: int  # the unit's
     latency: int  # until others learn of what the unit has done
     before: np.ndarray  # [n] of the unit's queue before a tile is begun
     work: np.ndarray  # [n] for a step
+    calls: np.ndarray  # [n] instructions that do it
     after: np.ndarray  # [n] once a tile's sums are complete
     loads: tuple[Loads, ...]
     store: Moves  # [n] for a tile of the result
     ahead: np.ndarray  # [n] steps that operands are brought before they are used
     places: np.ndarray  # [n] for tiles of the result
     portions: np.ndarray  # [n] in which a tile is finished and stored
+    apart: bool  # whether a finished tile waits to be stored in another memory than the sums
 
     def only(self, kept: np.ndarray) -> StepTimes:
         """Of some of the pipelines."""
@@ -81,12 +84,13 @@ class StepTimes:
         """Cycles if each step took as long as the slowest of what happens during it, or all of that
         together, if operands are not brought ahead."""
         out, after = self.store.cycles + self.store.latency, self.before + self.after
-        total = self._loading(-1) + self._loading(-1, own=True) + self._latency
+        own, others = [self.queue], {*range(len(self.depths))} - {self.queue}
+        total = self._loading(-1, own) + self._loading(-1, others) + self._latency
         total = total + self.work + after + out
         for level, count in self._counts():
             new = level < self.spatial
-            moved, channel = self._loading(level), self._transfer(level)
-            busy = self.work + self._loading(level, own=True) + (after if new else 0)
+            moved, channel = self._loading(level, others), self._transfer(level)
+            busy = self.work + self._loading(level, own) + (after if new else 0)
             moved = moved + np.where(moved > 0, self._latency, 0)
             channel = channel + (self.store.transfer if new else 0)
             busy = busy + np.where(self.places > 1, 0, out) if new else busy
@@ -96,19 +100,39 @@ class StepTimes:
         return total
 
     def least(self) -> np.ndarray:
-        """Cycles that none takes less than: those of the busiest queue or of the memory, and what
-        is before and behind them."""
-        own, moved, channel = (
-            f(-1) + sum(count * f(level) for level, count in self._counts())
-            for f in (lambda k: self._loading(k, own=True), self._loading, self._transfer)
-        )
-        out = self.store.cycles / self.portions + self.store.latency
-        begin = self._loading(-1) + self._latency
-        work = self.steps * self.work + self.tiles * self.after + (self.tiles - 1) * self.before
-        unit = begin + own - self._loading(-1, own=True) + work + out
-        moved = moved + self._latency + self.work + self.after / self.portions + out
-        channel = channel + self.tiles * self.store.transfer + self.store.latency
-        return np.maximum(np.maximum(unit, moved), channel)
+        """Cycles that none takes less than: those of the memory, or of any queue, with what must be
+        before and behind them."""
+        store, tiles = self.store, self.tiles
+        work = self.steps * self.work + tiles * (self.before + self.after)
+        # With nothing between work and a store, that begins with what is done first.
+        out = store.cycles / self.portions / (1 if self.after.any() else store.calls)
+        found = [self._total(self._transfer) + tiles * store.transfer]
+        for queue in range(len(self.depths)):
+            loads = [x for x in self.loads if x.queue == queue]
+            cycles = self._total(lambda level, queue=queue: self._loading(level, [queue]))
+            if queue == self.queue:
+                cycles = cycles + work
+            if queue == store.queue:
+                cycles = cycles + tiles * store.cycles
+            elif queue == self.queue:
+                cycles = cycles - self._loading(-1, [queue]) - self.before + self._begin() + out
+            elif loads:
+                last = 0 if any(x.behind for x in loads) else self.work
+                cycles = cycles + self._soonest(queue) + last + self.after / self.portions + out
+            found.append(cycles)
+        return np.max(found, axis=0) + store.latency
+
+    def _begin(self) -> np.ndarray:
+        """Before which the unit does not begin, for want of what others bring."""
+        begin = self._zeros()
+        for queue in {x.queue for x in self.loads} - {self.queue}:
+            first = (x.cycles[-1] for x in self.loads if x.queue == queue and not x.behind)
+            begin = np.maximum(begin, sum(first, self._zeros()) + self._soonest(queue))
+        return begin
+
+    def _soonest(self, queue: int) -> int:
+        """The least cycles after which an operand that a queue has brought is there."""
+        return min(x.latency for x in self.loads if x.queue == queue)
 
     def expected(self, run: Run) -> np.ndarray:
         """Cycles of the pipelines, which `run` runs step by step. Long ones are run with fewer
@@ -137,14 +161,21 @@ class StepTimes:
             inner = np.prod(self.turns[:level], axis=0)
             yield level, inner * self.turns[level] - inner
 
-    def _loading(self, level: int, *, own: bool = False) -> np.ndarray:
-        """Cycles of queues that bring what a step needs; of the unit's queue if `own`."""
-        loads = [x for x in self.loads if (x.queue == self.queue) == own]
-        return sum((x.cycles[level] for x in loads), np.zeros(self.turns.shape[1]))
+    def _total(self, each: Callable[[int], np.ndarray]) -> np.ndarray:
+        """Of all steps, what `each` says of a step of a level."""
+        return sum((count * each(level) for level, count in self._counts()), each(-1))
+
+    def _loading(self, level: int, queues: Iterable[int]) -> np.ndarray:
+        """Cycles in which these queues bring what a step needs."""
+        loads = (x for x in self.loads if x.queue in queues)
+        return sum((x.cycles[level] for x in loads), self._zeros())
 
     def _transfer(self, level: int) -> np.ndarray:
         """Cycles of the memory to bring what a step needs."""
-        return sum((x.transfer[level] for x in self.loads), np.zeros(self.turns.shape[1]))
+        return sum((x.transfer[level] for x in self.loads), self._zeros())
+
+    def _zeros(self) -> np.ndarray:
+        return np.zeros(self.turns.shape[1])
 
     @property
     def _latency(self) -> int:

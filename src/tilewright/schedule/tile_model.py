@@ -12,17 +12,17 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Names
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.analyze.nests import Nest
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Expr, Symbol, Var, as_expr
+from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.schedule.pieces import Piece, Sizes, filled, piece_of
+from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of
 from tilewright.schedule.pipelines import Loads, Moves, StepTimes
 from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
 from tilewright.schedule.schedule import Schedule
@@ -70,7 +70,7 @@ class Model:
         self.seeds: list[Piece] = []  # or what they begin with, as it fills a tile
         alone = nest.buffer not in set(s.allocations())  # nothing is made of the sums
         made, *others = [plan.result] if alone else made_of(s, plan, nest.buffer)
-        self.store = piece_of(s, target, plan, *made, loaded=False)
+        self.store = self._stored(piece_of(s, target, plan, *made, loaded=False), made[0].buffer)
         for theirs, ours in others:
             piece = piece_of(s, target, plan, theirs, ours, loaded=True)
             if self.besides.seeded:
@@ -87,10 +87,20 @@ class Model:
         wanted = wanted or {}
         self.wanted = {v: np.array([wanted.get(v, int(n[0]))]) for v, n in self.whole.items()}
 
+    def _stored(self, piece: Piece, into: Buffer) -> Piece:
+        """The piece, with the move of the memory where a result waits to be stored, if it is not in
+        the unit's own."""
+        moves = (
+            find_move(self.target, name, into.memory, into.memory, into.dtype)
+            for name in self.besides.stored
+        )
+        found = next((m for m in moves if m is not None), None)
+        return piece if piece.move is not None else replace(piece, move=found)
+
     # ------------------------------------------------------ one tile
 
-    def work(self, tile: Sizes) -> np.ndarray:
-        """Cycles of the unit for a tile."""
+    def work(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
+        """Of a tile: cycles of the unit, and its calls."""
         cost, unit = self.unit.instruction.cost, self.unit
         axes = dict(self.mapping.axes)
         steps = {v: _each(lambda n, v=v: unit.step(v, n), tile[x.var]) for v, x in axes.items()}
@@ -104,7 +114,8 @@ class Model:
         if unit.free:  # they run all in one
             values[as_expr(unit.loops[unit.free[0]].extent)] = calls
             calls = np.ones(1)
-        return calls * np.asarray(evaluate_expr(as_expr(cost.busy), values, {}), float)
+        cycles = calls * np.asarray(evaluate_expr(as_expr(cost.busy), values, {}), float)
+        return cycles, calls
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Of a tile of the result."""
@@ -184,17 +195,19 @@ class Model:
         return StepTimes(
             turns,
             spatial,
-            len(self.target.queues),
+            tuple(q.depth for q in self.target.queues),
+            self.target.issue,
             self._queue(self.unit.instruction.queue),
             self._latency(),
             before,
-            np.broadcast_to(self.work(tile), shape),
+            *(np.broadcast_to(n, shape) for n in self.work(tile)),
             after,
             tuple(self._loads(tile, plan, turns)),
             self._stores(tile, shape),
             ahead,
             places,
-            np.where(places == 1, self._portions(after, tile), 1),
+            np.where(places == 1, self._portions(after, tile, plan), 1),
+            bool(self.besides.stored),
         )
 
     def _loads(self, tile: Sizes, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
@@ -234,11 +247,14 @@ class Model:
     def _queue(self, name: str) -> int:
         return [q.name for q in self.target.queues].index(name)
 
-    def _portions(self, after: np.ndarray, tile: Sizes) -> np.ndarray:
+    def _portions(self, after: np.ndarray, tile: Sizes, plan: Plan) -> np.ndarray:
         """In which a tile with one place is finished, so that the first leave early: equal parts of
-        some axis, each as long at least as a call takes to its results."""
-        most = after // max(1, self.besides.calls * self._latency())
+        some axis, each as long at least as a call takes to its results; one where each would bring
+        for itself what is read behind the sums."""
         found = np.ones(after.shape, int)
+        if self.behind and not plan.once:
+            return found
+        most = after // max(1, self.besides.calls * self._latency())
         for n, v in itertools.product(range(2, PORTIONS + 1), self.rows):
             found = np.where((n <= most) & (tile[v] // self.rows[v] % n == 0), n, found)
         return found

@@ -7,7 +7,7 @@ are put together at once: arrays have the steps of all, one pipeline after anoth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -41,12 +41,33 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
         cycles[:3, here] = np.rint(np.repeat(x.cycles / x.count, x.count, axis=1))
         x.first, x.last = place[ends - x.count], place[ends - 1]
         end = ends[-1]
-    need = np.full((len(order), times.queues), -1, np.int32)
+    need = np.full((len(order), len(times.depths)), -1, np.int32)
     for x in parts:
-        for which, other, done in x.needs:
-            at = x.first[which], other.queue
-            need[at] = np.maximum(need[at], other.last[done] - bounds[x.of[which]])
-    return np.array([_timed(queue[a:b], cycles[:, a:b], need[a:b]) for a, b in pairwise(bounds)])
+        for which, other, done, along in x.needs:
+            at, last = x.first[which], other.last[done] - bounds[x.of[which]]
+            if along:
+                k, each = _within(x.count[which]), np.repeat(np.arange(len(which)), x.count[which])
+                behind = other.count[done][each] * (x.count[which][each] - 1 - k)
+                at, last = at[each] + k, last[each] - behind // x.count[which][each]
+            need[at, other.queue] = np.maximum(need[at, other.queue], last)
+    depths, issues = _issuing(times, parts)
+    return np.array([
+        _timed(queue[a:b], cycles[:, a:b], need[a:b], depth, issue)
+        for (a, b), depth, issue in zip(pairwise(bounds), depths, issues, strict=True)
+    ])  # fmt: skip
+
+
+def _issuing(times: StepTimes, parts: Sequence[Part]) -> tuple[np.ndarray, list[int]]:
+    """For each pipeline how many instructions its queues hold, and the cycles to issue one, where
+    one stands for several."""
+    shape = len(times.work), len(times.depths)
+    ours, all_ = np.zeros(shape), np.zeros(shape)
+    for x in parts:
+        ours[:, x.queue] += np.bincount(x.of, x.count, len(ours))
+        all_[:, x.queue] += np.bincount(x.of, np.maximum(x.calls, 1), len(ours))
+    depths = np.array(times.depths) * ours / np.maximum(1, all_)
+    issues = np.rint(times.issue * all_.sum(1) / ours.sum(1))
+    return np.maximum(1, depths).astype(np.int32), issues.astype(int).tolist()
 
 
 @dataclass
@@ -60,14 +81,19 @@ class Part:
     of: Column
     slot: Column
     cycles: np.ndarray
-    count: Column
-    needs: list[tuple[Column, Part, Column]] = field(default_factory=list)
+    calls: Column  # instructions of the chip
+    count: Column = field(init=False)  # those here, which stand for them
+    needs: list[tuple[Column, Part, Column, bool]] = field(default_factory=list)
     first: Column = field(init=False)  # of the instructions of each time
     last: Column = field(init=False)
 
-    def need(self, which: Column, other: Part, done: Column) -> None:
-        """Those times wait for those of another part."""
-        self.needs.append((which, other, done))
+    def __post_init__(self) -> None:
+        self.count = np.clip(self.calls, 1, CALLS).astype(int)
+
+    def need(self, which: Column, other: Part, done: Column, *, along: bool = False) -> None:
+        """Those times wait for those of another part; or the instructions of the ones for those of
+        the others, half of them for half of them."""
+        self.needs.append((which, other, done, along))
 
 
 class Steps:
@@ -91,6 +117,11 @@ class Steps:
         self.finish = np.append(self.begin[1:], len(new)) - 1
 
 
+def _within(counts: Column) -> Column:
+    """0, 1, … for each time, as many as it has."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
 def _numbers(of: np.ndarray) -> np.ndarray:
     """0, 1, … of those that belong together."""
     return np.arange(len(of)) - np.searchsorted(of, of)
@@ -111,28 +142,37 @@ def _parts(p: StepTimes) -> Iterator[Part]:
     whose = np.repeat(tiled, portions)
     last = np.repeat(steps.step[steps.finish], portions)
     clear = _on_unit(p, tiled, steps.step[steps.begin] * RANKS + CLEAR, p.before)
-    work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work)
+    work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work, p.calls)
     finish = _on_unit(p, whose, last * RANKS + FINISH, p.after / p.portions)
     store = _move(
         p.store, whose, (last + p.places[whose] - 1) * RANKS + STORE, (whose,), p.portions[whose]
     )
-    store.need(np.arange(len(whose)), finish, np.arange(len(whose)))
     again, earlier = _again(tiled, p.places[tiled])
-    clear.need(again, store, ends[earlier] - 1)
+    if p.after.any():
+        store.need(np.arange(len(whose)), finish, np.arange(len(whose)))
+    else:
+        store.need(np.arange(len(whose)), work, np.repeat(steps.finish, portions), along=True)
+    if p.apart:
+        finish.need(ends[again] - portions[again], store, ends[earlier] - 1)
+    elif p.before.any():
+        clear.need(again, store, ends[earlier] - 1)
+    else:
+        work.need(steps.begin[again], store, ends[earlier] - 1, along=True)
     for rank, loads in enumerate(p.loads):
         brought = loads.calls[steps.level, steps.of] > 0
-        uses = np.flatnonzero(brought)  # the steps that are the first to use what is brought
+        turns = np.flatnonzero(brought)
+        uses = steps.finish[steps.tile[turns]] if loads.behind else turns
         rank += LOAD_BEHIND if loads.behind else LOAD
         slot = (steps.step[uses] - p.ahead[steps.of[uses]]) * RANKS + rank
-        load = _move(loads, steps.of[uses], slot, (steps.level[uses], steps.of[uses]))
+        load = _move(loads, steps.of[turns], slot, (steps.level[turns], steps.of[turns]))
         again, earlier = _again(load.of, loads.places[load.of])
         turn = np.cumsum(brought) - 1
         if loads.seeds:
             load.need(again, store, ends[earlier] - 1)
         elif loads.behind:
-            load.need(again, finish, ends[steps.tile[uses[earlier + 1] - 1]] - 1)
+            load.need(again, finish, ends[steps.tile[turns[earlier + 1] - 1]] - 1)
         else:  # before the next turn
-            load.need(again, work, uses[earlier + 1] - 1)
+            load.need(again, work, turns[earlier + 1] - 1)
         if loads.behind:
             finish.need(ends - portions, load, turn[steps.finish])
         else:
@@ -141,10 +181,13 @@ def _parts(p: StepTimes) -> Iterator[Part]:
     yield from (clear, work, finish, store)
 
 
-def _on_unit(p: StepTimes, of: Column, slot: Column, work: np.ndarray) -> Part:
+def _on_unit(
+    p: StepTimes, of: Column, slot: Column, work: np.ndarray, calls: np.ndarray | None = None
+) -> Part:
     none = np.zeros(len(of))
     cycles = np.stack([none, work[of], none])
-    return Part(p.queue, p.latency, of, slot, cycles, np.ones(len(of), int))
+    one = np.ones(len(of), int)
+    return Part(p.queue, p.latency, of, slot, cycles, one if calls is None else calls[of])
 
 
 def _move(
@@ -152,21 +195,21 @@ def _move(
 ) -> Part:
     each = (moves.setup, moves.work, moves.transfer)
     cycles = np.stack([x[at] for x in each]) / parts
-    count = np.clip(moves.calls[at] / parts, 1, CALLS).astype(int)
-    return Part(moves.queue, moves.latency, of, slot, cycles, count)
+    return Part(moves.queue, moves.latency, of, slot, cycles, moves.calls[at] / parts)
 
 
-def _timed(queue: np.ndarray, cycles: np.ndarray, need: np.ndarray) -> int:
+def _timed(
+    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, depth: np.ndarray, issue: int
+) -> int:
     """Cycles of a stream whose instructions wait for what they need, those of each queue."""
     n, queues = need.shape
     tokens, events, barrier = np.zeros(n, np.uint32), np.zeros(n, np.uint64), np.zeros(n, np.uint8)
-    depth = np.full(queues, n, np.int32)
     members = np.argsort(queue, kind="stable").astype(np.int64)
     first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
     setup, work, transfer, latency = cycles
     return native.events(
         native.Sync(n, queues, 0, queue, depth, tokens, tokens, events, events, barrier),
-        native.Times(0, 0, 1, setup, work, latency, transfer, events, need),
+        native.Times(issue, 0, 1, setup, work, latency, transfer, events, need),
         native.Cycles(*np.empty((8, n), np.int64), np.empty(0, np.int32)),
         members,
         first,
