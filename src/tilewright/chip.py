@@ -58,6 +58,7 @@ from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
 from tilewright.schedule.fastest import build_fastest
+from tilewright.schedule.normal_form import normal_form
 from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.plan import Plan, find_mappings
 from tilewright.schedule.rates import iterations_of, most_a_cycle, reads
@@ -212,8 +213,9 @@ def build_controlled(
 
 
 def _bordered(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
-    """The kernel, where no unit takes it as it is without the guards of reads: with 0s around its
-    inputs instead."""
+    """The kernel in its normal form; where no unit takes it without the guards of reads, with 0s
+    around its inputs instead."""
+    kernel = normal_form(kernel)
     every = itertools.product(nests(kernel.body), units.units(target))
     taken = any(True for nest, unit in every for _ in units.mappings(nest, unit))
     return (kernel, {}) if taken else with_borders(kernel)
