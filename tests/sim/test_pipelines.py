@@ -118,7 +118,7 @@ def any_pipelines(draw) -> StepTimes:
         turns, spatial, (64,) * queues, 0, int(rng.integers(0, queues)), int(rng.integers(0, 40)),
         before, rng.integers(0, 100, n), rng.integers(1, 5, n), after,
         tuple(loads(draw(st.booleans())) for _ in range(draw(st.integers(0, 3)))),
-        Moves(*moves(n)), ahead, places, portions, draw(st.booleans()),
+        Moves(*moves(n)), ahead, places, portions, 0 * portions, draw(st.booleans()),
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def test_an_operand_after_the_other_then_work_then_a_store():
     store = Moves(2, 64, one, 8 * one, 0 * one, 12 * one)
     times = StepTimes(
         one[None], 1, (8, 8, 8), 0, 1, 10, 0 * one, 100 * one, one, 0 * one, tuple(loads), store,
-        0 * one, one, one, False,
+        0 * one, one, one, 0 * one, False,
     )  # fmt: skip
     assert run_pipelines(times).tolist() == [36 + 46 + 64 + 100 + 10 + 20 + 64]
     assert times.least().tolist() == [36 + 46 + 64 + 100 + 20 + 64]

@@ -77,8 +77,8 @@ def accelerate(
     around = [*tiles, update.parts] if update.parts is not None else tiles
     ahead, places = _pace(s, plan, tiles, around) if overlap else (0, 1)
     rows = _rows(plan, target, inside)
-    if overlap and places == 1:
-        rows, inside = _finish_in_portions(s, rows, inside, plan.portions)
+    if overlap and places == 1 and plan.portioned is not None:
+        rows, inside = _finish_in_portions(s, plan, rows, inside)
     map_values(s, target, Loop(inside[0]), rows)
     hoist_all(s, around, acc.name)
     # A tile is worked on while others are stored; while one more is begun, if that takes a move.
@@ -101,19 +101,17 @@ def _pace(
 
 
 def _finish_in_portions(
-    s: Schedule, rows: Rows, inside: list[Var], portions: int
+    s: Schedule, plan: Plan, rows: Rows, inside: list[Var]
 ) -> tuple[Rows, list[Var]]:
     """Cuts what follows the sums of a tile into portions, so that the first leave while others are
     worked on; returns the loops inside of a portion."""
-    sizes = dict(rows.blocks)
-    for var in rows.order if portions > 1 else ():
-        extent, block = s.for_(Loop(var)).extent, sizes.get(var, 1)
-        if isinstance(extent, int) and extent // block % portions == 0:
-            outer, inner = s.split(Loop(var), extent // portions)
-            names = {v: inner.var if v == var else v for v in inside}
-            s.reorder(outer, *(Loop(names[v]) for v in inside))
-            return rows.renamed(names), list(names.values())
-    return rows, inside
+    var = inside[[x.var for x in plan.axes].index(plan.portioned)]
+    extent = s.for_(Loop(var)).extent
+    assert isinstance(extent, int)
+    outer, inner = s.split(Loop(var), extent // plan.portions)
+    names = {v: inner.var if v == var else v for v in inside}
+    s.reorder(outer, *(Loop(names[v]) for v in inside))
+    return rows.renamed(names), list(names.values())
 
 
 def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tilewright.schedule.pieces import Piece, Sizes
+from tilewright.schedule.pieces import Piece, queue_cycles
 from tilewright.schedule.rates import least, most_a_cycle
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
 from tilewright.schedule.units import mappings, units
@@ -48,14 +48,8 @@ def find_bound(model: Model) -> Bound:
     fill = _fill(model, tiles)
     drain = least(model.unit.instruction, model.unit.instruction.cost.latency)
     if model.store is not None and model.store.move is not None:
-        drain += float(np.min(_cycles(model.store, tiles))) + model.store.move.latency
+        drain += float(np.min(queue_cycles(model.store.times(tiles)))) + model.store.move.latency
     return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends)
-
-
-def _cycles(piece: Piece, tiles: Sizes) -> np.ndarray:
-    """Of its queue, for a move."""
-    _, setup, busy, transfer = piece.times(tiles)
-    return setup + np.maximum(busy, transfer)
 
 
 def _work(model: Model, fill: float) -> float:
@@ -85,7 +79,7 @@ def _fill(model: Model, tiles: dict) -> float:
     for piece in model.loads[:2]:
         if piece.move is not None:
             queue = piece.move.queue
-            busy[queue] = busy.get(queue, 0.0) + float(np.min(_cycles(piece, tiles)))
+            busy[queue] = busy.get(queue, 0.0) + float(np.min(queue_cycles(piece.times(tiles))))
             latency[queue] = min(latency.get(queue, math.inf), piece.move.latency)
     return max((busy[q] + latency[q] for q in busy), default=0.0)
 

@@ -58,8 +58,11 @@ def choose_tiles(
         best = np.argsort(steps.estimate(), kind="stable")[:MOST]
         steps = steps.only(best)
         tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
-        portions = steps.portions.tolist()
-        plans += [replace(plan, tile=t, portions=n) for t, n in zip(tiles, portions, strict=True)]
+        cut, axes = zip(steps.portions.tolist(), steps.axis.tolist(), strict=True), [*model.rows]
+        plans += [
+            replace(plan, tile=t, portions=n, portioned=axes[k] if n > 1 else None)
+            for t, (n, k) in zip(tiles, cut, strict=True)
+        ]
         times.append(steps)
     if not plans:
         return []

@@ -54,11 +54,12 @@ class Cutting:
                 if fits and next(matcher.assigner.assign(outer, inner), None) is not None:
                     found[nest.loops, chosen] = None
 
-        def effort(one: tuple[Nest, Chosen]) -> tuple[int, int]:
+        def effort(one: tuple[Nest, Chosen]) -> tuple[int, int, list[bool]]:
             loops, chosen = one
             places = [loops.index(x) for _, x in chosen if x is not None]
             inversions = sum(a > b for a, b in itertools.combinations(places, 2))
-            return len(chosen) - len(places), inversions
+            # Inner axes before outer ones: along those, elements follow each other.
+            return len(chosen) - len(places), inversions, [x is not None for _, x in chosen]
 
         if self.obstacles.farthest <= (Stage.LOOPS, SURPLUS):  # otherwise that is nearer
             self.obstacles.join(matcher.obstacles)

@@ -198,6 +198,12 @@ def filled(result: Piece, source: Piece) -> Piece:
     return replace(result, dims=tuple(dims), move=source.move, row=0)
 
 
+def queue_cycles(times: np.ndarray) -> np.ndarray:
+    """Of the queue that moves a piece, by the times of that."""
+    _, setup, work, transfer = times
+    return setup + np.maximum(work, transfer)
+
+
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:
     """How many values a subscript takes, from its least to its greatest."""
     steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)

@@ -61,6 +61,7 @@ class StepTimes:
     ahead: np.ndarray  # [n] steps that operands are brought before they are used
     places: np.ndarray  # [n] for tiles of the result
     portions: np.ndarray  # [n] in which a tile is finished and stored
+    axis: np.ndarray  # [n] of which axis of the result, by number
     apart: bool  # whether a finished tile waits to be stored in another memory than the sums
 
     def only(self, kept: np.ndarray) -> StepTimes:

@@ -38,9 +38,9 @@ class Plan:
     """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
     of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
     brought, how many tiles of the result have `places` at the same time, in how many `portions` a
-    tile is finished if that is one, whether what is read behind the sums is brought `once`, before
-    all tiles, whether what is added to a sum is what it begins with (`seeded`), and whether what
-    consecutive tiles share is kept (`rings`)."""
+    tile is finished if that is one, parts of which axis (`portioned`), whether what is read behind
+    the sums is brought `once`, before all tiles, whether what is added to a sum is what it begins
+    with (`seeded`), and whether what consecutive tiles share is kept (`rings`)."""
 
     nest: Nest
     mapping: Mapping
@@ -49,6 +49,7 @@ class Plan:
     ahead: int = 1
     places: int = 2
     portions: int = 1
+    portioned: Var | None = None
     once: bool = False
     seeded: bool = False
     rings: bool = False

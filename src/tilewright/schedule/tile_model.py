@@ -8,7 +8,6 @@ the fields that the moves would have.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Names
@@ -22,7 +21,7 @@ from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of
+from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
 from tilewright.schedule.pipelines import Loads, Moves, StepTimes
 from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
 from tilewright.schedule.schedule import Schedule
@@ -79,7 +78,8 @@ class Model:
                 self.loads.append(piece)
                 self.behind.append(piece)
         self.result = piece_of(s, target, plan, *plan.result, loaded=False, local=True)
-        self.rows = {x.var: 1 for x in nest.axes if x.extent != 1}  # and how much of it is in a row
+        # The axes of the result, and how much of each is in a row of it.
+        self.rows = {x.var: 1 for x in plan.axes if x.extent != 1}
         if not mapping.unit.whole:
             found = rows_of(plan, target, *plan.result)
             self.rows |= {v: n for axis, n in found if (v := var_of(plan, axis)) in self.rows}
@@ -192,6 +192,9 @@ class Model:
         places = np.minimum(np.minimum(plan.places, tiles), steps - ahead)
         elements = self.elements(tile)
         before, after = (np.broadcast_to(n * elements, shape) for n in self.besides.cycles)
+        # Each portion would bring for itself what is read behind the sums.
+        single = (places == 1) & (not self.behind or plan.once)
+        stores, portions, axis = self._stores(tile, after, single)
         return StepTimes(
             turns,
             spatial,
@@ -203,10 +206,11 @@ class Model:
             *(np.broadcast_to(n, shape) for n in self.work(tile)),
             after,
             tuple(self._loads(tile, plan, turns)),
-            self._stores(tile, shape),
+            stores,
             ahead,
             places,
-            np.where(places == 1, self._portions(after, tile, plan), 1),
+            portions,
+            axis,
             bool(self.besides.stored),
         )
 
@@ -237,27 +241,46 @@ class Model:
                 queue = self._queue(piece.move.queue)
                 yield Loads(queue, piece.move.latency, *times, places, seeds=True)
 
-    def _stores(self, tile: Sizes, shape: tuple[int, ...]) -> Moves:
-        """What stores a tile of the result."""
-        move, times = self.store.move, np.broadcast_to(self.store.times(tile), (4, *shape))
-        if move is None:
-            return Moves(self._queue(self.unit.instruction.queue), 0, *times)
-        return Moves(self._queue(move.queue), move.latency, *times)
+    def _stores(
+        self, tile: Sizes, after: np.ndarray, single: np.ndarray
+    ) -> tuple[Moves, np.ndarray, np.ndarray]:
+        """What stores a tile of the result; in how many portions a `single` one is finished, so
+        that the first leave early, and which axis of the result (of self.rows) they are parts of. A
+        portion is as long at least as a call takes to its results."""
+        times = np.broadcast_to(self.store.times(tile), (4, *after.shape))
+        portions, axis = np.ones(after.shape, int), np.zeros(after.shape, int)
+        expected = after + queue_cycles(times)
+        most = after // max(1, self.besides.calls * self._latency())
+        for k, (v, row) in enumerate(self.rows.items()) if single.any() else ():
+            count = np.ones(after.shape, int)
+            for n in range(2, PORTIONS + 1):
+                count = np.where((n <= most) & (tile[v] // row % n == 0), n, count)
+            each = self._stored_in(tile, v, count)
+            out = queue_cycles(each)
+            cycles = np.maximum(after, out) + np.minimum(after, out) / count
+            better = single & (cycles < expected)
+            expected = np.where(better, cycles, expected)
+            portions, axis = np.where(better, count, portions), np.where(better, k, axis)
+            times = np.where(better, each, times)
+        move = self.store.move
+        queue, latency = (move.queue, move.latency) if move else (self.unit.instruction.queue, 0)
+        return Moves(self._queue(queue), latency, *times), portions, axis
+
+    def _stored_in(self, tile: Sizes, axis: Var, count: np.ndarray) -> np.ndarray:
+        """What it takes to store a tile in so many parts of an axis (Piece.times). The elements of
+        a part do not follow each other in the unit's memory along axes outside of that one."""
+        size, times = {**tile, axis: tile[axis] // count}, count
+        for p, _, _ in self.store.dims:
+            v = next((x for x in self.store.forms[p] if x in self.rows), None)
+            if v == axis:
+                break
+            if isinstance(v, Var):
+                times = times * (tile[v] // self.rows[v])
+                size[v] = np.full_like(tile[v], self.rows[v])
+        return self.store.times(size) * times
 
     def _queue(self, name: str) -> int:
         return [q.name for q in self.target.queues].index(name)
-
-    def _portions(self, after: np.ndarray, tile: Sizes, plan: Plan) -> np.ndarray:
-        """In which a tile with one place is finished, so that the first leave early: equal parts of
-        some axis, each as long at least as a call takes to its results; one where each would bring
-        for itself what is read behind the sums."""
-        found = np.ones(after.shape, int)
-        if self.behind and not plan.once:
-            return found
-        most = after // max(1, self.besides.calls * self._latency())
-        for n, v in itertools.product(range(2, PORTIONS + 1), self.rows):
-            found = np.where((n <= most) & (tile[v] // self.rows[v] % n == 0), n, found)
-        return found
 
     def _spatial(self, order: Sequence[Var]) -> int:
         """So many of the loops, outermost first, make a new tile of the result."""
