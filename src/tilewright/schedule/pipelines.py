@@ -106,7 +106,8 @@ class StepTimes:
         store, tiles = self.store, self.tiles
         work = self.steps * self.work + tiles * (self.before + self.after)
         # With nothing between work and a store, that begins with what is done first.
-        out = store.cycles / self.portions / (1 if self.after.any() else store.calls)
+        out = store.cycles / self.portions
+        out = out if self.after.any() else out / np.maximum(store.calls, 1)
         found = [self._total(self._transfer) + tiles * store.transfer]
         for queue in range(len(self.depths)):
             loads = [x for x in self.loads if x.queue == queue]
