@@ -234,7 +234,7 @@ def _build(
     model = analytic_model(kernel, target)
     choices = controlled_tiles(kernel, model, control, run_pipelines)
     if not choices:
-        raise no_tile(kernel, model, control, run_pipelines)
+        raise no_tile(kernel, model, control)
     best = build_fastest(
         choices,
         lambda choice: build_choice(kernel, target, choice, control, parameters),
@@ -349,7 +349,7 @@ def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) 
     cycles, least = [0.0, 0.0], [0.0, 0.0]  # of calls that read nothing, and of others
     for k, site in enumerate(stream.sites):
         rows, after = stream.rows(k), reads(site.instruction)
-        cycles[after] += float(times.busy[rows].sum())
+        cycles[after] += float((times.setup + times.busy)[rows].sum())
         done = float(iterations_of(site.instruction, stream.fields[rows]).sum())
         least[after] += done / most_a_cycle(site.instruction)
     n = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from tilewright.schedule.pieces import Piece, queue_cycles
+from tilewright.schedule.pieces import Piece, Sizes, queue_cycles
 from tilewright.schedule.rates import least, most_a_cycle
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
 from tilewright.schedule.units import mappings, units
@@ -46,10 +46,25 @@ def find_bound(model: Model) -> Bound:
     latencies = [p.move.latency for p in moves if p.move is not None]
     ends = min(setups, default=0.0) + min(latencies, default=0)
     fill = _fill(model, tiles)
-    drain = least(model.unit.instruction, model.unit.instruction.cost.latency)
-    if model.store is not None and model.store.move is not None:
-        drain += float(np.min(queue_cycles(model.store.times(tiles)))) + model.store.move.latency
-    return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends)
+    return Bound(_work(model, fill), _moves(model, moves), fill, _drain(model, tiles), ends)
+
+
+def _drain(model: Model, tiles: Sizes) -> float:
+    """From the unit's last call until the last results are there. What follows the sums may be done
+    while that call's are on their way, and stored in parts of the smallest tile."""
+    _, after = model.besides.least
+    cycles = least(model.unit.instruction, model.unit.instruction.cost.latency)
+    cycles = max(0.0, cycles - after * _elements(model))
+    if model.store.move is None:
+        return cycles
+    calls, setup, *_ = times = model.store.times(tiles)
+    last = setup if after else queue_cycles(times)
+    return cycles + float(np.min(last / calls)) + model.store.move.latency
+
+
+def _elements(model: Model) -> int:
+    """Of the result."""
+    return math.prod(int(model.wanted[x.var][0]) for x in model.nest.axes if x.var in model.wanted)
 
 
 def _work(model: Model, fill: float) -> float:
@@ -64,11 +79,7 @@ def _work(model: Model, fill: float) -> float:
     work = products / sum(rates.values())
     if len(rates) > 1:
         return work
-    elements = math.prod(
-        int(model.wanted[x.var][0]) for x in model.nest.axes if x.var in model.wanted
-    )
-    besides = model.besides
-    before, after = besides.least
+    elements, (before, after) = _elements(model), model.besides.least
     return work + after * elements + max(0.0, before * elements - fill)
 
 

@@ -80,7 +80,7 @@ def choose_tiles(
 def _best(times: StepTimes, run: Run) -> np.ndarray:
     """Cycles of pipelines; infinitely many of those that are not run, because the BEST are faster
     than they can be."""
-    least = times.least()
+    least = times.lower_bound()
     cycles = np.full(len(least), math.inf)
     order = np.argsort(least, kind="stable")
     for k in range(0, len(order), BATCH):

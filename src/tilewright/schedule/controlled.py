@@ -17,14 +17,16 @@ from tilewright.target.vary import with_memory
 LARGEST = 1 << 40  # bytes
 
 
-def controlled_tiles(kernel: Kernel, model: Model, control: Control, run: Run) -> list[Choice]:
+def controlled_tiles(
+    kernel: Kernel, model: Model, control: Control, run: Run | None
+) -> list[Choice]:
     """The tiles that fit the memories and are as the author says, the fastest first."""
     extents = {x.var: int(x.extent) for x in model.loops}
     sizes = control.sizes(kernel.name, extents, tile_sizes(model))
     return choose_tiles(model, run, overlap=control.overlap, rings=bool(control.rings), sizes=sizes)
 
 
-def no_tile(kernel: Kernel, model: Model, control: Control, run: Run) -> TargetError:
+def no_tile(kernel: Kernel, model: Model, control: Control) -> TargetError:
     """The error where no tile fits: which memory is too small."""
     target = model.target
     what = f"no tile of {kernel.name}" + (f" with {control}" if str(control) else "")
@@ -33,7 +35,7 @@ def no_tile(kernel: Kernel, model: Model, control: Control, run: Run) -> TargetE
     hint = ", or ".join(ways) or "that is one step of the unit"
     sized = [m for m in target.memories if m.size is not None]
     for m in sized:
-        need = _least(m.size, lambda size, m=m: _fits(kernel, model, control, run, m.name, size))
+        need = _least(m.size, lambda size, m=m: _fits(kernel, model, control, m.name, size))
         if need is not None:
             what += f" fits {m.name} of {target.name}, which has {m.size:,} bytes"
             return TargetError(f"{what}: the smallest takes {need:,}", hint=hint)
@@ -44,12 +46,12 @@ def no_tile(kernel: Kernel, model: Model, control: Control, run: Run) -> TargetE
     )
 
 
-def _fits(kernel: Kernel, model: Model, control: Control, run: Run, memory: str, size: int) -> bool:
+def _fits(kernel: Kernel, model: Model, control: Control, memory: str, size: int) -> bool:
     """Whether some tile would, were a memory of this size."""
     other = copy(model)
     banks = model.target.memory(memory).banks
     other.target = with_memory(model.target, memory, size=size // banks * banks)
-    return bool(controlled_tiles(kernel, other, control, run))
+    return bool(controlled_tiles(kernel, other, control, None))
 
 
 def _least(size: int, fits: Callable[[int], bool]) -> int | None:

@@ -144,8 +144,9 @@ class Piece:
         values = {}
         for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
             assert symbol.upper is not None
-            calls = calls * -(-count // symbol.upper)
-            values[symbol] = np.minimum(count, symbol.upper)
+            cuts = -(-count // symbol.upper)
+            calls = calls * cuts
+            values[symbol] = count / cuts  # on average
             if carrier is not None:
                 values[carrier] = far
         cost = move.instruction.cost

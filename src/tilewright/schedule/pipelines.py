@@ -100,7 +100,7 @@ class StepTimes:
             total = total + count * one
         return total
 
-    def least(self) -> np.ndarray:
+    def lower_bound(self) -> np.ndarray:
         """Cycles that none takes less than: those of the memory, or of any queue, with what must be
         before and behind them."""
         store, tiles = self.store, self.tiles
@@ -117,7 +117,7 @@ class StepTimes:
             if queue == store.queue:
                 cycles = cycles + tiles * store.cycles
             elif queue == self.queue:
-                cycles = cycles - self._loading(-1, [queue]) - self.before + self._begin() + out
+                cycles = np.maximum(cycles, work - self.before + self._begin()) + out
             elif loads:
                 last = 0 if any(x.behind for x in loads) else self.work
                 cycles = cycles + self._soonest(queue) + last + self.after / self.portions + out
@@ -145,9 +145,11 @@ class StepTimes:
             return run(self)
         few, more = self._shortened(STEPS // 2), self._shortened(STEPS)
         some, cycles = run(few), run(more)
+        ends = (some < np.inf) & (cycles < np.inf)
+        some, cycles = np.where(ends, some, 0), np.where(ends, cycles, 0)
         least, most, all_ = few.estimate(), more.estimate(), self.estimate()
         pace = np.where(most > least, (cycles - some) / np.maximum(1, most - least), 1)
-        return cycles + np.where(long, (all_ - most) * pace, 0)
+        return np.where(ends, cycles + np.where(long, (all_ - most) * pace, 0), np.inf)
 
     def _shortened(self, most: int) -> StepTimes:
         """The same with fewer turns of the outer loops, but two where there are that many: about so

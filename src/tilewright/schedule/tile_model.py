@@ -33,11 +33,10 @@ PORTIONS = 8  # at most, in which a tile is finished
 
 @dataclass(frozen=True)
 class Besides:
-    """What an element of the result takes besides the contraction: cycles of the unit's queue, for
-    clearing and for what follows, and of others, to begin the sums with something; bytes of
-    memories, and of those that hold a result until it is stored; and how many calls of the unit's
-    queue it takes, one after the other. `before` and `after` are the cycles of the unit's queue
-    without which no schedule does: of calls that read nothing, and of others."""
+    """What an element of the result takes besides the contraction: `cycles` of the unit's queue,
+    and the `least` with which any schedule does, each of calls that read nothing (which clear) and
+    of others (which follow); how many calls that is, one after the other; bytes of memories, and of
+    those that hold a result until it is stored."""
 
     cycles: tuple[float, float] = (0.0, 0.0)
     least: tuple[float, float] = (0.0, 0.0)
@@ -114,8 +113,8 @@ class Model:
         if unit.free:  # they run all in one
             values[as_expr(unit.loops[unit.free[0]].extent)] = calls
             calls = np.ones(1)
-        cycles = calls * np.asarray(evaluate_expr(as_expr(cost.busy), values, {}), float)
-        return cycles, calls
+        each = (evaluate_expr(as_expr(x), values, {}) for x in (cost.setup, cost.busy))
+        return calls * sum(np.asarray(x, float) for x in each), calls
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Of a tile of the result."""
@@ -193,7 +192,7 @@ class Model:
         elements = self.elements(tile)
         before, after = (np.broadcast_to(n * elements, shape) for n in self.besides.cycles)
         # Each portion would bring for itself what is read behind the sums.
-        single = (places == 1) & (not self.behind or plan.once)
+        single = (places == 1) & (plan.ahead > 0) & (not self.behind or plan.once)
         stores, portions, axis = self._stores(tile, after, single)
         return StepTimes(
             turns,
@@ -221,7 +220,7 @@ class Model:
         for piece in self.loads:
             level = self._level(piece, turns, plan)
             places = 1 + np.where(level == innermost, ahead, min(ahead, 1))
-            behind = piece in self.behind
+            behind = piece in self.behind and not self.unit.whole
             sizes = self.whole if plan.once and behind else tile
             whole = piece.times(sizes)
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))

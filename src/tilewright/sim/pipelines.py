@@ -23,7 +23,8 @@ LOAD, CLEAR, WORK, LOAD_BEHIND, FINISH, STORE, RANKS = 0, 16, 17, 18, 34, 35, 36
 
 
 def run_pipelines(times: StepTimes) -> np.ndarray:
-    """When each of n pipelines is done, in cycles [n]."""
+    """When each of n pipelines is done, in cycles [n]; never (inf) where its steps wait for each
+    other."""
     parts = list(_parts(times))
     of = np.concatenate([np.repeat(x.of, x.count) for x in parts])
     slots = np.concatenate([np.repeat(x.slot, x.count) for x in parts])
@@ -38,7 +39,8 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
         ends = end + np.cumsum(x.count)
         here = place[end : ends[-1]]
         queue[here], cycles[3, here] = x.queue, x.latency
-        cycles[:3, here] = np.rint(np.repeat(x.cycles / x.count, x.count, axis=1))
+        each, k = np.repeat(x.cycles / x.count, x.count, axis=1), _within(x.count)
+        cycles[:3, here] = np.rint(each * (k + 1)) - np.rint(each * k)
         x.first, x.last = place[ends - x.count], place[ends - 1]
         end = ends[-1]
     need = np.full((len(order), len(times.depths)), -1, np.int32)
@@ -51,10 +53,11 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
                 at, last = at[each] + k, last[each] - behind // x.count[which][each]
             need[at, other.queue] = np.maximum(need[at, other.queue], last)
     depths, issues = _issuing(times, parts)
-    return np.array([
+    found = np.array([
         _timed(queue[a:b], cycles[:, a:b], need[a:b], depth, issue)
         for (a, b), depth, issue in zip(pairwise(bounds), depths, issues, strict=True)
-    ])  # fmt: skip
+    ], float)  # fmt: skip
+    return np.where(found < 0, np.inf, found)
 
 
 def _issuing(times: StepTimes, parts: Sequence[Part]) -> tuple[np.ndarray, list[int]]:
@@ -201,7 +204,8 @@ def _move(
 def _timed(
     queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, depth: np.ndarray, issue: int
 ) -> int:
-    """Cycles of a stream whose instructions wait for what they need, those of each queue."""
+    """Cycles of a stream whose instructions wait for what they need, those of each queue; negative
+    if it stops for good."""
     n, queues = need.shape
     tokens, events, barrier = np.zeros(n, np.uint32), np.zeros(n, np.uint64), np.zeros(n, np.uint8)
     members = np.argsort(queue, kind="stable").astype(np.int64)
