@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from test_any_size import conv, layer
+from test_epilogues import CHIPS
 
 from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.chip import ChipKernel, build_chip, lower_bound
@@ -100,6 +101,8 @@ CLOSE = {
     "queues at the same time": (chip(queues=2, setup=500), gemm(32, 32, 32)),
     "short calls have less latency": (chip(latency=0), gemm(16, 16, 256)),
     "loops that are padded": (chip(), gemm(2, 5, 5)),
+    "results on their way while others are finished": (CHIPS["apart"](), layer(16, 16, 16)),
+    "the same, in place": (CHIPS["in place"](), layer(16, 16, 16)),
 }
 
 

@@ -209,3 +209,9 @@ def test_steps_of_one_instruction_take_what_they_are_expected_to(monkeypatch):
 def test_what_is_chosen_takes_what_it_is_expected_to(kernel, target, off):
     built = build_chip(kernel.kernel, target)
     assert built.predicted == pytest.approx(built.cycles, rel=off)
+
+
+def test_a_run_that_is_too_long_for_one_call():
+    """80 rows are moved by two calls of 40, not of 64."""
+    built = build_chip(gemm.bind(M=160, N=64, K=64).kernel, tiny(), tile={"i": 80})
+    assert built.predicted == pytest.approx(built.cycles, rel=0.06)

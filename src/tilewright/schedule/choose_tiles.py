@@ -43,9 +43,8 @@ def choose_tiles(
     sizes: Names[Var, Sequence[int]] | None = None,
 ) -> list[Choice]:
     """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
-    these sizes, if some are given; `run` times their pipelines, or else
-    cycles are estimates. With `rings` whole operators may keep what consecutive tiles
-    share."""
+    these sizes, if some are given. `run` times their pipelines; without it, cycles are estimates.
+    With `rings` whole operators may keep what consecutive tiles share."""
     every = combined(_fewer(sizes or tile_sizes(model)))
     count = next(iter(every.values())).size
     plans: list[Plan] = []

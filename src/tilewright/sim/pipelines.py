@@ -18,7 +18,7 @@ from tilewright.sim import native
 
 Column = np.ndarray  # one number for each time that something is done
 CALLS = 8  # instructions of a move, at most: of more, so many stand for them
-# The order of what is done in a step: moves have numbers from the first on.
+# What is done in a step, in order; operands, 16 at most, have numbers from LOAD or LOAD_BEHIND on.
 LOAD, CLEAR, WORK, LOAD_BEHIND, FINISH, STORE, RANKS = 0, 16, 17, 18, 34, 35, 36
 
 
@@ -75,9 +75,10 @@ def _issuing(times: StepTimes, parts: Sequence[Part]) -> tuple[np.ndarray, list[
 
 @dataclass
 class Part:
-    """Something that is done again and again on a queue: in which pipeline, and where there each
-    time stands, the step and its rank in that [times]; cycles of set-up, work and transfer, of so
-    many instructions together [3, times]."""
+    """Something that is done again and again on a queue. Each time: in which pipeline, and where it
+    stands there, the step and its rank in that [times]; cycles of set-up, work and transfer, of so
+    many instructions together [3, times]. Where those are in the stream is known when all parts
+    are."""
 
     queue: int
     latency: int
