@@ -30,19 +30,23 @@ C, B = TypeVar("C", bound=Ranked), TypeVar("B", bound=Timed)
 
 def build_fastest(choices: Iterable[C], build: Callable[[C], B], *, tries: int, near: float) -> B:
     """Of choices, those first that are expected to be fast, the one that is fast once it is built.
-    So many are built, or fewer, if one takes at most `near` times what is expected of the next.
-    Raises the first refusal if none can be built."""
+    So many are built, or fewer, if one takes at most `near` times what is expected of the next, or
+    if the same is expected of several. Raises the first refusal if none can be built."""
     built: list[B] = []
+    expected: list[int] = []  # of those, and of others that are as good
     refusal: Exception | None = None
     for choice in islice(choices, MOST * tries):
         if built and min(b.cycles for b in built) <= near * choice.cycles:
             break
-        try:
-            built.append(build(choice))
-        except (ScheduleError, TargetError, CompileError) as error:
-            refusal = refusal or error
-        if len(built) == tries:
+        if len(expected) == tries:
             break
+        if round(choice.cycles) not in expected:
+            try:
+                built.append(build(choice))
+            except (ScheduleError, TargetError, CompileError) as error:
+                refusal = refusal or error
+                continue
+        expected.append(round(choice.cycles))
     if refusal is not None and not built:
         raise refusal
     return min(built, key=lambda b: b.cycles)
