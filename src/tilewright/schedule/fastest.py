@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 
 MOST = 4  # times as many as are built are tried, if some cannot be
+SAME = 0.0003  # of what is expected: no difference
 
 
 class Ranked(Protocol):
@@ -33,20 +34,20 @@ def build_fastest(choices: Iterable[C], build: Callable[[C], B], *, tries: int, 
     So many are built, or fewer, if one takes at most `near` times what is expected of the next, or
     if the same is expected of several. Raises the first refusal if none can be built."""
     built: list[B] = []
-    expected: list[int] = []  # of those, and of others that are as good
+    expected: list[float] = []  # of those, and of others that are as good
     refusal: Exception | None = None
     for choice in islice(choices, MOST * tries):
         if built and min(b.cycles for b in built) <= near * choice.cycles:
             break
         if len(expected) == tries:
             break
-        if round(choice.cycles) not in expected:
+        if all(abs(choice.cycles - x) > SAME * x for x in expected):
             try:
                 built.append(build(choice))
             except (ScheduleError, TargetError, CompileError) as error:
                 refusal = refusal or error
                 continue
-        expected.append(round(choice.cycles))
+        expected.append(choice.cycles)
     if refusal is not None and not built:
         raise refusal
     return min(built, key=lambda b: b.cycles)
