@@ -58,6 +58,7 @@ from tilewright.schedule.choose_tiles import Choice, choose_tiles
 from tilewright.schedule.control import CHOSEN, Control
 from tilewright.schedule.controlled import controlled_tiles, no_tile
 from tilewright.schedule.fastest import build_fastest
+from tilewright.schedule.interleave import Step, delay, most_elements
 from tilewright.schedule.normal_form import normal_form
 from tilewright.schedule.pad_kernel import pad_kernel
 from tilewright.schedule.plan import Plan, find_mappings
@@ -328,10 +329,8 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
-    others = sum(x.instruction.queue == unit.queue and x.instruction != unit for x in calls)
     return replace(
         _cycles_besides(s, target, unit, plan),
-        calls=others,
         bytes=once,
         stored=stored,
         seeded=plan.seeded,
@@ -342,18 +341,22 @@ def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) 
     """Cycles of the unit's queue for an element of the result, the contraction left out."""
 
     def counts(call: Call) -> bool:
-        return call.instruction != unit and call.instruction.queue == unit.queue
+        local = all(target.memory(r.buffer.memory).size is not None for r in call.regions)
+        return local and call.instruction != unit and call.instruction.queue == unit.queue
 
     stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
     times = durations(stream)
-    cycles, least = [0.0, 0.0], [0.0, 0.0]  # of calls that read nothing, and of others
-    for k, site in enumerate(stream.sites):
-        rows, after = stream.rows(k), reads(site.instruction)
-        cycles[after] += float((times.setup + times.busy)[rows].sum())
-        done = float(iterations_of(site.instruction, stream.fields[rows]).sum())
-        least[after] += done / most_a_cycle(site.instruction)
+    least = [0.0, 0.0]  # of calls that read nothing, and of others
+    steps = []
     n = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
-    return Besides((cycles[0] / n, cycles[1] / n), (least[0] / n, least[1] / n))
+    for k, site in enumerate(stream.sites):
+        rows, instruction = stream.rows(k), site.instruction
+        cycles = float((times.setup + times.busy)[rows].sum()) / n
+        most, follows = most_elements(instruction), reads(instruction)
+        steps.append(Step(cycles, most, delay(instruction), follows))
+        done = float(iterations_of(instruction, stream.fields[rows]).sum())
+        least[follows] += done / most_a_cycle(instruction)
+    return Besides(tuple(steps), (least[0] / n, least[1] / n))
 
 
 def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:

@@ -25,7 +25,7 @@ from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
 from tilewright.sim.events import durations
 from tilewright.sim.faults import Fault, race
 from tilewright.sim.memory import check_memory
-from tilewright.sim.timeline import Timeline
+from tilewright.sim.timeline import COLUMNS, Timeline
 from tilewright.sim.waits import Waits
 from tilewright.sim.waits import place_waits as tokens_for
 from tilewright.target.target import Queue, Target
@@ -190,7 +190,7 @@ class _Clock:
         self.names = [q.name for q in stream.target.queues]
         self.depth = [q.depth for q in stream.target.queues]
         self.waits = [[(self.names.index(w.queue), w.left) for w in mine] for mine in waits]
-        self.columns = {name: np.zeros(len(stream), np.int64) for name in _COLUMNS}
+        self.columns = {name: np.zeros(len(stream), np.int64) for name in COLUMNS}
         self.columns["cause"] -= 1
         self.now = 0
         self.engine = [0] * len(self.names)  # from when on each queue's unit is free
@@ -252,4 +252,4 @@ class _Clock:
         mine.append(i)
 
 
-_COLUMNS = ("begin", "leave", "end", "issue", "wait", "bank", "bandwidth", "cause")
+

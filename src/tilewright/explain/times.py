@@ -17,7 +17,7 @@ from tilewright.sim.timeline import Timeline
 class QueueTime:
     """Cycles of one queue, which add up to the whole run: it sets instructions up, works, stands
     still before its first one (`fill`), between them for others (`waits`: by the queue that it
-    waits for; "issue", "bank" and "bandwidth" as of sim/timeline.py) and behind its last
+    waits for; "issue", "result", "bank" and "bandwidth" as of sim/timeline.py) and behind its last
     (`drain`)."""
 
     name: str
@@ -36,7 +36,7 @@ def queue_times(timeline: Timeline) -> tuple[QueueTime, ...]:
     """Of all queues of a run."""
     stream, cost = timeline.stream, durations(timeline.stream)
     queue, names = queue_numbers(stream), [q.name for q in stream.target.queues]
-    still = timeline.wait + timeline.bank + timeline.issue
+    still = timeline.wait + timeline.result + timeline.bank + timeline.issue
     found = []
     for q, name in enumerate(names):
         rows = np.flatnonzero(queue == q)
@@ -49,6 +49,7 @@ def queue_times(timeline: Timeline) -> tuple[QueueTime, ...]:
         drain = timeline.cycles - int(timeline.leave[rows].max())
         waits = {n: int(timeline.wait[rest][_for(timeline, rest, queue, p)].sum())
                  for p, n in enumerate(names)}  # fmt: skip
+        waits["result"] = int(timeline.result[rest].sum())
         waits["bank"] = int(timeline.bank[rest].sum())
         waits["bandwidth"] = int(timeline.bandwidth[rows].sum())
         fill = int(still[first])

@@ -7,6 +7,7 @@ an operand stands for: its subscripts are expressions of the operand's own axes 
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,13 +39,27 @@ class Field(Node):
         return self.low <= value <= self.high and value % self.multiple == 0
 
 
+class Hazard(enum.IntEnum):
+    """What a queue does when an instruction reads what an earlier one of the queue wrote: it stands
+    still until the result is there, or until some cycles after that one began, or nothing."""
+
+    STALL = 0
+    FORWARD = 1
+    EXPOSED = 2
+
+
 @node
 class Cost(Node):
     """Time in cycles of the target's clock, as expressions of the fields.
 
-    An instruction occupies its queue for setup + max(busy, bytes / bandwidth of the slower memory);
-    its results are there `latency` cycles after it began to use the unit. `energy` is in
-    picojoules.
+    An instruction occupies its queue for setup + max(busy, bytes / bandwidth of the slower memory).
+    It moves `bytes` through every memory that it touches, or, where `through` has any, these bytes
+    through these memories and none through others. Its results are there `latency` cycles after it
+    has left the unit. `energy` is in picojoules.
+
+    A later instruction of the same queue that reads these results stands still until they are
+    there. With `forward` it stands still until so many cycles after this one began. With `exposed`
+    the chip does not look: the compiler begins it so many cycles after this one began, or later.
     """
 
     setup: Dim = 0
@@ -52,6 +67,35 @@ class Cost(Node):
     latency: Dim = 0
     bytes: Dim = 0
     energy: Dim = 0
+    through: tuple[tuple[str, Dim], ...] = ()
+    forward: Dim | None = None
+    exposed: Dim | None = None
+
+    def bytes_in(self, memory: str) -> Dim:
+        """The bytes that it moves through a memory that it touches."""
+        return dict(self.through).get(memory, 0) if self.through else self.bytes
+
+    @property
+    def hazard(self) -> Hazard:
+        """What its queue does when a later instruction reads its results."""
+        if self.exposed is not None:
+            return Hazard.EXPOSED
+        return Hazard.STALL if self.forward is None else Hazard.FORWARD
+
+    @property
+    def terms(self) -> tuple[Dim, ...]:
+        """All that is arithmetic on fields."""
+        given = (self.forward, self.exposed, *(n for _, n in self.through))
+        plain = (self.setup, self.busy, self.latency, self.bytes, self.energy)
+        return (*plain, *(x for x in given if x is not None))
+
+    def map_terms(self, change: Callable[[Dim], Dim], *names: str) -> Cost:
+        """With the terms of these names changed; bytes of single memories go with `bytes`."""
+        given = {name: getattr(self, name) for name in names}
+        changed: dict[str, Any] = {k: change(v) for k, v in given.items() if v is not None}
+        if "bytes" in names:
+            changed["through"] = tuple((m, change(n)) for m, n in self.through)
+        return self.with_(**changed)
 
 
 @node
@@ -80,6 +124,10 @@ class Instruction(Node):
 
     `black_box` runs in the place of the body where that is not all known (Opaque): a function of
     the fields by name, and of an array for each operand by name, which it writes in place.
+
+    `distances` gives (operand, n): iterations of its loops over calls of the unit (`micro_ops` and
+    hardware loops) that touch the same element of the operand, which is written, are at least n
+    apart.
     """
 
     name: str
@@ -96,6 +144,7 @@ class Instruction(Node):
     file: str = ""
     lines: tuple[int, ...] = ()
     black_box: BlackBox | None = None
+    distances: tuple[tuple[str, int], ...] = ()
 
     @property
     def is_idle(self) -> bool:

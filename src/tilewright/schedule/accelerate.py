@@ -38,6 +38,7 @@ from tilewright.schedule.plan import (
     far_axes,
     held_layout,
     layout_of,
+    local_layout,
     made_of,
     nest_with,
     nests_with,
@@ -73,13 +74,13 @@ def accelerate(
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
     s.tensorize(update.first, plan.unit.instruction)
     for name in (*locals_, *([acc.name] if update.cleared else [])):
-        map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var))
+        map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var), None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
     ahead, places = _pace(s, plan, tiles, around) if overlap else (0, 1)
     rows = _rows(plan, target, inside)
     if overlap and places == 1 and plan.portioned is not None:
         rows, inside = _finish_in_portions(s, plan, rows, inside)
-    map_values(s, target, Loop(inside[0]), rows)
+    map_values(s, target, Loop(inside[0]), rows, plan.interleave)
     hoist_all(s, around, acc.name)
     # A tile is worked on while others are stored; while one more is begun, if that takes a move.
     loop = flatten(s, around, acc.name, min(2, ahead + 1), places + (plan.seeded and overlap))
@@ -226,10 +227,11 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     if clears:
         first = _fold_init(s, acc, plan, nest, handles, parts, inner)
     else:
+        turns = _take_turns(s, target, plan, handles)
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
         folded = fold(unit, _around(s, nest, loops, handles), _entries(target, unit))
         once = [x for x in loops if x not in folded.loops]
-        s.reorder(*parts, *once, *folded.loops, *fixed)
+        s.reorder(*parts, *once, *folded.outside, *turns, *folded.inside, *fixed)
         first = _fuse_lists(s, folded, fixed)
     fused = parts[0] if parts else None
     for loop in parts[1:]:
@@ -272,6 +274,22 @@ def _fold_init(
     s.reorder(*rows, *parts, *sums, *spatial)
     s.reorder(*parts, *rows)
     return spatial[0]
+
+
+def _take_turns(
+    s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]
+) -> list[Loop]:
+    """Cuts a tile into the parts that take turns, along the outermost axis of the sums in memory
+    that allows it: the loop over them, if there is one."""
+    theirs, ours = plan.result
+    held = local_layout(plan, rows_of(plan, target, theirs, ours), theirs, ours)
+    axes = [x for p in held.order for x in handles if x == theirs.indices[p]]
+    for var in axes if plan.interleave > 1 else ():
+        extent = s.for_(handles[var]).extent
+        if isinstance(extent, int) and extent % plan.interleave == 0:
+            turns, handles[var] = s.split(handles[var], extent // plan.interleave)
+            return [turns]
+    return []
 
 
 def _around(

@@ -59,8 +59,10 @@ def choose_tiles(
         tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
         cut, axes = zip(steps.portions.tolist(), steps.axis.tolist(), strict=True), [*model.rows]
         plans += [
-            replace(plan, tile=t, portions=n, portioned=axes[k] if n > 1 else None)
-            for t, (n, k) in zip(tiles, cut, strict=True)
+            replace(
+                plan, tile=t, portions=n, portioned=axes[k] if n > 1 else None, interleave=parts
+            )
+            for t, (n, k), parts in zip(tiles, cut, steps.parts.tolist(), strict=True)
         ]
         times.append(steps)
     if not plans:

@@ -36,9 +36,18 @@ class Fold:
         return math.prod(x.extent for x in self.software)
 
     @property
+    def outside(self) -> list[Loop]:
+        """The loops of the program in their new order."""
+        return [x.loop for x in self.software]
+
+    @property
+    def inside(self) -> list[Loop]:
+        """Those of the unit in their new order."""
+        return [x.loop for _, loops in self.axes for x in loops]
+
+    @property
     def loops(self) -> list[Loop]:
-        """All loops in their new order."""
-        return [x.loop for x in (*self.software, *(x for _, loops in self.axes for x in loops))]
+        return [*self.outside, *self.inside]
 
 
 def fold(unit: Unit, loops: Sequence[Around], entries: int) -> Fold:

@@ -62,14 +62,18 @@ class Rows:
         return Rows(order, tuple((names[v], n) for v, n in self.blocks if v in names))
 
 
-def map_values(s: Schedule, target: Target, loop: Loop, rows: Rows | None = None) -> None:
+def map_values(
+    s: Schedule, target: Target, loop: Loop, rows: Rows | None = None, interleave: int = 1
+) -> None:
     """Replaces the nest of a loop, which stores into one buffer, by calls of the target's
     instructions. ScheduleError, and the schedule as it was, where they cannot do it. `rows` says
-    how buffers that become necessary are to lie; without it none may."""
+    how buffers that become necessary are to lie; without it none may. Each step of the arithmetic
+    is done in `interleave` parts, if its loops can be cut so: the first of the next step needs none
+    but the first of the one before."""
     nest = nest_of(s.for_(loop))
     if nest is None or isinstance(nest.store, Accumulate):
         refuse(f"{loop} does more than store into one buffer", s)
-    if _map(s, target, loop, rows, MOVES) is None:
+    if _map(s, target, loop, rows, MOVES, interleave) is None:
         source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
         raise ScheduleError(
             f"no instructions of {target.name} make {nest.store.buffer} of {source}",
@@ -82,13 +86,15 @@ def bring_part(
     s: Schedule, target: Target, loop: Loop, rows: Rows, part: Load, memory: str
 ) -> Buffer:
     """Copies what a nest reads of a parameter into a memory of the target, in front of the nest."""
-    found = _apart(s, target, loop, rows, part, memory, MOVES)
+    found = _apart(s, target, loop, rows, part, memory, MOVES, 1)
     if found is None:
         refuse(f"no instruction of {target.name} brings {part.buffer.name} into {memory}", s)
     return found
 
 
-def _map(s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int) -> Buffer | None:
+def _map(
+    s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int, interleave: int
+) -> Buffer | None:
     """The buffer that holds what the nest computes, once instructions do it; None if none can."""
     store = _store(s, loop)
     for instruction, leaves in covers(s, target, store):
@@ -98,7 +104,7 @@ def _map(s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int)
         before, steps = s.kernel, len(s.trace)
         left = moves - 1 if only_moves else MOVES
         try:
-            result = _use(s, target, loop, rows, instruction, leaves, left)
+            result = _use(s, target, loop, rows, instruction, leaves, left, interleave)
             if result is not None:
                 return result
         except ScheduleError:
@@ -115,13 +121,14 @@ def _use(
     instruction: Instruction,
     leaves: list[tuple[Buffer, Expr]],
     moves: int,
+    interleave: int,
 ) -> Buffer | None:
     """Gives the last of a nest to an instruction, what it reads to others."""
     held: dict[Buffer, Buffer] = {}
     for operand, part in leaves:
         found = part.buffer if isinstance(part, Load) else None
         if found is None or (found.memory, found.dtype) != (operand.memory, operand.dtype):
-            found = rows and _apart(s, target, loop, rows, part, operand.memory, moves)
+            found = rows and _apart(s, target, loop, rows, part, operand.memory, moves, interleave)
             if found is None:
                 return None
         held[operand] = found
@@ -130,12 +137,19 @@ def _use(
     if pattern is not None and held.get(pattern.buffer, result) != result:  # in place
         s.reuse(result, held[pattern.buffer])
         result = held[pattern.buffer]
-    _tensorize(s, target, loop, instruction)
+    _tensorize(s, target, loop, instruction, interleave)
     return result
 
 
 def _apart(
-    s: Schedule, target: Target, loop: Loop, rows: Rows, part: Expr, memory: str, moves: int
+    s: Schedule,
+    target: Target,
+    loop: Loop,
+    rows: Rows,
+    part: Expr,
+    memory: str,
+    moves: int,
+    interleave: int,
 ) -> Buffer | None:
     """Part of a nest's value in a buffer of its own, mapped; None if it cannot be."""
     store = _store(s, loop)
@@ -150,7 +164,7 @@ def _apart(
     layout = below.layout([x.var for x in inner.axes])
     start = Loop(inner.axes[0].var)
     s.pack_layout(value, layout)
-    return _map(s, target, start, below, moves)
+    return _map(s, target, start, below, moves, interleave)
 
 
 def _path(value: Expr, part: Expr) -> tuple[int, ...]:
@@ -236,7 +250,9 @@ class _Cover(Matcher):
 # ---------------------------------------------------------------- loops
 
 
-def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction) -> None:
+def _tensorize(
+    s: Schedule, target: Target, loop: Loop, instruction: Instruction, interleave: int
+) -> None:
     """The nest's loops in the order of the chip's memory, as calls."""
     nest = _nest(s, loop)
     managed = target.memory(nest.buffer.memory).size is not None
@@ -250,12 +266,31 @@ def _tensorize(s: Schedule, target: Target, loop: Loop, instruction: Instruction
     rows = sum(isinstance(n, int) and n > 1 for n in extents)
     ranges = sum(not isinstance(n, int) for n in extents)
     most = max((n.upper or 1 for n in extents if isinstance(n, Symbol)), default=1)
-    within = loops[len(loops) - rows :]
-    outer = collapse(s, loops[: len(loops) - rows], most) if len(loops) > rows else []
+    within, outer = loops[len(loops) - rows :], loops[: len(loops) - rows]
+    if all(target.memory(b.memory).size is not None for b in instruction.operands):
+        outer = _in_turns(s, outer, within, interleave)
+    outer = collapse(s, outer, most) if outer else []
     for loop in (*outer[max(0, len(outer) - ranges) :], *within):
         if attempt(s.tensorize, loop, instruction):
             return
     s.tensorize([*outer, *within][-1], instruction)
+
+
+def _in_turns(s: Schedule, outer: list[Loop], within: list[Loop], parts: int) -> list[Loop]:
+    """The loops that are left once the outermost that can be is cut into parts, which are the
+    iterations of a loop around all others."""
+    for k, loop in enumerate(outer if parts > 1 else ()):
+        extent = s.for_(loop).extent
+        if isinstance(extent, int) and extent > parts and extent % parts == 0:
+            turns, inner = s.split(loop, extent // parts)
+            rest = [*outer[:k], inner, *outer[k + 1 :]]
+            s.reorder(turns, *rest, *within)
+            return rest
+        if extent == parts:
+            rest = [*outer[:k], *outer[k + 1 :]]
+            s.reorder(loop, *rest, *within)
+            return rest
+    return outer
 
 
 def _extents(instruction: Instruction) -> list[Dim]:

@@ -32,6 +32,17 @@ class Moves:
 
 
 @dataclass(frozen=True)
+class Fetches:
+    """How instructions are fetched: how many ahead, how many in a burst, cycles of the memory for
+    one, and until it is there."""
+
+    ahead: int
+    burst: int
+    cycles: int
+    latency: int
+
+
+@dataclass(frozen=True)
 class Loads(Moves):
     """An operand: what is brought at a step of each level and, last, at the first step of all
     [levels + 1, n]."""
@@ -50,12 +61,14 @@ class StepTimes:
     spatial: int  # so many of the loops make a new tile of the result; the others add to it
     depths: tuple[int, ...]  # instructions that each of the chip's queues holds
     issue: int  # cycles for each instruction, whatever its queue
+    fetches: Fetches | None  # None: instructions are there
     queue: int  # the unit's
-    latency: int  # until others learn of what the unit has done
+    latency: np.ndarray  # [n] until others learn of what the unit has done
     before: np.ndarray  # [n] of the unit's queue before a tile is begun
     work: np.ndarray  # [n] for a step
     calls: np.ndarray  # [n] instructions that do it
     after: np.ndarray  # [n] once a tile's sums are complete
+    parts: np.ndarray  # [n] of a tile that take turns
     loads: tuple[Loads, ...]
     store: Moves  # [n] for a tile of the result
     ahead: np.ndarray  # [n] steps that operands are brought before they are used

@@ -40,7 +40,9 @@ class Plan:
     brought, how many tiles of the result have `places` at the same time, in how many `portions` a
     tile is finished if that is one, parts of which axis (`portioned`), whether what is read behind
     the sums is brought `once`, before all tiles, whether what is added to a sum is what it begins
-    with (`seeded`), and whether what consecutive tiles share is kept (`rings`)."""
+    with (`seeded`), whether what consecutive tiles share is kept (`rings`), and in how many parts
+    that take turns a tile is worked on (`interleave`), so that an instruction need not wait for the
+    one before it."""
 
     nest: Nest
     mapping: Mapping
@@ -53,6 +55,7 @@ class Plan:
     once: bool = False
     seeded: bool = False
     rings: bool = False
+    interleave: int = 1
 
     @property
     def unit(self) -> Unit:

@@ -22,7 +22,8 @@ from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
-from tilewright.schedule.pipelines import Loads, Moves, StepTimes
+from tilewright.schedule.interleave import PARTS, Stalls, Step, Unit, chosen, stalls
+from tilewright.schedule.pipelines import Fetches, Loads, Moves, StepTimes
 from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping
@@ -33,17 +34,20 @@ PORTIONS = 8  # at most, in which a tile is finished
 
 @dataclass(frozen=True)
 class Besides:
-    """What an element of the result takes besides the contraction: `cycles` of the unit's queue,
-    and the `least` with which any schedule does, each of calls that read nothing (which clear) and
-    of others (which follow); how many calls that is, one after the other; bytes of memories, and of
-    those that hold a result until it is stored."""
+    """What an element of the result takes besides the contraction: the `steps` of the unit's queue,
+    one after the other; the `least` cycles with which any schedule does, of calls that read nothing
+    (which clear) and of others (which follow); bytes of memories, and of those that hold a result
+    until it is stored."""
 
-    cycles: tuple[float, float] = (0.0, 0.0)
+    steps: tuple[Step, ...] = ()
     least: tuple[float, float] = (0.0, 0.0)
-    calls: int = 0
     bytes: Names[str, float] = field(default_factory=dict)
     stored: Names[str, float] = field(default_factory=dict)
     seeded: bool = False  # what is added to the sums is what they begin with
+
+    def cycles(self, *, follows: bool) -> float:
+        """Of the steps before the sums, or of those that follow them."""
+        return sum(s.cycles for s in self.steps if s.follows == follows)
 
 
 class Model:
@@ -190,20 +194,27 @@ class Model:
         tiles = np.prod(turns[:spatial], axis=0)
         places = np.minimum(np.minimum(plan.places, tiles), steps - ahead)
         elements = self.elements(tile)
-        before, after = (np.broadcast_to(n * elements, shape) for n in self.besides.cycles)
+        before, after = (
+            np.broadcast_to(self.besides.cycles(follows=x) * elements, shape) for x in (False, True)
+        )
         # Each portion would bring for itself what is read behind the sums.
         single = (places == 1) & (plan.ahead > 0) & (not self.behind or plan.once)
         stores, portions, axis = self._stores(tile, after, single)
+        work, calls = (np.broadcast_to(n, shape) for n in self.work(tile))
+        still = self._stalls(tile, work, calls, portions)
         return StepTimes(
             turns,
             spatial,
             tuple(q.depth for q in self.target.queues),
             self.target.issue,
+            self._fetches(),
             self._queue(self.unit.instruction.queue),
-            self._latency(),
-            before,
-            *(np.broadcast_to(n, shape) for n in self.work(tile)),
-            after,
+            still.latency,
+            before + still.before,
+            work + still.work,
+            np.maximum(calls, still.parts) if self.unit.free else calls,
+            after + still.after,
+            still.parts,
             tuple(self._loads(tile, plan, turns)),
             stores,
             ahead,
@@ -212,6 +223,40 @@ class Model:
             axis,
             bool(self.besides.stored),
         )
+
+    def _stalls(
+        self, tile: Sizes, work: np.ndarray, calls: np.ndarray, portions: np.ndarray
+    ) -> Stalls:
+        """How long the unit's queue waits for its own results, with as many parts of a tile taking
+        turns as is best: of those that some axis of the result has."""
+        instruction, shape = self.unit.instruction, work.shape
+        elements = np.broadcast_to(self.elements(tile), shape)
+        blocks = [tile[v] // row for v, row in self.rows.items()]
+        sums = math.prod((tile[x.var] for x in self.nest.reduce if x.var in tile), start=1)
+        steps = {x.var: axis for axis, x in self.mapping.axes}
+        for x in self.nest.reduce:
+            if x.var in steps:
+                sums = sums / _each(lambda n, v=steps[x.var]: self.unit.step(v, n), tile[x.var])
+        found: list[Stalls] = []
+        for parts in PARTS:
+            can = np.logical_or.reduce([n % parts == 0 for n in blocks] or [parts == 1])
+            many = np.broadcast_to(np.where(can, parts, 1), shape)
+            each = np.maximum(calls, many) if self.unit.free else calls
+            sweep = each if self.unit.free else np.maximum(1, calls / sums)
+            unit = Unit(instruction, self._latency(), work, each, sweep)
+            found.append(stalls(unit, self.besides.steps, elements, portions, many))
+        issue = self.target.issue * (1 + len(self.besides.steps))
+        total = np.stack([x.before + x.work + x.after + issue * x.parts for x in found])
+        return chosen(found, np.argmin(total, axis=0))
+
+    def _fetches(self) -> Fetches | None:
+        """What the fetch of instructions takes of a memory's bandwidth."""
+        fetch = self.target.fetch
+        if fetch is None:
+            return None
+        memory = self.target.memory(fetch.memory)
+        size = fetch.bytes * fetch.burst / (memory.bandwidth or math.inf)
+        return Fetches(fetch.ahead, fetch.burst, math.ceil(size), memory.latency)
 
     def _loads(self, tile: Sizes, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
         """What brings operands, and what the sums begin with."""
@@ -249,7 +294,7 @@ class Model:
         times = np.broadcast_to(self.store.times(tile), (4, *after.shape))
         portions, axis = np.ones(after.shape, int), np.zeros(after.shape, int)
         expected = after + queue_cycles(times)
-        most = after // max(1, self.besides.calls * self._latency())
+        most = after // max(1, len(self.besides.steps) * self._latency())
         for k, (v, row) in enumerate(self.rows.items()) if single.any() else ():
             count = np.ones(after.shape, int)
             for n in range(2, PORTIONS + 1):

@@ -14,6 +14,7 @@ from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Stream
 from tilewright.codegen.touched import Touched, touched
 from tilewright.ir.expr import Buffer
+from tilewright.ir.instruction import Hazard
 from tilewright.sim import native
 
 MOST_AXES = 16  # of a box, the bytes of an element included
@@ -113,6 +114,24 @@ class Boxes:
         run = np.arange(self.touched.extents[box, -1])
         return np.unique(self.runs_of(box)[:, None] + run)
 
+    @cached_property
+    def order(self) -> tuple[np.ndarray, np.ndarray]:
+        """What must come before what (`dependences`, `hazards`), found by following every byte
+        through the stream."""
+        stream, queues = self.stream, len(self.stream.target.queues)
+        memories = []
+        for cut in self.cuts:
+            last = np.full(cut.count, -1, np.int32), np.full((cut.count, queues), -1, np.int32)
+            memories.append(native.Cells(*cut.members, *last))
+        need = np.empty((len(stream), queues), np.int32)
+        own = np.empty((len(stream), len(Hazard)), np.int32)
+        kinds = np.array([s.instruction.cost.hazard for s in stream.sites], np.uint8)
+        found = native.Needs(need, own, np.ascontiguousarray(kinds[stream.site]))
+        held = native.array(native.Cells, memories)
+        native.dependences(len(stream), queues, queue_numbers(stream), self.arrays, held, found)
+        _read_registers(stream, own)
+        return need, own
+
     def of(self, row: int) -> range:
         """The boxes of an instruction."""
         return range(self.first[row], self.first[row + 1])
@@ -155,18 +174,28 @@ def members(stream: Stream, queue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dependences(stream: Stream, found: Boxes | None = None) -> np.ndarray:
-    """need[i, p]: the last instruction of queue p that must be done before instruction i begins;
-    -1 for none. Found by following every byte through the stream."""
-    b = boxes(stream) if found is None else found
-    queue, queues = queue_numbers(stream), len(stream.target.queues)
-    memories = []
-    for cut in b.cuts:
-        last = np.full(cut.count, -1, np.int32), np.full((cut.count, queues), -1, np.int32)
-        memories.append(native.Cells(*cut.members, *last))
-    need = np.empty((len(stream), queues), np.int32)
-    held = native.array(native.Cells, memories)
-    native.dependences(len(stream), queues, queue, b.arrays, held, need)
-    return need
+    """need[i, p]: the last instruction of another queue p that must be done before instruction i
+    begins; -1 for none."""
+    return (boxes(stream) if found is None else found).order[0]
+
+
+def hazards(stream: Stream, found: Boxes | None = None) -> np.ndarray:
+    """own[i, h]: the last instruction of the same queue whose results instruction i reads, of those
+    of hazard h (ir/instruction.py); -1 for none."""
+    return (boxes(stream) if found is None else found).order[1]
+
+
+def _read_registers(stream: Stream, own: np.ndarray) -> None:
+    """Adds the instructions that set the registers which others have fields in."""
+    setters = {s.instruction.name: k for k, s in enumerate(stream.sites) if s.instruction.sets_state}
+    for k, site in enumerate(stream.sites):
+        names = {f.register[0] for f in site.instruction.fields if f.register is not None}
+        for setter in (n for name, n in setters.items() if name in names):
+            before, after = stream.rows(setter), stream.rows(k)
+            last = np.searchsorted(before, after) - 1
+            rows = np.where(last >= 0, before[last], -1)
+            hazard = stream.sites[setter].instruction.cost.hazard
+            own[after, hazard] = np.maximum(own[after, hazard], rows)
 
 
 class ShadowMemory:

@@ -52,6 +52,7 @@ BoxArrays = _struct(
 )  # fmt: skip
 CUT = {"count": NUMBER, "granule": NUMBER, "bounds": I8}
 Cells = _struct("cells", **CUT, writer=I4, readers=I4)
+Needs = _struct("needs", others=I4, own=I4, hazard=U1)
 Shadow = _struct("shadow", **CUT, writer=I4)
 Sync = _struct(
     "sync", n=NUMBER, queues=SMALL, events=SMALL, queue=I4, depth=I4, pops=U4, pushes=U4,
@@ -62,12 +63,13 @@ Links = _struct(
 )
 Placed = _struct("placed", need=I4, clock=I4, pops=U4, pushes=U4, events=U4, barrier=U1, relay=I4)
 Times = _struct(
-    "times", issue=NUMBER, serial=SMALL, channels=SMALL, setup=I8, busy=I8, latency=I8,
-    transfer=I8, banks=U8, need=I4,
+    "times", issue=NUMBER, ahead=NUMBER, burst=NUMBER, source=SMALL, fetch=NUMBER, arrival=NUMBER,
+    serial=SMALL, channels=SMALL, setup=I8, busy=I8, latency=I8, transfer=I8, banks=U8, need=I4,
+    own=I4, forward=I8,
 )  # fmt: skip
 Cycles = _struct(
-    "timeline", begin=I8, leave=I8, end=I8, issue=I8, wait=I8, bank=I8, bandwidth=I8, cause=I8,
-    given=I4,
+    "timeline", begin=I8, leave=I8, end=I8, issue=I8, wait=I8, result=I8, bank=I8, bandwidth=I8,
+    cause=I8, given=I4, usable=I8, entry=I8,
 )  # fmt: skip
 Code = _struct(
     "code", fields=NUMBER, operands=NUMBER, site=I4, values=I8, addresses=I8, memory=I8,
@@ -105,7 +107,7 @@ def _argument(kind: Any, value: Any) -> Any:
 
 
 normalize = Function("normalize", BoxArrays, I8)
-dependences = Function("dependences", NUMBER, NUMBER, I4, BoxArrays, Cells, I4)
+dependences = Function("dependences", NUMBER, NUMBER, I4, BoxArrays, Cells, Needs)
 shadow_run = Function("shadow_run", BoxArrays, Shadow, NUMBER, I8, I8, U1, NUMBER, U8, U8, I8)
 writers = Function("writers", BoxArrays, Shadow, I8, I8, NUMBER, I4, I8)
 place_waits = Function("place_waits", Links, Placed, I4)

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from tilewright.ir.instruction import Hazard
 from tilewright.schedule.pipelines import Moves, StepTimes
 from tilewright.sim import native
 
@@ -38,7 +39,7 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
     for x in parts:
         ends = end + np.cumsum(x.count)
         here = place[end : ends[-1]]
-        queue[here], cycles[3, here] = x.queue, x.latency
+        queue[here], cycles[3, here] = x.queue, np.repeat(x.latency, x.count)
         each, k = np.repeat(x.cycles / x.count, x.count, axis=1), _within(x.count)
         cycles[:3, here] = np.rint(each * (k + 1)) - np.rint(each * k)
         x.first, x.last = place[ends - x.count], place[ends - 1]
@@ -52,25 +53,41 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
                 behind = other.count[done][each] * (x.count[which][each] - 1 - k)
                 at, last = at[each] + k, last[each] - behind // x.count[which][each]
             need[at, other.queue] = np.maximum(need[at, other.queue], last)
-    depths, issues = _issuing(times, parts)
+    issuing = _issuing(times, parts)
     found = np.array([
-        _timed(queue[a:b], cycles[:, a:b], need[a:b], depth, issue)
-        for (a, b), depth, issue in zip(pairwise(bounds), depths, issues, strict=True)
+        _timed(queue[a:b], cycles[:, a:b], need[a:b], issued)
+        for (a, b), issued in zip(pairwise(bounds), issuing, strict=True)
     ], float)  # fmt: skip
     return np.where(found < 0, np.inf, found)
 
 
-def _issuing(times: StepTimes, parts: Sequence[Part]) -> tuple[np.ndarray, list[int]]:
-    """For each pipeline how many instructions its queues hold, and the cycles to issue one, where
-    one stands for several."""
+@dataclass(frozen=True)
+class Issuing:
+    """How many instructions the queues of a pipeline hold; the cycles to issue one; how they are
+    fetched (sim/native.py: Times)."""
+
+    depths: np.ndarray
+    issue: int
+    fetches: tuple[int, int, int, int, int]
+
+
+def _issuing(times: StepTimes, parts: Sequence[Part]) -> list[Issuing]:
+    """For each pipeline, where one instruction stands for several."""
     shape = len(times.work), len(times.depths)
     ours, all_ = np.zeros(shape), np.zeros(shape)
     for x in parts:
         ours[:, x.queue] += np.bincount(x.of, x.count, len(ours))
         all_[:, x.queue] += np.bincount(x.of, np.maximum(x.calls, 1), len(ours))
-    depths = np.array(times.depths) * ours / np.maximum(1, all_)
-    issues = np.rint(times.issue * all_.sum(1) / ours.sum(1))
-    return np.maximum(1, depths).astype(np.int32), issues.astype(int).tolist()
+    depths = np.maximum(1, np.array(times.depths) * ours / np.maximum(1, all_)).astype(np.int32)
+    several = all_.sum(1) / ours.sum(1)  # that one stands for
+    found = []
+    for held, n in zip(depths, several.tolist(), strict=True):
+        fetches, f = (0, 0, -1, 0, 0), times.fetches
+        if f is not None:
+            burst = max(1, round(f.burst / n))
+            fetches = (max(burst, round(f.ahead / n)), burst, 0, f.cycles, f.latency)
+        found.append(Issuing(held, round(times.issue * n), fetches))
+    return found
 
 
 @dataclass
@@ -81,7 +98,7 @@ class Part:
     are."""
 
     queue: int
-    latency: int
+    latency: Column
     of: Column
     slot: Column
     cycles: np.ndarray
@@ -191,7 +208,8 @@ def _on_unit(
     none = np.zeros(len(of))
     cycles = np.stack([none, work[of], none])
     one = np.ones(len(of), int)
-    return Part(p.queue, p.latency, of, slot, cycles, one if calls is None else calls[of])
+    calls = one if calls is None else calls[of]
+    return Part(p.queue, p.latency[of], of, slot, cycles, calls)
 
 
 def _move(
@@ -199,11 +217,12 @@ def _move(
 ) -> Part:
     each = (moves.setup, moves.work, moves.transfer)
     cycles = np.stack([x[at] for x in each]) / parts
-    return Part(moves.queue, moves.latency, of, slot, cycles, moves.calls[at] / parts)
+    latency = np.full(len(of), moves.latency)
+    return Part(moves.queue, latency, of, slot, cycles, moves.calls[at] / parts)
 
 
 def _timed(
-    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, depth: np.ndarray, issue: int
+    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, issuing: Issuing
 ) -> int:
     """Cycles of a stream whose instructions wait for what they need, those of each queue; negative
     if it stops for good."""
@@ -213,9 +232,12 @@ def _timed(
     first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
     setup, work, transfer, latency = cycles
     return native.events(
-        native.Sync(n, queues, 0, queue, depth, tokens, tokens, events, events, barrier),
-        native.Times(issue, 0, 1, setup, work, latency, transfer, events, need),
-        native.Cycles(*np.empty((8, n), np.int64), np.empty(0, np.int32)),
+        native.Sync(n, queues, 0, queue, issuing.depths, tokens, tokens, events, events, barrier),
+        native.Times(
+            issuing.issue, *issuing.fetches, 0, 1, setup, work, latency, transfer, events, need,
+            np.full((n, len(Hazard)), -1, np.int32), latency,
+        ),
+        native.Cycles(*np.empty((9, n), np.int64), np.empty(0, np.int32), *np.empty((2, n), np.int64)),
         members,
         first,
     )

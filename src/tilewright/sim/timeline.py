@@ -19,10 +19,14 @@ from tilewright.sim.perfetto import trace
 REASONS = {  # what a queue's unit stands still for
     "issue": "no instruction has been issued to it",
     "wait": "its next one waits for others",
+    "result": "its next one reads what the queue has not done yet",
     "bank": "others use the banks it needs",
     "bandwidth": "others use the memory's bandwidth",
     "done": "nothing is left to do",
 }
+
+
+COLUMNS = ("begin", "leave", "end", "issue", "wait", "result", "bank", "bandwidth", "cause")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +46,7 @@ class Timeline:
     end: np.ndarray
     issue: np.ndarray
     wait: np.ndarray
+    result: np.ndarray
     bank: np.ndarray
     bandwidth: np.ndarray
     cause: np.ndarray

@@ -19,7 +19,12 @@ An instruction is a function read from its source like a kernel (ir/kernel.py); 
 formal buffers, of the largest shape, in the memory where they must lie; its other parameters are
 fields, and so are the dims() in shapes: an operand of such a shape is contiguous in that many
 elements. `cost` gives its time in cycles as arithmetic on fields, `limit` says what must hold of
-them together: limit(pad < kh, kh * kw <= 64).
+them together: limit(pad < kh, kh * kw <= 64). `distance(c=3)` says that its hardware loops come
+back to an element of c after 3 iterations at the soonest.
+
+What one instruction moves may differ from memory to memory: cost(bytes={flash: 64, spad: 16}). A
+result that the same queue can use `n` cycles after the instruction began has cost(forward=n) if the
+chip makes sure of that, cost(exposed=n) if the compiler has to.
 """
 
 from __future__ import annotations
@@ -38,11 +43,11 @@ from tilewright.ir.instruction import BlackBox, Cost, Field, Instruction, MicroO
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
-from tilewright.ir.loop import Block, walk_statements
+from tilewright.ir.loop import Block, buffers_written, walk_statements
 from tilewright.target.encoding import Encoding
 from tilewright.target.encoding_faults import name_faults
 from tilewright.target.packed import packed_encoding
-from tilewright.target.target import Bundles, Memory, Native, Queue, Target, VectorUnit
+from tilewright.target.target import Bundles, Fetch, Memory, Native, Queue, Target, VectorUnit
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,7 @@ flag = Range(0, 1)
 ANYWHERE = ""  # the memory of an operand that names none
 cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
 limit = Word("limit", "limit(rows * columns <= 4096)")
+distance = Word("distance", "distance(c=3)")
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,7 @@ class TargetBuilder:
         self._entries: dict[str, Encoding] = {}
         self._origins: dict[str, str] = {"target": _caller()}
         self._bundles: Bundles | None = None
+        self._fetch: Fetch | None = None
 
     @classmethod
     def extend(cls, target: Target, name: str) -> TargetBuilder:
@@ -128,6 +135,7 @@ class TargetBuilder:
         t._interlock, t._barriers = target.interlock, target.barriers
         t._events, t._issue = target.events, target.issue
         t._encodings, t._entries = dict(target.encodings), dict(target.entries)
+        t._bundles, t._fetch = target.bundles, target.fetch
         t._origins |= dict(target.origins)
         return t
 
@@ -211,6 +219,12 @@ class TargetBuilder:
         one instruction; 1 cycle unless said."""
         self._issue = cycles
 
+    def fetch(self, memory: str, *, bytes: int, burst: int = 1, ahead: int = 64) -> None:
+        """Where instructions come from: `bytes` each through a memory, whose bandwidth they take a
+        part of, `burst` of them at a time, as soon as there is room among the `ahead` that wait to
+        enter their queues. Not said: they are there, and take no bandwidth."""
+        self._fetch = Fetch(memory, bytes, burst, ahead)
+
     def instruction(
         self,
         queue: str = "",
@@ -266,6 +280,7 @@ class TargetBuilder:
             entries=tuple(self._entries.items()),
             origins=tuple(self._origins.items()),
             bundles=self._bundles,
+            fetch=self._fetch,
         )
         for instruction in self._instructions:
             faults = name_faults(found, instruction)
@@ -322,7 +337,7 @@ class _InstructionReader(KernelStmtReader):
             else:
                 operands.append(self._operand(param, kind))
         fields += self._extents(operands)
-        body, cost, limits = self._body()
+        body, cost, limits, distances = self._body()
         name = self.function.name
         doc = ast.get_docstring(self.function) or ""
         known = {f.name for f in fields}
@@ -342,6 +357,7 @@ class _InstructionReader(KernelStmtReader):
             file=self.file,
             lines=self._lines(body),
             black_box=self._check_black_box(black_box, body, operands, listed=bool(listed)),
+            distances=distances,
         )
 
     def _check_black_box(
@@ -415,14 +431,34 @@ class _InstructionReader(KernelStmtReader):
             self.read_only.add(buffer)
         return buffer
 
-    def _body(self) -> tuple[tuple[Any, ...], Cost, tuple[Expr, ...]]:
-        """The meaning's statements, and what the `cost` and `limit` statements say."""
+    def _body(self) -> tuple[Block, Cost, tuple[Expr, ...], tuple[tuple[str, int], ...]]:
+        """The meaning's statements, and what the `cost`, `limit` and `distance` statements say."""
         stmts = list(self.function.body)
         if stmts and isinstance(stmts[0], ast.Expr) and isinstance(stmts[0].value, ast.Constant):
             del stmts[0]  # the docstring
-        costs, limits = ([s for s in stmts if _says(s, word)] for word in (cost, limit))
-        body = self.block([s for s in stmts if s not in costs and s not in limits])
-        return body, self._cost(costs), tuple(e for s in limits for e in self._limit(s))
+        costs, limits, distances = (
+            [s for s in stmts if _says(s, word)] for word in (cost, limit, distance)
+        )
+        body = self.block([s for s in stmts if s not in (*costs, *limits, *distances)])
+        conditions = tuple(e for s in limits for e in self._limit(s))
+        apart = tuple(pair for s in distances for pair in self._distance(s, body))
+        return body, self._cost(costs), conditions, apart
+
+    def _distance(self, stmt: ast.stmt, body: Block) -> Iterator[tuple[str, int]]:
+        """The operands of one `distance` statement, which are written."""
+        assert isinstance(stmt, ast.Expr)
+        assert isinstance(stmt.value, ast.Call)
+        written = {b.name for b in buffers_written(body)}
+        for keyword in stmt.value.keywords:
+            n = self.captured(keyword.value)
+            n = keyword.value.value if isinstance(keyword.value, ast.Constant) else n
+            if keyword.arg not in written:
+                hint = f"{self.function.name} writes {', '.join(sorted(written)) or 'nothing'}"
+                raise self.refuse(keyword, f"{keyword.arg} is no operand that is written", hint)
+            if not isinstance(n, int) or n < 1:
+                hint = "a number of iterations: " + distance.form
+                raise self.refuse(keyword, f"{ast.unparse(keyword.value)} is no distance", hint)
+            yield keyword.arg, n
 
     def _limit(self, stmt: ast.stmt) -> Iterator[Expr]:
         """The conditions of one `limit` statement: on fields, and on nothing else."""
@@ -440,7 +476,7 @@ class _InstructionReader(KernelStmtReader):
             yield condition
 
     def _cost(self, stmts: Sequence[ast.stmt]) -> Cost:
-        terms: dict[str, Dim] = {}
+        terms: dict[str, Any] = {}
         for stmt in stmts:
             assert isinstance(stmt, ast.Expr)
             assert isinstance(stmt.value, ast.Call)
@@ -448,11 +484,29 @@ class _InstructionReader(KernelStmtReader):
                 if keyword.arg not in _TERMS:
                     hint = "cost(" + ", ".join(f"{t}=…" for t in _TERMS) + ")"
                     raise self.refuse(keyword, f"{keyword.arg} is no term of a cost", hint)
-                terms[keyword.arg] = self.dim(keyword.value)
+                if keyword.arg == "bytes" and isinstance(keyword.value, ast.Dict):
+                    terms["through"] = self._through(keyword.value)
+                else:
+                    terms[keyword.arg] = self.dim(keyword.value)
+        if "forward" in terms and "exposed" in terms:
+            raise self.refuse(
+                stmts[-1], "a result is forwarded and exposed",
+                "forward=… if the chip makes others wait for it, exposed=… if the compiler does",
+            )  # fmt: skip
         return Cost(**terms)
 
+    def _through(self, node: ast.Dict) -> tuple[tuple[str, Dim], ...]:
+        """Bytes by memory: {dram: 64, spad: 16}."""
+        found = []
+        for key, value in zip(node.keys, node.values, strict=True):
+            name = key.value if isinstance(key, ast.Constant) else key and self.captured(key)
+            if not isinstance(name, str):
+                raise self.refuse(value, "bytes of no memory", 'bytes={"dram": 64, "spad": 16}')
+            found.append((name, self.dim(value)))
+        return tuple(found)
 
-_TERMS = ("setup", "busy", "latency", "bytes", "energy")
+
+_TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
 
 
 def _micro_ops(name: str, listed: Sequence[tuple[MicroOps, str, int]]) -> MicroOps | None:

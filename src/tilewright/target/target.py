@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tilewright.base.dtype import DType
-from tilewright.base.errors import TargetError
+from tilewright.base.errors import TargetError, did_you_mean
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
 
@@ -38,6 +38,18 @@ class Queue:
 
     name: str
     depth: int
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """How instructions come to the chip: `bytes` each, in bursts of `burst` instructions, through a
+    memory whose bandwidth they share with data; there is room for `ahead` of them until they enter
+    their queues."""
+
+    memory: str
+    bytes: int
+    burst: int
+    ahead: int
 
 
 @dataclass(frozen=True)
@@ -121,6 +133,7 @@ class Target:
     entries: tuple[tuple[str, Encoding], ...] = ()  # of micro-operations, by their memory
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     bundles: Bundles | None = None
+    fetch: Fetch | None = None  # None: instructions are there, and take no bandwidth
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -223,9 +236,23 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
         yield f"{t.events} events, and 0 to {MOST_EVENTS} are simulated", None
     if t.issue < 0:
         yield f"an instruction is issued in {t.issue} cycles", "issue(0) or more"
+    if t.fetch is not None:
+        yield from _fetch_problems(t, t.fetch)
     yield from _bank_problems(t)
     if t.bundles is not None:
         yield from _bundle_problems(t, t.bundles)
+
+
+def _fetch_problems(t: Target, f: Fetch) -> Iterator[tuple[str, str | None]]:
+    names = [m.name for m in t.memories]
+    if f.memory not in names:
+        yield f"instructions are fetched from {f.memory!r}, which is no memory", did_you_mean(
+            f.memory, names
+        )
+    if f.bytes < 1 or not 1 <= f.burst <= f.ahead:
+        what = f"{f.bytes} bytes, {f.burst} at a time, with room for {f.ahead}"
+        hint = "at least 1 byte each, and room for a burst: fetch(…, bytes=16, burst=8, ahead=64)"
+        yield f"instructions are fetched with {what}", hint
 
 
 def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:

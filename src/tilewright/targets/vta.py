@@ -26,7 +26,7 @@ def vta(
     acc: int = 128 * KIB,
     uop: int = 32 * KIB,
     bus: int = 8,
-    alu: int = 1,
+    alu: int = 2,
     clock: float = 100e6,
 ) -> Target:
     """The chip with a (batch x block) x (block x block) unit, these bytes of memory for inputs,
@@ -40,6 +40,7 @@ def vta(
         t.memory(name, size, unit=unit)
     load, compute, store = t.queues("load", "compute", "store", depth=512)
     t.tokens((load, compute), (compute, store))
+    t.fetch("dram", bytes=16, burst=64, ahead=512)
 
     INP, WGT, ACC, UOP = ((size // unit - 1).bit_length() for _, size, unit in units)
     BESIDE = {load: (None, compute), compute: (load, store), store: (compute, None)}

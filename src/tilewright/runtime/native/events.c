@@ -5,56 +5,91 @@
 
 typedef struct tw_times { /* cycles; arrays of n, or [n][columns] */
   int64_t issue;           /* that the issuer takes for each instruction */
+  int64_t ahead, burst;    /* instructions that there is room for until they enter their queues,
+                              and that are fetched together; 0: all are there from the beginning */
+  int32_t source;          /* the channel that they are fetched through; -1: not a limited one */
+  int64_t fetch, arrival;  /* of that channel, for a burst; from then until it is there */
   int32_t serial;          /* one instruction after another, waits or not */
   int32_t channels;        /* memories of limited bandwidth */
   const int64_t *setup, *busy, *latency;
   const int64_t *transfer; /* [n][channels]: how long its bytes take through each of them */
   const uint64_t *banks;   /* those that it uses, of all memories together */
   const int32_t *need;     /* [n][queues]: what it waits for by itself, or -1; NULL: nothing */
+  const int32_t *own;      /* [n][HAZARDS]: whose results it reads in its own queue, or -1 */
+  const int64_t *forward;  /* after it has begun, until others of its queue can use its results */
 } tw_times;
 
 typedef struct tw_timeline { /* cycles; arrays of n */
   int64_t *begin, *leave, *end;
   /* Of the time that its queue's unit stood still before it began: until it was issued, until what
-   * it waits for was there, until its banks were free. And how much longer than its own work it
-   * took because others used the memory's bandwidth. */
-  int64_t *issue, *wait, *bank, *bandwidth;
+   * it waits for was there, until results of its own queue were, until its banks were free. And how
+   * much longer than its own work it took because others used the memory's bandwidth. */
+  int64_t *issue, *wait, *result, *bank, *bandwidth;
   int64_t *cause;          /* the instruction that it waited for last, or -1 */
   int32_t *given;          /* scratch: the instructions that gave what went through channels */
+  int64_t *usable;         /* scratch: when others of its queue can use its results */
+  int64_t *entry;          /* scratch: when it has come; then, when it entered its queue */
 } tw_timeline;
 
 typedef struct state {
-  int64_t head[MOST_QUEUES], held[MOST_QUEUES], finished[MOST_QUEUES];
+  int64_t head[MOST_QUEUES], held[MOST_QUEUES], finished[MOST_QUEUES], forwarded[MOST_QUEUES];
   int64_t active[MOST_QUEUES]; /* the instruction that has begun and not got its bandwidth, or -1 */
   int64_t unit[MOST_QUEUES];   /* when the unit is free; while one is active, when it is set up */
   int64_t base[MOST_CHANNELS + 1], count[MOST_CHANNELS], taken[MOST_CHANNELS];
   int64_t channel[MOST_QUEUES]; /* when each memory's bandwidth is free */
   int64_t bank[64];             /* when each bank is */
   int32_t holder[64];
-  int64_t entered, fetched, done, last;
+  int64_t entered, issued; /* instructions in their queues; when the last of them got there */
+  int64_t fetched, fetching; /* instructions that are fetched; when the last one has been */
+  int64_t done, last;
 } state;
 
-enum { NEVER = -1 };
+enum { NEVER = -1, NOTHING = -1, FETCHES = -2 };
 #define UNKNOWN INT64_MAX
 
+static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
 /* Instructions enter their queues in program order, each `issue` cycles after the one before at
- * best, and stop at the first whose queue is full, or at a barrier. */
-static void fetch(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
+ * best, when they have been fetched, and stop at the first whose queue is full, or at a barrier. */
+static void enter(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
                   const int64_t *members, const int64_t *first) {
   while (now->entered < s->n) {
-    const int32_t q = s->queue[now->entered];
+    const int64_t i = now->entered;
+    const int32_t q = s->queue[i];
     if (now->held[q] >= s->depth[q]) break;
-    if (s->barrier[now->entered]) {
-      if (now->done < now->entered) break;
-      if (now->last > now->fetched) now->fetched = now->last;
+    int64_t at = now->issued;
+    if (t->burst) {
+      if (now->fetched <= i) break;
+      at = most(at, out->entry[i]);
+    }
+    if (s->barrier[i]) {
+      if (now->done < i) break;
+      at = most(at, now->last);
     }
     const int64_t room = now->head[q] + now->held[q] - s->depth[q];
-    if (room >= 0 && out->begin[members[first[q] + room]] > now->fetched)
-      now->fetched = out->begin[members[first[q] + room]]; /* that one's beginning made the room */
-    now->fetched += t->issue;
-    out->issue[now->entered] = now->fetched; /* until it begins: when it entered */
+    if (room >= 0) at = most(at, out->begin[members[first[q] + room]]); /* which made the room */
+    out->entry[i] = now->issued = at + t->issue;
     now->held[q]++, now->entered++;
   }
+}
+
+/* When the next instructions can be fetched; NEVER if that is not known yet. */
+static int64_t next_fetch(const tw_sync *s, const tw_times *t, const tw_timeline *out,
+                          const state *now) {
+  const int64_t gone = now->fetched + t->burst - t->ahead; /* that must have made room for them */
+  if (!t->burst || now->fetched >= s->n || now->entered < gone) return NEVER;
+  return gone <= 0 ? now->fetching : most(now->fetching, out->entry[gone - 1]);
+}
+
+static void fetch(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
+                  int64_t at) {
+  const int64_t left = s->n - now->fetched, count = left < t->burst ? left : t->burst;
+  if (t->source >= 0) {
+    at = most(at, now->channel[t->source]) + (t->fetch * count + t->burst - 1) / t->burst;
+    now->channel[t->source] = at;
+  }
+  now->fetching = at;
+  for (int64_t k = 0; k < count; k++) out->entry[now->fetched++] = at + t->arrival;
 }
 
 /* When what instruction i waits for is there, the last of it from *cause; NEVER if it is not yet
@@ -80,6 +115,15 @@ static int64_t waited(const tw_sync *s, const tw_times *t, const tw_timeline *ou
   return at;
 }
 
+/* When the results of its own queue that instruction i reads are there. */
+static int64_t results(const tw_times *t, const tw_timeline *out, int64_t i) {
+  const int32_t stall = t->own[i * HAZARDS + STALL], forward = t->own[i * HAZARDS + FORWARD];
+  int64_t at = 0;
+  if (stall >= 0) at = most(at, out->end[stall]);
+  if (forward >= 0) at = most(at, out->usable[forward]);
+  return at;
+}
+
 static int64_t banks_free(const tw_times *t, const state *now, int64_t i, int32_t q) {
   int64_t at = 0;
   for (uint64_t left = t->banks[i]; left; left &= left - 1) {
@@ -89,18 +133,19 @@ static int64_t banks_free(const tw_times *t, const state *now, int64_t i, int32_
   return at;
 }
 
-static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
-
 /* Instruction i, the next of queue q, begins at `start`, what it waits for being there at
  * `ready`. When it leaves the unit is known once it has the bandwidth that it needs. */
 static void begin(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
                   int64_t i, int32_t q, int64_t ready, int64_t start) {
-  const int64_t free = now->unit[q], issued = most(out->issue[i], free);
+  const int64_t free = now->unit[q], issued = most(out->entry[i], free);
+  const int64_t waited = most(ready, issued), read = most(results(t, out, i), waited);
   int32_t found[MOST_CHANNELS];
   out->issue[i] = issued - free;
-  out->wait[i] = most(ready, issued) - issued;
-  out->bank[i] = start - most(ready, issued);
+  out->wait[i] = waited - issued;
+  out->result[i] = read - waited;
+  out->bank[i] = start - read;
   out->begin[i] = start;
+  now->forwarded[q] = out->usable[i] = most(start + t->forward[i], now->forwarded[q]);
   now->active[q] = i;
   now->unit[q] = start + t->setup[i];
   for (uint64_t left = t->banks[i]; left; left &= left - 1)
@@ -135,14 +180,16 @@ static void finish(const tw_sync *s, const tw_times *t, const tw_timeline *out, 
   now->done++;
 }
 
-typedef struct choice { /* what happens next: a queue's next instruction begins, or goes on */
+typedef struct choice { /* what happens next: a queue's next instruction begins, or goes on; or, if
+                          the queue is FETCHES, one more is fetched */
   int32_t queue;
   int64_t at, ready, cause;
 } choice;
 
 static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline *out,
                           const state *now, const int64_t *members, const int64_t *first) {
-  choice best = {-1, UNKNOWN, 0, -1};
+  choice best = {FETCHES, next_fetch(s, t, out, now), 0, -1};
+  if (best.at == NEVER) best = (choice){NOTHING, UNKNOWN, 0, -1};
   for (int32_t q = 0; q < s->queues; q++) {
     choice c = {q, now->unit[q], 0, -1};
     if (now->active[q] < 0) {
@@ -150,7 +197,8 @@ static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline
       const int64_t i = members[first[q] + now->head[q]];
       c.ready = waited(s, t, out, now, i, &c.cause);
       if (c.ready == NEVER) continue;
-      c.at = most(most(c.ready, out->issue[i]), most(c.at, banks_free(t, now, i, q)));
+      c.at = most(most(c.ready, out->entry[i]), most(c.at, banks_free(t, now, i, q)));
+      c.at = most(c.at, results(t, out, i));
     }
     if (c.at < best.at) best = c;
   }
@@ -158,10 +206,12 @@ static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline
 }
 
 /* Times of all instructions. An instruction begins when the one before it has left the queue's
- * unit, and what it waits for and its banks are there; it takes setup + max(busy, transfer) cycles,
- * the transfer when the memories that it goes through are free, first come first served. Its
- * results, tokens and events are there `latency` cycles after it has left the unit, in the order of
- * the queue. Returns the last cycle, or -1 when the stream stops for good. */
+ * unit, and what it waits for, results of its queue and its banks are there; it takes setup +
+ * max(busy, transfer) cycles, the transfer when the memories that it goes through are free, first
+ * come first served; of those that come in the same cycle, what is fetched first, then the queue
+ * with the least number. Its results, tokens and events are there `latency` cycles after it has
+ * left the unit, in the order of the queue. Returns the last cycle, or -1 when the stream stops for
+ * good. */
 int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
                   const int64_t *members, const int64_t *first) {
   state now = {0};
@@ -170,9 +220,13 @@ int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
   for (int32_t q = 0; q < s->queues; q++) now.active[q] = -1;
   for (int64_t i = 0; i < s->n; i++) out->end[i] = NEVER;
   while (now.done < s->n) {
-    fetch(s, t, out, &now, members, first);
+    enter(s, t, out, &now, members, first);
     const choice c = next_choice(s, t, out, &now, members, first);
-    if (c.queue < 0) return -1;
+    if (c.queue == NOTHING) return -1;
+    if (c.queue == FETCHES) {
+      fetch(s, t, out, &now, c.at);
+      continue;
+    }
     if (now.active[c.queue] >= 0) {
       finish(s, t, out, &now, c.queue);
       continue;

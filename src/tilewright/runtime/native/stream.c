@@ -116,10 +116,21 @@ typedef struct tw_cells {  /* one memory */
   int32_t *readers;        /* [count][queues]: the last of each queue that read it, or -1 */
 } tw_cells;
 
+typedef struct tw_needs { /* what tw_dependences finds */
+  int32_t *others;  /* [n][queues] */
+  int32_t *own;     /* [n][HAZARDS] */
+  const uint8_t *hazard; /* [n]: how the queue itself treats a read of what instruction i wrote */
+} tw_needs;
+
 static void touch(const tw_cells *cells, int64_t c, int32_t i, int64_t queues,
-                  const int32_t *queue, int reads, int writes, int32_t *need) {
+                  const int32_t *queue, int reads, int writes, const tw_needs *needs) {
   const int32_t q = queue[i], w = cells->writer[c];
+  int32_t *need = needs->others + (int64_t)i * queues;
   if (w >= 0 && queue[w] != q && need[queue[w]] < w) need[queue[w]] = w;
+  if (w >= 0 && w != i && queue[w] == q && reads) {
+    int32_t *own = needs->own + (int64_t)i * HAZARDS + needs->hazard[w];
+    if (*own < w) *own = w;
+  }
   int32_t *readers = cells->readers + c * queues;
   if (writes) {
     for (int32_t p = 0; p < queues; p++)
@@ -129,11 +140,14 @@ static void touch(const tw_cells *cells, int64_t c, int32_t i, int64_t queues,
   if (reads) readers[q] = i;
 }
 
-/* need[i][p]: the last instruction of queue p that must be done before instruction i may begin
- * (-1: none). Same-queue order is the queue's own business. */
+/* others[i][p]: the last instruction of another queue p that must be done before instruction i may
+ * begin (-1: none). own[i][h]: the last instruction of its own queue whose results it reads, of
+ * those that the queue treats as hazard[...] == h. A queue does things in order, so what is
+ * overwritten in it is its own business. */
 void tw_dependences(int64_t n, int64_t queues, const int32_t *queue, const tw_boxes *b,
-                    const tw_cells *memories, int32_t *need) {
-  for (int64_t k = 0; k < n * queues; k++) need[k] = -1;
+                    const tw_cells *memories, const tw_needs *needs) {
+  for (int64_t k = 0; k < n * queues; k++) needs->others[k] = -1;
+  for (int64_t k = 0; k < n * HAZARDS; k++) needs->own[k] = -1;
   for (int64_t k = 0; k < b->count; k++) {
     const tw_cells *cells = memories + b->memory[k];
     const int32_t i = (int32_t)b->row[k];
@@ -142,7 +156,7 @@ void tw_dependences(int64_t n, int64_t queues, const int32_t *queue, const tw_bo
       int64_t c, last;
       run_cells(&w, &cells->cut, &c, &last);
       for (; c <= last; c++)
-        touch(cells, c, i, queues, queue, b->reads[k], b->writes[k], need + (int64_t)i * queues);
+        touch(cells, c, i, queues, queue, b->reads[k], b->writes[k], needs);
     } while (next_run(&w));
   }
 }

@@ -1,0 +1,118 @@
+"""Dependences within a queue, and parts of a tile that take turns to hide them.
+
+An instruction that reads what the one before it computed stands still until that is there. In two
+halves, each reads what was computed before the other half:
+
+    add(all)  ....  shift(all)  ....       add(0)  add(1)  shift(0)  shift(1)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expr import Dim
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import For, walk_statements
+
+PARTS = (1, 2, 3, 4, 6, 8)  # that take turns
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done to every element of a tile in the unit's queue besides the contraction: cycles
+    for an element; elements that an instruction takes, at most; how long one that reads the results
+    waits behind the last instruction; whether it follows the sums, not precedes them."""
+
+    cycles: float
+    most: int
+    delay: int
+    follows: bool
+
+
+@dataclass(frozen=True)
+class Stalls:
+    """Cycles that the unit's queue stands still [n] for n tiles: before the sums, in each step that
+    adds to them, and behind them; in how many parts tiles are done; after how many cycles of the
+    unit's last instruction its results are there."""
+
+    before: np.ndarray
+    work: np.ndarray
+    after: np.ndarray
+    parts: np.ndarray
+    latency: np.ndarray
+
+
+def delay(instruction: Instruction) -> int:
+    """Cycles from when an instruction leaves its unit until one of the same queue that reads its
+    results can begin, at most."""
+    env = {f.symbol: np.int64(f.high) for f in instruction.fields}
+
+    def most(term: Dim) -> int:
+        return int(evaluate_exactly(term, env))
+
+    cost = instruction.cost
+    known = cost.forward if cost.forward is not None else cost.exposed
+    if known is None:
+        return most(cost.latency)
+    return max(0, most(known) - most(cost.setup) - most(cost.busy))
+
+
+def most_elements(instruction: Instruction) -> int:
+    """Elements that an instruction takes, at most: the product of its loops' extents."""
+    loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
+    env = {f.symbol: np.int64(f.high) for f in instruction.fields}
+    return math.prod(int(evaluate_exactly(x.extent, env)) for x in loops)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What the unit does in a step of n tiles: cycles, instructions, and those of them that touch
+    different sums, before the same ones are added to again [n]."""
+
+    instruction: Instruction
+    latency: int
+    work: np.ndarray
+    calls: np.ndarray
+    sweep: np.ndarray
+
+
+def stalls(
+    unit: Unit,
+    steps: Sequence[Step],
+    elements: np.ndarray,
+    portions: np.ndarray,
+    parts: np.ndarray,
+) -> Stalls:
+    """Of n tiles of so many elements, in so many parts, finished in so many portions."""
+    wait = delay(unit.instruction)
+    each = unit.work / unit.calls
+    gap = np.maximum(0, wait - (unit.sweep - 1) * each)
+    before = np.zeros(len(unit.work))
+    # What follows reads the first part of the sums, which the last step left so long ago.
+    since = (parts - 1) * unit.sweep * each / parts
+    after = portions * np.maximum(0, wait - since - gap)
+    left = np.zeros(len(unit.work))
+    for step in steps:
+        if not step.follows:
+            before = before + _late(step, elements, parts)
+            continue
+        after = after + portions * left
+        left = _late(step, elements / portions, parts)
+    return Stalls(before, unit.calls / unit.sweep * gap, after, parts, unit.latency - gap)
+
+
+def _late(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    """How long what reads the first part of a step's results waits behind its last part."""
+    several = np.maximum(parts, np.ceil(elements / step.most))
+    return np.maximum(0, step.delay - (several - 1) * step.cycles * elements / several)
+
+
+def chosen(several: Sequence[Stalls], which: np.ndarray) -> Stalls:
+    """Of each tile, those of the number that `which` says [n]."""
+    columns = (np.stack([getattr(x, f.name) for x in several]) for f in fields(Stalls))
+    return Stalls(*(np.take_along_axis(c, which[None], 0)[0] for c in columns))
