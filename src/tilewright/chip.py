@@ -68,7 +68,9 @@ from tilewright.schedule.state import State
 from tilewright.schedule.tile_model import Besides, Model
 from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
-from tilewright.sim.events import durations, simulate
+from tilewright.sim.distances import check_distances
+from tilewright.sim.durations import durations
+from tilewright.sim.events import simulate
 from tilewright.sim.faults import Fault
 from tilewright.sim.memory import check_memory
 from tilewright.sim.pipelines import run_pipelines
@@ -405,8 +407,10 @@ def stream_kernel(
     stream = place_settings(place_lists(expand_stream(s.kernel, target)))
     done = synchronise(stream, serial=serial)
     stream, waits = done.stream, done.waits
-    fault = check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes) or check_waits(
-        stream, done.need, waits, done.boxes
+    fault = (
+        check_memory(stream, (*s.kernel.inputs, *stream.constants), done.boxes)
+        or check_distances(stream, done.boxes)
+        or check_waits(stream, done.need, waits, done.boxes)
     )
     if fault is not None:
         raise CompileError(f"the stream of {s.kernel.name} is wrong: {fault}")

@@ -7,7 +7,7 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 from __future__ import annotations
 
 from tilewright.base.dtype import index
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, const
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, const
 
 Linear = dict[Expr | None, int]  # coefficient of each atom; None is the constant term
 
@@ -40,6 +40,8 @@ def linear(e: Expr) -> Linear:
     """The linear form of an index expression, as it stands (no knowledge of ranges)."""
     if isinstance(e, Const):
         return constant(int(e.value))
+    if isinstance(e, Unary) and e.op is UnaryOp.NEG:
+        return scaled(linear(e.a), -1)
     if isinstance(e, Binary):
         if e.op is BinaryOp.ADD:
             return add(linear(e.a), linear(e.b))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.bundles.operations import Body, Loop, Operation
 from tilewright.bundles.program import Program
 from tilewright.bundles.sections import CORE
-from tilewright.sim.events import durations
+from tilewright.sim.durations import durations
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.ir.instruction import Cost, Instruction
 from tilewright.ir.loop import Call, For, Kernel, Stmt, map_block, map_inner_blocks
 from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
-from tilewright.sim.events import durations
+from tilewright.sim.durations import durations
 from tilewright.sim.faults import Fault, race
 from tilewright.sim.memory import check_memory
 from tilewright.sim.timeline import COLUMNS, Timeline
@@ -250,6 +250,3 @@ class _Clock:
         columns["end"][i] = max(leave + int(self.times.latency[i]), before)
         self.engine[q] = leave
         mine.append(i)
-
-
-

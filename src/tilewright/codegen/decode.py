@@ -91,11 +91,12 @@ def _instructions(
     target: Target, encodings: Sequence[Encoding], words: np.ndarray, word: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(starts, kinds) of the instructions in words: every place is compared with the constants of
-    every instruction, and then the lengths lead from one to the next."""
+    every instruction, those with most of them last, and then the lengths lead from one to the
+    next."""
     kinds_at = np.full(len(words), -1, np.int64)
     lengths = [e.width // word for e in encodings]
-    for k, encoding in enumerate(encodings):
-        mask, value = encoding.constants
+    for k in sorted(range(len(encodings)), key=lambda k: encodings[k].constants[0].bit_count()):
+        mask, value = encodings[k].constants
         count = max(0, len(words) - lengths[k] + 1)
         fits = np.ones(count, bool)
         for w in range(lengths[k]):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.sim.boxes import queue_numbers
-from tilewright.sim.events import Durations, durations
+from tilewright.sim.durations import Durations, durations
 from tilewright.sim.timeline import Timeline
 
 
@@ -78,8 +78,8 @@ def memory_times(timeline: Timeline) -> dict[str, int]:
 
 def longest_chain(timeline: Timeline) -> dict[tuple[str, str], int]:
     """From the last instruction back to cycle 0, each time to what held it up: the cycles of that
-    chain, by queue and by what it did ("work", "set-up", "transfer", "latency", "issue", "bank",
-    "bandwidth"). They add up to the whole run; nothing else can make it shorter."""
+    chain, by queue and by what it did ("work", "set-up", "transfer", "latency", "issue", "result",
+    "bank", "bandwidth"). They add up to the whole run; nothing else can make it shorter."""
     return _Chain(timeline, durations(timeline.stream)).spent
 
 
@@ -107,6 +107,7 @@ class _Chain:
         self._spend(i, "transfer" if moved > cost.busy[i] else "work", max(moved, cost.busy[i]))
         self._spend(i, "set-up", cost.setup[i])
         self._spend(i, "bank", t.bank[i])
+        self._spend(i, "result", t.result[i])
         if t.wait[i] and t.cause[i] >= 0:
             return int(t.cause[i]), True
         self._spend(i, "issue", t.wait[i] + t.issue[i])

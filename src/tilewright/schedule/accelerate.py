@@ -30,6 +30,7 @@ from tilewright.ir.loop import loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.accelerate_whole import accelerate_whole
 from tilewright.schedule.fold import Around, Fold, fold
+from tilewright.schedule.interleave import delay
 from tilewright.schedule.map_values import Rows, bring_part, map_values
 from tilewright.schedule.one_loop import flatten, hoist_all, stages_of
 from tilewright.schedule.plan import (
@@ -271,14 +272,15 @@ def _fold_init(
     for loop in (*parts, *sums):
         s.fold_init(acc, loop)
     spatial = [inner[axis] for axis in unit.fixed if axis in used]
-    s.reorder(*rows, *parts, *sums, *spatial)
-    s.reorder(*parts, *rows)
+    if delay(unit.instruction):  # what is added to the same sums stays apart
+        s.reorder(*parts, *sums, *rows, *spatial)
+    else:  # sums are complete one after the other, and can leave
+        s.reorder(*rows, *parts, *sums, *spatial)
+        s.reorder(*parts, *rows)
     return spatial[0]
 
 
-def _take_turns(
-    s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]
-) -> list[Loop]:
+def _take_turns(s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]) -> list[Loop]:
     """Cuts a tile into the parts that take turns, along the outermost axis of the sums in memory
     that allows it: the loop over them, if there is one."""
     theirs, ours = plan.result

@@ -84,6 +84,7 @@ class Binding:
     loops: tuple[tuple[Var, For | None], ...] = ()
     fields: tuple[tuple[Symbol, Expr], ...] = ()
     parts: tuple[tuple[Buffer, Expr], ...] = ()  # operands that are values, where those are allowed
+    limits: tuple[Expr, ...] = ()  # conditions on fields under which it does this
 
     @property
     def progress(self) -> int:
@@ -92,6 +93,9 @@ class Binding:
 
     def with_part(self, operand: Buffer, part: Expr) -> Binding:
         return replace(self, parts=(*self.parts, (operand, part)))
+
+    def with_limit(self, condition: Expr) -> Binding:
+        return replace(self, limits=(*self.limits, condition))
 
     def with_element(self, element: Element) -> Binding:
         known = element in self.elements

@@ -11,8 +11,6 @@ from tilewright.ir.expr import Var
 from tilewright.schedule.state import Loop
 from tilewright.schedule.units import Unit
 
-APART = 3  # calls between two accumulations into one element, for a pipeline of adders
-
 
 @dataclass(frozen=True)
 class Around:
@@ -51,21 +49,28 @@ class Fold:
 
 
 def fold(unit: Unit, loops: Sequence[Around], entries: int) -> Fold:
-    """The assignment with the fewest calls, then with the shortest lists of micro-operations;
-    among those, one that keeps accumulations into one element apart. `entries` is how many
-    micro-operations there may be in a list."""
-    return min(_folds(unit, loops, entries), key=lambda f: _rank(unit, f))
-
-
-def _folds(unit: Unit, loops: Sequence[Around], entries: int) -> Iterator[Fold]:
-    carried = [axis for axis in unit.free if axis != unit.listed]
+    """The assignment with the fewest calls, then with the shortest lists of micro-operations, of
+    those that keep accumulations into one element as far apart as the instruction wants them.
+    `entries` is how many micro-operations there may be in a list."""
     loops = sorted(loops, key=lambda x: x.moves)  # sums outside
+    sums = [x for x in loops if not x.moves]
+    found = [f for f in _folds(unit, loops, [], entries) if _keeps_apart(unit, f)]
+    # Where sums come too soon after each other, each sum is a call of its own.
+    found += _folds(unit, [x for x in loops if x.moves], sums, entries)
+    return min(found, key=lambda f: _rank(unit, f))
+
+
+def _folds(
+    unit: Unit, loops: Sequence[Around], outside: Sequence[Around], entries: int
+) -> Iterator[Fold]:
+    """All assignments that leave the loops `outside` to the program."""
+    carried = [axis for axis in unit.free if axis != unit.listed]
     for count in range(min(len(carried), len(loops)) + 1):
         for chosen in itertools.combinations(loops, count):
             if any(x.extent > unit.size(axis) for axis, x in zip(carried, chosen, strict=False)):
                 continue
             rest = [x for x in loops if x not in chosen]
-            software: list[Around] = []
+            software = [*outside]
             room = min(entries, unit.size(unit.listed)) if unit.listed is not None else 1
             while math.prod(x.extent for x in rest) > room:
                 software.append(rest.pop(0))
@@ -78,13 +83,16 @@ def _folds(unit: Unit, loops: Sequence[Around], entries: int) -> Iterator[Fold]:
             yield Fold(tuple(software), order)
 
 
-def _rank(unit: Unit, f: Fold) -> tuple[int, int, int]:
+def _rank(unit: Unit, f: Fold) -> tuple[int, int]:
     listed = math.prod(x.extent for axis, loops in f.axes if axis == unit.listed for x in loops)
-    inner = [x for _, loops in f.axes for x in loops] or [*f.software]
+    return f.calls, listed
+
+
+def _keeps_apart(unit: Unit, f: Fold) -> bool:
+    """Whether iterations of one call that add to the same element are as far apart as they must."""
+    wanted = dict(unit.instruction.distances).get(unit.result.buffer.name, 1)
+    inner = [x for _, loops in f.axes for x in loops]
     apart = 1
-    for x in reversed(inner):
-        if not x.moves:
-            break
-        apart *= x.extent
-    near = int(apart < APART and len(inner) > 1)
-    return f.calls, near, listed
+    while inner and inner[-1].moves:
+        apart *= inner.pop().extent
+    return not inner or apart >= wanted

@@ -37,13 +37,15 @@ class Step:
 @dataclass(frozen=True)
 class Stalls:
     """Cycles that the unit's queue stands still [n] for n tiles: before the sums, in each step that
-    adds to them, and behind them; in how many parts tiles are done; after how many cycles of the
+    adds to them, and behind them; in how many parts tiles are done; how often all sums of a tile
+    are added to in a step, before the first of them are complete; after how many cycles of the
     unit's last instruction its results are there."""
 
     before: np.ndarray
     work: np.ndarray
     after: np.ndarray
     parts: np.ndarray
+    sweeps: np.ndarray
     latency: np.ndarray
 
 
@@ -103,7 +105,9 @@ def stalls(
             continue
         after = after + portions * left
         left = _late(step, elements / portions, parts)
-    return Stalls(before, unit.calls / unit.sweep * gap, after, parts, unit.latency - gap)
+    often = unit.calls / unit.sweep
+    sweeps = often if wait else np.ones(len(often))
+    return Stalls(before, often * gap, after, parts, sweeps, unit.latency - gap)
 
 
 def _late(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:

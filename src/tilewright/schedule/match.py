@@ -122,7 +122,7 @@ class Matcher(Unifier):
 
     def _within_limits(self, solved: Fields) -> bool:
         """Whether the instruction's limits hold for the fields' values."""
-        for limit in self.instruction.limits:
+        for limit in (*self.instruction.limits, *solved.binding.limits):
             if not self.simplifier.proves(substitute(limit, dict(solved.values))):
                 used = [x for x in symbols(limit) if x in solved.values]
                 values = ", ".join(f"{x} is {solved.values[x]}" for x in used)

@@ -69,6 +69,7 @@ class StepTimes:
     calls: np.ndarray  # [n] instructions that do it
     after: np.ndarray  # [n] once a tile's sums are complete
     parts: np.ndarray  # [n] of a tile that take turns
+    sweeps: np.ndarray  # [n] over all sums of a tile in a step: the last one completes them
     loads: tuple[Loads, ...]
     store: Moves  # [n] for a tile of the result
     ahead: np.ndarray  # [n] steps that operands are brought before they are used

@@ -21,8 +21,8 @@ from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
 from tilewright.schedule.interleave import PARTS, Stalls, Step, Unit, chosen, stalls
+from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
 from tilewright.schedule.pipelines import Fetches, Loads, Moves, StepTimes
 from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
 from tilewright.schedule.schedule import Schedule
@@ -215,6 +215,7 @@ class Model:
             np.maximum(calls, still.parts) if self.unit.free else calls,
             after + still.after,
             still.parts,
+            still.sweeps,
             tuple(self._loads(tile, plan, turns)),
             stores,
             ahead,

@@ -27,6 +27,7 @@ from tilewright.ir.expr import (
     Opaque,
     Select,
     Symbol,
+    Var,
     const,
     select,
 )
@@ -201,10 +202,14 @@ class Unifier:
             yield from self._field(pattern, e, b)
         elif isinstance(pattern, Select) and self._flag(pattern.cond)[0] is not None:
             yield from self._optional(pattern, e, b)
+        elif isinstance(pattern, Select) and self._is_known(pattern.cond):
+            yield from self._chosen(pattern, e, b)
         elif isinstance(pattern, Select) and is_place(pattern.cond):
             yield from self._guarded(pattern, e, b)
         elif pattern.dtype == index and e.dtype == index and not (_reads(pattern) or _reads(e)):
             yield replace(b, equal=(*b.equal, (pattern, e)))
+        elif isinstance(pattern, Cast) and self._is_known(pattern.a) and isinstance(e, Const):
+            yield replace(b, equal=(*b.equal, (pattern.a, const(int(e.value)))))
         else:
             yield from self._operator(pattern, e, b)
 
@@ -228,6 +233,11 @@ class Unifier:
 
     def _is_field(self, e: Expr) -> bool:
         return isinstance(e, Symbol) and e in self._symbols
+
+    def _is_known(self, e: Expr) -> bool:
+        """Whether the fields alone decide it."""
+        atoms = [x for x in e.walk() if isinstance(x, (Load, Var, Symbol))]
+        return bool(atoms) and all(x in self._symbols for x in atoms)
 
     def _flag(self, cond: Expr) -> tuple[Symbol | None, int]:
         """(field, value) for a condition `field == value` with value 0 or 1."""
@@ -275,6 +285,11 @@ class Unifier:
             found = b.bind_field(flag, const(value))
             if found is not None:
                 yield from self._value(part, e, found)
+
+    def _chosen(self, pattern: Select, e: Expr, b: Binding) -> Iterator[Binding]:
+        """What a condition on fields chooses: one, if they keep it, or the other."""
+        yield from self._value(pattern.a, e, b.with_limit(pattern.cond))
+        yield from self._value(pattern.b, e, b.with_limit(~pattern.cond))
 
     def _guarded(self, pattern: Select, e: Expr, b: Binding) -> Iterator[Binding]:
         """A read under a condition: the program's condition is the same, or it needs none."""

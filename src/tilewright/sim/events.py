@@ -11,83 +11,18 @@ it has left the unit, in the order of its queue.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
 
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.exact import evaluate_exactly
-from tilewright.ir.expr import Dim
+from tilewright.codegen.stream import Stream
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, boxes, dependences, hazards, members, queue_numbers
 from tilewright.sim.check import interleave
+from tilewright.sim.durations import Durations, durations
 from tilewright.sim.timeline import COLUMNS, Timeline
 from tilewright.sim.waits import Waits, native_sync
 from tilewright.target.target import Target
-
-
-MOST = 1 << 53  # cycles, bytes or picojoules of one instruction that are simulated
-
-
-@dataclass(frozen=True, eq=False)
-class Durations:
-    """What every instruction's cost says: cycles of its phases [n], through each memory of limited
-    bandwidth [n, limited memories], until its queue can use what it forwards [n]; bytes and
-    picojoules [n]."""
-
-    setup: np.ndarray
-    busy: np.ndarray
-    transfer: np.ndarray
-    latency: np.ndarray
-    forward: np.ndarray
-    exposed: np.ndarray
-    bytes: np.ndarray
-    energy: np.ndarray
-
-
-def durations(stream: Stream) -> Durations:
-    """The instructions' costs, evaluated on their fields. The latency of the slowest memory that
-    an instruction moves bytes through comes on top of its own. CompileError for a cost that is
-    negative, or more than is simulated."""
-    n = len(stream)
-    limited = [m for m in stream.target.memories if m.bandwidth is not None]
-    columns = {f.name: np.zeros(n, np.int64) for f in fields(Durations)}
-    columns["transfer"] = np.zeros((n, len(limited)), np.int64)
-    for k, site in enumerate(stream.sites):
-        rows, cost = stream.rows(k), site.instruction.cost
-        terms = _Terms(site, stream.fields[rows])
-        for name in ("setup", "busy", "latency", "energy", "forward", "exposed"):
-            term = getattr(cost, name)
-            columns[name][rows] = 0 if term is None else terms(name, term)
-        for memory in map(stream.target.memory, dict.fromkeys(site.memories)):
-            moved = terms("bytes", cost.bytes_in(memory.name))
-            columns["bytes"][rows] = np.maximum(columns["bytes"][rows], moved)
-            if memory in limited:
-                cycles = np.ceil(moved / memory.bandwidth)
-                columns["transfer"][rows, limited.index(memory)] = cycles
-            terms.extra = np.maximum(terms.extra, memory.latency * (moved > 0))
-        columns["latency"][rows] += terms.extra
-    return Durations(**columns)
-
-
-class _Terms:
-    """The terms of a cost, for n instructions of a site with these fields [n, fields]."""
-
-    def __init__(self, site: Site, values: np.ndarray) -> None:
-        self.site, self.shape = site, (len(values),)
-        self.env = {f.symbol: values[:, c] for c, f in enumerate(site.instruction.fields)}
-        self.extra = np.zeros(self.shape, np.int64)  # latency, of memories
-
-    def __call__(self, name: str, term: Dim) -> np.ndarray:
-        found = evaluate_exactly(term, self.env)
-        least, most = (found.min(), found.max()) if found.size else (0, 0)
-        if least < 0 or most > MOST:
-            raise CompileError(
-                f"{name} of {self.site.instruction} is {least if least < 0 else most:,}",
-                hint=f"costs from 0 to {MOST:,} are simulated: correct the description",
-            )
-        return np.broadcast_to(found.astype(np.int64), self.shape)
 
 
 def simulate(
@@ -105,10 +40,7 @@ def simulate(
     need = dependences(stream, found) if target.interlock else None
     ordered, first = members(stream, queue)
     n = len(stream)
-    columns = {
-        name: np.zeros(n, np.int64)
-        for name in COLUMNS
-    }
+    columns = {name: np.zeros(n, np.int64) for name in COLUMNS}
     given = int(np.bitwise_count(waits.pushes).sum() + np.bitwise_count(waits.sets).sum())
     cycles = native.events(
         native_sync(stream, waits),

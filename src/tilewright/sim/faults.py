@@ -24,6 +24,7 @@ class Kind(enum.Enum):
     RACE = "race"  # nothing orders two instructions that must be
     STALE = "stale"  # another instruction's data are read than in program order
     DEADLOCK = "deadlock"
+    DISTANCE = "distance"  # an element is touched again, or read, too soon
     TOKENS = "tokens"  # a token is left over, or an event is set twice
     RESULT = "result"  # outputs are not what they should be
 

@@ -46,12 +46,13 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
         end = ends[-1]
     need = np.full((len(order), len(times.depths)), -1, np.int32)
     for x in parts:
-        for which, other, done, along in x.needs:
+        for which, other, done, sweeps in x.needs:
             at, last = x.first[which], other.last[done] - bounds[x.of[which]]
-            if along:
+            if sweeps is not None:
                 k, each = _within(x.count[which]), np.repeat(np.arange(len(which)), x.count[which])
                 behind = other.count[done][each] * (x.count[which][each] - 1 - k)
-                at, last = at[each] + k, last[each] - behind // x.count[which][each]
+                of = x.count[which][each] * sweeps[x.of[which]][each]
+                at, last = at[each] + k, last[each] - (behind // of).astype(int)
             need[at, other.queue] = np.maximum(need[at, other.queue], last)
     issuing = _issuing(times, parts)
     found = np.array([
@@ -104,17 +105,19 @@ class Part:
     cycles: np.ndarray
     calls: Column  # instructions of the chip
     count: Column = field(init=False)  # those here, which stand for them
-    needs: list[tuple[Column, Part, Column, bool]] = field(default_factory=list)
+    needs: list[tuple[Column, Part, Column, np.ndarray | None]] = field(default_factory=list)
     first: Column = field(init=False)  # of the instructions of each time
     last: Column = field(init=False)
 
     def __post_init__(self) -> None:
         self.count = np.clip(self.calls, 1, CALLS).astype(int)
 
-    def need(self, which: Column, other: Part, done: Column, *, along: bool = False) -> None:
+    def need(
+        self, which: Column, other: Part, done: Column, sweeps: np.ndarray | None = None
+    ) -> None:
         """Those times wait for those of another part; or the instructions of the ones for those of
-        the others, half of them for half of them."""
-        self.needs.append((which, other, done, along))
+        the others, half of them for half of them: of the last of so many sweeps [pipelines]."""
+        self.needs.append((which, other, done, sweeps))
 
 
 class Steps:
@@ -172,13 +175,13 @@ def _parts(p: StepTimes) -> Iterator[Part]:
     if p.after.any():
         store.need(np.arange(len(whose)), finish, np.arange(len(whose)))
     else:
-        store.need(np.arange(len(whose)), work, np.repeat(steps.finish, portions), along=True)
+        store.need(np.arange(len(whose)), work, np.repeat(steps.finish, portions), p.sweeps)
     if p.apart:
         finish.need(ends[again] - portions[again], store, ends[earlier] - 1)
     elif p.before.any():
         clear.need(again, store, ends[earlier] - 1)
     else:
-        work.need(steps.begin[again], store, ends[earlier] - 1, along=True)
+        work.need(steps.begin[again], store, ends[earlier] - 1, np.ones(len(p.work)))
     for rank, loads in enumerate(p.loads):
         brought = loads.calls[steps.level, steps.of] > 0
         turns = np.flatnonzero(brought)
@@ -221,9 +224,7 @@ def _move(
     return Part(moves.queue, latency, of, slot, cycles, moves.calls[at] / parts)
 
 
-def _timed(
-    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, issuing: Issuing
-) -> int:
+def _timed(queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, issuing: Issuing) -> int:
     """Cycles of a stream whose instructions wait for what they need, those of each queue; negative
     if it stops for good."""
     n, queues = need.shape
@@ -234,10 +235,22 @@ def _timed(
     return native.events(
         native.Sync(n, queues, 0, queue, issuing.depths, tokens, tokens, events, events, barrier),
         native.Times(
-            issuing.issue, *issuing.fetches, 0, 1, setup, work, latency, transfer, events, need,
-            np.full((n, len(Hazard)), -1, np.int32), latency,
+            issuing.issue,
+            *issuing.fetches,
+            0,
+            1,
+            setup,
+            work,
+            latency,
+            transfer,
+            events,
+            need,
+            np.full((n, len(Hazard)), -1, np.int32),
+            latency,
         ),
-        native.Cycles(*np.empty((9, n), np.int64), np.empty(0, np.int32), *np.empty((2, n), np.int64)),
+        native.Cycles(
+            *np.empty((9, n), np.int64), np.empty(0, np.int32), *np.empty((2, n), np.int64)
+        ),
         members,
         first,
     )

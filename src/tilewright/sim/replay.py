@@ -29,6 +29,7 @@ from tilewright.sim.boxes import (
 )
 from tilewright.sim.check import interleave
 from tilewright.sim.data import FILL, DataEngine, get_outputs, put_inputs
+from tilewright.sim.distances import check_distances
 from tilewright.sim.faults import Fault, Kind, lines, name_of, use_line
 from tilewright.sim.memory import check_memory
 from tilewright.sim.waits import Waits
@@ -78,6 +79,7 @@ class _Replay:
 
     def run(self, expected: Sequence[np.ndarray] | None, orders: int, seed: int) -> Fault | None:
         fault = check_memory(self.stream, self.inputs, self.boxes)
+        fault = fault or check_distances(self.stream, self.boxes)
         if fault is not None:
             return fault
         self.engine = DataEngine(self.stream, self.host)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NoReturn
 
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.loop import Call
+from tilewright.codegen.stream import Stream
 from tilewright.sim import native
 from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
+from tilewright.sim.distances import keep_distances
 from tilewright.sim.faults import name_of
+from tilewright.sim.idle import ended, insert_idle
 from tilewright.target.target import Target
 
 
@@ -74,7 +74,8 @@ def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
     """The fewest waits that keep all dependences; with `serial` every instruction waits until all
     before it are done, but for those of queues that nothing links to its own. CompileError where
     the target's queues cannot wait so."""
-    found = boxes(stream)
+    stream = ended(stream)
+    stream, found = keep_distances(stream, boxes(stream))
     need = dependences(stream, found)
     if serial:
         need = np.maximum(need, serial_order(stream))
@@ -232,20 +233,4 @@ def _with_idle(
     for row, (late, between, early) in zip(own, idle, strict=True):
         needed[row, queue[early]] = new_row[early]
         needed[new_row[late], between] = max(needed[new_row[late], between], row)
-    return _insert_idle(stream, before, [between for _, between, _ in idle]), needed
-
-
-def _insert_idle(stream: Stream, before: np.ndarray, queues: Sequence[int]) -> Stream:
-    """The stream with instructions of these queues that do nothing before these rows."""
-    kinds = sorted(set(queues))
-    found = [stream.target.idle(stream.target.queues[q].name) for q in kinds]
-    sites = [Site(Call(instruction, ()), (), ()) for instruction in found if instruction]
-    number = {q: len(stream.sites) + k for k, q in enumerate(kinds)}
-    return replace(
-        stream,
-        sites=(*stream.sites, *sites),
-        site=np.insert(stream.site, before, [number[q] for q in queues]),
-        fields=np.insert(stream.fields, before, 0, axis=0),
-        addresses=np.insert(stream.addresses, before, 0, axis=0),
-        lists=np.insert(stream.lists, before, -1),
-    )
+    return insert_idle(stream, before, [between for _, between, _ in idle]), needed

@@ -123,6 +123,7 @@ class TargetBuilder:
         self._origins: dict[str, str] = {"target": _caller()}
         self._bundles: Bundles | None = None
         self._fetch: Fetch | None = None
+        self._end: Instruction | None = None
 
     @classmethod
     def extend(cls, target: Target, name: str) -> TargetBuilder:
@@ -135,7 +136,7 @@ class TargetBuilder:
         t._interlock, t._barriers = target.interlock, target.barriers
         t._events, t._issue = target.events, target.issue
         t._encodings, t._entries = dict(target.encodings), dict(target.entries)
-        t._bundles, t._fetch = target.bundles, target.fetch
+        t._bundles, t._fetch, t._end = target.bundles, target.fetch, target.end
         t._origins |= dict(target.origins)
         return t
 
@@ -225,6 +226,11 @@ class TargetBuilder:
         enter their queues. Not said: they are there, and take no bandwidth."""
         self._fetch = Fetch(memory, bytes, burst, ahead)
 
+    def end(self, instruction: Instruction) -> None:
+        """The instruction that ends a program: it does nothing, and stands last in every stream,
+        once all queues are done."""
+        self._end = instruction
+
     def instruction(
         self,
         queue: str = "",
@@ -281,6 +287,7 @@ class TargetBuilder:
             origins=tuple(self._origins.items()),
             bundles=self._bundles,
             fetch=self._fetch,
+            end=self._end,
         )
         for instruction in self._instructions:
             faults = name_faults(found, instruction)

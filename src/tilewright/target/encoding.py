@@ -290,6 +290,10 @@ def _sizes(parts: Sequence[Part]) -> str:
 
 
 def ambiguous(a: Encoding, b: Encoding) -> bool:
-    """Whether some bits are both: no constant tells the two apart."""
+    """Whether some bits are both: no constant tells the two apart, and neither is the other with
+    more bits constant (of which decoders take the one that says more)."""
     (mask, value), (other_mask, other_value) = a.constants, b.constants
-    return not mask & other_mask & (value ^ other_value)
+    if mask & other_mask & (value ^ other_value):
+        return False
+    both = mask & other_mask
+    return mask == other_mask or both not in (mask, other_mask)

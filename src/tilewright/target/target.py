@@ -134,6 +134,7 @@ class Target:
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     bundles: Bundles | None = None
     fetch: Fetch | None = None  # None: instructions are there, and take no bandwidth
+    end: Instruction | None = None  # stands last in every stream, once all others are done
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -162,7 +163,8 @@ class Target:
 
     def idle(self, queue: str) -> Instruction | None:
         """The instruction of a queue that does nothing, if it has one."""
-        return next((i for i in self.instructions if i.queue == queue and i.is_idle), None)
+        of_queue = (i for i in self.instructions if i.queue == queue and i != self.end)
+        return next((i for i in of_queue if i.is_idle), None)
 
     def encoding(self, instruction: Instruction) -> Encoding | None:
         """The instruction's bits, if the description says them."""
@@ -246,8 +248,9 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
 def _fetch_problems(t: Target, f: Fetch) -> Iterator[tuple[str, str | None]]:
     names = [m.name for m in t.memories]
     if f.memory not in names:
-        yield f"instructions are fetched from {f.memory!r}, which is no memory", did_you_mean(
-            f.memory, names
+        yield (
+            f"instructions are fetched from {f.memory!r}, which is no memory",
+            did_you_mean(f.memory, names),
         )
     if f.bytes < 1 or not 1 <= f.burst <= f.ahead:
         what = f"{f.bytes} bytes, {f.burst} at a time, with room for {f.ahead}"

@@ -78,7 +78,7 @@ def gemmini(
                 c[i, j] = 0
             for k in reduce(mesh):
                 c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
-        cost(busy=M, latency=2 * mesh)
+        cost(busy=M, latency=2 * mesh, forward=M)  # sums are added to where they are kept
 
     narrow = field("shift", 5), field("low", 8, signed=True), field("high", 8, signed=True)
 

@@ -9,7 +9,7 @@ import operator
 from tilewright.base.dtype import i8, i32
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import cast, grid, out, reduce
-from tilewright.target.describe import Range, TargetBuilder, cost, view
+from tilewright.target.describe import Range, TargetBuilder, cost, distance, limit, view
 from tilewright.target.encoding import address, at, bits, constant, field, pad, pop, push
 from tilewright.target.encoding import end_entry as end
 from tilewright.target.encoding import first_entry as first
@@ -70,21 +70,39 @@ def vta(
         ("load_inp", load, tile, i8, "inp", 2),
         ("load_wgt", load, weights, i8, "wgt", 1),
         ("load_acc", compute, tile, i32, "acc", 3),
+        ("load_acc8", compute, tile, i8, "acc", 5),
     ):
+        held = i32 if memory == "acc" else kind
         each = rows * columns
         FAR = Range(0, 65535 * each, multiple=each)  # from row to row in DRAM
-        sizes = field("Y X", 16), field("far", 16, unit=each)
+        sizes = field("Y X", 16), field("far", 16, unit=each), constant(0, 16)
         encoding = move(queue, 0, number, "dst", "src", each * kind.bytes, sizes)
 
         @t.instruction(queue, name=name, encoding=encoding)
         def load_rows(
             src: view(kind[Y, X, rows, columns] @ "dram", "far"),
-            dst: out(kind[Y, X, rows, columns] @ memory),
+            dst: out(held[Y, X, rows, columns] @ memory),
             far: FAR,
         ):
             for y, x, b, c in grid(Y, X, rows, columns):
-                dst[y, x, b, c] = src[y, x, b, c]
+                dst[y, x, b, c] = cast(held, src[y, x, b, c])
             cost(setup=16, bytes=Y * max(64, X * (rows * columns * kind.bytes)))
+
+    UP, DOWN, LEFT, RIGHT = dims("UP DOWN LEFT RIGHT", min=0, max=15)  # zeros around a transfer
+    FAR = Range(0, 65535 * row, multiple=row)
+    sizes = field("Y X", 16), field("far", 16, unit=row), field("UP DOWN LEFT RIGHT", 4)
+
+    @t.instruction(load, encoding=move(load, 0, 2, "dst", "src", row, sizes))
+    def load_padded(
+        src: view(i8[Y, X, batch, block] @ "dram", "far"),
+        dst: out(i8[UP + Y + DOWN, LEFT + X + RIGHT, batch, block] @ "inp"),
+        far: FAR,
+    ):
+        limit(UP + DOWN + LEFT + RIGHT > 0)
+        for y, x, b, c in grid(UP + Y + DOWN, LEFT + X + RIGHT, batch, block):
+            inside = UP <= y < UP + Y and LEFT <= x < LEFT + X
+            dst[y, x, b, c] = src[y - UP, x - LEFT, b, c] if inside else 0
+        cost(setup=16, busy=(UP + Y + DOWN) * (LEFT + X + RIGHT), bytes=Y * max(64, X * row))
 
     only = constant(1, 16), field("U", 16)
 
@@ -94,7 +112,6 @@ def vta(
             dst[u] = src[u]
         cost(setup=16, bytes=max(64, 4 * U))
 
-    FAR = Range(0, 65535 * row, multiple=row)
     sizes = field("Y X", 16), field("far", 16, unit=row)
 
     @t.instruction(store, encoding=move(store, 1, 4, "src", "dst", row, sizes))
@@ -125,6 +142,7 @@ def vta(
         for i, j, u, b, c in grid(I, J, U, batch, block):
             for k in reduce(block):
                 dst[i, j, u, b, c] += cast(i32, src[i, j, u, b, k]) * cast(i32, wgt[i, j, u, c, k])
+        distance(dst=3)  # neither of the two micro-operations before writes the same accumulator
         cost(busy=I * J * U, latency=block)
 
     @t.instruction(compute, encoding=loops(2, 1))
@@ -137,9 +155,8 @@ def vta(
             dst[i, j, u, b, c] = 0
         cost(busy=I * J * U, latency=block)
 
-    shr, mul = operator.rshift, operator.mul
-    OPS = {"min": min, "max": max, "add": operator.add, "shr": shr, "mul": mul}
-    for number, (name, op) in enumerate(OPS.items()):
+    OPS = {0: ("min", min), 1: ("max", max), 2: ("add", operator.add), 4: ("mul", operator.mul)}
+    for number, (name, op) in OPS.items():
         source = field("src_i src_j", ACC, unit=row)
         other = source, constant(number, 3), constant(0, 1)
         given = pad(2 * ACC), constant(number, 3), constant(1, 1), field("imm", 16, signed=True)
@@ -168,4 +185,45 @@ def vta(
                 dst[i, j, u, b, c] = op(dst[i, j, u, b, c], cast(i32, imm))
             cost(busy=I * J * U * alu, latency=block)
 
+    source = field("src_i src_j", ACC, unit=row)
+    other = source, constant(3, 3), constant(0, 1)
+    given = pad(2 * ACC), constant(3, 3), constant(1, 1), field("imm", 16, signed=True)
+
+    @t.instruction(compute, encoding=loops(4, 0, other))
+    def shr(
+        dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
+        src: view(i32[I, J, U, batch, block] @ "acc", "src_i", "src_j", listed),
+        dst_i: DST,
+        dst_j: DST,
+        src_i: DST,
+        src_j: DST,
+    ):
+        for i, j, u, b, c in grid(I, J, U, batch, block):
+            dst[i, j, u, b, c] = (
+                dst[i, j, u, b, c] >> src[i, j, u, b, c]
+                if src[i, j, u, b, c] >= 0
+                else dst[i, j, u, b, c] << -src[i, j, u, b, c]
+            )
+        cost(busy=I * J * U * alu, latency=block)
+
+    @t.instruction(compute, encoding=loops(4, 0, given))
+    def shr_imm(
+        dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
+        dst_i: DST,
+        dst_j: DST,
+        imm: IMM,
+    ):
+        for i, j, u, b, c in grid(I, J, U, batch, block):
+            dst[i, j, u, b, c] = (
+                dst[i, j, u, b, c] >> cast(i32, imm)
+                if imm >= 0
+                else dst[i, j, u, b, c] << cast(i32, -imm)
+            )
+        cost(busy=I * J * U * alu, latency=block)
+
+    @t.instruction(compute, encoding=code(compute, 3))
+    def finish():
+        cost(busy=1)
+
+    t.end(finish)
     return t.build()
