@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ fuzz: setup ## 4,000 random models, compiled, against the evaluator
 
 fuzz-schedules: setup ## 40,000 random steps of schedules, judged by an oracle and run
 	$(BIN)/python tools/fuzz_schedules.py
+
+fuzz-clocks: setup ## 20,000 streams beside a slow clock, 3,000 products beside their bounds, on random chips
+	$(BIN)/python tools/fuzz_clocks.py
 
 mutate-models: setup ## 500 damaged models: each must run, or be refused in words
 	$(BIN)/python tools/mutate.py

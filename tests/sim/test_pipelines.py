@@ -10,9 +10,10 @@ from stream_cases import gemm, layer, planes
 
 from tilewright import cast, dims, grid, i8, i32, kernel, reduce
 from tilewright.chip import analytic_model, build_chip, build_choice
+from tilewright.ir.instruction import Hazard
 from tilewright.schedule import choose_tiles, pipelines
 from tilewright.schedule.control import Control
-from tilewright.schedule.pipelines import Loads, Moves, StepTimes
+from tilewright.schedule.pipelines import Fetches, Loads, Moves, StepTimes
 from tilewright.sim.pipelines import run_pipelines
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
@@ -108,18 +109,22 @@ def any_pipelines(draw) -> StepTimes:
     def moves(*shape: int) -> tuple:
         calls = rng.integers(1, 5, shape)
         cycles = calls * rng.integers(0, 50, (3, *shape))
-        return int(rng.integers(0, queues)), int(rng.integers(0, 100)), calls, *cycles
+        forward = draw(st.sampled_from([(Hazard.STALL, 0), (Hazard.FORWARD, 0)]))
+        return int(rng.integers(0, queues)), int(rng.integers(0, 100)), calls, *cycles, *forward
 
     def loads(behind: bool) -> Loads:
         """What an outer loop does not move is brought when that turns, or at the beginning."""
-        queue, latency, *cycles = moves(levels + 1, n)
+        queue, latency, *cycles, hazard, after = moves(levels + 1, n)
         level = spatial - 1 if behind else draw(st.integers(-1, levels - 1))
         kept = (np.arange(levels + 1) <= level) | (np.arange(levels + 1) == levels)
-        return Loads(queue, latency, *(c * kept[:, None] for c in cycles), 1 + ahead, behind)
+        cycles = [c * kept[:, None] for c in cycles]
+        return Loads(queue, latency, *cycles, hazard, after, 1 + ahead, behind)
 
+    fetches = draw(st.sampled_from([None, Fetches(4, 2, 3, 20), Fetches(64, 16, 32, 5)]))
     return StepTimes(
-        turns, spatial, depths, *(int(rng.integers(0, most)) for most in (5, queues, 40)),
-        before, rng.integers(0, 100, n), rng.integers(1, 5, n), after,
+        turns, spatial, depths, int(rng.integers(0, 5)), fetches, int(rng.integers(0, queues)),
+        rng.integers(0, 40, (2, n)), before, rng.integers(0, 100, n), rng.integers(1, 5, (3, n)),
+        after, np.ones(n, int), np.ones(n),
         tuple(loads(behind) for behind in draw(st.lists(follows, max_size=3))),
         Moves(*moves(n)), ahead, places, portions, 0 * portions, draw(st.booleans()),
     )  # fmt: skip
@@ -142,10 +147,12 @@ def test_steps_that_wait_for_each_other_never_end():
     """What the outer loop moves has two places, and is brought four steps before its use."""
     one, zero = np.ones(1, int), np.zeros(1, int)
     brought = np.array([[1], [0], [1]])
-    outer = Loads(0, 1, brought, 0 * brought, brought, 0 * brought, 2 * one)
+    stall = Hazard.STALL, 0
+    outer = Loads(0, 1, brought, 0 * brought, brought, 0 * brought, *stall, 2 * one)
     times = StepTimes(
-        np.array([[8], [1]]), 2, (1, 1), 0, 1, 0, zero, 9 * one, one, zero, (outer,),
-        Moves(0, 1, one, zero, one, zero), 4 * one, one, one, zero, False,
+        np.array([[8], [1]]), 2, (1, 1), 0, None, 1, np.stack([zero, zero]), zero, 9 * one,
+        np.stack([one] * 3), zero, one, one, (outer,), Moves(0, 1, one, zero, one, zero, *stall),
+        4 * one, one, one, zero, False,
     )  # fmt: skip
     assert run_pipelines(times).tolist() == [math.inf]
 
@@ -167,13 +174,14 @@ def test_an_operand_after_the_other_then_work_then_a_store():
     work and 10 until others know, 8 + 12 to store and 64 until that is there."""
     one = np.ones(1, int)
     loads = [
-        Loads(0, 64, *(np.array([[c], [c]]) for c in cost), one)
+        Loads(0, 64, *(np.array([[c], [c]]) for c in cost), Hazard.STALL, 0, one)
         for cost in ((1, 16, 0, 20), (2, 16, 0, 30))
     ]
-    store = Moves(2, 64, one, 8 * one, 0 * one, 12 * one)
+    store = Moves(2, 64, one, 8 * one, 0 * one, 12 * one, Hazard.STALL, 0)
     times = StepTimes(
-        one[None], 1, (8, 8, 8), 0, 1, 10, 0 * one, 100 * one, one, 0 * one, tuple(loads), store,
-        0 * one, one, one, 0 * one, False,
+        one[None], 1, (8, 8, 8), 0, None, 1, np.stack([10 * one] * 2), 0 * one, 100 * one,
+        np.stack([one] * 3), 0 * one, one, one, tuple(loads), store, 0 * one, one, one, 0 * one,
+        False,
     )  # fmt: skip
     assert run_pipelines(times).tolist() == [36 + 46 + 64 + 100 + 10 + 20 + 64]
     assert times.lower_bound().tolist() == [36 + 46 + 64 + 100 + 20 + 64]

@@ -140,7 +140,8 @@ def _cycles(call: Call) -> int:
     fields = zip(call.instruction.fields, call.fields, strict=True)
     env = {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
     cost = call.instruction.cost
-    terms = (cost.setup, cost.busy, cost.bytes)
+    through = [n for _, n in cost.through] or [cost.bytes]
+    terms = (cost.setup, cost.busy, *through)
     return 1 + sum(int(evaluate_expr(as_expr(x), env, {})) for x in terms)
 
 

@@ -19,9 +19,10 @@ from tilewright.bundles.check import check
 from tilewright.bundles.sections import CORE, Section, cut_sections
 from tilewright.bundles.touched import program_touched
 from tilewright.codegen.stream import Stream, expand_stream
-from tilewright.ir.instruction import Cost, Instruction
+from tilewright.ir.instruction import Cost, Hazard, Instruction
 from tilewright.ir.loop import Call, For, Kernel, Stmt, map_block, map_inner_blocks
-from tilewright.sim.boxes import Boxes, boxes, dependences, queue_numbers
+from tilewright.sim.boxes import Boxes, boxes, dependences, hazards, queue_numbers
+from tilewright.sim.distances import check_distances
 from tilewright.sim.durations import durations
 from tilewright.sim.faults import Fault, race
 from tilewright.sim.memory import check_memory
@@ -92,10 +93,14 @@ def make_program(kernel: Kernel, target: Target) -> Program:
     found = boxes(stream, program_touched(stream, sections))
     need = dependences(stream, found)
     waits = place_waits(stream, need)
-    fault = check_memory(stream, kernel.inputs, found) or check_waits(stream, need, waits, found)
+    fault = (
+        check_memory(stream, kernel.inputs, found)
+        or check_distances(stream, found)
+        or check_waits(stream, need, waits, found)
+    )
     if fault is not None:
         raise CompileError(f"the transfers of {kernel.name} are wrong: {fault}")
-    return Program(whole, sections, stream, found, waits, run_timed(stream, waits))
+    return Program(whole, sections, stream, found, waits, run_timed(stream, waits, found))
 
 
 def _with_branches(kernel: Kernel, target: Target) -> Kernel:
@@ -175,17 +180,19 @@ def _uncovered(
 # ---------------------------------------------------------------- time
 
 
-def run_timed(stream: Stream, waits: Sequence[Sequence[Wait]]) -> Timeline:
-    """When everything happens. Transfers of a queue follow each other; all queues share the
-    bandwidth of memories."""
-    return _Clock(stream, waits).run()
+def run_timed(
+    stream: Stream, waits: Sequence[Sequence[Wait]], found: Boxes | None = None
+) -> Timeline:
+    """When everything happens. Transfers of a queue follow each other, and wait for what others of
+    it have brought; all queues share the bandwidth of memories."""
+    return _Clock(stream, waits, hazards(stream, found)).run()
 
 
 class _Clock:
     """The core's time, and that of queues."""
 
-    def __init__(self, stream: Stream, waits: Sequence[Sequence[Wait]]) -> None:
-        self.stream = stream
+    def __init__(self, stream: Stream, waits: Sequence[Sequence[Wait]], own: np.ndarray) -> None:
+        self.stream, self.own = stream, own.tolist()
         self.times = durations(stream)
         self.names = [q.name for q in stream.target.queues]
         self.depth = [q.depth for q in stream.target.queues]
@@ -229,6 +236,13 @@ class _Clock:
         self.now += int(self.times.busy[i])
         self.columns["leave"][i] = self.columns["end"][i] = self.engine[core] = self.now
 
+    def _results(self, i: int) -> int:
+        """When what a transfer reads of others of its queue is there."""
+        stall, forward = self.own[i][Hazard.STALL], self.own[i][Hazard.FORWARD]
+        done = int(self.columns["end"][stall]) if stall >= 0 else 0
+        begun = int(self.columns["begin"][forward]) if forward >= 0 else 0
+        return max(done, begun + int(self.times.forward[forward]) if forward >= 0 else 0)
+
     def _start(self, i: int, q: int, core: int) -> None:
         """The core gives a transfer to a queue that has room, and goes on."""
         columns, mine = self.columns, self.rows[q]
@@ -236,15 +250,19 @@ class _Clock:
         if full >= 0:
             self.now = max(self.now, int(columns["begin"][mine[full]]))
         self.now += 1
-        begin = max(self.now, self.engine[q])
+        free = max(self.now, self.engine[q])
+        begin = max(free, self._results(i))
         columns["issue"][i] = max(0, self.now - self.engine[q])
+        columns["result"][i] = begin - free
         ready = begin + int(self.times.setup[i])
-        leave = ready + int(self.times.busy[i])
-        for c, needed in enumerate(self.times.transfer[i].tolist()):
-            if needed:
-                self.channels[c] = max(self.channels[c], ready) + needed
-                columns["bandwidth"][i] = max(0, self.channels[c] - ready - needed)
-                leave = max(leave, self.channels[c])
+        used = {c: n for c, n in enumerate(self.times.transfer[i].tolist()) if n}
+        most = max(used.values(), default=0)
+        moves = max([ready, *(self.channels[c] for c in used)])  # through all of them at once
+        for c, n in used.items():
+            self.channels[c] = moves + n
+        own = ready + max(int(self.times.busy[i]), most)
+        leave = max(own, moves + most) if used else own
+        columns["bandwidth"][i] = leave - own
         before = int(columns["end"][mine[-1]]) if mine else 0
         columns["begin"][i], columns["leave"][i] = begin, leave
         columns["end"][i] = max(leave + int(self.times.latency[i]), before)

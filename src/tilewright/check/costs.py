@@ -7,15 +7,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright.check.problem import Problems, error, extent_fields, warning
-from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.instruction import Cost, Field, Instruction
 from tilewright.ir.loop import symbols
+from tilewright.sim.durations import MOST
 from tilewright.target.target import Target
 
 SAMPLES = 17  # values of a field that are tried
 TRIED = 200  # rows of them
-TERMS = ("setup", "busy", "latency", "bytes", "energy")
+TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
 TAKES = ("setup", "busy", "bytes")  # that keep a queue
 
 
@@ -36,6 +37,12 @@ def costs(target: Target) -> Problems:
                 yield error(
                     target, part, f"{name} of {i.name} is {values.min()} for some of its fields",
                     "time does not run backwards", "correct the cost",
+                )  # fmt: skip
+            if values.max() > MOST:
+                yield warning(
+                    target, part, f"{name} of {i.name} is {values.max():,} for some of its fields",
+                    f"costs up to {MOST:,} are simulated: such an instruction is refused",
+                    "correct the cost, or the ranges of the fields",
                 )  # fmt: skip
         if not _in_bundles(target, i) and i.operands and all(found[t].max() <= 0 for t in TAKES):
             yield warning(
@@ -80,7 +87,7 @@ def fields(target: Target) -> Problems:
     for i in target.instructions:
         used = {s.name for stmt in i.body for s in symbols(stmt)} | {n for _, _, n in i.strides}
         used |= {s.name for o in i.operands for n in o.shape for s in symbols(as_expr(n))}
-        used |= {s.name for t in TERMS for s in symbols(as_expr(getattr(i.cost, t)))}
+        used |= {s.name for term in i.cost.terms for s in symbols(as_expr(term))}
         used |= {s.name for condition in i.limits for s in symbols(condition)}
         for name in sorted(used - {f.name for f in i.fields}):
             yield error(
@@ -154,7 +161,17 @@ def _terms(i: Instruction) -> Iterator[tuple[str, np.ndarray]]:
     """The terms of the cost, for all samples."""
     rows = samples(i)
     for name in TERMS:
-        yield name, evaluated(i, getattr(i.cost, name), rows)
+        values = [evaluated(i, x, rows) for x in _parts(i, name)]
+        if values:
+            yield name, np.concatenate(values)
+
+
+def _parts(i: Instruction, name: str) -> list[Dim]:
+    """A term of the cost; of bytes, those of each memory."""
+    if name == "bytes" and i.cost.through:
+        return [n for _, n in i.cost.through]
+    term = getattr(i.cost, name)
+    return [] if term is None else [term]
 
 
 def _corners(i: Instruction) -> list[np.ndarray]:
@@ -166,7 +183,7 @@ def _corners(i: Instruction) -> list[np.ndarray]:
 def evaluated(i: Instruction, term: Dim, rows: np.ndarray) -> np.ndarray:
     """A term of the cost, or a limit, for n rows of fields [n, fields]."""
     env = {f.symbol: rows[:, c] for c, f in enumerate(i.fields)}
-    return np.broadcast_to(evaluate_expr(as_expr(term), env, {}), (len(rows),))
+    return np.broadcast_to(evaluate_exactly(term, env), (len(rows),))
 
 
 def _fall(
@@ -178,7 +195,7 @@ def _fall(
         rows = np.stack([corner] * len(values))
         rows[:, i.fields.index(f)] = values
         rows = rows[_allowed(i, rows)]
-        cycles = sum(evaluated(i, getattr(i.cost, t), rows) for t in terms)
+        cycles = sum(evaluated(i, x, rows) for t in terms for x in _parts(i, t))
         kept = rows[:, i.fields.index(f)]
         falls = np.flatnonzero(np.diff(cycles) < 0)
         if len(falls):

@@ -10,7 +10,7 @@ from tilewright.ir.loop import buffers_written, format_block, format_buffer_type
 from tilewright.target.encoding import Carries, Encoding, Part
 from tilewright.target.target import Memory, Target
 
-TERMS = ("setup", "busy", "latency", "bytes", "energy")
+TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
 
 
 def manual(target: Target) -> dict[str, Any]:
@@ -100,8 +100,14 @@ def operand_facts(i: Instruction, o: Buffer, written: bool) -> dict[str, Any]:
 
 def cost_facts(cost: Cost) -> dict[str, Any]:
     """The terms that are not 0: numbers, or arithmetic on fields as text."""
-    terms: dict[str, Dim] = {name: getattr(cost, name) for name in TERMS}
-    return {name: v if isinstance(v, int) else str(v) for name, v in terms.items() if v != 0}
+    terms: dict[str, Dim | None] = {name: getattr(cost, name) for name in TERMS}
+    terms |= {f"bytes of {memory}": n for memory, n in cost.through}
+    given = {name: v for name, v in terms.items() if v is not None}
+    return {
+        name: v if isinstance(v, int) else str(v)
+        for name, v in given.items()
+        if v != 0 or name in ("forward", "exposed")
+    }
 
 
 def encoding_facts(encoding: Encoding) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from tilewright.ir.instruction import Hazard
 from tilewright.schedule.pieces import Piece, Sizes, queue_cycles
-from tilewright.schedule.rates import least, most_a_cycle
+from tilewright.schedule.rates import least, most_a_cycle, most_for
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
 from tilewright.schedule.units import mappings, units
 
@@ -91,7 +92,9 @@ def _fill(model: Model, tiles: dict) -> float:
         if piece.move is not None:
             queue = piece.move.queue
             busy[queue] = busy.get(queue, 0.0) + float(np.min(queue_cycles(piece.times(tiles))))
-            latency[queue] = min(latency.get(queue, math.inf), piece.move.latency)
+            own = queue == model.unit.instruction.queue
+            late = 0 if own and piece.move.within[0] is not Hazard.STALL else piece.move.latency
+            latency[queue] = min(latency.get(queue, math.inf), late)
     return max((busy[q] + latency[q] for q in busy), default=0.0)
 
 
@@ -100,9 +103,9 @@ def _moves(model: Model, moves: list[Piece]) -> float:
     found: dict[str, float] = {}
     for piece in moves:
         assert piece.move is not None
-        size = piece.elements(model.wanted) * piece.bytes
-        for name in piece.move.memories:
-            bandwidth = model.target.memory(name).bandwidth
-            if bandwidth is not None:
-                found[name] = found.get(name, 0.0) + size / bandwidth
+        elements, instruction = piece.elements(model.wanted), piece.move.instruction
+        for name, rate in piece.move.rates:
+            least_bytes = 1 / most_for(instruction, instruction.cost.bytes_in(name))
+            size = elements * min(least_bytes, piece.bytes)
+            found[name] = found.get(name, 0.0) + size / rate
     return max(found.values(), default=0.0)

@@ -36,14 +36,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Stalls:
-    """Cycles that the unit's queue stands still [n] for n tiles: before the sums, in each step that
-    adds to them, and behind them; in how many parts tiles are done; how often all sums of a tile
-    are added to in a step, before the first of them are complete; after how many cycles of the
-    unit's last instruction its results are there."""
+    """Cycles that the unit's queue stands still [n] for n tiles, and the instructions that it runs:
+    before the sums, in each step that adds to them, and behind them; in how many parts tiles are
+    done; how often all sums of a tile are added to in a step, before the first of them are
+    complete; after how many cycles of the unit's last instruction its results are there."""
 
     before: np.ndarray
     work: np.ndarray
     after: np.ndarray
+    calls_before: np.ndarray
+    calls: np.ndarray
+    calls_after: np.ndarray
     parts: np.ndarray
     sweeps: np.ndarray
     latency: np.ndarray
@@ -94,7 +97,7 @@ def stalls(
     wait = delay(unit.instruction)
     each = unit.work / unit.calls
     gap = np.maximum(0, wait - (unit.sweep - 1) * each)
-    before = np.zeros(len(unit.work))
+    before = calls_before = calls_after = np.zeros(len(unit.work))
     # What follows reads the first part of the sums, which the last step left so long ago.
     since = (parts - 1) * unit.sweep * each / parts
     after = portions * np.maximum(0, wait - since - gap)
@@ -102,17 +105,25 @@ def stalls(
     for step in steps:
         if not step.follows:
             before = before + _late(step, elements, parts)
+            calls_before = calls_before + _calls(step, elements, parts)
             continue
         after = after + portions * left
+        calls_after = calls_after + portions * _calls(step, elements / portions, parts)
         left = _late(step, elements / portions, parts)
     often = unit.calls / unit.sweep
-    sweeps = often if wait else np.ones(len(often))
-    return Stalls(before, often * gap, after, parts, sweeps, unit.latency - gap)
+    return Stalls(
+        before, often * gap, after, calls_before, unit.calls, calls_after, parts,
+        often if wait else np.ones(len(often)), unit.latency - gap,
+    )  # fmt: skip
+
+
+def _calls(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
+    return np.maximum(parts, np.ceil(elements / step.most))
 
 
 def _late(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """How long what reads the first part of a step's results waits behind its last part."""
-    several = np.maximum(parts, np.ceil(elements / step.most))
+    several = _calls(step, elements, parts)
     return np.maximum(0, step.delay - (several - 1) * step.cycles * elements / several)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, field, replace
@@ -10,10 +11,10 @@ import numpy as np
 
 from tilewright.analyze.linear import Linear
 from tilewright.base.dtype import DType
-from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var, as_expr
+from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var
 from tilewright.ir.graph import Layout
-from tilewright.ir.instruction import Instruction
+from tilewright.ir.instruction import Hazard, Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.plan import (
@@ -25,6 +26,7 @@ from tilewright.schedule.plan import (
     order_of,
     rows_of,
 )
+from tilewright.schedule.rates import least
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import copies
 from tilewright.target.target import Target
@@ -37,9 +39,8 @@ class Move:
     """An instruction that moves an operand between memories: what its time depends on."""
 
     instruction: Instruction
-    memories: tuple[str, str]
-    rate: float  # bytes a cycle of the slower memory
-    latency: int
+    rates: tuple[tuple[str, float], ...]  # bytes a cycle of each memory; inf for any number
+    latency: int  # from when it has left the queue's unit until the elements are there, at least
     ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
     # the field that says how far apart their steps are, or None: side by side
 
@@ -47,10 +48,25 @@ class Move:
     def queue(self) -> str:
         return self.instruction.queue
 
+    @property
+    def within(self) -> tuple[Hazard, int]:
+        """What its own queue does where it reads the elements; after how many cycles from its
+        beginning they are there for it, if they are forwarded, at least."""
+        cost = self.instruction.cost
+        known = cost.forward if cost.forward is not None else cost.exposed
+        return cost.hazard, int(least(self.instruction, 0 if known is None else known))
+
     def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
         """A term of the cost; fields that are not given are at their least."""
         env: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in self.instruction.fields}
-        return np.asarray(evaluate_expr(as_expr(e), {**env, **values}, {}), float)
+        given = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
+        return np.asarray(evaluate_exactly(e, {**env, **given}), float)
+
+    def transfer(self, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+        """Cycles of the memory that takes longest."""
+        cost = self.instruction.cost
+        each = (np.ceil(self.term(cost.bytes_in(m), values) / rate) for m, rate in self.rates)
+        return functools.reduce(np.maximum, each)
 
 
 def find_move(
@@ -62,8 +78,9 @@ def find_move(
         if dtype not in (None, *(b.dtype for b in instruction.operands if b.memory == dram)):
             continue
         memories = [target.memory(m) for m in (source, destination)]
-        rate = min((m.bandwidth for m in memories if m.bandwidth is not None), default=math.inf)
-        latency = max(m.latency for m in memories)
+        rates = tuple((m.name, m.bandwidth or math.inf) for m in memories)
+        latency = max(m.latency for m in memories if instruction.cost.bytes_in(m.name) != 0)
+        latency += int(least(instruction, instruction.cost.latency))
         far = next(b for b in instruction.operands if b.memory == dram)
         loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
         ranges = []
@@ -71,7 +88,7 @@ def find_move(
             carrier = instruction.carrier(far, d)
             if isinstance(x.extent, Symbol):
                 ranges.append((x.extent, None if carrier is None else carrier.symbol))
-        return Move(instruction, (source, destination), rate, latency, tuple(reversed(ranges)))
+        return Move(instruction, rates, latency, tuple(reversed(ranges)))
     return None
 
 
@@ -150,7 +167,7 @@ class Piece:
             if carrier is not None:
                 values[carrier] = far
         cost = move.instruction.cost
-        transfer = calls * np.ceil(move.term(cost.bytes, values) / move.rate)
+        transfer = calls * move.transfer(values)
         setup, busy = (calls * move.term(x, values) for x in (cost.setup, cost.busy))
         return np.stack(np.broadcast_arrays(calls, setup, busy, transfer))
 

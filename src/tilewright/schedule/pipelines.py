@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tilewright.ir.instruction import Hazard
+
 STEPS = 512  # that are run of a pipeline, about
 
 Run = Callable[["StepTimes"], np.ndarray]  # when each of n pipelines is done, in cycles [n]
@@ -24,6 +26,8 @@ class Moves:
     setup: np.ndarray  # [..., n] before anything moves
     work: np.ndarray  # [..., n] of the queue, then
     transfer: np.ndarray  # [..., n] of the memory, at the same time
+    hazard: Hazard  # what its own queue does where it reads the elements
+    forward: int  # after how many cycles they are there for it, if they are forwarded
 
     @property
     def cycles(self) -> np.ndarray:
@@ -63,10 +67,10 @@ class StepTimes:
     issue: int  # cycles for each instruction, whatever its queue
     fetches: Fetches | None  # None: instructions are there
     queue: int  # the unit's
-    latency: np.ndarray  # [n] until others learn of what the unit has done
+    latency: np.ndarray  # [2, n] until others learn of what the unit has done, or else its queue
     before: np.ndarray  # [n] of the unit's queue before a tile is begun
     work: np.ndarray  # [n] for a step
-    calls: np.ndarray  # [n] instructions that do it
+    calls: np.ndarray  # [3, n] instructions of the unit's queue: before, for a step, after
     after: np.ndarray  # [n] once a tile's sums are complete
     parts: np.ndarray  # [n] of a tile that take turns
     sweeps: np.ndarray  # [n] over all sums of a tile in a step: the last one completes them

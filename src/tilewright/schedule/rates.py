@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, Expr, Load, as_expr
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, Block, For, expressions, sub_blocks, walk_statements
@@ -19,11 +19,17 @@ STARTS = 6  # fields that are tried at both ends together
 Values = dict[Expr, object]
 
 
-@lru_cache(maxsize=1 << 10)
 def most_a_cycle(instruction: Instruction) -> float:
-    """Iterations of its loops that an instruction does in a cycle, at most: where the cost of each
-    axis is a factor of its own, or is added, the best of all values that fields admit."""
-    cost = as_expr(instruction.cost.setup) + as_expr(instruction.cost.busy)
+    """Iterations of its loops that an instruction does in a cycle, at most."""
+    return most_for(instruction, instruction.cost.setup + instruction.cost.busy)
+
+
+@lru_cache(maxsize=1 << 10)
+def most_for(instruction: Instruction, term: Dim) -> float:
+    """Iterations of its loops that an instruction does for 1 of a term of its cost, at most: where
+    the cost of each axis is a factor of its own, or is added, the best of all values that fields
+    admit."""
+    cost = as_expr(term)
     loops = (x for x in walk_statements(instruction.body) if isinstance(x, For))
     extents = {x.extent for x in loops if isinstance(x.extent, Expr)}
     used = [f for f in instruction.fields if f.symbol in extents or f.symbol in set(cost.walk())]
@@ -31,8 +37,8 @@ def most_a_cycle(instruction: Instruction) -> float:
 
     def rate(values: Values) -> np.ndarray:
         env = {**least, **values}
-        cycles = np.asarray(evaluate_expr(cost, env, {}), float)
-        done = _iterations(instruction.body, env).astype(float)
+        cycles = np.asarray(evaluate_exactly(cost, env), float)
+        done = _iterations(instruction.body, env)
         with np.errstate(divide="ignore"):
             return np.where(cycles > 0, done / np.maximum(cycles, 1e-9), math.inf)
 
@@ -72,7 +78,7 @@ def least(instruction: Instruction, cost: Dim) -> float:
     used = [f for f in instruction.fields if f.symbol in set(e.walk())]
     ends = itertools.product(*((f.low, f.high) for f in used))
     values = ({f.symbol: np.int64(n) for f, n in zip(used, x, strict=True)} for x in ends)
-    return min(float(evaluate_expr(e, dict(v), {})) for v in values)
+    return min(float(evaluate_exactly(e, dict(v))) for v in values)
 
 
 def iterations_of(instruction: Instruction, fields: np.ndarray) -> np.ndarray:
@@ -95,6 +101,6 @@ def _iterations(block: Block, env: Values) -> np.ndarray:
         for inner in sub_blocks(stmt):
             n = _iterations(inner, env)
             if isinstance(stmt, For):
-                n = n * np.asarray(evaluate_expr(as_expr(stmt.extent), env, {}))
+                n = n * np.asarray(evaluate_exactly(stmt.extent, env), float)
             found.append(n)
     return np.maximum.reduce(np.broadcast_arrays(*found))

@@ -12,13 +12,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from tilewright.analyze.nests import Nest
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
+from tilewright.ir.instruction import Hazard
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.schedule.interleave import PARTS, Stalls, Step, Unit, chosen, stalls
@@ -117,7 +119,8 @@ class Model:
         if unit.free:  # they run all in one
             values[as_expr(unit.loops[unit.free[0]].extent)] = calls
             calls = np.ones(1)
-        each = (evaluate_expr(as_expr(x), values, {}) for x in (cost.setup, cost.busy))
+        known = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
+        each = (evaluate_exactly(x, known) for x in (cost.setup, cost.busy))
         return calls * sum(np.asarray(x, float) for x in each), calls
 
     def elements(self, tile: Sizes) -> np.ndarray:
@@ -209,10 +212,10 @@ class Model:
             self.target.issue,
             self._fetches(),
             self._queue(self.unit.instruction.queue),
-            still.latency,
+            np.stack([still.latency, np.full(shape, self._latency())]),
             before + still.before,
             work + still.work,
-            np.maximum(calls, still.parts) if self.unit.free else calls,
+            np.stack([still.calls_before, still.calls, still.calls_after]),
             after + still.after,
             still.parts,
             still.sweeps,
@@ -233,22 +236,38 @@ class Model:
         instruction, shape = self.unit.instruction, work.shape
         elements = np.broadcast_to(self.elements(tile), shape)
         blocks = [tile[v] // row for v, row in self.rows.items()]
-        sums = math.prod((tile[x.var] for x in self.nest.reduce if x.var in tile), start=1)
-        steps = {x.var: axis for axis, x in self.mapping.axes}
-        for x in self.nest.reduce:
-            if x.var in steps:
-                sums = sums / _each(lambda n, v=steps[x.var]: self.unit.step(v, n), tile[x.var])
         found: list[Stalls] = []
         for parts in PARTS:
             can = np.logical_or.reduce([n % parts == 0 for n in blocks] or [parts == 1])
             many = np.broadcast_to(np.where(can, parts, 1), shape)
-            each = np.maximum(calls, many) if self.unit.free else calls
-            sweep = each if self.unit.free else np.maximum(1, calls / sums)
+            each, sweep = self._sweeps(tile, calls, many)
             unit = Unit(instruction, self._latency(), work, each, sweep)
             found.append(stalls(unit, self.besides.steps, elements, portions, many))
         issue = self.target.issue * (1 + len(self.besides.steps))
         total = np.stack([x.before + x.work + x.after + issue * x.parts for x in found])
         return chosen(found, np.argmin(total, axis=0))
+
+    def _sweeps(
+        self, tile: Sizes, calls: np.ndarray, parts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Calls of the unit in a step, and how many of them touch different sums before the same
+        ones are added to again. One call adds several times to a sum, if its hardware loops come
+        back to that late enough (schedule/fold.py)."""
+        sums = np.broadcast_to(self._blocks(tile, self.nest.reduce), calls.shape)
+        if not self.unit.free:
+            return calls, np.maximum(1, calls / sums)
+        apart = self._blocks(tile, self.nest.axes) / parts
+        wanted = dict(self.unit.instruction.distances).get(self.unit.result.buffer.name, 1)
+        return parts * np.where(apart < wanted, sums, 1), parts
+
+    def _blocks(self, tile: Sizes, loops: Sequence[For]) -> np.ndarray:
+        """How often the unit's fixed axes go into a tile, along some of the loops."""
+        axes = {x.var: axis for axis, x in self.mapping.axes}
+        count: np.ndarray = np.ones(1)
+        for v in (x.var for x in loops if x.var in tile):
+            step = partial(self.unit.step, axes[v]) if v in axes else lambda n: 1
+            count = count * (tile[v] / _each(step, tile[v]))
+        return count
 
     def _fetches(self) -> Fetches | None:
         """What the fetch of instructions takes of a memory's bandwidth."""
@@ -276,15 +295,15 @@ class Model:
                 times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
             if piece.move is not None:
                 queue = self._queue(piece.move.queue)
-                yield Loads(queue, piece.move.latency, *times, places, behind)
+                yield Loads(queue, piece.move.latency, *times, *piece.move.within, places, behind)
         for piece in self.seeds:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
             begins = [*range(self._spatial(plan.order)), -1]
             times[:, begins] = piece.times(tile)[:, None]
             places = np.full(turns.shape[1], ahead + 2 if ahead else 1)
             if piece.move is not None:
-                queue = self._queue(piece.move.queue)
-                yield Loads(queue, piece.move.latency, *times, places, seeds=True)
+                queue, within = self._queue(piece.move.queue), piece.move.within
+                yield Loads(queue, piece.move.latency, *times, *within, places, seeds=True)
 
     def _stores(
         self, tile: Sizes, after: np.ndarray, single: np.ndarray
@@ -309,7 +328,8 @@ class Model:
             times = np.where(better, each, times)
         move = self.store.move
         queue, latency = (move.queue, move.latency) if move else (self.unit.instruction.queue, 0)
-        return Moves(self._queue(queue), latency, *times), portions, axis
+        within = move.within if move else (Hazard.STALL, 0)
+        return Moves(self._queue(queue), latency, *times, *within), portions, axis
 
     def _stored_in(self, tile: Sizes, axis: Var, count: np.ndarray) -> np.ndarray:
         """What it takes to store a tile in so many parts of an axis (Piece.times). The elements of
@@ -348,7 +368,7 @@ class Model:
         """Cycles from the unit's last call to its results, at most."""
         instruction = self.unit.instruction
         env = {f.symbol: np.int64(f.high) for f in instruction.fields}
-        return int(evaluate_expr(as_expr(instruction.cost.latency), env, {}))
+        return int(evaluate_exactly(instruction.cost.latency, env))
 
 
 def _each(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:

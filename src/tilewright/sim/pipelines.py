@@ -34,17 +34,19 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
     queue = np.zeros(len(order), np.int32)
-    cycles = np.zeros((4, len(order)), np.int64)  # set-up, work, transfer, latency
+    cycles = np.zeros((5, len(order)), np.int64)  # set-up, work, transfer, latency, forwarded
     end = 0
     for x in parts:
         ends = end + np.cumsum(x.count)
         here = place[end : ends[-1]]
         queue[here], cycles[3, here] = x.queue, np.repeat(x.latency, x.count)
+        cycles[4, here] = x.forward
         each, k = np.repeat(x.cycles / x.count, x.count, axis=1), _within(x.count)
         cycles[:3, here] = np.rint(each * (k + 1)) - np.rint(each * k)
         x.first, x.last = place[ends - x.count], place[ends - 1]
         end = ends[-1]
     need = np.full((len(order), len(times.depths)), -1, np.int32)
+    own = np.full((len(order), len(Hazard)), -1, np.int32)
     for x in parts:
         for which, other, done, sweeps in x.needs:
             at, last = x.first[which], other.last[done] - bounds[x.of[which]]
@@ -53,10 +55,11 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
                 behind = other.count[done][each] * (x.count[which][each] - 1 - k)
                 of = x.count[which][each] * sweeps[x.of[which]][each]
                 at, last = at[each] + k, last[each] - (behind // of).astype(int)
-            need[at, other.queue] = np.maximum(need[at, other.queue], last)
+            held, kind = (own, other.hazard) if other.queue == x.queue else (need, other.queue)
+            held[at, kind] = np.maximum(held[at, kind], last)
     issuing = _issuing(times, parts)
     found = np.array([
-        _timed(queue[a:b], cycles[:, a:b], need[a:b], issued)
+        _timed(queue[a:b], cycles[:, a:b], need[a:b], own[a:b], issued)
         for (a, b), issued in zip(pairwise(bounds), issuing, strict=True)
     ], float)  # fmt: skip
     return np.where(found < 0, np.inf, found)
@@ -104,13 +107,16 @@ class Part:
     slot: Column
     cycles: np.ndarray
     calls: Column  # instructions of the chip
+    hazard: Hazard = Hazard.STALL  # what its queue does where others read its results
+    forward: int = 0  # after how many cycles, if they are forwarded
+    several: bool = True  # whether they are run as several, if they are
     count: Column = field(init=False)  # those here, which stand for them
     needs: list[tuple[Column, Part, Column, np.ndarray | None]] = field(default_factory=list)
     first: Column = field(init=False)  # of the instructions of each time
     last: Column = field(init=False)
 
     def __post_init__(self) -> None:
-        self.count = np.clip(self.calls, 1, CALLS).astype(int)
+        self.count = np.clip(self.calls, 1, CALLS if self.several else 1).astype(int)
 
     def need(
         self, which: Column, other: Part, done: Column, sweeps: np.ndarray | None = None
@@ -165,9 +171,10 @@ def _parts(p: StepTimes) -> Iterator[Part]:
     ends = np.cumsum(portions)  # of the portions of each tile, among all
     whose = np.repeat(tiled, portions)
     last = np.repeat(steps.step[steps.finish], portions)
-    clear = _on_unit(p, tiled, steps.step[steps.begin] * RANKS + CLEAR, p.before)
-    work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work, p.calls)
-    finish = _on_unit(p, whose, last * RANKS + FINISH, p.after / p.portions)
+    clear = _on_unit(p, tiled, steps.step[steps.begin] * RANKS + CLEAR, p.before, p.calls[0])
+    work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work, p.calls[1], several=True)
+    after = p.after / p.portions, p.calls[2] / p.portions
+    finish = _on_unit(p, whose, last * RANKS + FINISH, *after)
     store = _move(
         p.store, whose, (last + p.places[whose] - 1) * RANKS + STORE, (whose,), p.portions[whose]
     )
@@ -186,7 +193,8 @@ def _parts(p: StepTimes) -> Iterator[Part]:
         brought = loads.calls[steps.level, steps.of] > 0
         turns = np.flatnonzero(brought)
         uses = steps.finish[steps.tile[turns]] if loads.behind else turns
-        rank += LOAD_BEHIND if loads.behind else LOAD
+        # Of the factors, the schedule brings the last one first.
+        rank = LOAD_BEHIND + rank if loads.behind else CLEAR - 1 - rank
         slot = (steps.step[uses] - p.ahead[steps.of[uses]]) * RANKS + rank
         load = _move(loads, steps.of[turns], slot, (steps.level[turns], steps.of[turns]))
         again, earlier = _again(load.of, loads.places[load.of])
@@ -206,13 +214,18 @@ def _parts(p: StepTimes) -> Iterator[Part]:
 
 
 def _on_unit(
-    p: StepTimes, of: Column, slot: Column, work: np.ndarray, calls: np.ndarray | None = None
+    p: StepTimes,
+    of: Column,
+    slot: Column,
+    work: np.ndarray,
+    calls: np.ndarray,
+    *,
+    several: bool = False,
 ) -> Part:
     none = np.zeros(len(of))
     cycles = np.stack([none, work[of], none])
-    one = np.ones(len(of), int)
-    calls = one if calls is None else calls[of]
-    return Part(p.queue, p.latency[of], of, slot, cycles, calls)
+    latency = p.latency[0 if several else 1][of]
+    return Part(p.queue, latency, of, slot, cycles, calls[of], several=several)
 
 
 def _move(
@@ -221,33 +234,28 @@ def _move(
     each = (moves.setup, moves.work, moves.transfer)
     cycles = np.stack([x[at] for x in each]) / parts
     latency = np.full(len(of), moves.latency)
-    return Part(moves.queue, latency, of, slot, cycles, moves.calls[at] / parts)
+    calls = moves.calls[at] / parts
+    return Part(moves.queue, latency, of, slot, cycles, calls, moves.hazard, moves.forward)
 
 
-def _timed(queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, issuing: Issuing) -> int:
+def _timed(
+    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, own: np.ndarray, issuing: Issuing
+) -> int:
     """Cycles of a stream whose instructions wait for what they need, those of each queue; negative
     if it stops for good."""
     n, queues = need.shape
     tokens, events, barrier = np.zeros(n, np.uint32), np.zeros(n, np.uint64), np.zeros(n, np.uint8)
     members = np.argsort(queue, kind="stable").astype(np.int64)
     first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
-    setup, work, transfer, latency = cycles
+    setup, work, transfer, latency, forward = cycles
+    sync = native.Sync(n, queues, 0, queue, issuing.depths, tokens, tokens, events, events, barrier)
+    times = native.Times(
+        issuing.issue, *issuing.fetches, 0, 1, setup, work, latency, transfer, events, need, own,
+        forward,
+    )  # fmt: skip
     return native.events(
-        native.Sync(n, queues, 0, queue, issuing.depths, tokens, tokens, events, events, barrier),
-        native.Times(
-            issuing.issue,
-            *issuing.fetches,
-            0,
-            1,
-            setup,
-            work,
-            latency,
-            transfer,
-            events,
-            need,
-            np.full((n, len(Hazard)), -1, np.int32),
-            latency,
-        ),
+        sync,
+        times,
         native.Cycles(
             *np.empty((9, n), np.int64), np.empty(0, np.int32), *np.empty((2, n), np.int64)
         ),

@@ -345,6 +345,9 @@ class _InstructionReader(KernelStmtReader):
                 operands.append(self._operand(param, kind))
         fields += self._extents(operands)
         body, cost, limits, distances = self._body()
+        if not body and fields and cost.forward is None and cost.exposed is None:
+            # A register has its value at once, whatever else of the queue is on its way.
+            cost = cost.with_(forward=cost.setup + cost.busy + cost.latency)
         name = self.function.name
         doc = ast.get_docstring(self.function) or ""
         known = {f.name for f in fields}

@@ -222,6 +222,11 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
             what = "which is no queue" + " and no slot" * bool(slots)
             hint = known + f"; slots are {', '.join(slots)}" * bool(slots)
             yield f"instruction {i.name} runs on {i.queue!r}, {what}", hint
+        for name, _ in i.cost.through:
+            if name not in {o.memory for o in i.operands}:
+                used = ", ".join(dict.fromkeys(o.memory for o in i.operands)) or "none"
+                what = f"instruction {i.name} moves bytes of {name!r}, where no operand lies"
+                yield what, f"its operands are in {used}"
         if len(i.operands) > MOST_OPERANDS:
             many = f"instruction {i.name} has {len(i.operands)} operands"
             yield f"{many}, and at most {MOST_OPERANDS} are simulated", None

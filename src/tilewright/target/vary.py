@@ -29,7 +29,7 @@ def with_costs(
     def changed(i: Instruction) -> Instruction:
         if names is not None and i.name not in names:
             return i
-        return i.with_(cost=i.cost.with_(**{term: change(getattr(i.cost, term))}))
+        return i.with_(cost=i.cost.map_terms(change, term))
 
     return replace(target, instructions=tuple(map(changed, target.instructions)))
 

@@ -1,0 +1,104 @@
+"""Trials of the timed simulator on random chips: each stream beside the slow clock, and no faster
+than its queues and memories allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import slow_clock
+from random_chips import as_steps, machine_of, random_chip, random_stream
+from random_units import Facts, chip_of, gemm_of, random_facts
+
+from tilewright.base.errors import CompileError, ScheduleError
+from tilewright.chip import build_chip
+from tilewright.sim.distances import check_distances
+from tilewright.sim.events import simulate
+from tilewright.sim.waits import synchronise
+
+MOST = 14  # instructions of a stream
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Streams that ran on one chip; those that nothing could put in order; hazards in them."""
+
+    streams: int
+    refused: int
+    stalled: int
+
+
+def run_chip(seed: int, streams: int) -> Tally:
+    """Random streams on one random chip; AssertionError where the two clocks differ."""
+    rng = np.random.default_rng(seed)
+    chip = random_chip(rng)
+    ran = refused = stalled = 0
+    for number in range(streams):
+        stream = random_stream(chip, rng, int(rng.integers(2, MOST + 1)))
+        try:
+            done = synchronise(stream)
+        except CompileError as error:
+            if "events of random are in use" not in str(error):
+                raise
+            refused += 1
+            continue
+        assert check_distances(done.stream, done.boxes) is None, (seed, number)
+        found = simulate(done.stream, done.waits, found=done.boxes)
+        steps = as_steps(chip, done.stream, done.waits)
+        slow = slow_clock.run(machine_of(chip.target), steps)
+        assert slow is not None, (seed, number)
+        for name in ("begin", "leave", "end"):
+            mine, theirs = getattr(found, name).tolist(), list(getattr(slow, name))
+            assert mine == theirs, (seed, number, name, mine, theirs)
+        _check_bound(steps, found.cycles, (seed, number))
+        _check_exposed(steps, slow, (seed, number))
+        ran, stalled = ran + 1, stalled + int(found.result.sum() > 0)
+    return Tally(ran, refused, stalled)
+
+
+def _check_bound(steps: list[slow_clock.Step], cycles: int, where: object) -> None:
+    """All that a queue does, and all that goes through a channel, takes its time."""
+    for queue in {s.queue for s in steps}:
+        work = sum(s.setup + max([s.busy, *s.transfer.values()]) for s in steps if s.queue == queue)
+        assert work <= cycles, where
+    for channel in {c for s in steps for c in s.transfer}:
+        assert sum(s.transfer.get(channel, 0) for s in steps) <= cycles, where
+
+
+def _check_exposed(steps: list[slow_clock.Step], times: slow_clock.Times, where: object) -> None:
+    """Nothing begins before the exposed results that it reads are there."""
+    last: dict[object, int] = {}  # who wrote each byte
+    for i, s in enumerate(steps):
+        for j in {last[byte] for byte in s.reads if byte in last}:
+            if steps[j].queue == s.queue and steps[j].hazard == slow_clock.EXPOSED:
+                assert times.begin[i] >= times.begin[j] + steps[j].forward, where
+        last |= dict.fromkeys(s.writes, i)
+
+
+SIZES = (1, 4, 7, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A kernel that was built on a random chip: cycles, and the bound; None if it was refused."""
+
+    facts: Facts
+    cycles: int | None
+    bound: int | None
+    refusal: str = ""
+
+
+def build_random(seed: int) -> Built:
+    """A product on a random chip; AssertionError where it beats its bound, or is wrong."""
+    rng = np.random.default_rng(seed)
+    facts = random_facts(rng)
+    sizes = [int(n) for n in rng.choice(SIZES, 3)]
+    try:
+        built = build_chip(gemm_of(*sizes), chip_of(facts))
+    except (CompileError, ScheduleError) as error:
+        return Built(facts, None, None, str(error).splitlines()[0])
+    a, b = (rng.integers(-128, 128, x.shape).astype(np.int8) for x in built.source.inputs)
+    found = built(a, b, np.zeros((len(a), b.shape[1]), np.int32))
+    assert np.array_equal(found, a.astype(np.int32) @ b.astype(np.int32)), (seed, sizes, facts)
+    assert built.bound.cycles <= built.cycles, (seed, sizes, facts)
+    return Built(facts, built.cycles, built.bound.cycles)
