@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vta_machine import ALU, FACTORS, HEAD, LOOPS, MOVE, SIZES, UOP, assemble
 
 from tilewright import cast, grid, i8, i32
 from tilewright.base.errors import CompileError, TargetError
@@ -54,30 +55,6 @@ DRAM = "dram"
 
 # ---------------------------------------------------------------- VTA's layouts
 
-# Hardware 0.0.2, from the lowest bit up: (name, bits), for each of the two words.
-HEAD = "opcode 3 pop_prev 1 pop_next 1 push_prev 1 push_next 1 "
-MOVE = HEAD + "memory_type 3 sram_base 16 dram_base 32"
-SIZES = "y_size 16 x_size 16 x_stride 16 y_pad_0 4 y_pad_1 4 x_pad_0 4 x_pad_1 4"
-LOOPS = HEAD + "reset 1 uop_bgn 13 uop_end 14 iter_out 14 iter_in 14"
-FACTORS = "dst_out 11 dst_in 11 src_out 11 src_in 11 wgt_out 10 wgt_in 10"
-ALU = "dst_out 11 dst_in 11 src_out 11 src_in 11 op 3 use_imm 1 imm 16"
-UOP = "dst 11 src 11 wgt 10"
-
-
-def assemble(layout: str, **values: int) -> int:
-    """A word of this layout; what is not given is 0."""
-    names = layout.split()[::2]
-    widths = map(int, layout.split()[1::2])
-    word = start = 0
-    for name, width in zip(names, widths, strict=True):
-        value = values.pop(name, 0)
-        assert -(1 << width - 1) <= value < 1 << width
-        word |= (value & (1 << width) - 1) << start
-        start += width
-    assert not values
-    assert start <= 64
-    return word
-
 
 def one(instruction: str, addresses=(), first=-1, entries=None, **fields: int):
     """The two words of one instruction of VTA, which waits for every queue that it can."""
@@ -108,13 +85,27 @@ FROM_STORE = {"pop_prev": 1, "push_prev": 1}
         ("load_inp", 2, 16, FROM_LOAD),
         ("load_wgt", 1, 256, FROM_LOAD),
         ("load_acc", 3, 64, FROM_COMPUTE),
+        ("load_acc8", 5, 16, FROM_COMPUTE),
     ],
 )
 def test_loads_of_vta(name: str, kind: int, element: int, tokens):
     number = element // 4 if kind == 3 else element  # elements that a step of x_stride is
-    found = one(name, (77 * element, 19 * element), Y=12, X=34, far=1000 * number)
+    held = 64 if kind == 5 else element  # bytes of an element there
+    found = one(name, (77 * element, 19 * held), Y=12, X=34, far=1000 * number)
     head = assemble(MOVE, **tokens, memory_type=kind, sram_base=19, dram_base=77)
     assert found == [head, assemble(SIZES, y_size=12, x_size=34, x_stride=1000)]
+
+
+def test_loads_of_vta_that_pad():
+    pads = {"UP": 1, "DOWN": 2, "LEFT": 3, "RIGHT": 15}
+    found = one("load_padded", (77 * 16, 19 * 16), Y=12, X=34, far=1000 * 16, **pads)
+    head = assemble(MOVE, **FROM_LOAD, memory_type=2, sram_base=19, dram_base=77)
+    around = {"y_pad_0": 1, "y_pad_1": 2, "x_pad_0": 3, "x_pad_1": 15}
+    assert found == [head, assemble(SIZES, y_size=12, x_size=34, x_stride=1000, **around)]
+
+
+def test_the_end_of_a_program_of_vta():
+    assert one("finish") == [assemble(HEAD, opcode=3, **FROM_COMPUTE), 0]
 
 
 def test_loads_of_micro_operations_of_vta():

@@ -82,7 +82,14 @@ def test_one_queue_runs_in_order():
     t = run(work("a", 10, 20, 5), work("a", 1, 2))
     assert times(t) == [(1, 31, 36), (31, 34, 36)]  # done in order: not before the one before
     assert t.cycles == 36
-    assert t.stalls["a"] == {"issue": 1, "wait": 0, "bank": 0, "bandwidth": 0, "done": 2}
+    assert t.stalls["a"] == {
+        "issue": 1,
+        "wait": 0,
+        "result": 0,
+        "bank": 0,
+        "bandwidth": 0,
+        "done": 2,
+    }
     assert t.busy == {"a": 33, "b": 0}
 
 
@@ -94,14 +101,28 @@ def test_two_queues_run_at_the_same_time():
 def test_a_token_comes_when_the_results_are_there():
     t = run(work("a", 0, 20, 7), work("b", 0, 30), waits=Waits(np.array([0, 1]), np.array([2, 0])))
     assert times(t) == [(1, 21, 28), (28, 58, 58)]
-    assert t.stalls["b"] == {"issue": 2, "wait": 26, "bank": 0, "bandwidth": 0, "done": 0}
+    assert t.stalls["b"] == {
+        "issue": 2,
+        "wait": 26,
+        "result": 0,
+        "bank": 0,
+        "bandwidth": 0,
+        "done": 0,
+    }
     assert t.cause.tolist() == [-1, 0]
 
 
 def test_instructions_are_issued_one_after_another():
     t = run(work("a", 0, 1), work("b", 0, 1), work("a", 0, 1), issue=10)
     assert t.begin.tolist() == [10, 20, 30]
-    assert t.stalls["a"] == {"issue": 29, "wait": 0, "bank": 0, "bandwidth": 0, "done": 0}
+    assert t.stalls["a"] == {
+        "issue": 29,
+        "wait": 0,
+        "result": 0,
+        "bank": 0,
+        "bandwidth": 0,
+        "done": 0,
+    }
     assert run(work("a", 0, 1), work("b", 0, 1), issue=0).begin.tolist() == [0, 0]
 
 
@@ -136,7 +157,14 @@ def test_a_bank_is_for_one_queue_at_a_time():
     assert times(t) == [(1, 11, 11), (2, 21, 21), (21, 31, 31)]
     t = run(shift("a", 64, 0), shift("b", 4, 100))
     assert times(t) == [(1, 17, 17), (17, 18, 18)]
-    assert t.stalls["b"] == {"issue": 2, "wait": 0, "bank": 15, "bandwidth": 0, "done": 0}
+    assert t.stalls["b"] == {
+        "issue": 2,
+        "wait": 0,
+        "result": 0,
+        "bank": 15,
+        "bandwidth": 0,
+        "done": 0,
+    }
     t = run(shift("a", 64, 0), shift("a", 4, 100))  # its own
     assert t.bank.tolist() == [0, 0]
 
@@ -197,9 +225,9 @@ def test_what_is_printed():
     t = run(work("a", 0, 20, 7), move("b", 8), waits=Waits(np.array([0, 1]), np.array([2, 0])))
     assert str(t) == (
         "146 cycles (0.1 µs at 1000 MHz), a works 13.7% of them\n"
-        "queue  works  issue   wait  bank  bandwidth   done\n"
-        "a      13.7%   0.7%   0.0%  0.0%       0.0%  85.6%\n"
-        "b      12.3%   1.4%  17.8%  0.0%       0.0%  68.5%\n"
+        "queue  works  issue   wait  result  bank  bandwidth   done\n"
+        "a      13.7%   0.7%   0.0%    0.0%  0.0%       0.0%  85.6%\n"
+        "b      12.3%   1.4%  17.8%    0.0%  0.0%       0.0%  68.5%\n"
         "far to near: 8 bytes\n"
         "energy: 0.000 µJ"
     )

@@ -30,7 +30,7 @@ from tilewright.ir.loop import loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.accelerate_whole import accelerate_whole
 from tilewright.schedule.fold import Around, Fold, fold
-from tilewright.schedule.interleave import delay
+from tilewright.schedule.interleave import calls_apart
 from tilewright.schedule.map_values import Rows, bring_part, map_values
 from tilewright.schedule.one_loop import flatten, hoist_all, stages_of
 from tilewright.schedule.plan import (
@@ -272,12 +272,31 @@ def _fold_init(
     for loop in (*parts, *sums):
         s.fold_init(acc, loop)
     spatial = [inner[axis] for axis in unit.fixed if axis in used]
-    if delay(unit.instruction):  # what is added to the same sums stays apart
-        s.reorder(*parts, *sums, *rows, *spatial)
-    else:  # sums are complete one after the other, and can leave
-        s.reorder(*rows, *parts, *sums, *spatial)
-        s.reorder(*parts, *rows)
+    # Sums are complete a few rows after the others, and can leave: as few as stay apart.
+    outer, between = _cut_rows(s, plan, rows)
+    s.reorder(*outer, *parts, *sums, *between, *spatial)
+    s.reorder(*parts, *outer)
     return spatial[0]
+
+
+def _cut_rows(s: Schedule, plan: Plan, rows: list[Loop]) -> tuple[list[Loop], list[Loop]]:
+    """The loops over a unit's rows, those around the sums and those between two additions to the
+    same ones: as many calls as take longer than results do."""
+    steps = {axis: plan.step(axis) for axis in plan.unit.fixed}
+    missing = calls_apart(plan.unit, steps)
+    outer, between = list(rows), []
+    while outer and missing > 1:
+        loop = outer.pop()
+        extent = s.for_(loop).extent
+        assert isinstance(extent, int)
+        most = min((n for n in range(1, extent + 1) if extent % n == 0 and n >= missing),
+                   default=extent)  # fmt: skip
+        if most < extent:
+            around, loop = s.split(loop, most)
+            outer.append(around)
+        between.insert(0, loop)
+        missing = -(-missing // most)
+    return outer, between
 
 
 def _take_turns(s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]) -> list[Loop]:

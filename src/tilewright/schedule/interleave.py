@@ -9,15 +9,16 @@ halves, each reads what was computed before the other half:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
 
 from tilewright.ir.exact import evaluate_exactly
-from tilewright.ir.expr import Dim
+from tilewright.ir.expr import Dim, Symbol, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
+from tilewright.schedule import units
 
 PARTS = (1, 2, 3, 4, 6, 8)  # that take turns
 
@@ -67,6 +68,22 @@ def delay(instruction: Instruction) -> int:
     return max(0, most(known) - most(cost.setup) - most(cost.busy))
 
 
+def apart(wait: float, each: np.ndarray) -> np.ndarray:
+    """Calls of so many cycles after which one may read what the first of them computed, without
+    having to wait."""
+    return 1 + np.ceil(wait / np.maximum(each, 1e-9))
+
+
+def calls_apart(unit: units.Unit, steps: Mapping[Var, int]) -> int:
+    """The same for a unit's calls, which take so many iterations along its axes."""
+    env = {f.symbol: np.int64(max(f.low, 1)) for f in unit.instruction.fields}
+    extents = {unit.loops[axis].extent: np.int64(n) for axis, n in steps.items()}
+    env |= {e: n for e, n in extents.items() if isinstance(e, Symbol)}
+    cost = unit.instruction.cost
+    each = sum(float(evaluate_exactly(x, env)) for x in (cost.setup, cost.busy))
+    return int(apart(delay(unit.instruction), np.array(max(each, 1.0))))
+
+
 def most_elements(instruction: Instruction) -> int:
     """Elements that an instruction takes, at most: the product of its loops' extents."""
     loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
@@ -75,7 +92,7 @@ def most_elements(instruction: Instruction) -> int:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Work:
     """What the unit does in a step of n tiles: cycles, instructions, and those of them that touch
     different sums, before the same ones are added to again [n]."""
 
@@ -87,7 +104,7 @@ class Unit:
 
 
 def stalls(
-    unit: Unit,
+    unit: Work,
     steps: Sequence[Step],
     elements: np.ndarray,
     portions: np.ndarray,
@@ -111,9 +128,10 @@ def stalls(
         calls_after = calls_after + portions * _calls(step, elements / portions, parts)
         left = _late(step, elements / portions, parts)
     often = unit.calls / unit.sweep
+    together = unit.sweep < 2 * apart(wait, each)  # no sums are complete before the last ones are
     return Stalls(
         before, often * gap, after, calls_before, unit.calls, calls_after, parts,
-        often if wait else np.ones(len(often)), unit.latency - gap,
+        np.where(together, often, 1), unit.latency - gap,
     )  # fmt: skip
 
 

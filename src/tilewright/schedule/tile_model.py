@@ -23,7 +23,7 @@ from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.instruction import Hazard
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.schedule.interleave import PARTS, Stalls, Step, Unit, chosen, stalls
+from tilewright.schedule.interleave import PARTS, Stalls, Step, Work, chosen, stalls
 from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
 from tilewright.schedule.pipelines import Fetches, Loads, Moves, StepTimes
 from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
@@ -241,7 +241,7 @@ class Model:
             can = np.logical_or.reduce([n % parts == 0 for n in blocks] or [parts == 1])
             many = np.broadcast_to(np.where(can, parts, 1), shape)
             each, sweep = self._sweeps(tile, calls, many)
-            unit = Unit(instruction, self._latency(), work, each, sweep)
+            unit = Work(instruction, self._latency(), work, each, sweep)
             found.append(stalls(unit, self.besides.steps, elements, portions, many))
         issue = self.target.issue * (1 + len(self.besides.steps))
         total = np.stack([x.before + x.work + x.after + issue * x.parts for x in found])

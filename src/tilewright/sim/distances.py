@@ -39,7 +39,7 @@ def _iterations_apart(stream: Stream) -> Fault | None:
         for row in rows[np.sort(first)]:
             for name, wanted in site.instruction.distances:
                 least = _least_distance(site, stream.fields[row], name)
-                if least < wanted:
+                if least is not None and least < wanted:
                     text = (
                         f"{name_of(stream, row)}, comes back to an element of {name} after {least} "
                         f"of its iterations, and needs {wanted}"
@@ -48,9 +48,9 @@ def _iterations_apart(stream: Stream) -> Fault | None:
     return None
 
 
-def _least_distance(site: Site, fields: np.ndarray, name: str) -> float:
+def _least_distance(site: Site, fields: np.ndarray, name: str) -> int | None:
     """Iterations of an instruction's hardware loops between two that touch the same element of an
-    operand; inf if none does."""
+    operand, at least; None if none does."""
     instruction = site.instruction
     (number,) = (o for o, b in enumerate(instruction.operands) if b.name == name)
     env: dict[Expr, np.ndarray] = {
@@ -66,7 +66,7 @@ def _least_distance(site: Site, fields: np.ndarray, name: str) -> float:
     flat = place.reshape(-1)
     order = np.argsort(flat, kind="stable")
     same = np.diff(flat[order]) == 0
-    return float(np.diff(order)[same].min()) if same.any() else float("inf")
+    return int(np.diff(order)[same].min()) if same.any() else None
 
 
 def _moves(site: Site, number: int, var: Var, count: int, env: dict) -> np.ndarray:

@@ -290,10 +290,17 @@ def _sizes(parts: Sequence[Part]) -> str:
 
 
 def ambiguous(a: Encoding, b: Encoding) -> bool:
-    """Whether some bits are both: no constant tells the two apart, and neither is the other with
-    more bits constant (of which decoders take the one that says more)."""
+    """Whether some bits are both: no constant tells the two apart, and neither is the other with a
+    field at a constant value (of which decoders take the one with the constant)."""
     (mask, value), (other_mask, other_value) = a.constants, b.constants
     if mask & other_mask & (value ^ other_value):
         return False
-    both = mask & other_mask
-    return mask == other_mask or both not in (mask, other_mask)
+    more, fewer = (mask & ~other_mask, b), (other_mask & ~mask, a)
+    (extra, general), (none, _) = (more, fewer) if more[0] else (fewer, more)
+    return bool(none) or not extra or bool(extra & ~_fields(general))
+
+
+def _fields(e: Encoding) -> int:
+    """The bits that fields have, as a number of `width` bits."""
+    parts = (p for p in e.parts if p.carries is Carries.FIELD)
+    return sum((1 << p.width) - 1 << p.start for p in parts)
