@@ -124,7 +124,7 @@ class Machine:
         b = np.full(BLOCK, imm) if f["use_imm"] else self.acc[src].astype(np.int64)
         if f["op"] == SHR:  # to the left by a negative amount
             pairs = zip(a.tolist(), b.tolist(), strict=True)
-            result = np.array([x >> y if y >= 0 else x << -y for x, y in pairs])
+            result = np.array([x >> y if y >= 0 else x << min(-y, 64) for x, y in pairs])
         else:
             result = {MIN: np.minimum, MAX: np.maximum, ADD: np.add, MUL: np.multiply}[f["op"]](
                 a, b

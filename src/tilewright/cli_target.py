@@ -84,7 +84,8 @@ def manual_parts(target: Target) -> Iterator[str | Table]:
 
 
 TIME = """An instruction keeps its queue for setup + max(busy, bytes / bytes a cycle)
-cycles; its results are there latency cycles later."""
+cycles; its results are there latency cycles later, and what reads them in the
+same queue stands still until then."""
 
 
 def _memories(memories: Sequence[Mapping[str, Any]]) -> Table:
@@ -121,6 +122,13 @@ def _waits(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Queues wait for each other by {', '.join(ways)}."
     if facts["issue"] != 1:
         yield f"An instruction is issued every {facts['issue']} cycles."
+    fetch = facts["fetch"]
+    if fetch is not None:
+        each = f"{_count(fetch['burst'], 'instruction')} of {_count(fetch['bytes'], 'byte')}"
+        room = f"there is room for {fetch['ahead']}"
+        yield f"Instructions are fetched from {fetch['memory']}, {each} at a time; {room}."
+    if facts["end"] is not None:
+        yield f"A program ends with {facts['end']}."
 
 
 def _instruction(i: Mapping[str, Any]) -> Iterator[str]:
@@ -128,6 +136,9 @@ def _instruction(i: Mapping[str, Any]) -> Iterator[str]:
     yield from _section("operands", [(o["name"], _operand(o)) for o in i["operands"]])
     yield from _section("fields", [(f["name"], _field(f)) for f in i["fields"]])
     yield from _section("limits", [("", text) for text in i["limits"]])
+    distances = [f"{n} iterations between two that touch an element of {name}, at least"
+                 for name, n in i["distances"].items()]  # fmt: skip
+    yield from _section("distance", [("", text) for text in distances])
     nothing = (
         "sets its registers" if i["fields"] else "does nothing: it waits, and lets others wait"
     )
@@ -170,7 +181,11 @@ def _field(f: Mapping[str, Any]) -> str:
 
 def _cost(name: str, value: object) -> str:
     unit = {"bytes": "", "energy": " pJ"}.get(name, " cycle" if value == 1 else " cycles")
-    return f"{value}{unit}"
+    if name.startswith("bytes of"):
+        unit = ""
+    since = {"forward": " from its beginning, and its queue has the result",
+             "exposed": " from its beginning; its queue does not wait for that"}  # fmt: skip
+    return f"{value}{unit}{since.get(name, '')}"
 
 
 def _bits(encoding: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

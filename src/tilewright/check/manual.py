@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from tilewright.ir.expr import Buffer, Dim
@@ -33,6 +34,8 @@ def manual(target: Target) -> dict[str, Any]:
         "barriers": target.barriers,
         "interlock": target.interlock,
         "issue": target.issue,
+        "fetch": None if target.fetch is None else asdict(target.fetch),
+        "end": None if target.end is None else target.end.name,
         "slots": None if target.bundles is None else dict(target.bundles.slots),
         "instructions": [instruction_facts(target, i) for i in target.instructions],
     }
@@ -71,6 +74,7 @@ def instruction_facts(target: Target, i: Instruction) -> dict[str, Any]:
             for f in i.fields
         ],
         "limits": [str(condition) for condition in i.limits],
+        "distances": dict(i.distances),
         "meaning": [line[4:] for line in format_block(i.body)] if i.body else [],
         "cost": cost_facts(i.cost),
         "encoding": None if encoding is None else encoding_facts(encoding),

@@ -54,7 +54,10 @@ def _drain(model: Model, tiles: Sizes) -> float:
     """From the unit's last call until the last results are there. What follows the sums may be done
     while that call's are on their way, and stored in parts of the smallest tile."""
     _, after = model.besides.least
-    cycles = least(model.unit.instruction, model.unit.instruction.cost.latency)
+    unit, move = model.unit.instruction, model.store.move
+    cycles = least(unit, unit.cost.latency)
+    if move is not None and move.queue == unit.queue and unit.cost.hazard is not Hazard.STALL:
+        cycles = 0.0  # the store may have the last results before others do
     cycles = max(0.0, cycles - after * _elements(model))
     if model.store.move is None:
         return cycles

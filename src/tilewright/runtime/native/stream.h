@@ -8,8 +8,9 @@
 
 enum { MOST_AXES = 16, MOST_QUEUES = 16, MOST_EVENTS = 64, MOST_CHANNELS = 16 * 16 + 64 };
 
-/* What a queue does when an instruction reads what an earlier one of the same queue wrote: it stands
- * still until the result is there; or until so many cycles after that one began; or nothing. */
+/* What a queue does when an instruction reads what an earlier one of the same queue wrote: it
+ * stands still until the result is there; or until so many cycles after that one began; or
+ * nothing. */
 enum { STALL, FORWARD, EXPOSED, HAZARDS };
 
 /* Boxes of bytes, in the order of instructions. Byte start + sum(i[d] * steps[d]) is touched for
