@@ -21,6 +21,7 @@ from tilewright import cli_show as show
 from tilewright import cli_target as chips
 from tilewright.base.errors import ModelError, TargetError, TilewrightError, did_you_mean
 from tilewright.base.passes import Step
+from tilewright.base.version import VERSION
 from tilewright.check.conformance import check_conformance
 from tilewright.check.lint import is_sound, lint
 from tilewright.check.load import is_file
@@ -32,20 +33,13 @@ from tilewright.cli_check import check as check_results
 from tilewright.cli_kernel import explain_kernel
 from tilewright.cli_machine import measure_limits
 from tilewright.cli_measure import explain_steps, measure
-from tilewright.cli_session import (
-    HOST,
-    TARGETS,
-    Request,
-    find_target,
-    onnx_operators,
-    open_module,
-    stage_texts,
-)
-from tilewright.compile import STAGES, VERSION
+from tilewright.cli_session import Request, onnx_operators, open_module, stage_texts
+from tilewright.compiler import STAGES
 from tilewright.ops.table import OPS
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes
 from tilewright.targets.chips import CHIPS
+from tilewright.targets.names import HOST, PROCESSORS, find_target
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
 
@@ -61,7 +55,7 @@ Model = Annotated[Path, typer.Argument(help="an .onnx model, or a compiled .tw")
 Source = Annotated[Path, typer.Argument(help="an .onnx model")]
 TargetName = Annotated[
     str,
-    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(TARGETS)}"),
+    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(PROCESSORS)}"),
 ]
 Threads = Annotated[
     int | None,
@@ -219,7 +213,7 @@ def explain(
         typer.Option(
             "--target",
             envvar="TILEWRIGHT_TARGET",
-            help=f"one of {', '.join(TARGETS)}; of a kernel, a chip or a file that describes one",
+            help=f"one of {', '.join(PROCESSORS)}; of a kernel, a chip or its description's file",
         ),
     ] = HOST,
     threads: Threads = None,
@@ -324,7 +318,7 @@ def targets(
         for part in chips.manual_parts(target):
             _print(part)
         return
-    found = {n: find_target(n, threads) for n in TARGETS}
+    found = {n: find_target(n, threads) for n in PROCESSORS}
     described = {n: make() for n, make in CHIPS.items()}
     if json:
         rows = {**found, **described}.items()

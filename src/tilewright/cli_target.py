@@ -13,16 +13,16 @@ from tilewright.check.hazards import Hazards
 from tilewright.check.load import is_file, load_target
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
-from tilewright.cli_session import TARGETS, find_target
 from tilewright.cli_show import make_table, quantity, target_json
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 from tilewright.targets.chips import CHIPS
+from tilewright.targets.names import PROCESSORS, find_target
 
 
 def find_description(name: str, threads: int | None) -> Target:
     """The target that is called so, or that a file describes."""
-    if name in TARGETS:
+    if name in PROCESSORS:
         return find_target(name, threads)
     if name in CHIPS:
         return CHIPS[name]()
@@ -30,7 +30,7 @@ def find_description(name: str, threads: int | None) -> Target:
         return load_target(name)
     raise TargetError(
         f"there is no target called {name!r}, and a file's name would be FILE.py[:FUNCTION]",
-        hint=did_you_mean(name, (*TARGETS, *CHIPS)),
+        hint=did_you_mean(name, (*PROCESSORS, *CHIPS)),
     )
 
 

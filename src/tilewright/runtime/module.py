@@ -150,7 +150,7 @@ class Module:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, ts)) for ts in (self.inputs, self.outputs))
-        return f"Module({self.name}: {inputs} -> {outputs})"
+        return f"Module({self.name}: {inputs} -> {outputs}; for {self.target})"
 
     # ------------------------------------------------------------ life
 

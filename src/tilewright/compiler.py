@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal, overload
 
 import onnx
 
@@ -27,6 +27,7 @@ from tilewright import backends
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
+from tilewright.base.version import VERSION
 from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
@@ -35,6 +36,7 @@ from tilewright.frontends.onnx import import_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Layout
+from tilewright.ir.host import HostProgram
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify import verify_graph
@@ -51,47 +53,138 @@ from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.options import Options
-from tilewright.runtime import artifact
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.default import default_schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
+from tilewright.targets.names import HOST, find_devices
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
-VERSION = "0.1.0"
 
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
-Targets = Target | Mapping[str, Target]
+Targets = Target | str | Mapping[str, Target | str]
+
+GraphStage = Literal["graph", "optimized"]
+LoopStage = Literal["loops", "lowered"]
+TextStage = Literal["llvm", "asm"]
+Left = (
+    Module
+    | Graph
+    | dict[str, TensorProgram]
+    | dict[str, Kernel]
+    | dict[str, Schedule]
+    | dict[str, str]
+    | HostProgram
+)
 
 
+@overload
 def compile(
     model: Model,
     *,
-    target: Targets,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: None = None,
+) -> Module: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: GraphStage,
+) -> Graph: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: Literal["tensor"],
+) -> dict[str, TensorProgram]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: LoopStage,
+) -> dict[str, Kernel]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: Literal["scheduled"],
+) -> dict[str, Schedule]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: TextStage,
+) -> dict[str, str]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: Literal["host"],
+) -> HostProgram: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: str | None,
+) -> Left: ...
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
     options: Options | None = None,
     recorder: Recorder | None = None,
     until: str | None = None,
-) -> Any:
-    """Compiles a model (an ONNX file, its bytes, a ModelProto, or a Graph) for a target, or for
-    several by device name (the first is the default). Returns a Module, or with `until` what the
-    named stage leaves: a Graph, or a dict of programs by kernel name."""
-    options = options or Options()
+) -> Left:
+    """Compiles a model, which is an ONNX file, its bytes, an onnx.ModelProto, or a Graph.
+
+    Without a `target` it is compiled for the machine this runs on, with all its cores, and the
+    module says so when it is printed. Others are given by name (`target="avx2"`, the names that
+    `tilewright targets` lists), as a Target (`cpu.host(threads=2)`), or several by device name
+    (`target={"a": "host", "b": "host"}`), of which the first runs what `options.assign` leaves.
+
+    Returns a Module, or with `until` what that stage leaves: a Graph ("graph", "optimized"), a
+    program for each kernel by its name ("tensor", "loops", "scheduled", "lowered", "llvm", "asm"),
+    or the program that calls them ("host"). A `recorder` keeps what every step leaves.
+
+    Raises ModelError if the model cannot be read or uses what is not supported, CompileError or
+    TargetError if what is asked for is not there.
+    """
     if until is not None and until not in STAGES:
-        hint = did_you_mean(until, STAGES)
+        hint = did_you_mean(str(until), STAGES)
         raise CompileError(f"there is no stage called {until!r}", hint=hint)
-    devices = {target.name: target} if isinstance(target, Target) else dict(target)
-    work = _Compilation(devices, options, recorder if recorder is not None else Recorder())
-    return work.run(model, until)
-
-
-def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = True
-) -> Module:
-    """The Module that `module.save(path)` wrote. The file holds machine code: load only what you
-    would run. With `verify` the weights' checksums are tested as well."""
-    return artifact.load(path, threads=threads, host=host_table(OPS), verify=verify)
+    if options is not None and not isinstance(options, Options):
+        raise CompileError(
+            f"options is {options!r}", hint='for example options=Options(dims={"batch": 1})'
+        )
+    if recorder is None:
+        recorder = Recorder()
+    return _Compilation(find_devices(target), options or Options(), recorder).run(model, until)
 
 
 @dataclass(frozen=True)
