@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,6 +19,9 @@ test: setup ## lint, check the format, run all tests: what CI runs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+types: $(VENV)/.ready-types ## check the public types with mypy and pyright
+	$(BIN)/python -m pytest -q -rs tests/typing
 
 format: setup ## format the Python code and mend what the linter can mend
 	$(BIN)/ruff format
@@ -96,4 +99,9 @@ $(VENV)/.ready: pyproject.toml setup.py $(NATIVE)
 $(VENV)/.ready-bench: $(VENV)/.ready
 	@echo "setup: installing what the benchmarks compare with"
 	@$(PIP) --editable '.[test,bench]'
+	@touch $@
+
+$(VENV)/.ready-types: $(VENV)/.ready
+	@echo "setup: installing pyright, with the Node.js that it runs on"
+	@$(PIP) 'pyright[nodejs]'
 	@touch $@

@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, overload
 
-import onnx
-
 from tilewright import backends
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, did_you_mean
@@ -32,7 +30,7 @@ from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.codegen.machine import compile_assembly
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx import ModelSource, import_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Layout
@@ -64,7 +62,7 @@ from tilewright.targets.names import HOST, find_devices
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 
-Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
+Model = ModelSource | Graph
 Targets = Target | str | Mapping[str, Target | str]
 
 GraphStage = Literal["graph", "optimized"]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import onnx
@@ -32,7 +33,15 @@ from tilewright.ir.graph import Graph
 
 LARGEST_FILE = (1 << 31) - 1
 START = 1 << 16  # bytes that tell what kind of file a larger one is
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+class ModelMessage(Protocol):
+    """What an onnx.ModelProto is to a type checker: protobuf's own classes have no types."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+ModelSource = str | os.PathLike[str] | bytes | ModelMessage
 
 
 def import_model(
