@@ -12,6 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from tilewright.base.words import nanoseconds, quantity
 from tilewright.cli_check import Comparison, Report
 from tilewright.cli_machine import Limits
 from tilewright.cli_measure import StepRow, Timing, totals
@@ -58,24 +59,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     return str(value)
-
-
-def nanoseconds(count: float) -> str:
-    """ "1.23 ms": three digits, in the unit that suits them."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:.0f} s"
-    return f"{count:.0f} ns"
-
-
-def quantity(count: float | None, unit: str) -> str:
-    """ "1.5 Gop"; a dash for what is not known."""
-    if count is None:
-        return "–"
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {prefix}{unit}"
-    return f"{count:.3g} {unit}"
 
 
 # ---------------------------------------------------------------- run

@@ -8,12 +8,13 @@ from typing import Any
 from rich.table import Table
 
 from tilewright.base.errors import TargetError, did_you_mean
+from tilewright.base.words import quantity
 from tilewright.check.conformance import InstructionReport, Report
 from tilewright.check.hazards import Hazards
 from tilewright.check.load import is_file, load_target
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
-from tilewright.cli_show import make_table, quantity, target_json
+from tilewright.cli_show import make_table, target_json
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 from tilewright.targets.chips import CHIPS
