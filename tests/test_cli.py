@@ -12,6 +12,7 @@ import time
 import numpy as np
 import onnx
 import pytest
+import schemas
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright import cli, cli_check, cli_session
@@ -185,6 +186,7 @@ def break_op(monkeypatch, name, *, also_import=False):
 def test_a_check_that_fails_names_the_node(tilewright, model, monkeypatch):
     break_op(monkeypatch, "relu")
     code, out, _ = tilewright("run", "small.onnx", "--check", "--json", "--dim", "n=4")
+    schemas.validate("run", json.loads(out))
     found = json.loads(out)["check"]
     assert code == 1
     assert found["agrees"] is False

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import schemas
 
 from tilewright import cli
+from tilewright.targets.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -130,6 +132,36 @@ def product(A: i8[256, 256], B: i8[256, 256], C: i32[256, 256]):
 """
 
 
+def schema_of(command):
+    """ "explain KERNEL": explain-kernel."""
+    return command.lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_the_keys_of_schemas_are_documented(command):
+    wanted = documented(command)
+    found = set(schemas.keys(schemas.read_schema(schema_of(command))))
+    found = {k.removesuffix(".*") if k.removesuffix(".*") in wanted else k for k in found}
+    assert found == {k for k in wanted if not any(other.startswith(f"{k}.") for other in wanted)}
+
+
+def test_there_is_a_schema_for_each_and_no_other():
+    found = {path.stem for path in schemas.FOLDER.glob("*.json")}
+    assert found == {*map(schema_of, ARGUMENTS), "ops-onnx"}
+
+
+@pytest.mark.parametrize("name", [*CHIPS, "host"])
+def test_every_manual_has_that_schema(tilewright, name):
+    schemas.validate("targets-name", json.loads(tilewright("targets", name, "--json")[1]))
+
+
+def test_a_schema_that_does_not_fit_is_noticed():
+    with pytest.raises(AssertionError) as caught:
+        schemas.validate("new-target", {"files": 1})
+    assert "'file' is a required property" in str(caught.value)
+    assert "Additional properties are not allowed ('files' was unexpected)" in str(caught.value)
+
+
 @pytest.mark.parametrize("command", ARGUMENTS)
 def test_the_keys_of_json_are_documented(tilewright, command):
     code, out, err = tilewright(*ARGUMENTS[command])
@@ -137,12 +169,15 @@ def test_the_keys_of_json_are_documented(tilewright, command):
     wanted = documented(command)
     inner = {key for key in wanted if key.startswith("check.first_difference.")}
     assert set(keys(json.loads(out))) == wanted - inner
+    schemas.validate(schema_of(command), json.loads(out))
 
 
 def test_a_list_of_operators_has_the_same_keys(tilewright):
     assert set(keys(json.loads(tilewright("ops", "--json")[1]))) >= documented("ops")
     found = json.loads(tilewright("ops", "--onnx", "--json")[1])
     assert {"Conv", "LSTM"} <= set(found["ai.onnx"])
+    schemas.validate("ops-onnx", found)
+    schemas.validate("ops", json.loads(tilewright("ops", "--json")[1]))
     lines = tilewright("ops", "--onnx")[1].splitlines()
     assert "ai.onnx.Conv" in lines
 

@@ -23,6 +23,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.targets.names import HOST, find_target
 
 Listener = Callable[[Step], None]
+Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Request:
     target: str = HOST
     threads: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    listener: Listener | None = None
+    listener: Listener | None = None  # of steps of the compiler
+    watch: Watch | None = None  # of kernels: how many of how many are compiled
 
     @property
     def is_compiled(self) -> bool:
@@ -88,7 +90,7 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
         model,
         target=target,
         options=Options(dims=dict(request.dims)),
-        recorder=Recorder(listener=request.listener),
+        recorder=Recorder(listener=request.listener, watch=request.watch),
         until=until,
     )
 

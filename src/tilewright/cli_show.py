@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from tilewright.base.words import nanoseconds, quantity
 from tilewright.cli_check import Comparison, Report
+from tilewright.cli_layout import Column, fit_table, make_table
 from tilewright.cli_machine import Limits
-from tilewright.cli_measure import StepRow, Timing, totals
+from tilewright.cli_measure import StepRow, Timing, costliest, totals
 from tilewright.ir.op import Op, attr_rows
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import Tensor
@@ -24,24 +24,6 @@ from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 
 FIRST = 4  # elements of an output that are shown
-WIDE = 200  # columns, where nobody's terminal limits them
-
-
-def make_console(*, stderr: bool = False) -> Console:
-    """A console that colours terminals and leaves files plain, with whole lines."""
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
-    return console
-
-
-def make_table(title: str, *columns: str) -> Table:
-    """A table; columns that begin with ">" are numbers."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if right else "left")
-    return table
 
 
 def to_json(value: Any) -> str:
@@ -88,14 +70,25 @@ def _number(value: Any) -> Any:
     return value.item() if value.dtype.kind in "biu" else float(value)
 
 
-def results_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    table = make_table("", "output", "type", ">min", ">mean", ">max", "first elements", "file")
+RESULT_COLUMNS = (
+    Column("output", is_name=True),
+    Column("type"),
+    Column(">min"),
+    Column(">mean"),
+    Column(">max"),
+    Column("first elements", spare=1),
+    Column("file"),
+)
+
+
+def results_table(results: Sequence[Mapping[str, Any]], width: int) -> Table:
+    rows = []
     for r in results:
         numbers = [f"{r[k]:.6g}" if k in r else "–" for k in ("min", "mean", "max")]
         first = ", ".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in r["first"])
         shape = ", ".join(map(str, r["shape"]))
-        table.add_row(r["name"], f"{r['dtype']}[{shape}]", *numbers, first, r["file"] or "")
-    return table
+        rows.append([r["name"], f"{r['dtype']}[{shape}]", *numbers, first, r["file"] or ""])
+    return fit_table(RESULT_COLUMNS, rows, width)
 
 
 # ---------------------------------------------------------------- check
@@ -193,42 +186,52 @@ def step_json(row: StepRow) -> dict[str, Any]:
 
 
 STEP_COLUMNS = (
-    ">step",
-    "kernel",
-    "device",
-    ">time",
-    ">share",
-    ">operations",
-    ">bytes",
-    ">of bound",
-    "bound by",
-    "nodes",
+    Column(">step"),
+    Column("kernel", is_name=True),
+    Column("device", spare=5),
+    Column(">time"),
+    Column(">share"),
+    Column(">operations", spare=4),
+    Column(">bytes", spare=3),
+    Column(">of bound"),
+    Column("bound by", spare=1),
+    Column("nodes", is_name=True, spare=2),
 )
 
 
-def steps_table(rows: Sequence[StepRow]) -> Table:
-    table = make_table("", *STEP_COLUMNS)
-    for r in rows:
-        table.add_row(
-            str(r.number),
-            r.name,
-            r.device or "host",
-            nanoseconds(r.nanoseconds),
-            f"{r.share:.1%}",
-            quantity(r.operations, "op"),
-            quantity(r.bytes, "B"),
-            "–" if r.of_bound is None else f"{r.of_bound:.0%}",
-            _bound_by(r),
-            ", ".join(r.nodes),
-        )
+def steps_table(rows: Sequence[StepRow], width: int, worst: int | None = None) -> Table:
+    """A row for each step, or for the `worst` that take longest, and the sums over all."""
+    shown = costliest(rows, worst)
+    cells = [_step_cells(r) for r in shown]
+    numbers = {r.number for r in shown}
+    left = [r for r in rows if r.number not in numbers]
+    if left:
+        spent, share = (sum(getattr(r, name) for r in left) for name in ("nanoseconds", "share"))
+        others = f"{len(left)} other{'s' if len(left) > 1 else ''}"
+        cells.append(["", others, "", nanoseconds(spent), f"{share:.1%}", "", "", "", "", ""])
     sums = totals(rows)
-    spent, operations = nanoseconds(sums["nanoseconds"]), quantity(sums["operations"] or None, "op")
     bound = sums["bound"] / sums["nanoseconds"] if sums["nanoseconds"] else 0
-    table.add_section()
-    table.add_row(
-        "", "all", "", spent, "", operations, quantity(sums["bytes"], "B"), f"{bound:.0%}"
-    )
-    return table
+    cells.append(
+        ["", "all", "", nanoseconds(sums["nanoseconds"]), "100.0%",
+         quantity(sums["operations"] or None, "op"), quantity(sums["bytes"], "B"),
+         f"{bound:.0%}", "", ""]
+    )  # fmt: skip
+    return fit_table(STEP_COLUMNS, cells, width)
+
+
+def _step_cells(r: StepRow) -> list[str]:
+    return [
+        str(r.number),
+        r.name,
+        r.device or "host",
+        nanoseconds(r.nanoseconds),
+        f"{r.share:.1%}",
+        quantity(r.operations, "op"),
+        quantity(r.bytes, "B"),
+        "–" if r.of_bound is None else f"{r.of_bound:.0%}",
+        _bound_by(r),
+        ", ".join(r.nodes),
+    ]
 
 
 def _bound_by(row: StepRow) -> str:

@@ -14,7 +14,8 @@ from tilewright.check.hazards import Hazards
 from tilewright.check.load import is_file, load_target
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
-from tilewright.cli_show import make_table, target_json
+from tilewright.cli_layout import make_table
+from tilewright.cli_show import target_json
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 from tilewright.targets.chips import CHIPS

@@ -15,10 +15,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any, Literal, overload
 
 from tilewright import backends
@@ -268,11 +269,20 @@ class _Compilation:
             used[n] = self.keys[key]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
+            self.watch(done)
             try:
                 return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
             except BaseException:  # Ctrl-C too: those that have not begun are not wanted
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def watch(self, work: Sequence[Future[Any]]) -> None:
+        """Tells who watches how many kernels are done."""
+        told, finished = self.recorder.watch, count()
+        if told is not None and work:
+            told(next(finished), len(work))
+            for kernel in work:
+                kernel.add_done_callback(lambda _: told(next(finished), len(work)))
 
     def kernel(
         self,

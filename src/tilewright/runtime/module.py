@@ -84,15 +84,25 @@ class Module:
         results = self._run(self._open(), arrange(self.program.plan, (), inputs), out)
         return {t.name: r for t, r in zip(self.outputs, results, strict=True)}
 
-    def profile(self, *args: Any, repeat: int = 10, **named: Any) -> Profile:
-        """Calls the model `repeat` times, after once to warm up, and times every step."""
+    def profile(
+        self,
+        *args: Any,
+        repeat: int = 10,
+        watch: Callable[[int, int], None] | None = None,
+        **named: Any,
+    ) -> Profile:
+        """Calls the model `repeat` times, after once to warm up, and times every step. Printed, the
+        profile is a table. `watch` is told before each call how many of how many are done. (Inputs
+        of the names `repeat` and `watch` are passed by position.)"""
         if repeat < 1:
             raise InputError(f"repeat is {repeat}, and must be at least 1")
         executor, plan = self._open(), self.program.plan
         arrays = self._arrays(arrange(plan, args, named))
         executor.run(arrays)
         stamps = np.empty((repeat, len(plan.steps) + 1), np.int64)
-        for row in stamps:
+        for done, row in enumerate(stamps):
+            if watch is not None:
+                watch(done, repeat)
             executor.run(arrays, times=row)
         return make_profile(plan, executor.signature(arrays), stamps)
 
