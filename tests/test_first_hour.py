@@ -412,3 +412,74 @@ def test_a_name_that_is_nearly_right():
         _ = tilewright.complie
     assert str(caught.value) == "module 'tilewright' has no attribute 'complie'"
     assert (caught.value.name, caught.value.obj) == ("complie", tilewright)  # for "did you mean"
+
+
+# ---------------------------------------------------------------- calls
+
+
+X = np.array([[1, 2, 3]], np.float32)
+BY_NAME = 'results = module.run({"x": x}); arrays by position: y = module(x)'
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (
+            lambda m: m({"x": X}),
+            (
+                "input 'x' is a dict\n"
+                '  hint: inputs by name are passed as module(x=…), or to module.run({"x": …})'
+            ),
+        ),
+        (
+            lambda m: m.run(None, {"x": X}),
+            (
+                "run takes one mapping of inputs by name, and was given: NoneType, dict\n"
+                f"  hint: {BY_NAME}"
+            ),
+        ),
+        (
+            lambda m: m.run(X),
+            f"run takes one mapping of inputs by name, and was given: ndarray\n  hint: {BY_NAME}",
+        ),
+        (
+            lambda m: m(X.astype(np.float64)),
+            (
+                "input 'x' has elements of type f64; the model takes f32[n, 3]\n"
+                "  hint: convert it first: .astype('float32')"
+            ),
+        ),
+        (
+            lambda m: m.run({"X": X}),
+            "the model has no input 'X'\n  hint: known: x",
+        ),
+    ],
+)
+def test_calls_as_other_engines_have_them(call, text):
+    assert error(call, tilewright.compile("double.onnx")) == ("InputError", text)
+
+
+def test_a_batch_that_differs():
+    for n in (1, 5, 0):  # one module for all
+        assert tilewright.compile("double.onnx")(np.ones((n, 3), np.float32)).shape == (n, 3)
+    fixed = tilewright.compile("double.onnx", options=tilewright.Options(dims={"n": 2}))
+    assert error(fixed, X) == (
+        "InputError",
+        "input 'x' has shape [1, 3]; the model takes f32[2, 3], so dimension 0 must be 2",
+    )
+    for size in ("1", 1.0, True):
+        options = tilewright.Options(dims={"n": size})
+        assert error(tilewright.compile, "double.onnx", options=options) == (
+            "CompileError",
+            (
+                f"the dimension 'n' is {size!r}, and must be a whole number\n"
+                '  hint: for example options=Options(dims={"batch": 1})'
+            ),
+        )
+
+
+def test_what_is_no_path():
+    assert error(tilewright.load, 3) == (
+        "ArtifactError",
+        '3 is no path\n  hint: for example load("model.tw")',
+    )

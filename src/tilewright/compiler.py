@@ -20,6 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from numbers import Integral
 from typing import Any, Literal, overload
 
 from tilewright import backends
@@ -177,13 +178,24 @@ def compile(
     if until is not None and until not in STAGES:
         hint = did_you_mean(str(until), STAGES)
         raise CompileError(f"there is no stage called {until!r}", hint=hint)
-    if options is not None and not isinstance(options, Options):
-        raise CompileError(
-            f"options is {options!r}", hint='for example options=Options(dims={"batch": 1})'
-        )
+    options = _checked(options)
     if recorder is None:
         recorder = Recorder()
-    return _Compilation(find_devices(target), options or Options(), recorder).run(model, until)
+    return _Compilation(find_devices(target), options, recorder).run(model, until)
+
+
+def _checked(options: object) -> Options:
+    """What `compile` was given as options, if that is what they are."""
+    example = 'for example options=Options(dims={"batch": 1})'
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise CompileError(f"options is {options!r}", hint=example)
+    for name, size in options.dims.items():
+        if not isinstance(size, Integral) or isinstance(size, bool):
+            what = f"the dimension {name!r} is {size!r}, and must be a whole number"
+            raise CompileError(what, hint=example)
+    return options
 
 
 @dataclass(frozen=True)

@@ -325,8 +325,7 @@ def test_what_a_module_says_of_itself(module):
     assert [(t.name, t.dtype, t.shape) for t in module.outputs] == [("y", f32, ("n",))]
     facts = module.target
     assert repr(module) == (
-        "Module(model: x: f32[n], b: f32[n] -> y: f32[n];"
-        f" for here ({facts.triple.split('-')[0]} {facts.cpu}))"
+        f"Module(model: x: f32[n], b: f32[n] -> y: f32[n]; for here ({facts.architecture}))"
     )
     assert module.target.name == "here"
     assert module.threads == 2

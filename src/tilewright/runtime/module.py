@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -79,8 +79,16 @@ class Module:
         results = self._run(executor, args, out)
         return results[0] if self._single else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any], *, out: Any = None) -> dict[str, np.ndarray]:
-        """The outputs by name, for inputs by name."""
+    def run(
+        self, inputs: Mapping[str, Any], *others: NoReturn, out: Any = None
+    ) -> dict[str, np.ndarray]:
+        """All outputs by name, for inputs by name."""
+        if others or not isinstance(inputs, Mapping):
+            given = ", ".join(type(value).__name__ for value in (inputs, *others))
+            raise InputError(
+                f"run takes one mapping of inputs by name, and was given: {given}",
+                hint='results = module.run({"x": x}); arrays by position: y = module(x)',
+            )
         results = self._run(self._open(), arrange(self.program.plan, (), inputs), out)
         return {t.name: r for t, r in zip(self.outputs, results, strict=True)}
 

@@ -114,7 +114,7 @@ class TargetFacts:
 
     def __str__(self) -> str:
         """ "host (x86_64 znver4)"."""
-        return f"{self.name} ({self.architecture} {self.cpu})"
+        return f"{self.name} ({f'{self.architecture} {self.cpu}'.rstrip()})"
 
 
 @dataclass(frozen=True, slots=True)
