@@ -27,8 +27,9 @@ format: setup ## format the Python code and mend what the linter can mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-docs: setup ## write docs/primitives.md from the primitives' docstrings
+docs: setup ## write docs/primitives.md and docs/api.md from docstrings
 	$(BIN)/python tools/primitive_docs.py
+	$(BIN)/python tools/api_docs.py
 
 demo: setup ## run examples/demo.py
 	$(BIN)/python examples/demo.py

@@ -39,6 +39,7 @@ class Recorder:
     watch: Callable[[int, int], None] | None = None
 
     def add(self, step: Step) -> None:
+        """Keeps one step, and tells the listener."""
         self.steps.append(step)
         if self.listener is not None:
             self.listener(step)

@@ -72,7 +72,8 @@ class Module:
     def __call__(
         self, *args: Any, out: Any = None, **named: Any
     ) -> np.ndarray | tuple[np.ndarray, ...]:
-        """One array, or a tuple in the model's order."""
+        """The outputs: one array, or a tuple in the model's order. Raises InputError for arguments
+        that do not fit: their number, names, element types and shapes."""
         executor = self._open()
         if named or len(args) != len(self._types):
             args = tuple(arrange(self.program.plan, args, named))
@@ -138,6 +139,7 @@ class Module:
 
     @property
     def name(self) -> str:
+        """The model's."""
         return self.program.plan.name
 
     @property
@@ -147,14 +149,17 @@ class Module:
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
+        """The same of the outputs."""
         return self.program.plan.outputs
 
     @property
     def target(self) -> TargetFacts:
+        """What it was compiled for: `name`, LLVM's `triple` and `cpu`, `features`."""
         return self.program.target
 
     @property
     def threads(self) -> int:
+        """How many threads a call runs on."""
         return self._open().threads
 
     def source(self, stage: str, kernel: str | None = None) -> str:
@@ -182,6 +187,7 @@ class Module:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called: a closed module cannot be."""
         return self._closed
 
     def _open(self) -> Executor:
