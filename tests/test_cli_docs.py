@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import schemas
+import typer
 
 from tilewright import cli
 from tilewright.targets.chips import CHIPS
@@ -66,6 +67,40 @@ def test_the_examples_of_the_page_work(tilewright):
     assert [arguments[0] for arguments in found] == list(COMMANDS)
     for arguments in found:
         assert tilewright(*arguments)[0] == 0
+
+
+def options(command):
+    """All options of a command, and of those under it."""
+    named = (name for parameter in command.params for name in parameter.opts)
+    found = {name for name in named if name.startswith("--")}
+    return found.union(*(options(c) for c in getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize("page", ["cli.md", "pytorch.md", "unsupported.md", "new-chip.md"])
+def test_the_options_that_pages_name_are_there(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = {
+        option
+        for line in text.splitlines()
+        if "tf2onnx" not in line
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)
+    }
+    assert named - {"--help"} <= options(typer.main.get_command(cli.app))
+
+
+def test_every_option_is_in_the_help_of_its_command(tilewright):
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        shown = tilewright(name, "--help")[1]
+        assert command.help.split(".")[0].split()[0] in shown
+        for option in options(command):
+            assert option in shown, (name, option)
+
+
+def test_a_model_is_no_command(tilewright):
+    code, out, err = tilewright("model.onnx")
+    assert (code, out) == (2, "")
+    words = " ".join(err.replace("│", " ").split())
+    assert "model.onnx is no command. Run the model with: tilewright run model.onnx" in words
 
 
 # ---------------------------------------------------------------- keys

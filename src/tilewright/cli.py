@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tilewright import cli_show as show
 from tilewright import cli_target as chips
@@ -44,8 +45,19 @@ from tilewright.targets.names import HOST, PROCESSORS, find_target
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
 
+
+class _Commands(TyperGroup):
+    """The commands; a model in the place of one is answered with the command that runs it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and Path(args[0]).suffix in (".onnx", ".tw"):
+            ctx.fail(f"{args[0]} is no command. Run the model with: tilewright run {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="tilewright",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
