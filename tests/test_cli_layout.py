@@ -94,6 +94,18 @@ def test_a_table_that_has_no_room_keeps_its_numbers():
     ]
 
 
+def test_a_cell_that_goes_on_keeps_numbers_and_units_together():
+    columns = (Column("chip"), Column("memories", folds=True))
+    rows = [("one", "spad 64.0 KiB, acc 128 bytes"), ("other", "none")]
+    assert shown(fit_table(columns, rows, 20), 20) == [
+        "chip   memories",
+        "one    spad",
+        "       64.0 KiB, acc",
+        "       128 bytes",
+        "other  none",
+    ]
+
+
 # ---------------------------------------------------------------- sentences
 
 

@@ -345,7 +345,8 @@ def targets(
         rows = {**found, **described}.items()
         _print(show.to_json([chips.listed_json(n, t) for n, t in rows]))
     else:
-        for part in (show.targets_table(found), "", chips.chips_table(described)):
+        width = make_console().width
+        for part in (show.targets_table(found, width), "", chips.chips_table(described, width)):
             _print(part)
 
 

@@ -40,12 +40,18 @@ def make_table(title: str, *columns: str) -> Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table that is fitted. `is_name`: it may be shortened in the middle. Where there
-    is no room, columns go whose `spare` is highest; those of 0 stay."""
+    """A column of a table that is fitted. `is_name`: it may be shortened in the middle; `folds`: it
+    may go on in the next line. Where there is no room, columns go whose `spare` is highest; those
+    of 0 stay."""
 
     title: str
     is_name: bool = False
+    folds: bool = False
     spare: int = 0
+
+    @property
+    def is_elastic(self) -> bool:
+        return self.is_name or self.folds
 
 
 def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> Table:
@@ -57,21 +63,21 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: i
     shown = list(range(len(columns)))
 
     def least() -> int:
-        sizes = (min(natural[i], LEAST) if columns[i].is_name else natural[i] for i in shown)
+        sizes = (min(natural[i], LEAST) if columns[i].is_elastic else natural[i] for i in shown)
         return sum(sizes) + GAP * (len(shown) - 1)
 
     while least() > width and any(columns[i].spare for i in shown):
         shown.remove(max(shown, key=lambda i: columns[i].spare))
-    fixed = sum(natural[i] for i in shown if not columns[i].is_name)
+    fixed = sum(natural[i] for i in shown if not columns[i].is_elastic)
     room = max(0, width - fixed - GAP * (len(shown) - 1))
-    names = sorted((i for i in shown if columns[i].is_name), key=lambda i: natural[i])
+    elastic = sorted((i for i in shown if columns[i].is_elastic), key=lambda i: natural[i])
     widths = list(natural)
-    for left, i in zip(range(len(names), 0, -1), names, strict=True):
+    for left, i in zip(range(len(elastic), 0, -1), elastic, strict=True):
         widths[i] = max(1, min(natural[i], room // left))
         room -= widths[i]
 
     def cells(row: Sequence[str]) -> list[str]:
-        return [shorten(row[i], widths[i]) if columns[i].is_name else row[i] for i in shown]
+        return [_cell(columns[i], row[i], widths[i]) for i in shown]
 
     table = make_table("", *cells([c.title for c in columns]))
     for column in table.columns:
@@ -81,18 +87,24 @@ def fit_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: i
     return table
 
 
-def wrap(text: str, width: int) -> str:
+def _cell(column: Column, text: str, width: int) -> str:
+    if column.folds:
+        return wrap(text, width, indent=0)
+    return shorten(text, width) if column.is_name else text
+
+
+def wrap(text: str, width: int, indent: int = GAP) -> str:
     """Lines of at most `width` columns where that can be, broken between words, but not between a
     number and its unit. What is continued is indented: in a table, to its last column."""
-    return "\n".join(part for line in text.split("\n") for part in _wrapped(line, width))
+    return "\n".join(part for line in text.split("\n") for part in _wrapped(line, width, indent))
 
 
-def _wrapped(line: str, width: int) -> list[str]:
+def _wrapped(line: str, width: int, indent: int) -> list[str]:
     if cell_len(line) <= width:
         return [line]
     last = max((m.end() for m in re.finditer(r"\S {2,}(?=\S)", line)), default=0)
     in_table = 0 < last <= width - LEAST
-    indent = last if in_table else len(line) - len(line.lstrip()) + GAP
+    indent = last if in_table else len(line) - len(line.lstrip()) + indent
     whole = re.sub(r"(?<=\d) (?=\w)|(?<=\w) (?=[\d.,]+%)", SPACE, line)
     if in_table:
         whole = whole[:last].replace(" ", SPACE) + whole[last:]

@@ -162,9 +162,13 @@ def timing_json(timing: Timing) -> dict[str, Any]:
 def timing_line(timing: Timing) -> str:
     return (
         f"{nanoseconds(timing.median)} a call (fastest {nanoseconds(timing.fastest)}, slowest tenth"
-        f" from {nanoseconds(timing.slowest_tenth)} on), {timing.per_second:.4g} calls a second,"
+        f" from {nanoseconds(timing.slowest_tenth)} on), {_rate(timing.per_second)} calls a second,"
         f" over {timing.calls} calls"
     )
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def step_json(row: StepRow) -> dict[str, Any]:
@@ -366,12 +370,22 @@ def target_line(name: str, target: Target) -> str:
     )
 
 
-def targets_table(targets: Mapping[str, Target]) -> Table:
-    table = make_table("", "target", "processor", ">cores", ">vector", ">registers", "caches")
+TARGET_COLUMNS = (
+    Column("target"),
+    Column("processor", is_name=True),
+    Column(">cores", spare=1),
+    Column(">vector"),
+    Column(">registers", spare=2),
+    Column("caches", folds=True),
+)
+
+
+def targets_table(targets: Mapping[str, Target], width: int) -> Table:
+    rows = []
     for name, target in targets.items():
         t = target_json(name, target)
         caches = ", ".join(f"{k} {format_bytes(v)}" for k, v in t["memories"].items())
         kind = f"{t['triple'].split('-')[0]} {t['processor']}"
         size, count = f"{t['vector_bytes']} bytes", str(t["vector_registers"])
-        table.add_row(name, kind, str(t["cores"]), size, count, caches)
-    return table
+        rows.append([name, kind, str(t["cores"]), size, count, caches])
+    return fit_table(TARGET_COLUMNS, rows, width)

@@ -14,7 +14,7 @@ from tilewright.check.hazards import Hazards
 from tilewright.check.load import is_file, load_target
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
-from tilewright.cli_layout import make_table
+from tilewright.cli_layout import Column, fit_table, make_table
 from tilewright.cli_show import target_json
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
@@ -55,14 +55,23 @@ def listed_json(name: str, target: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def chips_table(chips: Mapping[str, Target]) -> Table:
-    table = make_table("", "chip", ">clock", ">instructions", "queues", "memories")
+CHIP_COLUMNS = (
+    Column("chip"),
+    Column(">clock"),
+    Column(">instructions", spare=1),
+    Column("queues", folds=True),
+    Column("memories", folds=True),
+)
+
+
+def chips_table(chips: Mapping[str, Target], width: int) -> Table:
+    rows = []
     for name, t in chips.items():
         queues = ", ".join(q.name for q in t.queues)
         sizes = ((m.name, m.size) for m in t.memories if m.size is not None)
         memories = ", ".join(f"{m} {format_bytes(size)}" for m, size in sizes)
-        table.add_row(name, quantity(t.clock, "Hz"), str(len(t.instructions)), queues, memories)
-    return table
+        rows.append([name, quantity(t.clock, "Hz"), str(len(t.instructions)), queues, memories])
+    return fit_table(CHIP_COLUMNS, rows, width)
 
 
 # ---------------------------------------------------------------- the manual
