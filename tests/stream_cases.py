@@ -11,10 +11,10 @@ from sync_chips import chip
 from test_epilogues import CHIPS
 
 from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
-from tilewright.build import build
 from tilewright.chip import ChipKernel, build_chip
 from tilewright.ir.kernel import KernelFunction
 from tilewright.ir.loop import Kernel
+from tilewright.kernels import build
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 from tilewright.targets.conv_engine import conv_engine

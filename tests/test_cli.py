@@ -12,12 +12,14 @@ import time
 import numpy as np
 import onnx
 import pytest
+import schemas
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright import cli, cli_check, cli_session
-from tilewright.compile import STAGES, compile
+from tilewright.compiler import STAGES, compile
 from tilewright.ir.graph import Graph
 from tilewright.ops.table import OPS
+from tilewright.targets.names import find_target
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
 
@@ -149,8 +151,8 @@ def test_fixed_dimensions_are_compiled_in(tilewright, model):
 
 
 def test_a_model_for_another_machine(tilewright, model):
-    other = "neon" if cli_session.find_target("host", 1).native.triple.startswith("x86") else "avx2"
-    arch = cli_session.find_target(other, 1).native.triple.split("-")[0]
+    other = "neon" if find_target("host", 1).native.triple.startswith("x86") else "avx2"
+    arch = find_target(other, 1).native.triple.split("-")[0]
     assert tilewright("compile", "small.onnx", "-o", "other.tw", "--target", other)[0] == 0
     assert failure(tilewright("run", "other.tw")).startswith(f"error: the code is for {arch}, ")
 
@@ -184,6 +186,7 @@ def break_op(monkeypatch, name, *, also_import=False):
 def test_a_check_that_fails_names_the_node(tilewright, model, monkeypatch):
     break_op(monkeypatch, "relu")
     code, out, _ = tilewright("run", "small.onnx", "--check", "--json", "--dim", "n=4")
+    schemas.validate("run", json.loads(out))
     found = json.loads(out)["check"]
     assert code == 1
     assert found["agrees"] is False

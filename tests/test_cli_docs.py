@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import schemas
+import typer
 
 from tilewright import cli
+from tilewright.targets.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
@@ -64,6 +67,40 @@ def test_the_examples_of_the_page_work(tilewright):
     assert [arguments[0] for arguments in found] == list(COMMANDS)
     for arguments in found:
         assert tilewright(*arguments)[0] == 0
+
+
+def options(command):
+    """All options of a command, and of those under it."""
+    named = (name for parameter in command.params for name in parameter.opts)
+    found = {name for name in named if name.startswith("--")}
+    return found.union(*(options(c) for c in getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize("page", ["cli.md", "pytorch.md", "unsupported.md", "new-chip.md"])
+def test_the_options_that_pages_name_are_there(page):
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    named = {
+        option
+        for line in text.splitlines()
+        if "tf2onnx" not in line
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)
+    }
+    assert named - {"--help"} <= options(typer.main.get_command(cli.app))
+
+
+def test_every_option_is_in_the_help_of_its_command(tilewright):
+    for name, command in typer.main.get_command(cli.app).commands.items():
+        shown = tilewright(name, "--help")[1]
+        assert command.help.split(".")[0].split()[0] in shown
+        for option in options(command):
+            assert option in shown, (name, option)
+
+
+def test_a_model_is_no_command(tilewright):
+    code, out, err = tilewright("model.onnx")
+    assert (code, out) == (2, "")
+    words = " ".join(err.replace("│", " ").split())
+    assert "model.onnx is no command. Run the model with: tilewright run model.onnx" in words
 
 
 # ---------------------------------------------------------------- keys
@@ -130,6 +167,36 @@ def product(A: i8[256, 256], B: i8[256, 256], C: i32[256, 256]):
 """
 
 
+def schema_of(command):
+    """ "explain KERNEL": explain-kernel."""
+    return command.lower().replace(" ", "-")
+
+
+@pytest.mark.parametrize("command", ARGUMENTS)
+def test_the_keys_of_schemas_are_documented(command):
+    wanted = documented(command)
+    found = set(schemas.keys(schemas.read_schema(schema_of(command))))
+    found = {k.removesuffix(".*") if k.removesuffix(".*") in wanted else k for k in found}
+    assert found == {k for k in wanted if not any(other.startswith(f"{k}.") for other in wanted)}
+
+
+def test_there_is_a_schema_for_each_and_no_other():
+    found = {path.stem for path in schemas.FOLDER.glob("*.json")}
+    assert found == {*map(schema_of, ARGUMENTS), "ops-onnx"}
+
+
+@pytest.mark.parametrize("name", [*CHIPS, "host"])
+def test_every_manual_has_that_schema(tilewright, name):
+    schemas.validate("targets-name", json.loads(tilewright("targets", name, "--json")[1]))
+
+
+def test_a_schema_that_does_not_fit_is_noticed():
+    with pytest.raises(AssertionError) as caught:
+        schemas.validate("new-target", {"files": 1})
+    assert "'file' is a required property" in str(caught.value)
+    assert "Additional properties are not allowed ('files' was unexpected)" in str(caught.value)
+
+
 @pytest.mark.parametrize("command", ARGUMENTS)
 def test_the_keys_of_json_are_documented(tilewright, command):
     code, out, err = tilewright(*ARGUMENTS[command])
@@ -137,12 +204,15 @@ def test_the_keys_of_json_are_documented(tilewright, command):
     wanted = documented(command)
     inner = {key for key in wanted if key.startswith("check.first_difference.")}
     assert set(keys(json.loads(out))) == wanted - inner
+    schemas.validate(schema_of(command), json.loads(out))
 
 
 def test_a_list_of_operators_has_the_same_keys(tilewright):
     assert set(keys(json.loads(tilewright("ops", "--json")[1]))) >= documented("ops")
     found = json.loads(tilewright("ops", "--onnx", "--json")[1])
     assert {"Conv", "LSTM"} <= set(found["ai.onnx"])
+    schemas.validate("ops-onnx", found)
+    schemas.validate("ops", json.loads(tilewright("ops", "--json")[1]))
     lines = tilewright("ops", "--onnx")[1].splitlines()
     assert "ai.onnx.Conv" in lines
 

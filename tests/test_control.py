@@ -5,9 +5,9 @@ import pytest
 
 from tilewright import cast, dims, grid, i8, i32, kernel, out, reduce
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.build import Schedule
 from tilewright.chip import ChipKernel, build_choice, stream_kernel
 from tilewright.ir.loop import For, walk_statements
+from tilewright.kernels import Schedule
 from tilewright.schedule.accelerate import accelerate
 from tilewright.schedule.choose_tiles import Choice
 from tilewright.schedule.plan import Plan, find_mappings

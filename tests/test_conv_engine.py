@@ -10,8 +10,8 @@ import pytest
 
 import tilewright
 from tilewright import grid, i8, i32, local, reduce
-from tilewright.build import KernelFunction
 from tilewright.chip import ChipKernel, stream_kernel
+from tilewright.kernels import KernelFunction
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import conv_engine
 

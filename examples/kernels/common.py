@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from tilewright import Schedule, f32
-from tilewright.build import BuiltKernel
+from tilewright.kernels import BuiltKernel
 from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 

@@ -1,13 +1,23 @@
 """tilewright: a deep-learning compiler that any chip team can retarget.
 
-import tilewright
-from tilewright.targets import cpu
+    import tilewright
 
-module = tilewright.compile("model.onnx", target=cpu.host())
-y = module(x)
+    module = tilewright.compile("model.onnx")      # for this machine; target="avx2" for others
+    y = module(x)                                  # numpy arrays in, numpy arrays out
+    print(module.profile(x))                       # where the time goes
+    module.save("model.tw")
+    module = tilewright.load("model.tw")
 
-Kernels are written as functions under `@tilewright.kernel` (docs/kernels.md).
+PyTorch, TensorFlow and Keras models are exported to ONNX first: docs/pytorch.md. Kernels are
+written as functions under `@tilewright.kernel`: docs/kernels.md. Every public name: docs/api.md.
+
+A program that only loads compiled models does not need the compiler. So the names in `COMPILER`,
+and nothing else, are imported when they are first used; all other names are there at once.
 """
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.dtype import (
     bf16,
@@ -40,8 +50,8 @@ from tilewright.base.errors import (
     TilewrightError,
 )
 from tilewright.base.passes import Recorder
-from tilewright.build import BuiltKernel, KernelFunction, Schedule, build, kernel
-from tilewright.compile import compile, load
+from tilewright.base.version import VERSION as __version__
+from tilewright.compiled import load
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import (
     acos,
@@ -84,7 +94,21 @@ from tilewright.ir.kernel_words import (
 )
 from tilewright.options import Options
 from tilewright.runtime.module import Module
+from tilewright.runtime.profile import Profile, StepTime
 from tilewright.target.target import Target
+
+if TYPE_CHECKING:
+    from tilewright.compiler import compile
+    from tilewright.kernels import BuiltKernel, KernelFunction, Schedule, build, kernel
+
+COMPILER = {
+    "BuiltKernel": "kernels",
+    "KernelFunction": "kernels",
+    "Schedule": "kernels",
+    "build": "kernels",
+    "compile": "compiler",
+    "kernel": "kernels",
+}  # public names to the modules that are imported when they are first used
 
 __all__ = [
     "ArtifactError",
@@ -95,12 +119,15 @@ __all__ = [
     "ModelError",
     "Module",
     "Options",
+    "Profile",
     "Recorder",
     "Schedule",
     "ScheduleError",
+    "StepTime",
     "Target",
     "TargetError",
     "TilewrightError",
+    "__version__",
     "acos",
     "acosh",
     "asin",
@@ -163,3 +190,18 @@ __all__ = [
     "unroll",
     "vectorize",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The public names in COMPILER, at their first use."""
+    if name not in COMPILER:
+        what = f"module 'tilewright' has no attribute {name!r}"
+        raise AttributeError(what, name=name, obj=sys.modules[__name__])
+    found = getattr(importlib.import_module(f"tilewright.{COMPILER[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """What a shell completes: the public names, and not what they are made of."""
+    return list(__all__)

@@ -8,19 +8,20 @@ What the commands print as JSON stands in docs/cli.md.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tilewright import cli_show as show
 from tilewright import cli_target as chips
 from tilewright.base.errors import ModelError, TargetError, TilewrightError, did_you_mean
 from tilewright.base.passes import Step
+from tilewright.base.version import VERSION
 from tilewright.check.conformance import check_conformance
 from tilewright.check.lint import is_sound, lint
 from tilewright.check.load import is_file
@@ -30,27 +31,33 @@ from tilewright.check.skeleton import write_skeleton
 from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
 from tilewright.cli_check import check as check_results
 from tilewright.cli_kernel import explain_kernel
+from tilewright.cli_layout import make_console, wrap
 from tilewright.cli_machine import measure_limits
-from tilewright.cli_measure import explain_steps, measure
-from tilewright.cli_session import (
-    HOST,
-    TARGETS,
-    Request,
-    find_target,
-    onnx_operators,
-    open_module,
-    stage_texts,
-)
-from tilewright.compile import STAGES, VERSION
+from tilewright.cli_measure import costliest, explain_steps, measure
+from tilewright.cli_progress import Progress
+from tilewright.cli_session import Request, onnx_operators, open_module, stage_texts
+from tilewright.compiler import STAGES
 from tilewright.ops.table import OPS
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes
 from tilewright.targets.chips import CHIPS
+from tilewright.targets.names import HOST, PROCESSORS, find_target
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
 
+
+class _Commands(TyperGroup):
+    """The commands; a model in the place of one is answered with the command that runs it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and Path(args[0]).suffix in (".onnx", ".tw"):
+            ctx.fail(f"{args[0]} is no command. Run the model with: tilewright run {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="tilewright",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,7 +68,7 @@ Model = Annotated[Path, typer.Argument(help="an .onnx model, or a compiled .tw")
 Source = Annotated[Path, typer.Argument(help="an .onnx model")]
 TargetName = Annotated[
     str,
-    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(TARGETS)}"),
+    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(PROCESSORS)}"),
 ]
 Threads = Annotated[
     int | None,
@@ -139,9 +146,9 @@ def run(
         found |= {"outputs": rows}
         _print(show.to_json(found | ({"check": show.report_json(report)} if report else {})))
     else:
-        _print(show.results_table(rows))
+        _print(show.results_table(rows, make_console().width))
         for line in show.report_lines(report) if report else []:
-            _print(line)
+            _say(line)
     if report is not None and not report.agrees:
         raise typer.Exit(FAILED)
 
@@ -174,8 +181,8 @@ def compile_(
         found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
         _print(show.to_json(found))
     elif not quiet:
-        _print(show.module_line(module))
-        _print(f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s")
+        _say(show.module_line(module))
+        _say(f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s")
 
 
 @app.command(epilog="Example: tilewright bench examples/digits/digits.onnx --threads 1 --seconds 1")
@@ -195,12 +202,12 @@ def bench(
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("timing"):
-        timing = measure(module, arrays, seconds)
+        timing = measure(module, arrays, seconds, session.on_call)
     if json:
         found = {"model": str(model), **session.facts(module), "threads": module.threads}
         _print(show.to_json(found | show.timing_json(timing)))
     else:
-        _print(show.timing_line(timing))
+        _say(show.timing_line(timing))
 
 
 @app.command(epilog="Example: tilewright explain examples/digits/digits.onnx --dim batch=360")
@@ -219,13 +226,16 @@ def explain(
         typer.Option(
             "--target",
             envvar="TILEWRIGHT_TARGET",
-            help=f"one of {', '.join(TARGETS)}; of a kernel, a chip or a file that describes one",
+            help=f"one of {', '.join(PROCESSORS)}; of a kernel, a chip or its description's file",
         ),
     ] = HOST,
     threads: Threads = None,
     dims: Dims = None,
     seed: Seed = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
+    worst: Annotated[
+        int | None, typer.Option("--worst", min=1, help="only so many steps, the costliest first")
+    ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -238,24 +248,29 @@ def explain(
     Of a kernel on a chip (--target NAME or FILE.py[:FUNCTION]): which queue or memory is the
     bottleneck, where the cycles go, what keeps better tiles out, and what would help."""
     if is_file(model):
-        with _Progress(quiet or json).working("explaining"):
+        with Progress(quiet or json).working("explaining"):
             found = explain_kernel(model, target, parse_dims(dims or []), inputs or [])
-        _print(show.to_json(found.json()) if json else str(found))
+        if json:
+            _print(show.to_json(found.json()))
+        else:
+            _say(str(found))
         return
     session = _Session(Path(model), target, threads, dims, quiet or json)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
-    with session.working("timing"):
+    with session.working("measuring what this machine can do"):
         limits = measure_limits(module.threads)
-        rows = explain_steps(module, arrays, repeat, limits)
+    with session.working("timing"):
+        rows = explain_steps(module, arrays, repeat, limits, session.on_call)
     if json:
         found = {"model": model, **session.facts(module), "threads": module.threads}
         found |= {"limits": show.limits_json(limits)}
-        _print(show.to_json(found | {"steps": [show.step_json(r) for r in rows]}))
+        shown = costliest(rows, worst)
+        _print(show.to_json(found | {"steps": [show.step_json(r) for r in shown]}))
         return
-    _print(show.steps_table(rows))
+    _print(show.steps_table(rows, make_console().width, worst))
     for line in [show.limits_line(limits), *show.host_lines(rows)]:
-        _print(line)
+        _say(line)
 
 
 @app.command(epilog="Example: tilewright dump examples/digits/digits.onnx --stage graph")
@@ -324,13 +339,14 @@ def targets(
         for part in chips.manual_parts(target):
             _print(part)
         return
-    found = {n: find_target(n, threads) for n in TARGETS}
+    found = {n: find_target(n, threads) for n in PROCESSORS}
     described = {n: make() for n, make in CHIPS.items()}
     if json:
         rows = {**found, **described}.items()
         _print(show.to_json([chips.listed_json(n, t) for n, t in rows]))
     else:
-        for part in (show.targets_table(found), "", chips.chips_table(described)):
+        width = make_console().width
+        for part in (show.targets_table(found, width), "", chips.chips_table(described, width)):
             _print(part)
 
 
@@ -349,9 +365,14 @@ def check_target(
     problems = lint(target)
     report = None
     if is_sound(target):
-        progress = _Progress(quiet or json)
+        progress, tried = Progress(quiet or json), itertools.count()
+        total = len(target.instructions) + 1
+
+        def on_trial(what: str) -> None:
+            progress.count(next(tried), total, f"tried, now {what}")
+
         with progress.working("trying"):
-            report = check_conformance(target, seed=seed, listener=progress.tell)
+            report = check_conformance(target, seed=seed, listener=on_trial)
     errors = any(p.severity is Severity.ERROR for p in problems)
     passes = report is not None and report.conforms and not errors
     if json:
@@ -360,7 +381,7 @@ def check_target(
         _print(show.to_json(found | {"report": report and chips.report_json(report)}))
     else:
         for part in chips.check_parts(problems, report):
-            _print(part)
+            (_say if isinstance(part, str) else _print)(part)
     if not passes:
         raise typer.Exit(FAILED)
 
@@ -382,32 +403,7 @@ def new_target(
 # ---------------------------------------------------------------- what commands share
 
 
-class _Progress:
-    """A command's words on stderr about what it is doing."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.console = show.make_console(stderr=True)
-        self.quiet = quiet
-        self._status: Callable[[str], object] | None = None
-
-    @contextmanager
-    def working(self, what: str) -> Iterator[None]:
-        """Says what is being done while it is, where somebody can see it."""
-        if self.quiet or not self.console.is_terminal:
-            yield
-            return
-        with self.console.status(f"{what} …") as status:
-            self._status = status.update
-            yield
-            self._status = None
-
-    def tell(self, what: str) -> None:
-        """What is being done just now."""
-        if self._status is not None:
-            self._status(f"{what} …")
-
-
-class _Session(_Progress):
+class _Session(Progress):
     """One command's model and target."""
 
     def __init__(
@@ -415,10 +411,9 @@ class _Session(_Progress):
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
-        self.request = Request(model, target, threads, self.dims, self._on_step)
-        if not self.request.is_compiled and not quiet:
-            line = show.target_line(target, find_target(target, threads))
-            self.console.print(f"target: {line}")
+        self.request = Request(model, target, threads, self.dims, self._on_step, self._on_kernel)
+        if not self.request.is_compiled:
+            self.say(f"target: {show.target_line(target, find_target(target, threads))}")
 
     def open(self) -> Module:
         with self.working("loading" if self.request.is_compiled else "compiling"):
@@ -436,19 +431,33 @@ class _Session(_Progress):
         return {"target": module.target.name, "triple": module.target.triple}
 
     def _on_step(self, step: Step) -> None:
-        self.tell(f"{step.stage} {step.subject or step.name}")
+        if not step.subject:  # of the whole model: kernels are counted
+            self.tell(step.name)
+
+    def _on_kernel(self, done: int, total: int) -> None:
+        self.count(done, total, "kernels")
+
+    def on_call(self, done: int, total: int) -> None:
+        self.count(done, total, "calls")
 
 
 def _print(what: object) -> None:
     """To stdout: a table, or text as it is."""
-    if isinstance(what, str):
-        sys.stdout.write(what + "\n")
-    else:
-        show.make_console().print(what)
+    if not isinstance(what, str):
+        console = make_console()
+        with console.capture() as captured:
+            console.print(what)
+        what = "\n".join(line.rstrip() for line in captured.get().splitlines())
+    sys.stdout.write(what + "\n")
+
+
+def _say(text: str) -> None:
+    """Sentences, to stdout: as wide as a terminal is."""
+    _print(wrap(text, make_console().width))
 
 
 def _fail(text: str) -> None:
-    show.make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
+    make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
     raise SystemExit(BROKEN) from None
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.base.errors import InputError, TargetError
-from tilewright.build import build
 from tilewright.check.load import load_kernel
 from tilewright.chip import ChipKernel
 from tilewright.cli_target import find_description
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.loop import symbols
+from tilewright.kernels import build
 from tilewright.targets.chips import CHIPS
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from tilewright.compile import compile
+from tilewright.compiler import compile
 from tilewright.targets import cpu
 
 SHAPES = ((4, 12), (8, 12), (8, 24), (16, 12), (16, 24))  # lanes, independent chains

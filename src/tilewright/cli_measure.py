@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +15,10 @@ from tilewright.runtime.plan import StepKind
 from tilewright.runtime.profile import StepTime
 
 Arrays = Mapping[str, np.ndarray]
+Watch = Callable[[int, int], None]  # how many are done, of how many
 
 WARM_UP = 0.2  # seconds
+BETWEEN = 0.1  # seconds between two words about how far it is
 FEWEST, MOST = 5, 1 << 24  # calls
 
 
@@ -34,8 +36,9 @@ class Timing:
         return 1e9 / self.median
 
 
-def measure(module: Module, inputs: Arrays, seconds: float) -> Timing:
-    """Calls the model for about so long, after a warm-up."""
+def measure(module: Module, inputs: Arrays, seconds: float, watch: Watch | None = None) -> Timing:
+    """Calls the model for about so long, after a warm-up. `watch` is told between calls, now and
+    then, how many of about how many are done."""
     arrays = [inputs[t.name] for t in module.inputs]
     end = time.perf_counter() + min(WARM_UP, seconds)
     while True:
@@ -43,11 +46,16 @@ def measure(module: Module, inputs: Arrays, seconds: float) -> Timing:
         if time.perf_counter() > end:
             break
     spent = array("q")
-    end = time.perf_counter() + seconds
+    begun = told = time.perf_counter()
+    end = begun + seconds
     while len(spent) < FEWEST or (time.perf_counter() < end and len(spent) < MOST):
         start = time.perf_counter_ns()
         module(*arrays)
         spent.append(time.perf_counter_ns() - start)
+        now = time.perf_counter()
+        if watch is not None and now > told + BETWEEN:
+            told = now
+            watch(len(spent), max(FEWEST, round(len(spent) * seconds / (now - begun))))
     median, tenth = np.percentile(spent, [50, 90])
     return Timing(len(spent), min(spent), int(median), int(tenth))
 
@@ -90,9 +98,12 @@ class StepRow:
         return self.bound.nanoseconds / self.nanoseconds
 
 
-def explain_steps(module: Module, inputs: Arrays, repeat: int, limits: Limits) -> list[StepRow]:
+def explain_steps(
+    module: Module, inputs: Arrays, repeat: int, limits: Limits, watch: Watch | None = None
+) -> list[StepRow]:
     """Every step, timed, beside what the machine allows."""
-    profile = module.profile(*(inputs[t.name] for t in module.inputs), repeat=repeat)
+    arrays = [inputs[t.name] for t in module.inputs]
+    profile = module.profile(*arrays, repeat=repeat, watch=watch)
     total = max(1, sum(s.nanoseconds for s in profile.steps))
     return [
         StepRow(
@@ -123,6 +134,13 @@ def find_bound(step: StepTime, limits: Limits) -> Bound | None:
         level = limits.level(step.bytes)
         bounds.append(Bound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))
     return max(bounds, key=lambda b: b.nanoseconds)
+
+
+def costliest(rows: Sequence[StepRow], count: int | None) -> list[StepRow]:
+    """The `count` steps that take longest, the first of them first; all in order for None."""
+    if count is None:
+        return list(rows)
+    return sorted(rows, key=lambda r: (-r.nanoseconds, r.number))[:count]
 
 
 def totals(rows: Sequence[StepRow]) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What the commands do with the compiler: find a target, get a module, a graph, or a stage's text.
+"""What the commands do with the compiler: get a module, a graph, or a stage's text.
 
 This is all that the command line uses of the compiler; the commands themselves parse and print.
 """
@@ -10,26 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.base.errors import InputError, ModelError, TargetError, did_you_mean
+from tilewright.base.errors import InputError, ModelError
 from tilewright.base.passes import Recorder, Step
-from tilewright.codegen.host_plan import host_table
-from tilewright.compile import STAGES, compile
+from tilewright.compiled import load
+from tilewright.compiler import STAGES, compile
 from tilewright.frontends.onnx_table import IMPORTERS
 from tilewright.ir.graph import Graph
-from tilewright.ops.table import OPS
 from tilewright.options import Options
-from tilewright.runtime import artifact
 from tilewright.runtime.container import is_program
 from tilewright.runtime.module import Module
 from tilewright.schedule.schedule import Schedule
-from tilewright.target.target import Target
-from tilewright.targets import cpu
-from tilewright.targets.chips import CHIPS
-
-HOST = "host"
-TARGETS = (HOST, *cpu.LEVELS)
+from tilewright.targets.names import HOST, find_target
 
 Listener = Callable[[Step], None]
+Watch = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,8 @@ class Request:
     target: str = HOST
     threads: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
-    listener: Listener | None = None
+    listener: Listener | None = None  # of steps of the compiler
+    watch: Watch | None = None  # of kernels: how many of how many are compiled
 
     @property
     def is_compiled(self) -> bool:
@@ -48,24 +43,10 @@ class Request:
         return self.model.suffix == ".tw" or is_program(self.model)
 
 
-def find_target(name: str, threads: int | None) -> Target:
-    """The target that the command line calls `name`: this machine, or an instruction-set level."""
-    if name in CHIPS:
-        raise TargetError(
-            f"{name} is a chip, and models run on processors: {', '.join(TARGETS)}",
-            hint=f"kernels run on it: tilewright explain FILE.py:KERNEL --target {name}",
-        )
-    if name not in TARGETS:
-        raise TargetError(f"there is no target called {name!r}", hint=did_you_mean(name, TARGETS))
-    if name == HOST:
-        return cpu.host(threads=threads)
-    return cpu.cpu(name, cores=threads or 1)
-
-
 def open_module(request: Request) -> Module:
     """The model, compiled or loaded, ready to be called."""
     if request.is_compiled:
-        return artifact.load(request.model, threads=request.threads, host=host_table(OPS))
+        return load(request.model, threads=request.threads)
     return _compile(request, request.model)
 
 
@@ -109,7 +90,7 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
         model,
         target=target,
         options=Options(dims=dict(request.dims)),
-        recorder=Recorder(listener=request.listener),
+        recorder=Recorder(listener=request.listener, watch=request.watch),
         until=until,
     )
 

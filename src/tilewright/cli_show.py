@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
+from tilewright.base.words import nanoseconds, quantity
 from tilewright.cli_check import Comparison, Report
+from tilewright.cli_layout import Column, fit_table, make_table
 from tilewright.cli_machine import Limits
-from tilewright.cli_measure import StepRow, Timing, totals
+from tilewright.cli_measure import StepRow, Timing, costliest, totals
 from tilewright.ir.op import Op, attr_rows
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import Tensor
@@ -23,24 +24,6 @@ from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 
 FIRST = 4  # elements of an output that are shown
-WIDE = 200  # columns, where nobody's terminal limits them
-
-
-def make_console(*, stderr: bool = False) -> Console:
-    """A console that colours terminals and leaves files plain, with whole lines."""
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, WIDE)
-    return console
-
-
-def make_table(title: str, *columns: str) -> Table:
-    """A table; columns that begin with ">" are numbers."""
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.lstrip(">"), justify="right" if right else "left")
-    return table
 
 
 def to_json(value: Any) -> str:
@@ -58,24 +41,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else repr(value)
     return str(value)
-
-
-def nanoseconds(count: float) -> str:
-    """ "1.23 ms": three digits, in the unit that suits them."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("µs", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}" if count < 1000 * size else f"{count / size:.0f} s"
-    return f"{count:.0f} ns"
-
-
-def quantity(count: float | None, unit: str) -> str:
-    """ "1.5 Gop"; a dash for what is not known."""
-    if count is None:
-        return "–"
-    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {prefix}{unit}"
-    return f"{count:.3g} {unit}"
 
 
 # ---------------------------------------------------------------- run
@@ -105,14 +70,25 @@ def _number(value: Any) -> Any:
     return value.item() if value.dtype.kind in "biu" else float(value)
 
 
-def results_table(results: Sequence[Mapping[str, Any]]) -> Table:
-    table = make_table("", "output", "type", ">min", ">mean", ">max", "first elements", "file")
+RESULT_COLUMNS = (
+    Column("output", is_name=True),
+    Column("type"),
+    Column(">min"),
+    Column(">mean"),
+    Column(">max"),
+    Column("first elements", spare=1),
+    Column("file"),
+)
+
+
+def results_table(results: Sequence[Mapping[str, Any]], width: int) -> Table:
+    rows = []
     for r in results:
         numbers = [f"{r[k]:.6g}" if k in r else "–" for k in ("min", "mean", "max")]
         first = ", ".join(f"{v:.6g}" if isinstance(v, float) else str(v) for v in r["first"])
         shape = ", ".join(map(str, r["shape"]))
-        table.add_row(r["name"], f"{r['dtype']}[{shape}]", *numbers, first, r["file"] or "")
-    return table
+        rows.append([r["name"], f"{r['dtype']}[{shape}]", *numbers, first, r["file"] or ""])
+    return fit_table(RESULT_COLUMNS, rows, width)
 
 
 # ---------------------------------------------------------------- check
@@ -186,9 +162,13 @@ def timing_json(timing: Timing) -> dict[str, Any]:
 def timing_line(timing: Timing) -> str:
     return (
         f"{nanoseconds(timing.median)} a call (fastest {nanoseconds(timing.fastest)}, slowest tenth"
-        f" from {nanoseconds(timing.slowest_tenth)} on), {timing.per_second:.4g} calls a second,"
+        f" from {nanoseconds(timing.slowest_tenth)} on), {_rate(timing.per_second)} calls a second,"
         f" over {timing.calls} calls"
     )
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
 
 
 def step_json(row: StepRow) -> dict[str, Any]:
@@ -210,42 +190,52 @@ def step_json(row: StepRow) -> dict[str, Any]:
 
 
 STEP_COLUMNS = (
-    ">step",
-    "kernel",
-    "device",
-    ">time",
-    ">share",
-    ">operations",
-    ">bytes",
-    ">of bound",
-    "bound by",
-    "nodes",
+    Column(">step"),
+    Column("kernel", is_name=True),
+    Column("device", spare=5),
+    Column(">time"),
+    Column(">share"),
+    Column(">operations", spare=4),
+    Column(">bytes", spare=3),
+    Column(">of bound"),
+    Column("bound by", spare=1),
+    Column("nodes", is_name=True, spare=2),
 )
 
 
-def steps_table(rows: Sequence[StepRow]) -> Table:
-    table = make_table("", *STEP_COLUMNS)
-    for r in rows:
-        table.add_row(
-            str(r.number),
-            r.name,
-            r.device or "host",
-            nanoseconds(r.nanoseconds),
-            f"{r.share:.1%}",
-            quantity(r.operations, "op"),
-            quantity(r.bytes, "B"),
-            "–" if r.of_bound is None else f"{r.of_bound:.0%}",
-            _bound_by(r),
-            ", ".join(r.nodes),
-        )
+def steps_table(rows: Sequence[StepRow], width: int, worst: int | None = None) -> Table:
+    """A row for each step, or for the `worst` that take longest, and the sums over all."""
+    shown = costliest(rows, worst)
+    cells = [_step_cells(r) for r in shown]
+    numbers = {r.number for r in shown}
+    left = [r for r in rows if r.number not in numbers]
+    if left:
+        spent, share = (sum(getattr(r, name) for r in left) for name in ("nanoseconds", "share"))
+        others = f"{len(left)} other{'s' if len(left) > 1 else ''}"
+        cells.append(["", others, "", nanoseconds(spent), f"{share:.1%}", "", "", "", "", ""])
     sums = totals(rows)
-    spent, operations = nanoseconds(sums["nanoseconds"]), quantity(sums["operations"] or None, "op")
     bound = sums["bound"] / sums["nanoseconds"] if sums["nanoseconds"] else 0
-    table.add_section()
-    table.add_row(
-        "", "all", "", spent, "", operations, quantity(sums["bytes"], "B"), f"{bound:.0%}"
-    )
-    return table
+    cells.append(
+        ["", "all", "", nanoseconds(sums["nanoseconds"]), "100.0%",
+         quantity(sums["operations"] or None, "op"), quantity(sums["bytes"], "B"),
+         f"{bound:.0%}", "", ""]
+    )  # fmt: skip
+    return fit_table(STEP_COLUMNS, cells, width)
+
+
+def _step_cells(r: StepRow) -> list[str]:
+    return [
+        str(r.number),
+        r.name,
+        r.device or "host",
+        nanoseconds(r.nanoseconds),
+        f"{r.share:.1%}",
+        quantity(r.operations, "op"),
+        quantity(r.bytes, "B"),
+        "–" if r.of_bound is None else f"{r.of_bound:.0%}",
+        _bound_by(r),
+        ", ".join(r.nodes),
+    ]
 
 
 def _bound_by(row: StepRow) -> str:
@@ -380,12 +370,22 @@ def target_line(name: str, target: Target) -> str:
     )
 
 
-def targets_table(targets: Mapping[str, Target]) -> Table:
-    table = make_table("", "target", "processor", ">cores", ">vector", ">registers", "caches")
+TARGET_COLUMNS = (
+    Column("target"),
+    Column("processor", is_name=True),
+    Column(">cores", spare=1),
+    Column(">vector"),
+    Column(">registers", spare=2),
+    Column("caches", folds=True),
+)
+
+
+def targets_table(targets: Mapping[str, Target], width: int) -> Table:
+    rows = []
     for name, target in targets.items():
         t = target_json(name, target)
         caches = ", ".join(f"{k} {format_bytes(v)}" for k, v in t["memories"].items())
         kind = f"{t['triple'].split('-')[0]} {t['processor']}"
         size, count = f"{t['vector_bytes']} bytes", str(t["vector_registers"])
-        table.add_row(name, kind, str(t["cores"]), size, count, caches)
-    return table
+        rows.append([name, kind, str(t["cores"]), size, count, caches])
+    return fit_table(TARGET_COLUMNS, rows, width)

@@ -8,21 +8,23 @@ from typing import Any
 from rich.table import Table
 
 from tilewright.base.errors import TargetError, did_you_mean
+from tilewright.base.words import quantity
 from tilewright.check.conformance import InstructionReport, Report
 from tilewright.check.hazards import Hazards
 from tilewright.check.load import is_file, load_target
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
-from tilewright.cli_session import TARGETS, find_target
-from tilewright.cli_show import make_table, quantity, target_json
+from tilewright.cli_layout import Column, fit_table, make_table
+from tilewright.cli_show import target_json
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 from tilewright.targets.chips import CHIPS
+from tilewright.targets.names import PROCESSORS, find_target
 
 
 def find_description(name: str, threads: int | None) -> Target:
     """The target that is called so, or that a file describes."""
-    if name in TARGETS:
+    if name in PROCESSORS:
         return find_target(name, threads)
     if name in CHIPS:
         return CHIPS[name]()
@@ -30,7 +32,7 @@ def find_description(name: str, threads: int | None) -> Target:
         return load_target(name)
     raise TargetError(
         f"there is no target called {name!r}, and a file's name would be FILE.py[:FUNCTION]",
-        hint=did_you_mean(name, (*TARGETS, *CHIPS)),
+        hint=did_you_mean(name, (*PROCESSORS, *CHIPS)),
     )
 
 
@@ -53,14 +55,23 @@ def listed_json(name: str, target: Target) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def chips_table(chips: Mapping[str, Target]) -> Table:
-    table = make_table("", "chip", ">clock", ">instructions", "queues", "memories")
+CHIP_COLUMNS = (
+    Column("chip"),
+    Column(">clock"),
+    Column(">instructions", spare=1),
+    Column("queues", folds=True),
+    Column("memories", folds=True),
+)
+
+
+def chips_table(chips: Mapping[str, Target], width: int) -> Table:
+    rows = []
     for name, t in chips.items():
         queues = ", ".join(q.name for q in t.queues)
         sizes = ((m.name, m.size) for m in t.memories if m.size is not None)
         memories = ", ".join(f"{m} {format_bytes(size)}" for m, size in sizes)
-        table.add_row(name, quantity(t.clock, "Hz"), str(len(t.instructions)), queues, memories)
-    return table
+        rows.append([name, quantity(t.clock, "Hz"), str(len(t.instructions)), queues, memories])
+    return fit_table(CHIP_COLUMNS, rows, width)
 
 
 # ---------------------------------------------------------------- the manual

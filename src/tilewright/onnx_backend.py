@@ -14,7 +14,7 @@ import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
 from tilewright.base.errors import InputError, ModelError
-from tilewright.compile import compile
+from tilewright.compiler import compile
 from tilewright.frontends.onnx import import_model
 from tilewright.runtime.module import Module
 from tilewright.targets import cpu

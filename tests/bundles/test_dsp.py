@@ -23,10 +23,10 @@ from dsp_kernels import (
 
 from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.build import KernelFunction, Schedule
 from tilewright.bundles.code import loops
 from tilewright.chip import ChipKernel, build_chip
 from tilewright.ir.kernel_words import out
+from tilewright.kernels import KernelFunction, Schedule
 from tilewright.targets.dsp import dsp
 
 Reference = Callable[..., np.ndarray]

@@ -4,8 +4,8 @@ and that the values are the low parts of wider ones."""
 import numpy as np
 import pytest
 
-from tilewright.build import build
 from tilewright.ir.text import parse_kernel
+from tilewright.kernels import build
 from tilewright.targets import cpu
 
 GUARD = 64  # bytes behind the result

@@ -9,10 +9,10 @@ import pytest
 from native import build
 
 from tilewright.base.dtype import DTYPES
-from tilewright.build import _compiled
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
 from tilewright.ir.text import parse_kernel
+from tilewright.kernels import _compiled
 from tilewright.targets import cpu
 
 

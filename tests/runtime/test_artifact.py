@@ -28,6 +28,7 @@ from tilewright.codegen.host_plan import host_table
 from tilewright.ir.host import Copy
 from tilewright.runtime import artifact, atomic, container, machine, system
 from tilewright.runtime.container import read_program, write_program
+from tilewright.runtime.machine import runs_here
 from tilewright.runtime.module import Module
 
 X = np.array([1, 2, 3], np.float32)
@@ -195,6 +196,25 @@ def test_a_newer_format(path):
     assert refusal(artifact.load, path) == (
         f"{path} has format 2, and this version of tilewright reads format 1\n"
         "  hint: load it with a newer tilewright, or compile the model again"
+    )
+
+
+def test_an_older_format_that_is_read():
+    """format_1.tw was made by the first tilewright with that format, for x86-64: relu(x w)."""
+    path = Path(__file__).with_name("format_1.tw")
+    program = read_program(path)
+    assert (program.target.name, program.compiler) == ("cpu-sse2", "0.1.0")
+    if runs_here(program.target):
+        x = np.array([[1, -1, 1]], np.float32)
+        np.testing.assert_array_equal(artifact.load(path)(x), [[4, 5, 6, 7]])
+
+
+def test_an_older_format_that_is_not_read(path, monkeypatch):
+    monkeypatch.setattr(container, "OLDEST", 2)
+    monkeypatch.setattr(container, "VERSION", 3)
+    assert refusal(artifact.load, path) == (
+        f"{path} has format 1, and this version of tilewright reads formats 2 to 3\n"
+        "  hint: compile the model again, or load it with the tilewright that made it"
     )
 
 

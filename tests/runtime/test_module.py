@@ -323,7 +323,10 @@ def test_what_a_module_says_of_itself(module):
     assert module.name == "model"
     assert [str(t) for t in module.inputs] == ["x: f32[n]", "b: f32[n]"]
     assert [(t.name, t.dtype, t.shape) for t in module.outputs] == [("y", f32, ("n",))]
-    assert repr(module) == "Module(model: x: f32[n], b: f32[n] -> y: f32[n])"
+    facts = module.target
+    assert repr(module) == (
+        f"Module(model: x: f32[n], b: f32[n] -> y: f32[n]; for here ({facts.architecture}))"
+    )
     assert module.target.name == "here"
     assert module.threads == 2
 

@@ -152,7 +152,14 @@ def test_arrays_on_other_devices(module):
     )
 
 
-@pytest.mark.parametrize("value", [{"a": 1}, None, "text", object(), {1, 2}])
+def test_inputs_by_name_in_the_wrong_place(module):
+    assert refusal(module, {"x": X}, B) == (
+        "input 'x' is a dict\n"
+        '  hint: inputs by name are passed as module(x=…), or to module.run({"x": …})'
+    )
+
+
+@pytest.mark.parametrize("value", [None, "text", object(), {1, 2}])
 def test_what_is_not_an_array(module, value):
     assert refusal(module, value, B) == (
         f"input 'x' is a {type(value).__name__}\n"

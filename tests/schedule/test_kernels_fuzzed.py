@@ -13,8 +13,8 @@ from schedule_kernels import CASES
 from schedule_trials import DATA, Chooser, Kind, Outcome, Trial
 from strategies_instructions import INSTRUCTIONS
 
-from tilewright.build import build
 from tilewright.ir.samples import sample_arrays
+from tilewright.kernels import build
 from tilewright.schedule.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu

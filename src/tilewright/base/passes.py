@@ -31,12 +31,15 @@ class Step:
 
 @dataclass
 class Recorder:
-    """Collects the steps of a compilation. `listener` is told of each (progress bars)."""
+    """Collects the steps of a compilation. `listener` is told of each; `watch` how many kernels of
+    how many are compiled (progress bars), from any thread."""
 
     steps: list[Step] = field(default_factory=list)
     listener: Callable[[Step], None] | None = None
+    watch: Callable[[int, int], None] | None = None
 
     def add(self, step: Step) -> None:
+        """Keeps one step, and tells the listener."""
         self.steps.append(step)
         if self.listener is not None:
             self.listener(step)

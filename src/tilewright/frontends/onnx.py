@@ -12,19 +12,36 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 
 from tilewright.base.errors import ModelError
+from tilewright.frontends.foreign import (
+    nearest_file,
+    refuse_content,
+    refuse_ending,
+    refuse_folder,
+    refuse_object,
+)
 from tilewright.frontends.names import shown
 from tilewright.frontends.onnx_check import check_texts
 from tilewright.frontends.onnx_model import ModelImporter
 from tilewright.ir.graph import Graph
 
 LARGEST_FILE = (1 << 31) - 1
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+START = 1 << 16  # bytes that tell what kind of file a larger one is
+
+
+class ModelMessage(Protocol):
+    """What an onnx.ModelProto is to a type checker: protobuf's own classes have no types."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+ModelSource = str | os.PathLike[str] | bytes | ModelMessage
 
 
 def import_model(
@@ -48,32 +65,51 @@ def import_model(
 # ---------------------------------------------------------------- loading
 
 
-def _load(model: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+def _load(model: object) -> tuple[onnx.ModelProto, Path | None]:
     if isinstance(model, onnx.ModelProto):
         return model, None
     if isinstance(model, bytes):
-        return _parse(model, "the model given as bytes"), None
+        return _parse(model, "the model given as bytes", Path("model")), None
+    if not isinstance(model, (str, os.PathLike)):
+        raise refuse_object(model)
     path = Path(model)
+    what = repr(shown(path.name))
+    data = _read(path, what)
+    if not data:
+        raise ModelError(f"{what} is empty", hint="was it written to the end?")
+    return _parse(data, what, path), path.parent
+
+
+def _read(path: Path, what: str) -> bytes:
     try:
+        if path.is_dir() and (refusal := refuse_folder(path)):
+            raise refusal
         if path.stat().st_size > LARGEST_FILE:
+            with open(path, "rb") as file:
+                if refusal := refuse_content(file.read(START), what, path):
+                    raise refusal
             raise ModelError(
-                f"{shown(path.name)!r} is larger than 2 GiB, which protobuf cannot read",
+                f"{what} is larger than 2 GiB, which protobuf cannot read",
                 hint="save the model with its weights as external data",
             )
-        data = path.read_bytes()
+        return path.read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        raise ModelError(f"cannot read {shown(str(path))!r}: {why}") from None
-    if not data:
-        raise ModelError(f"{shown(path.name)!r} is empty", hint="was it written to the end?")
-    return _parse(data, repr(shown(path.name))), path.parent
+        near = nearest_file(path) if isinstance(error, FileNotFoundError) else None
+        hint = f"did you mean {shown(str(near))!r}?" if near else None
+        raise ModelError(f"cannot read {shown(str(path))!r}: {why}", hint=hint) from None
 
 
-def _parse(data: bytes, what: str) -> onnx.ModelProto:
+def _parse(data: bytes, what: str, path: Path) -> onnx.ModelProto:
+    if refusal := refuse_content(data, what, path):
+        raise refusal
     try:
-        return onnx.ModelProto.FromString(data)
+        found = onnx.ModelProto.FromString(data)
     except DecodeError:
-        raise ModelError(
+        raise refuse_ending(what, path) or ModelError(
             f"{what} is not an ONNX model, or is damaged",
             hint="it does not parse as a ModelProto message: was the file cut short?",
         ) from None
+    if not found.HasField("graph") and (refusal := refuse_ending(what, path)):
+        raise refusal
+    return found

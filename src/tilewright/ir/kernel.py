@@ -50,6 +50,7 @@ class KernelFunction:
 
     @property
     def name(self) -> str:
+        """The function's."""
         return self.kernel.name
 
     @property
@@ -85,6 +86,7 @@ class KernelFunction:
         return self.lines.locate(self.kernel, error)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Is refused, in words: Python does not run kernels."""
         raise CompileError(
             f"{self.name} is a kernel, which Python does not run",
             hint=f"{self.name}.build(target)(…) calls machine code, {self.name}.interpret(…) "

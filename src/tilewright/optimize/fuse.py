@@ -65,7 +65,8 @@ def make_call(graph: Graph, group: Group, outputs: tuple[Value, ...]) -> GraphNo
         tuple(nodes),
         constants,
     )
-    origins = tuple(n.name or n.op.name for n in group.nodes)
+    # A node may have become several, which keep its name.
+    origins = tuple(dict.fromkeys(n.name or n.op.name for n in group.nodes))
     return GraphNode(
         CALL,
         CallAttrs(body, origins),

@@ -92,10 +92,10 @@ def _from_foreign(what: str, value: Any) -> np.ndarray:
         return np.asarray(value)
     if isinstance(value, (memoryview, bytearray, bytes)):
         return np.asarray(memoryview(value))
-    raise InputError(
-        f"{what} is a {type(value).__name__}",
-        hint="pass a numpy array, an object with __dlpack__, or numbers in lists",
-    )
+    hint = "pass a numpy array, an object with __dlpack__, or numbers in lists"
+    if isinstance(value, Mapping):
+        hint = 'inputs by name are passed as module(x=…), or to module.run({"x": …})'
+    raise InputError(f"{what} is a {type(value).__name__}", hint=hint)
 
 
 def _from_dlpack(what: str, value: Any) -> np.ndarray:

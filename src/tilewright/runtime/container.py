@@ -38,7 +38,7 @@ from tilewright.runtime.plan import (
 from tilewright.runtime.program import Program
 
 MAGIC = b"\x89TW\r\n\x1a\n\x00"  # like PNG's: a transfer that changes line ends breaks it
-VERSION = 1
+OLDEST, VERSION = 1, 1  # of the formats that are read; the last is written
 CHUNK = 1 << 20  # constants have a checksum for each so many bytes
 
 _START = struct.Struct("<8sIIQ32s")
@@ -178,16 +178,25 @@ def _check_start(path: str | Path, start: bytes, size: int) -> int:
     _, version, header_size, total, _ = _START.unpack_from(start)
     if version > VERSION:
         raise ArtifactError(
-            f"{path} has format {version}, and this version of tilewright reads format {VERSION}",
+            f"{path} has format {version}, and this version of tilewright reads {_formats()}",
             hint="load it with a newer tilewright, or compile the model again",
         )
     if version < 1:
         raise _damaged(path, "it has no format version")
+    if version < OLDEST:
+        raise ArtifactError(
+            f"{path} has format {version}, and this version of tilewright reads {_formats()}",
+            hint="compile the model again, or load it with the tilewright that made it",
+        )
     if size != total:
         raise _damaged(path, f"it has {size} of {total} bytes")
     if _HEADER_AT + header_size > size:
         raise _damaged(path, "its header is larger than the file")
     return header_size
+
+
+def _formats() -> str:
+    return f"format {VERSION}" if OLDEST == VERSION else f"formats {OLDEST} to {VERSION}"
 
 
 def _damaged(path: str | Path, how: str) -> ArtifactError:

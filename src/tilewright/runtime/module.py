@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -72,27 +72,46 @@ class Module:
     def __call__(
         self, *args: Any, out: Any = None, **named: Any
     ) -> np.ndarray | tuple[np.ndarray, ...]:
-        """One array, or a tuple in the model's order."""
+        """The outputs: one array, or a tuple in the model's order. Raises InputError for arguments
+        that do not fit: their number, names, element types and shapes."""
         executor = self._open()
         if named or len(args) != len(self._types):
             args = tuple(arrange(self.program.plan, args, named))
         results = self._run(executor, args, out)
         return results[0] if self._single else tuple(results)
 
-    def run(self, inputs: Mapping[str, Any], *, out: Any = None) -> dict[str, np.ndarray]:
-        """The outputs by name, for inputs by name."""
+    def run(
+        self, inputs: Mapping[str, Any], *others: NoReturn, out: Any = None
+    ) -> dict[str, np.ndarray]:
+        """All outputs by name, for inputs by name."""
+        if others or not isinstance(inputs, Mapping):
+            given = ", ".join(type(value).__name__ for value in (inputs, *others))
+            raise InputError(
+                f"run takes one mapping of inputs by name, and was given: {given}",
+                hint='results = module.run({"x": x}); arrays by position: y = module(x)',
+            )
         results = self._run(self._open(), arrange(self.program.plan, (), inputs), out)
         return {t.name: r for t, r in zip(self.outputs, results, strict=True)}
 
-    def profile(self, *args: Any, repeat: int = 10, **named: Any) -> Profile:
-        """Calls the model `repeat` times, after once to warm up, and times every step."""
+    def profile(
+        self,
+        *args: Any,
+        repeat: int = 10,
+        watch: Callable[[int, int], None] | None = None,
+        **named: Any,
+    ) -> Profile:
+        """Calls the model `repeat` times, after once to warm up, and times every step. Printed, the
+        profile is a table. `watch` is told before each call how many of how many are done. (Inputs
+        of the names `repeat` and `watch` are passed by position.)"""
         if repeat < 1:
             raise InputError(f"repeat is {repeat}, and must be at least 1")
         executor, plan = self._open(), self.program.plan
         arrays = self._arrays(arrange(plan, args, named))
         executor.run(arrays)
         stamps = np.empty((repeat, len(plan.steps) + 1), np.int64)
-        for row in stamps:
+        for done, row in enumerate(stamps):
+            if watch is not None:
+                watch(done, repeat)
             executor.run(arrays, times=row)
         return make_profile(plan, executor.signature(arrays), stamps)
 
@@ -120,6 +139,7 @@ class Module:
 
     @property
     def name(self) -> str:
+        """The model's."""
         return self.program.plan.name
 
     @property
@@ -129,14 +149,17 @@ class Module:
 
     @property
     def outputs(self) -> tuple[Tensor, ...]:
+        """The same of the outputs."""
         return self.program.plan.outputs
 
     @property
     def target(self) -> TargetFacts:
+        """What it was compiled for: `name`, LLVM's `triple` and `cpu`, `features`."""
         return self.program.target
 
     @property
     def threads(self) -> int:
+        """How many threads a call runs on."""
         return self._open().threads
 
     def source(self, stage: str, kernel: str | None = None) -> str:
@@ -150,7 +173,7 @@ class Module:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, ts)) for ts in (self.inputs, self.outputs))
-        return f"Module({self.name}: {inputs} -> {outputs})"
+        return f"Module({self.name}: {inputs} -> {outputs}; for {self.target})"
 
     # ------------------------------------------------------------ life
 
@@ -164,6 +187,7 @@ class Module:
 
     @property
     def closed(self) -> bool:
+        """Whether `close` was called: a closed module cannot be."""
         return self._closed
 
     def _open(self) -> Executor:

@@ -112,6 +112,10 @@ class TargetFacts:
     def architecture(self) -> str:
         return self.triple.split("-")[0]
 
+    def __str__(self) -> str:
+        """ "host (x86_64 znver4)"."""
+        return f"{self.name} ({f'{self.architecture} {self.cpu}'.rstrip()})"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
+from tilewright.base.words import nanoseconds, shorten
 from tilewright.runtime.plan import Plan, StepKind
 from tilewright.runtime.shapes import Signature
 from tilewright.runtime.size import evaluate_size
+from tilewright.runtime.trace_events import Event, block, process, track, write_trace
+
+WIDTH = 80  # columns of the table
+BAR = 10  # columns of the longest bar
+GAP = "  "
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +35,67 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """`nanoseconds` is the median of whole calls, from the first step to the end of the last."""
+    """Printed, it is a table of the steps; `save` writes what happened as a trace.
+
+    `nanoseconds` is the median of whole calls, from the first step to the end of the last, and
+    `fastest` the least. `stamps` has a row for each call: the times in nanoseconds before each step
+    and after the last.
+    """
 
     steps: tuple[StepTime, ...]
     nanoseconds: int
     fastest: int
     calls: int
+    model: str = ""
+    stamps: np.ndarray | None = field(default=None, repr=False, compare=False)
+
+    def save(self, path: str | Path) -> None:
+        """Writes every timed call as a trace, which https://ui.perfetto.dev and chrome://tracing
+        open: all of it, or ArtifactError and nothing."""
+        write_trace(path, self._events())
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def __repr__(self) -> str:
+        return f"Profile({self.model}: {len(self.steps)} steps, {nanoseconds(self.nanoseconds)})"
+
+    def _lines(self) -> Iterator[str]:
+        yield (
+            f"{self.model or 'the model'}: {nanoseconds(self.nanoseconds)} a call"
+            f" (median of {self.calls}; fastest {nanoseconds(self.fastest)})"
+        )
+        spent = sum(s.nanoseconds for s in self.steps)
+        longest = max((s.nanoseconds for s in self.steps), default=0)
+        rows = [("#", "time", "share", "", "kernel", "nodes")]
+        for i, s in enumerate(self.steps):
+            share = f"{s.nanoseconds / max(1, spent):.1%}"
+            bar = "▇" * round(BAR * s.nanoseconds / max(1, longest))
+            rows.append(
+                (str(i), nanoseconds(s.nanoseconds), share, bar, s.name, ", ".join(s.nodes))
+            )
+        rows.append(("", nanoseconds(spent), "100.0%", "", "all steps", ""))
+        number, time, share = (max(len(row[c]) for row in rows) for c in range(3))
+        room = WIDTH - number - time - share - BAR - 5 * len(GAP)
+        kernel = min(room // 2, max(len(row[4]) for row in rows))
+        for i, t, part, bar, name, nodes in rows:
+            cells = (i.rjust(number), t.rjust(time), part.rjust(share), bar.ljust(BAR))
+            names = (shorten(name, kernel).ljust(kernel), shorten(nodes, room - kernel))
+            yield GAP.join([*cells, *names]).rstrip()
+
+    def _events(self) -> Iterator[Event]:
+        yield process(self.model or "model")
+        yield from track(0, "calls")
+        if self.stamps is None or not len(self.stamps):
+            return
+        times = (self.stamps - self.stamps[0, 0]) / 1e3
+        for number, row in enumerate(times.tolist()):
+            yield block(0, f"call {number}", "call", row[0], row[-1] - row[0], {})
+            for i, s in enumerate(self.steps):
+                facts = {"step": i, "nodes": list(s.nodes), "device": s.device or "host"}
+                facts |= {"operations": s.operations, "bytes": s.bytes}
+                known = {k: v for k, v in facts.items() if v is not None}
+                yield block(0, s.name, s.kind.value, row[i], row[i + 1] - row[i], known)
 
 
 def make_profile(plan: Plan, signature: Signature, stamps: np.ndarray) -> Profile:
@@ -53,4 +116,5 @@ def make_profile(plan: Plan, signature: Signature, stamps: np.ndarray) -> Profil
         for i, step in enumerate(plan.steps)
     )
     whole = stamps[:, -1] - stamps[:, 0]
-    return Profile(steps, int(np.median(whole)), int(np.min(whole)), len(stamps))
+    median, fastest = int(np.median(whole)), int(np.min(whole))
+    return Profile(steps, median, fastest, len(stamps), plan.name, stamps)

@@ -1,7 +1,7 @@
-"""A timeline as a trace in the Trace Event Format, which Perfetto and Chrome show.
+"""A timeline as events of a trace (runtime/trace_events.py): a track for each queue.
 
-Times are in microseconds, as the format wants; an instruction's fields, and its times in cycles,
-are its arguments. Arrows lead from the instruction that was waited for last.
+An instruction's fields, and its times in cycles, are its arguments. Arrows lead from the
+instruction that was waited for last.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tilewright.runtime.trace_events import Event, block, process, track
 from tilewright.sim.boxes import queue_numbers
 
 if TYPE_CHECKING:
@@ -17,23 +18,12 @@ if TYPE_CHECKING:
 STALLS = ("issue", "wait", "bank", "bandwidth")
 
 
-def trace(timeline: Timeline) -> dict[str, Any]:
-    """The trace, as JSON's values."""
-    return {"displayTimeUnit": "ns", "traceEvents": list(_events(timeline))}
-
-
-def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
+def events(timeline: Timeline) -> Iterator[Event]:
+    """The trace of a timeline, event by event."""
     stream = timeline.stream
-    yield {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": stream.target.name}}
+    yield process(stream.target.name)
     for q, queue in enumerate(stream.target.queues):
-        yield {"ph": "M", "pid": 0, "tid": q, "name": "thread_name", "args": {"name": queue.name}}
-        yield {
-            "ph": "M",
-            "pid": 0,
-            "tid": q,
-            "name": "thread_sort_index",
-            "args": {"sort_index": q},
-        }
+        yield from track(q, queue.name)
     queue_of = queue_numbers(stream).tolist()
     for row in range(len(stream)):
         yield _slice(timeline, row, queue_of[row])
@@ -43,7 +33,7 @@ def _events(timeline: Timeline) -> Iterator[dict[str, Any]]:
             yield _arrow(timeline, "f", row, queue_of[row], int(timeline.begin[row]))
 
 
-def _slice(timeline: Timeline, row: int, queue: int) -> dict[str, Any]:
+def _slice(timeline: Timeline, row: int, queue: int) -> Event:
     """One instruction, from when it begins until it leaves the unit."""
     stream = timeline.stream
     instruction = stream.sites[stream.site[row]].instruction
@@ -62,13 +52,10 @@ def _slice(timeline: Timeline, row: int, queue: int) -> dict[str, Any]:
         arguments["waited for"] = int(timeline.cause[row])
     at = _microseconds(timeline, begin)
     took = _microseconds(timeline, leave) - at
-    return {
-        "ph": "X", "pid": 0, "tid": queue, "name": instruction.name, "cat": "instruction",
-        "ts": at, "dur": round(took, 6), "args": arguments,
-    }  # fmt: skip
+    return block(queue, instruction.name, "instruction", at, took, arguments)
 
 
-def _arrow(timeline: Timeline, end: str, number: int, queue: int, cycle: int) -> dict[str, Any]:
+def _arrow(timeline: Timeline, end: str, number: int, queue: int, cycle: int) -> Event:
     found = {"ph": end, "pid": 0, "tid": queue, "name": "wait", "cat": "wait", "id": number}
     return found | {"ts": _microseconds(timeline, cycle)} | ({"bp": "e"} if end == "f" else {})
 

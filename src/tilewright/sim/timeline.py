@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +11,9 @@ import numpy as np
 
 from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.loop import buffers_written
-from tilewright.runtime.atomic import write_atomically
+from tilewright.runtime.trace_events import write_trace
 from tilewright.sim.boxes import queue_numbers
-from tilewright.sim.perfetto import trace
+from tilewright.sim.perfetto import events
 
 REASONS = {  # what a queue's unit stands still for
     "issue": "no instruction has been issued to it",
@@ -92,8 +91,7 @@ class Timeline:
 
     def perfetto(self, path: str | Path) -> None:
         """Writes a trace that https://ui.perfetto.dev shows: a track for each queue."""
-        text = json.dumps(trace(self), separators=(",", ":"))
-        write_atomically(Path(path), lambda file: file.write(text.encode()))
+        write_trace(path, events(self))
 
     @property
     def _queues(self) -> tuple:

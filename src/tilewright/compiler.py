@@ -15,26 +15,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
-
-import onnx
+from itertools import count
+from numbers import Integral
+from typing import Any, Literal, overload
 
 from tilewright import backends
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
+from tilewright.base.version import VERSION
 from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.codegen.machine import compile_assembly
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx import ModelSource, import_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Layout
+from tilewright.ir.host import HostProgram
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify import verify_graph
@@ -51,47 +53,149 @@ from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.options import Options
-from tilewright.runtime import artifact
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.default import default_schedule
+from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
+from tilewright.targets.names import HOST, find_devices
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
-VERSION = "0.1.0"
 
-Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
-Targets = Target | Mapping[str, Target]
+Model = ModelSource | Graph
+Targets = Target | str | Mapping[str, Target | str]
+
+GraphStage = Literal["graph", "optimized"]
+LoopStage = Literal["loops", "lowered"]
+TextStage = Literal["llvm", "asm"]
+Left = (
+    Module
+    | Graph
+    | dict[str, TensorProgram]
+    | dict[str, Kernel]
+    | dict[str, Schedule]
+    | dict[str, str]
+    | HostProgram
+)
 
 
+@overload
 def compile(
     model: Model,
     *,
-    target: Targets,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: None = None,
+) -> Module: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: GraphStage,
+) -> Graph: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: Literal["tensor"],
+) -> dict[str, TensorProgram]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: LoopStage,
+) -> dict[str, Kernel]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: Literal["scheduled"],
+) -> dict[str, Schedule]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: TextStage,
+) -> dict[str, str]: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: Literal["host"],
+) -> HostProgram: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
+    until: str | None,
+) -> Left: ...
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
     options: Options | None = None,
     recorder: Recorder | None = None,
     until: str | None = None,
-) -> Any:
-    """Compiles a model (an ONNX file, its bytes, a ModelProto, or a Graph) for a target, or for
-    several by device name (the first is the default). Returns a Module, or with `until` what the
-    named stage leaves: a Graph, or a dict of programs by kernel name."""
-    options = options or Options()
+) -> Left:
+    """Compiles a model, which is an ONNX file, its bytes, an onnx.ModelProto, or a Graph.
+
+    Without a `target` it is compiled for the machine this runs on, with all its cores, and the
+    module says so when it is printed. Others are given by name (`target="avx2"`, the names that
+    `tilewright targets` lists), as a Target (`cpu.host(threads=2)`), or several by device name
+    (`target={"a": "host", "b": "host"}`), of which the first runs what `options.assign` leaves.
+
+    Returns a Module, or with `until` what that stage leaves: a Graph ("graph", "optimized"), a
+    program for each kernel by its name ("tensor", "loops", "scheduled", "lowered", "llvm", "asm"),
+    or the program that calls them ("host"). A `recorder` keeps what every step leaves.
+
+    Raises ModelError if the model cannot be read or uses what is not supported, CompileError or
+    TargetError if what is asked for is not there.
+    """
     if until is not None and until not in STAGES:
-        hint = did_you_mean(until, STAGES)
+        hint = did_you_mean(str(until), STAGES)
         raise CompileError(f"there is no stage called {until!r}", hint=hint)
-    devices = {target.name: target} if isinstance(target, Target) else dict(target)
-    work = _Compilation(devices, options, recorder if recorder is not None else Recorder())
-    return work.run(model, until)
+    options = _checked(options)
+    if recorder is None:
+        recorder = Recorder()
+    return _Compilation(find_devices(target), options, recorder).run(model, until)
 
 
-def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = True
-) -> Module:
-    """The Module that `module.save(path)` wrote. The file holds machine code: load only what you
-    would run. With `verify` the weights' checksums are tested as well."""
-    return artifact.load(path, threads=threads, host=host_table(OPS), verify=verify)
+def _checked(options: object) -> Options:
+    """What `compile` was given as options, if that is what they are."""
+    example = 'for example options=Options(dims={"batch": 1})'
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise CompileError(f"options is {options!r}", hint=example)
+    for name, size in options.dims.items():
+        if not isinstance(size, Integral) or isinstance(size, bool):
+            what = f"the dimension {name!r} is {size!r}, and must be a whole number"
+            raise CompileError(what, hint=example)
+    return options
 
 
 @dataclass(frozen=True)
@@ -177,11 +281,20 @@ class _Compilation:
             used[n] = self.keys[key]
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
+            self.watch(done)
             try:
                 return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
             except BaseException:  # Ctrl-C too: those that have not begun are not wanted
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
+
+    def watch(self, work: Sequence[Future[Any]]) -> None:
+        """Tells who watches how many kernels are done."""
+        told, finished = self.recorder.watch, count()
+        if told is not None and work:
+            told(next(finished), len(work))
+            for kernel in work:
+                kernel.add_done_callback(lambda _: told(next(finished), len(work)))
 
     def kernel(
         self,

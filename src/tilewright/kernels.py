@@ -149,6 +149,7 @@ class BuiltKernel:
 
     @cached_property
     def object(self) -> bytes:
+        """The machine code, as an object file."""
         return backends.to_object(self.llvm, self.target)
 
     @cached_property
@@ -188,6 +189,8 @@ class BuiltKernel:
         return self.target.cores > 1 and any(parallel)
 
     def __call__(self, *arrays: Any) -> Any:
+        """The outputs, which are written in place: one array, or a tuple of several. InputError for
+        arrays that do not fit."""
         found, sizes = check_arguments(self.kernel.name, self._order, arrays)
         self._check_memory(found)
         given = {b.name: a for b, a in zip(self._order, found, strict=True)}

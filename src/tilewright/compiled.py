@@ -1,0 +1,26 @@
+"""Compiled models on disk, ready to be called, with the operators that they run on the host."""
+
+from __future__ import annotations
+
+import os
+
+from tilewright.base.errors import ArtifactError
+from tilewright.codegen.host_plan import host_table
+from tilewright.ops.table import OPS
+from tilewright.runtime import artifact
+from tilewright.runtime.module import Module
+
+
+def load(
+    path: str | os.PathLike[str], *, threads: int | None = None, verify: bool = True
+) -> Module:
+    """The Module that `module.save(path)` or `tilewright compile` wrote, ready to be called here.
+
+    The file holds machine code: load only what you would run. It is mapped, and shared with other
+    processes that load it. `threads` is how many the model runs on (by default, all CPUs). With
+    `verify` the weights' checksums are tested as well. Raises ArtifactError if the file is damaged,
+    of a newer format, or for another machine.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArtifactError(f"{path!r} is no path", hint='for example load("model.tw")')
+    return artifact.load(path, threads=threads, host=host_table(OPS), verify=verify)
