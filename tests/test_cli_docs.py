@@ -114,14 +114,17 @@ def documented(command):
 
 
 def keys(value, path=""):
-    """The paths to all values that are no containers, or empty ones."""
+    """The paths to all values that are no containers, or empty ones; of a list of several, empty
+    lists say nothing of what others have there."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             free = path in FREE
             yield from keys(inner, f"{path}*" if free else f"{path}{name}" + "." * is_table(inner))
     elif isinstance(value, list) and value and isinstance(value[0], dict):
+        filled = {name for inner in value for name, v in inner.items() if v != []}
         for inner in value:
-            yield from keys(inner, f"{path}[]." if path else "")
+            kept = {name: v for name, v in inner.items() if v != [] or name not in filled}
+            yield from keys(kept, f"{path}[]." if path else "")
     else:
         yield path.rstrip(".")
 

@@ -147,9 +147,9 @@ def _instruction(i: Mapping[str, Any]) -> Iterator[str]:
     yield from _section("operands", [(o["name"], _operand(o)) for o in i["operands"]])
     yield from _section("fields", [(f["name"], _field(f)) for f in i["fields"]])
     yield from _section("limits", [("", text) for text in i["limits"]])
-    distances = [f"{n} iterations between two that touch an element of {name}, at least"
-                 for name, n in i["distances"].items()]  # fmt: skip
-    yield from _section("distance", [("", text) for text in distances])
+    apart = "iterations between two that touch an element, at least"
+    distances = [(d["operand"], f"{d['iterations']} {apart}") for d in i["distances"]]
+    yield from _section("distance", distances)
     nothing = (
         "sets its registers" if i["fields"] else "does nothing: it waits, and lets others wait"
     )

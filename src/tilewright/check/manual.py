@@ -74,7 +74,7 @@ def instruction_facts(target: Target, i: Instruction) -> dict[str, Any]:
             for f in i.fields
         ],
         "limits": [str(condition) for condition in i.limits],
-        "distances": dict(i.distances),
+        "distances": [{"operand": name, "iterations": n} for name, n in i.distances],
         "meaning": [line[4:] for line in format_block(i.body)] if i.body else [],
         "cost": cost_facts(i.cost),
         "encoding": None if encoding is None else encoding_facts(encoding),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
+from tilewright.ir.kernel_inline import inlined
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_value import Choice, Value, ValueReader
 from tilewright.ir.kernel_words import BINARY, FUNCTIONS, LOOPS, UNARY
@@ -215,6 +217,8 @@ def _read_call(r: ValueReader, node: ast.Call) -> Value:
             r.no_keywords(node, "operator.add(a, b)")
             a, b = (r.value(arg) for arg in r.arguments(node, "operator.add(a, b)", 2, 2))
             return combine(r, node, op, plain, a, b)
+    if isinstance(called, types.FunctionType):
+        return r.value(inlined(r, node, called))
     if not isinstance(called, str) or called not in FUNCTIONS:
         raise _unknown_function(r, node, called)
     if called == "opaque":

@@ -208,8 +208,8 @@ class Unifier:
             yield from self._guarded(pattern, e, b)
         elif pattern.dtype == index and e.dtype == index and not (_reads(pattern) or _reads(e)):
             yield replace(b, equal=(*b.equal, (pattern, e)))
-        elif isinstance(pattern, Cast) and self._is_known(pattern.a) and isinstance(e, Const):
-            yield replace(b, equal=(*b.equal, (pattern.a, const(int(e.value)))))
+        elif pattern.dtype.is_integer and self._is_known(pattern) and isinstance(e, Const):
+            yield replace(b, equal=(*b.equal, (_as_index(pattern), const(int(e.value)))))
         else:
             yield from self._operator(pattern, e, b)
 
@@ -288,8 +288,9 @@ class Unifier:
 
     def _chosen(self, pattern: Select, e: Expr, b: Binding) -> Iterator[Binding]:
         """What a condition on fields chooses: one, if they keep it, or the other."""
-        yield from self._value(pattern.a, e, b.with_limit(pattern.cond))
-        yield from self._value(pattern.b, e, b.with_limit(~pattern.cond))
+        cond = _as_index(pattern.cond)
+        yield from self._value(pattern.a, e, b.with_limit(cond))
+        yield from self._value(pattern.b, e, b.with_limit(~cond))
 
     def _guarded(self, pattern: Select, e: Expr, b: Binding) -> Iterator[Binding]:
         """A read under a condition: the program's condition is the same, or it needs none."""
@@ -352,6 +353,15 @@ class Unifier:
             return
         for found in self._value(ours[0], theirs[0], b):
             yield from self._all(ours[1:], theirs[1:], found)
+
+
+def _as_index(e: Expr) -> Expr:
+    """Arithmetic on fields without conversions, which leave their values as they are."""
+    if isinstance(e, Cast):
+        return _as_index(e.a)
+    if isinstance(e, Const) and e.dtype.is_integer:
+        return const(int(e.value))
+    return e.map(lambda x: _as_index(x) if isinstance(x, Expr) else x)
 
 
 def meant(pattern: Block) -> Block:

@@ -18,17 +18,15 @@ from tilewright.target.target import Target
 KIB = 1 << 10
 
 
+def shift(a, b):
+    """To the right, or to the left by a negative amount."""
+    return a >> b if b >= 0 else a << -b
+
+
 def vta(
-    batch: int = 1,
-    block: int = 16,
-    inp: int = 32 * KIB,
-    wgt: int = 256 * KIB,
-    acc: int = 128 * KIB,
-    uop: int = 32 * KIB,
-    bus: int = 8,
-    alu: int = 2,
-    clock: float = 100e6,
-) -> Target:
+    batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
+    acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
+) -> Target:  # fmt: skip
     """The chip with a (batch x block) x (block x block) unit, these bytes of memory for inputs,
     weights, accumulators and micro-operations, `bus` bytes a cycle to DRAM, and an ALU that takes
     `alu` cycles for a row."""
@@ -132,13 +130,8 @@ def vta(
         dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
         src: view(i8[I, J, U, batch, block] @ "inp", "src_i", "src_j", listed),
         wgt: view(i8[I, J, U, block, block] @ "wgt", "wgt_i", "wgt_j", listed),
-        dst_i: DST,
-        dst_j: DST,
-        src_i: SRC,
-        src_j: SRC,
-        wgt_i: WEIGHT,
-        wgt_j: WEIGHT,
-    ):
+        dst_i: DST, dst_j: DST, src_i: SRC, src_j: SRC, wgt_i: WEIGHT, wgt_j: WEIGHT,
+    ):  # fmt: skip
         for i, j, u, b, c in grid(I, J, U, batch, block):
             for k in reduce(block):
                 dst[i, j, u, b, c] += cast(i32, src[i, j, u, b, k]) * cast(i32, wgt[i, j, u, c, k])
@@ -155,8 +148,8 @@ def vta(
             dst[i, j, u, b, c] = 0
         cost(busy=I * J * U, latency=block)
 
-    OPS = {0: ("min", min), 1: ("max", max), 2: ("add", operator.add), 4: ("mul", operator.mul)}
-    for number, (name, op) in OPS.items():
+    OPS = {"min": min, "max": max, "add": operator.add, "shr": shift, "mul": operator.mul}
+    for number, (name, op) in enumerate(OPS.items()):
         source = field("src_i src_j", ACC, unit=row)
         other = source, constant(number, 3), constant(0, 1)
         given = pad(2 * ACC), constant(number, 3), constant(1, 1), field("imm", 16, signed=True)
@@ -165,11 +158,8 @@ def vta(
         def with_rows(
             dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
             src: view(i32[I, J, U, batch, block] @ "acc", "src_i", "src_j", listed),
-            dst_i: DST,
-            dst_j: DST,
-            src_i: DST,
-            src_j: DST,
-        ):
+            dst_i: DST, dst_j: DST, src_i: DST, src_j: DST,
+        ):  # fmt: skip
             for i, j, u, b, c in grid(I, J, U, batch, block):
                 dst[i, j, u, b, c] = op(dst[i, j, u, b, c], src[i, j, u, b, c])
             cost(busy=I * J * U * alu, latency=block)
@@ -177,49 +167,11 @@ def vta(
         @t.instruction(compute, name=f"{name}_imm", encoding=loops(4, 0, given))
         def with_number(
             dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
-            dst_i: DST,
-            dst_j: DST,
-            imm: IMM,
-        ):
+            dst_i: DST, dst_j: DST, imm: IMM,
+        ):  # fmt: skip
             for i, j, u, b, c in grid(I, J, U, batch, block):
                 dst[i, j, u, b, c] = op(dst[i, j, u, b, c], cast(i32, imm))
             cost(busy=I * J * U * alu, latency=block)
-
-    source = field("src_i src_j", ACC, unit=row)
-    other = source, constant(3, 3), constant(0, 1)
-    given = pad(2 * ACC), constant(3, 3), constant(1, 1), field("imm", 16, signed=True)
-
-    @t.instruction(compute, encoding=loops(4, 0, other))
-    def shr(
-        dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
-        src: view(i32[I, J, U, batch, block] @ "acc", "src_i", "src_j", listed),
-        dst_i: DST,
-        dst_j: DST,
-        src_i: DST,
-        src_j: DST,
-    ):
-        for i, j, u, b, c in grid(I, J, U, batch, block):
-            dst[i, j, u, b, c] = (
-                dst[i, j, u, b, c] >> src[i, j, u, b, c]
-                if src[i, j, u, b, c] >= 0
-                else dst[i, j, u, b, c] << -src[i, j, u, b, c]
-            )
-        cost(busy=I * J * U * alu, latency=block)
-
-    @t.instruction(compute, encoding=loops(4, 0, given))
-    def shr_imm(
-        dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
-        dst_i: DST,
-        dst_j: DST,
-        imm: IMM,
-    ):
-        for i, j, u, b, c in grid(I, J, U, batch, block):
-            dst[i, j, u, b, c] = (
-                dst[i, j, u, b, c] >> cast(i32, imm)
-                if imm >= 0
-                else dst[i, j, u, b, c] << cast(i32, -imm)
-            )
-        cost(busy=I * J * U * alu, latency=block)
 
     @t.instruction(compute, encoding=code(compute, 3))
     def finish():
