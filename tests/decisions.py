@@ -11,52 +11,69 @@ changes no line; one that should shows what it did, in a few numbers. Nothing is
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import re
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 TESTS = Path(__file__).parent
 if __name__ == "__main__":
-    sys.path[:0] = [str(TESTS / "ops"), str(TESTS.parent / "benchmarks")]
-sys.path.insert(0, str(TESTS / "ops"))
+    sys.path.insert(0, str(TESTS.parent / "benchmarks"))
+sys.path[:0] = [str(TESTS / "ops"), str(TESTS / "analyze")]
 
+import coarse  # noqa: E402
 import op_cases  # noqa: E402  (the paths above)
 import stream_cases  # noqa: E402
+from hypothesis.errors import UnsatisfiedAssumption  # noqa: E402
+from index_expressions import index_case  # noqa: E402
 from op_examples import CASES as OPERATORS  # noqa: E402
 from schedule_kernels import CASES as KERNELS  # noqa: E402
 from schedule_trials import Random  # noqa: E402
 from strategies import COMMON_DTYPES  # noqa: E402
+from strategies_graph import GENERATORS  # noqa: E402
+from strategies_graph_maker import GRAPH_DTYPES, GraphMaker  # noqa: E402
 from strategies_loop import random_kernel  # noqa: E402
 from strategies_networks import network  # noqa: E402
-from strategies_programs import DTYPES, program  # noqa: E402
+from strategies_programs import DTYPES as MODEL_DTYPES  # noqa: E402
+from strategies_programs import program  # noqa: E402
 from strategies_schedule import application, primitives  # noqa: E402
+from strategies_tensor import random_tensor_program  # noqa: E402
 
 from tilewright import backends  # noqa: E402
+from tilewright.analyze.dependence import conflict  # noqa: E402
+from tilewright.analyze.simplify import Simplifier  # noqa: E402
+from tilewright.base.dtype import DTYPES  # noqa: E402
 from tilewright.base.errors import TilewrightError  # noqa: E402
 from tilewright.base.passes import Recorder  # noqa: E402
 from tilewright.codegen.disassemble import disassemble  # noqa: E402
 from tilewright.codegen.host_cost import kernel_cost  # noqa: E402
 from tilewright.codegen.host_llvm import KernelSignature, emit_host  # noqa: E402
+from tilewright.codegen.host_plan import plan_json  # noqa: E402
 from tilewright.compile import call_program, compile  # noqa: E402
 from tilewright.ir.expr import Symbol  # noqa: E402
-from tilewright.ir.loop import Kernel, symbols, walk_statements  # noqa: E402
+from tilewright.ir.loop import For, Kernel, symbols, walk_statements  # noqa: E402
 from tilewright.ops.function import CALL  # noqa: E402
 from tilewright.ops.table import OPS  # noqa: E402
 from tilewright.optimize.plan_memory import KernelUse, plan_memory  # noqa: E402
 from tilewright.schedule.create_loops import create_loops  # noqa: E402
 from tilewright.schedule.default import default_schedule  # noqa: E402
 from tilewright.schedule.schedule import Schedule  # noqa: E402
+from tilewright.sim import perfetto  # noqa: E402
 from tilewright.target.target import Target  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 
 FOLDER = TESTS / "decisions"
 LEVELS = ("sse2", "avx2", "avx512", "neon-dot")
 COMPUTED = [c for c in OPERATORS if OPS[c.op].evaluate is None]  # others are functions of numpy
+RARE = [DTYPES[t] for t in ("f64", "bf16", "i4", "u16", "u64", "bool", "i64")]
+CHIPS = tuple(stream_cases.CASES.items())[::2]
+MODELS = {name: op for name, op in OPS.items() if name not in ("call", "relayout")}  # of passes
 SERIES, STEPS = 3, 16  # of primitives, for each kernel
+EXPRESSIONS, COARSE, GRAPHS = 30, 8, 10  # in one entry
 
 
 @dataclass(frozen=True)
@@ -116,16 +133,48 @@ def kernel(i: int) -> Entry:
     return native_entry(f"{name} {where.name}", bound.kernel, where)
 
 
+def tensor(i: int) -> Entry:
+    """Random tensor programs: stages and scans."""
+    made = random_tensor_program(draws(i), COMMON_DTYPES)
+    return native_entry(f"{i} {target(i).name}", create_loops(made), target(i), made)
+
+
 def model(i: int) -> Entry:
     """Random kernels as models have them."""
-    made = program(draws(i), DTYPES).program
+    made = program(draws(i), MODEL_DTYPES).program
     return native_entry(f"{i} {made.name} {target(i).name}", create_loops(made), target(i))
 
 
 def loop(i: int) -> Entry:
-    """Random loop programs as they are: what lowering and code generation make of them."""
-    made = random_kernel(draws(i), COMMON_DTYPES)
-    return lowered(f"{i} {target(i).name}", made, target(i), "as it is")
+    """Random loop programs as they are: what lowering and code generation make of them; every
+    other one of element types that are rare."""
+    made = random_kernel(draws(i), RARE if i % 2 else COMMON_DTYPES)
+    where = target(i // 2)
+    return lowered(f"{i} {where.name}", made, where, "as it is", *conflicts(made))
+
+
+def conflicts(made: Kernel) -> Iterator[str]:
+    """What keeps loops from running in any order, and at the same time."""
+    loops = [s for s in walk_statements(made.body) if isinstance(s, For)]
+    simplifier = Simplifier({s.var: s.extent for s in loops})
+    for s in loops:
+        for concurrent in (False, True):
+            yield f"{s.var}: {conflict(s.body, s.var, simplifier, concurrent=concurrent)}"
+
+
+def expression(i: int) -> Entry:
+    """Random subscripts: what they are simplified to, their bounds, and how two of them compare."""
+    d, texts = draws(i), []
+    for _ in range(EXPRESSIONS):
+        one, other = index_case(d), index_case(d)
+        s = Simplifier({**other.extents, **one.extents})
+        texts += [
+            str(s(one.expr)),
+            str(s.bounds(one.expr)),
+            str(s.difference(one.expr, other.expr)),
+        ]
+        texts += [str(s(one.expr < other.expr)), str(s(one.expr.equals(other.expr)))]
+    return Entry(f"{i}", f"{sum(map(len, texts)) // len(texts)} characters", "\n".join(texts))
 
 
 # ---- schedules, graphs, chips -------------------------------------------------------------------
@@ -147,8 +196,52 @@ def series(i: int) -> Entry:
             except TilewrightError as error:
                 texts.append(f"{step}: {error}")
                 refused += 1
-        texts += [str(s.trace), str(s.kernel)]
+        texts += [str(s.trace), str(s.kernel), *anew(s, d)]
     return Entry(name, f"{accepted} steps, {refused} refused", "\n".join(texts))
+
+
+def anew(s: Schedule, d: Random) -> Iterator[str]:
+    """A trace with other factors: sizes of loops and buffers by formulas, or why there are none."""
+    space = s.trace.space(s.original)
+    factors = [x.name for x in s.trace.decisions() if type(x.value) is int]
+    for way in (space.prove, *[space.candidate] * 4):
+        try:
+            found = way({name: d.int(1, 6) for name in factors if d.chance(2)})
+        except TilewrightError as error:
+            yield str(error)
+        else:
+            yield f"{found.extents} {found.footprints} {found.trips} {found.memory}"
+
+
+def coarse_step(i: int) -> Entry:
+    """Kernels that are nearly convolutions, and an instruction that is one."""
+    d, texts, accepted = draws(i), [], 0
+    for _ in range(COARSE):
+        s = coarse.almost(d.int(0, 1 << 40))
+        loop = d.pick(s.loops()[:3])
+        try:
+            s.tensorize(loop, coarse.conv, d.int(0, 1))
+            accepted += 1
+            texts.append(str(s.kernel))
+        except TilewrightError as error:
+            texts.append(str(error))
+    return Entry(f"{i}", f"{accepted} of {COARSE} accepted", "\n".join(texts))
+
+
+def operator_graph(i: int) -> Entry:
+    """Random graphs over the whole table of operators."""
+    texts, nodes, kernels = [], 0, 0
+    for k in range(GRAPHS):
+        d = draws(i * GRAPHS + k)
+        try:
+            made = GraphMaker(d, MODELS, GRAPH_DTYPES, True, GENERATORS).graph(6)
+            found = compile(made, target=target(k), until="optimized")
+            texts.append(f"{made}\n{found}")
+        except (TilewrightError, UnsatisfiedAssumption) as error:  # sizes that depend on data
+            texts.append(str(error))
+            continue
+        nodes, kernels = nodes + len(made.nodes), kernels + len(found.nodes)
+    return Entry(f"{i}", f"{nodes} nodes, {kernels} afterwards", "\n".join(texts))
 
 
 def graph(i: int) -> Entry:
@@ -165,7 +258,8 @@ def graph(i: int) -> Entry:
         signatures[f"k{k}"] = KernelSignature(f"k{k}", len(low.params), len(symbols(low)))
         texts += [str(s.trace), str(low), str(kernel_cost(called))]
     plan = plan_memory(optimized, uses, {})
-    texts += [str(plan.program), emit_host(plan.program, signatures, triple="x86_64")]
+    texts += [str(plan.program), json.dumps(plan_json(plan.program, functions=plan.host_nodes))]
+    texts.append(emit_host(plan.program, signatures, triple="x86_64"))
     summary = f"{len(made.nodes)} nodes, {len(uses)} kernels, {len(optimized.nodes) - len(uses)}"
     summary += f" others; {plan.arena} bytes, {plan.least_arena} at once"
     return Entry(f"{i} {where.name}", summary, "\n".join(texts))
@@ -173,24 +267,29 @@ def graph(i: int) -> Entry:
 
 def chip(i: int) -> Entry:
     """Kernels on chips: tiles, what the model expects, the stream with its waits, cycles."""
-    name, case = tuple(stream_cases.CASES.items())[i]
+    name, case = CHIPS[i]
     built = case.build()
     tile = " ".join(f"{v}={n}" for v, n in built.tile.items())
     bound = built.bound.cycles if built.bound is not None else None
     cycles = f"{built.cycles} cycles, {built.predicted} expected, at least {bound}"
     summary = f"{tile}; {len(built.stream)} instructions, {built.waits.count} waits; {cycles}"
-    listed = "\n".join(disassemble(built.stream, built.waits))
-    return Entry(name, summary, f"{built.kernel}\n{listed}\n{built.timeline.busy}")
+    texts = [str(built.kernel), *disassemble(built.stream, built.waits), str(built.timeline)]
+    texts.append(json.dumps(perfetto.trace(built.timeline)))
+    return Entry(name, summary, "\n".join(texts))
 
 
 CORPORA: dict[str, tuple[Callable[[int], Entry], int]] = {
     "operators": (operator, 2 * len(COMPUTED)),
     "kernels": (kernel, len(LEVELS) * len(KERNELS)),
     "models": (model, 120),
+    "tensors": (tensor, 80),
     "loops": (loop, 160),
+    "expressions": (expression, 20),
     "series": (series, len(KERNELS)),
+    "coarse": (coarse_step, 5),
     "graphs": (graph, 40),
-    "chips": (chip, len(stream_cases.CASES)),
+    "operator_graphs": (operator_graph, 20),
+    "chips": (chip, len(CHIPS)),
 }
 
 

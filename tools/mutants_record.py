@@ -109,6 +109,11 @@ def caches() -> list[Any]:
     return [f for f, c in zip(found, files, strict=True) if c and c.co_filename.startswith(ours)]
 
 
+def seconds() -> float:
+    """Of processors, by this process and those that it waited for: others may share the machine."""
+    return sum(os.times()[:4])
+
+
 class Recorder:
     """The plugin: one context of coverage.py for each test and each wide fixture."""
 
@@ -121,6 +126,7 @@ class Recorder:
         self.rows: dict[Path, list[dict[str, Any]]] = defaultdict(list)
         self.context = COLLECTION
         self.row: dict[str, Any] = {}
+        self.wide: dict[str, float] = {}  # what fixtures of a module or a session took
 
     def lines(self, *contexts: str) -> Lines:
         data, found = self.coverage.get_data(), defaultdict(set)
@@ -148,28 +154,31 @@ class Recorder:
     def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
         if fixturedef.scope == "function":
             return (yield)
-        before, self.context = self.context, f"fixture {fixturedef.baseid} {fixturedef.argname}"
-        self.coverage.switch_context(self.context)
+        name = f"fixture {fixturedef.baseid} {fixturedef.argname}"
+        before, self.context, begin = self.context, name, seconds()
+        self.coverage.switch_context(name)
         try:
             return (yield)
         finally:
+            self.wide[name] = seconds() - begin
             self.context = before
             self.coverage.switch_context(before)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.row = {"test": item.nodeid, "seconds": 0.0, "passed": True}
-        begin = sum(os.times()[:4])  # of the processor: others may be at work on the machine
+        begin, known = seconds(), set(self.wide)
         for cached in self.caches:
             cached.cache_clear()
         self.context = item.nodeid
         self.coverage.switch_context(self.context)
         result = yield
-        self.row["seconds"] = round(sum(os.times()[:4]) - begin, 3)
+        took = seconds() - begin
         self.coverage.switch_context("between tests")
         wide = [d[-1] for d in item._fixtureinfo.name2fixturedefs.values() if d]
         names = [f"fixture {d.baseid} {d.argname}" for d in wide if d.scope != "function"]
-        self.row["lines"] = self.lines(item.nodeid, *names)
+        took += sum(self.wide[name] for name in names if name in known)  # when it is run alone
+        self.row |= {"seconds": round(took, 3), "lines": self.lines(item.nodeid, *names)}
         rows = self.rows[item.path]
         rows.append(self.row)
         if len(rows) == self.expected[item.path]:
