@@ -49,6 +49,7 @@ from tilewright.analyze.simplify import Simplifier  # noqa: E402
 from tilewright.base.dtype import DTYPES  # noqa: E402
 from tilewright.base.errors import TilewrightError  # noqa: E402
 from tilewright.base.passes import Recorder  # noqa: E402
+from tilewright.chip import analytic_model  # noqa: E402
 from tilewright.codegen.disassemble import disassemble  # noqa: E402
 from tilewright.codegen.host_cost import kernel_cost  # noqa: E402
 from tilewright.codegen.host_llvm import KernelSignature, emit_host  # noqa: E402
@@ -59,10 +60,13 @@ from tilewright.ir.loop import For, Kernel, symbols, walk_statements  # noqa: E4
 from tilewright.ops.function import CALL  # noqa: E402
 from tilewright.ops.table import OPS  # noqa: E402
 from tilewright.optimize.plan_memory import KernelUse, plan_memory  # noqa: E402
+from tilewright.schedule.choose_tiles import choose_tiles  # noqa: E402
 from tilewright.schedule.create_loops import create_loops  # noqa: E402
 from tilewright.schedule.default import default_schedule  # noqa: E402
+from tilewright.schedule.normal_form import normal_form  # noqa: E402
 from tilewright.schedule.schedule import Schedule  # noqa: E402
 from tilewright.sim import perfetto  # noqa: E402
+from tilewright.sim.pipelines import run_pipelines  # noqa: E402
 from tilewright.target.target import Target  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 
@@ -278,18 +282,42 @@ def chip(i: int) -> Entry:
     return Entry(name, summary, "\n".join(texts))
 
 
-CORPORA: dict[str, tuple[Callable[[int], Entry], int]] = {
-    "operators": (operator, 2 * len(COMPUTED)),
-    "kernels": (kernel, len(LEVELS) * len(KERNELS)),
-    "models": (model, 120),
-    "tensors": (tensor, 80),
-    "loops": (loop, 160),
-    "expressions": (expression, 20),
-    "series": (series, len(KERNELS)),
-    "coarse": (coarse_step, 5),
-    "graphs": (graph, 40),
-    "operator_graphs": (operator_graph, 20),
-    "chips": (chip, len(CHIPS)),
+def choice(i: int) -> Entry:
+    """All tiles that fit, and how many cycles the model expects of each."""
+    name, case = CHIPS[3 * i]
+    model = analytic_model(normal_form(case.source), case.target())
+    found = choose_tiles(model, run_pipelines, overlap=case.overlap)
+    texts = []
+    for c in found:
+        tile = " ".join(f"{v.name}={n}" for v, n in c.plan.tile.items())
+        order = " ".join(v.name for v in c.plan.order)
+        texts.append(f"{tile}; {order}; {c.plan.ahead} {c.plan.places}: {c.cycles}")
+    summary = f"{len(found)} choices, the best {texts[0]}"
+    return Entry(name, summary, "\n".join(texts))
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Programs by number; `part` of them take about a second together."""
+
+    make: Callable[[int], Entry]
+    count: int
+    part: int
+
+
+CORPORA: dict[str, Corpus] = {
+    "operators": Corpus(operator, 2 * len(COMPUTED), 61),
+    "kernels": Corpus(kernel, len(LEVELS) * len(KERNELS), 53),
+    "models": Corpus(model, 120, 30),
+    "tensors": Corpus(tensor, 80, 40),
+    "loops": Corpus(loop, 160, 80),
+    "expressions": Corpus(expression, 20, 20),
+    "series": Corpus(series, len(KERNELS), 14),
+    "coarse": Corpus(coarse_step, 5, 1),
+    "graphs": Corpus(graph, 40, 8),
+    "operator_graphs": Corpus(operator_graph, 20, 20),
+    "chips": Corpus(chip, len(CHIPS), 2),
+    "choices": Corpus(choice, len(CHIPS[::3]), 3),
 }
 
 
@@ -302,11 +330,11 @@ def main() -> int:
     parser.add_argument("--show", nargs=2, metavar=("CORPUS", "NUMBER"), help="print an entry")
     options = parser.parse_args()
     if options.show is not None:
-        entry = CORPORA[options.show[0]][0](int(options.show[1]))
+        entry = CORPORA[options.show[0]].make(int(options.show[1]))
         print(f"{entry.line}\n{entry.text}")
         return 0
-    for name, (make, count) in CORPORA.items():
-        lines = "".join(f"{make(i).line}\n" for i in range(count))
+    for name, corpus in CORPORA.items():
+        lines = "".join(f"{corpus.make(i).line}\n" for i in range(corpus.count))
         (FOLDER / f"{name}.txt").write_text(lines, encoding="utf-8")
     return 0
 

@@ -11,8 +11,8 @@ is left alone. Whatever a change touches counts: a schedule that is worse, a pla
 cost that is estimated differently are noticed by tests, or the mutant survives.
 
 A mutant meets the tests that run its line, or, where the line runs on import, those that run
-anything of its module: fast ones first, a file's not all at once, as many as took a processor a
-minute together when they were recorded. It is noticed when one fails, crashes, or takes ten times
+anything of its module: fast ones first, a file's not all at once, as many as take a processor
+about a minute together. It is noticed when one fails, crashes, or takes ten times
 as long as it should (the same test is then run without the mutant: where that fails too, the mutant
 has survived). Tests that fail or are skipped without any mutation are left out, and so is
 tests/test_structure.py, about the text of the code. What only a subprocess of a test runs is not
@@ -61,7 +61,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-COUNT, SEED, SECONDS = 300, 0, 60.0
+COUNT, SEED = 300, 0
+SECONDS = 120.0  # of tests, when they were recorded: half as long without
+WAIT = 180.0  # for them to end: the machine may have other work
 ENOUGH, EQUIVALENTS = 0.9, 0.1
 RESULTS = ROOT / "build" / "mutants" / "results.jsonl"
 TOOLS = Path(__file__).parent
@@ -191,7 +193,7 @@ class Judge:
         if not chosen:
             return answer
         if not self.tests.on_import(mutant):
-            answer = self.worker.ask(where, chosen, SECONDS)
+            answer = self.worker.ask(where, chosen, WAIT)
         if self.tests.on_import(mutant) or answer["status"] == "fresh":
             answer = self.fresh(where, names)
         if answer["by"] is not None and answer["status"] in NOTICED:
@@ -204,9 +206,9 @@ class Judge:
         begin = time.monotonic()
         worker = Worker(used, where)
         try:
-            ready = worker.answer(SECONDS)
+            ready = worker.answer(WAIT)
             if ready and not ready["failed"]:
-                left = max(1.0, SECONDS - (time.monotonic() - begin))
+                left = max(1.0, WAIT - (time.monotonic() - begin))
                 return worker.ask(where, chosen, left) or {"status": "import", "by": None}
             return {"status": "import", "by": None, "tried": 0}
         except queue.Empty:
@@ -216,7 +218,7 @@ class Judge:
 
     @functools.cache  # noqa: B019  (a judge lives as long as the process)
     def unmutated(self, test: str) -> dict[str, Any]:
-        return self.worker.ask(None, [(test, self.tests.seconds[test])], SECONDS)
+        return self.worker.ask(None, [(test, self.tests.seconds[test])], WAIT)
 
     def confirm(self, answer: dict[str, Any]) -> dict[str, Any]:
         """What noticed the mutant must be fine without it, and much faster than a time-out."""
