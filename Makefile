@@ -45,7 +45,7 @@ mutate-models: setup ## 500 damaged models: each must run, or be refused in word
 mutation: setup ## 1,700 damaged streams of instructions: what does harm must be caught
 	$(BIN)/python tools/mutate_streams.py
 
-mutants: setup ## 300 small changes of the compiler's code: how many the tests notice (an hour)
+mutants: setup ## 300 small changes of the compiler: how many the tests notice; SEED=… for others
 	nice $(BIN)/python tools/mutants.py --seed $(or $(SEED),0) --jobs $(JOBS)
 
 decisions: setup ## write down what the compiler decides for some hundred programs

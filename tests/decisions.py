@@ -16,7 +16,7 @@ import random
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,8 +46,8 @@ from strategies_tensor import random_tensor_program  # noqa: E402
 from tilewright import backends  # noqa: E402
 from tilewright.analyze.dependence import conflict  # noqa: E402
 from tilewright.analyze.simplify import Simplifier  # noqa: E402
-from tilewright.base.dtype import DTYPES  # noqa: E402
-from tilewright.base.errors import TilewrightError  # noqa: E402
+from tilewright.base.dtype import DTYPES, bool_, f64, i32, u8  # noqa: E402
+from tilewright.base.errors import ModelError, TilewrightError  # noqa: E402
 from tilewright.base.passes import Recorder  # noqa: E402
 from tilewright.chip import analytic_model  # noqa: E402
 from tilewright.codegen.disassemble import disassemble  # noqa: E402
@@ -56,7 +56,9 @@ from tilewright.codegen.host_llvm import KernelSignature, emit_host  # noqa: E40
 from tilewright.codegen.host_plan import plan_json  # noqa: E402
 from tilewright.compile import call_program, compile  # noqa: E402
 from tilewright.ir.expr import Symbol  # noqa: E402
+from tilewright.ir.graph import TensorType  # noqa: E402
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements  # noqa: E402
+from tilewright.ir.op import attr_rows  # noqa: E402
 from tilewright.ops.function import CALL  # noqa: E402
 from tilewright.ops.table import OPS  # noqa: E402
 from tilewright.optimize.plan_memory import KernelUse, plan_memory  # noqa: E402
@@ -127,6 +129,35 @@ def operator(i: int) -> Entry:
     op, attrs, types, _ = op_cases.prepare(case, Symbol("n") if i % 2 else op_cases.N)
     made = op_cases.program_of(op, attrs, types)
     return native_entry(f"{i} {op.name}", create_loops(made), target(i), made)
+
+
+def types(i: int) -> Entry:
+    """What every operator says of itself, and of operands that are nearly those of its example."""
+    op, attrs, given, _ = op_cases.prepare(OPERATORS[i], Symbol("n"))
+    low, high = op.arity
+    texts = [f"{op.name} {op.category} {op.types} {op.elementwise} {attrs}"]
+    texts += [str(row) for row in attr_rows(op)]
+    asked, refused = [given, *changed(given, high)], 0
+    for operands in asked:
+        try:
+            texts.append(" ".join(map(str, op.infer(attrs, operands))))
+        except ModelError as error:
+            texts.append(str(error))
+            refused += 1
+    summary = f"{low} to {high} operands, {op.category.value}; {len(asked)} ways, {refused} refused"
+    return Entry(f"{i} {op.name}", summary, "\n".join(texts))
+
+
+def changed(given: Sequence[TensorType], most: int) -> Iterator[list[TensorType]]:
+    """Operands of which one has another type or shape, or one more, as far as there may be."""
+    for k, kind in enumerate(given):
+        shapes = [(*kind.shape[:d], 3, *kind.shape[d + 1 :]) for d in range(kind.rank)]
+        others = [TensorType(kind.dtype, shape) for shape in (*shapes, (2, *kind.shape))]
+        others += [TensorType(dtype, kind.shape) for dtype in (f64, i32, u8, bool_)]
+        others += [TensorType(kind.dtype, kind.shape[1:])] if kind.rank else []
+        yield from ([*given[:k], other, *given[k + 1 :]] for other in others)
+    if len(given) < most:
+        yield from ([*given, other] for other in given)
 
 
 def kernel(i: int) -> Entry:
@@ -307,6 +338,7 @@ class Corpus:
 
 CORPORA: dict[str, Corpus] = {
     "operators": Corpus(operator, 2 * len(COMPUTED), 61),
+    "types": Corpus(types, len(OPERATORS), 64),
     "kernels": Corpus(kernel, len(LEVELS) * len(KERNELS), 53),
     "models": Corpus(model, 120, 30),
     "tensors": Corpus(tensor, 80, 40),

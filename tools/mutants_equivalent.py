@@ -5,4 +5,8 @@ a number if several mutants of the function look the same. A mutant that only co
 compiling is here; one that makes a worse schedule, a larger plan or another estimate is not.
 """
 
-EQUIVALENT: dict[tuple[str, ...], str] = {}
+EQUIVALENT: dict[tuple[str, ...], str] = {
+    ("analyze/simplify.py", "_without_factor", "atom.a * right", "atom.a // right"): (
+        "products are nested to the left, so what is left of the right factor is 1"
+    ),
+}
