@@ -2,8 +2,8 @@
 
     python tools/mutants.py                    300 mutants, seed 0; what `make mutants` runs
     python tools/mutants.py --seed 2 --jobs 2  other ones, by two processes
-    python tools/mutants.py --record           only record which lines each test runs: it takes two to
-                                               three times as long as the tests
+    python tools/mutants.py --record           only record which lines each test runs, which
+                                               takes two to three times as long as the tests
     python tools/mutants.py --files schedule/  mutants of these files only
 
 Mutants are drawn from all that the packages of `SCOPE` (tools/mutants_record.py) have, each as
