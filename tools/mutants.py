@@ -91,8 +91,9 @@ def record(jobs: int, console: Console) -> None:
 class Tests:
     """What was recorded, asked by mutant."""
 
-    def __init__(self) -> None:
-        rows = read_record()
+    def __init__(self, noticed: Counter[str]) -> None:
+        """`noticed` counts the mutants that each test file noticed so far."""
+        rows, self.noticed = read_record(), noticed
         self.collected = {f: set(n) for f, n in rows.pop(COLLECTION)["lines"].items()}
         self.seconds = {name: row["seconds"] for name, row in rows.items() if row["passed"]}
         self.left_out = sorted(name for name, row in rows.items() if not row["passed"])
@@ -118,12 +119,13 @@ class Tests:
         return self.ordered(found)
 
     def ordered(self, names: Iterable[str]) -> list[str]:
-        """The fastest first; the n-th of a file counts as n times as slow, so that all files get
-        their turn."""
+        """The fastest first. The n-th of a file counts as n times as slow, so that all files get
+        their turn, and one of a file that noticed m others as so many times as fast."""
         cost, seen = {}, Counter()
         for name in sorted(names, key=lambda name: (self.seconds[name], name)):
-            seen[name.split("::")[0]] += 1
-            cost[name] = self.seconds[name] * seen[name.split("::")[0]]
+            file = name.split("::")[0]
+            seen[file] += 1
+            cost[name] = self.seconds[name] * seen[file] / (1 + self.noticed[file])
         return sorted(cost, key=lambda name: (cost[name], name))
 
     def within(self, names: list[str], seconds: float) -> list[tuple[str, float]]:
@@ -272,7 +274,10 @@ def judge_all(
     columns = (TextColumn("mutants"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("mutants", total=len(drawn), completed=len(drawn) - len(left))
-        tests = Tests() if left else None
+        by = (v["by"] for v in verdicts.values() if v["status"] in NOTICED and v["by"])
+        tests = Tests(Counter(name.split("::")[0] for name in by)) if left else None
+        if tests and tests.left_out:
+            console.print(f"left out, as they do not pass without a mutant: {tests.left_out}")
 
         def go() -> None:
             judge = Judge(tests, seconds)
