@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation mutants decisions accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,6 +51,12 @@ mutate-models: setup ## 500 damaged models: each must run, or be refused in word
 
 mutation: setup ## 1,700 damaged streams of instructions: what does harm must be caught
 	$(BIN)/python tools/mutate_streams.py
+
+mutants: setup ## 300 small changes of the compiler: how many the tests notice; SEED=… for others
+	nice $(BIN)/python tools/mutants.py --seed $(or $(SEED),0) --jobs $(JOBS)
+
+decisions: setup ## write down what the compiler decides for some hundred programs
+	$(BIN)/python tests/decisions.py
 
 accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX Runtime
 	$(BIN)/python benchmarks/accuracy.py

@@ -48,7 +48,14 @@ def kernels(
     """A kernel of up to `parts` loop nests: maps, reductions, scatters, guarded tiles, local
     buffers. `symbolic` allows symbols as extents, `kinds` parallel, vector and unrolled loops.
     `arrays` and `symbol_values` of strategies.py make what to run it with."""
-    return _Maker(Draws(draw), dtypes, symbolic, kinds).kernel(parts)
+    return random_kernel(Draws(draw), dtypes, symbolic, kinds, parts)
+
+
+def random_kernel(
+    d: Draws, dtypes: Sequence[DType], symbolic: bool = True, kinds: bool = True, parts: int = 3
+) -> Kernel:
+    """The same, from any draws."""
+    return _Maker(d, dtypes, symbolic, kinds).kernel(parts)
 
 
 class _Maker:

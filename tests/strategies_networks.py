@@ -56,7 +56,12 @@ class _Maker:
 @st.composite
 def networks(draw: Callable[..., Any], layers: int = 8) -> Graph:
     """A network of up to `layers` layers over one image, perhaps with a classifier behind it."""
-    m = _Maker(Draws(draw))
+    return network(Draws(draw), layers)
+
+
+def network(d: Draws, layers: int = 8) -> Graph:
+    """The same, from any draws."""
+    m = _Maker(d)
     for _ in range(m.d.int(1, layers)):
         m.last.append(m.d.pick(_LAYERS)(m, m.image()))
     outputs = [m.last[-1]]

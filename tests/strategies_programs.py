@@ -22,6 +22,7 @@ from tilewright.ops.table import OPS
 
 SIZES = (4, 1, 3, 8, 16, 17, 7, 31, 33, 64, 5, 2)
 MOST = 1 << 16  # elements of a value, and multiply-adds of a contraction
+DTYPES = (f32, f32, f16, bf16, f64, i32, i8, i64)
 N = Symbol("n", 1, 9)
 
 
@@ -107,19 +108,24 @@ class _Maker:
 def programs(
     draw: Callable[..., Any],
     *,
-    dtypes: Sequence[DType] = (f32, f32, f16, bf16, f64, i32, i8, i64),
+    dtypes: Sequence[DType] = DTYPES,
     symbolic: bool = True,
     most: int = MOST,
 ) -> Program:
     """A kernel around one operator that schedules treat specially. Larger ones than `most`
     multiply-adds or elements are cut down."""
-    m = _Maker(Draws(draw), dtypes, symbolic)
+    return program(Draws(draw), dtypes, symbolic, most)
+
+
+def program(d: Draws, dtypes: Sequence[DType], symbolic: bool = True, most: int = MOST) -> Program:
+    """The same, from any draws."""
+    m = _Maker(d, dtypes, symbolic)
     form = m.d.pick(_FORMS)
     result = m.behind(form(m, most))
     body = Graph("kernel", tuple(m.values), (result,), tuple(m.nodes), {})
     buffers = [Buffer(v.name, v.dtype, v.shape) for v in m.values]
-    program = op_program(CALL, CALL.make_attrs(body=body), buffers)
-    return Program(program.with_(name=form.__name__.strip("_")), m.exact)
+    made = op_program(CALL, CALL.make_attrs(body=body), buffers)
+    return Program(made.with_(name=form.__name__.strip("_")), m.exact)
 
 
 # ---------------------------------------------------------------- element by element

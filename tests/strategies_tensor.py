@@ -41,7 +41,14 @@ def tensor_programs(
     parts: int = 3,
 ) -> TensorProgram:
     """A program of up to `parts` stages and scans over inputs of `dtypes`."""
-    return _Maker(Draws(draw), dtypes, symbolic).program(parts)
+    return random_tensor_program(Draws(draw), dtypes, symbolic, parts)
+
+
+def random_tensor_program(
+    d: Draws, dtypes: Sequence[DType], symbolic: bool = True, parts: int = 3
+) -> TensorProgram:
+    """The same, from any draws."""
+    return _Maker(d, dtypes, symbolic).program(parts)
 
 
 class _Maker:

@@ -56,7 +56,11 @@ def _value(extent: Dim, symbols: dict[Expr, Any]) -> int:
 
 @st.composite
 def cases(draw: Callable[..., Any]) -> Case:
-    d = Draws(draw)
+    return index_case(Draws(draw))
+
+
+def index_case(d: Draws) -> Case:
+    """The same, from any draws."""
     extents: dict[Var, Dim] = {
         v: d.pick((4, 1, 3, 8, *SYMBOLS)) for v in VARS[: d.int(1, len(VARS))]
     }

@@ -28,7 +28,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.interpret import scalar
 
-I, J, N, M = Var("i"), Var("j"), Symbol("n"), Symbol("m", 0, 9)
+I, J, N, M, K = Var("i"), Var("j"), Symbol("n"), Symbol("m", 0, 9), Symbol("k", 2, 3)
 
 
 @settings(max_examples=1500)
@@ -85,6 +85,12 @@ TEXTS = [
     ((I * N + J) % N, {J: N}, "j"),
     ((N * 3) // N, {}, "3"),
     ((M * 3) // M, {}, "m * 3 // m"),
+    ((I * (N * K) + J) // K, {J: K}, "i * n"),
+    ((I * (N * K) + J) % K, {J: K}, "j"),
+    (J * (I * K) // K, {}, "i * j"),
+    (N * (K * J) * I // K, {}, "i * j * n"),
+    (I * K * N % K, {}, "0"),
+    ((I * J * N + J) // J, {}, "(i * j * n + j) // j"),
     ((I + J) * N, {}, "i * n + j * n"),
     (minimum(I, J + 8), {I: 8, J: 3}, "i"),
     (maximum(I, J - 8), {I: 8, J: 3}, "i"),

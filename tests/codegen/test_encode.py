@@ -445,6 +445,9 @@ def test_lists_of_micro_operations_both_ways():
         "the micro-operations of vta are data in dram\n"
         '  hint: give what is in it: decode(…, memories={"dram": bytes})'
     )
+    with pytest.raises(TargetError) as refused:
+        decode(replace(VTA, entries=()), words, memories={"dram": dram})
+    assert str(refused.value) == "the micro-operations of clear have no encoding"
 
 
 def test_in_bulk():

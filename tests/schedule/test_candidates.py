@@ -11,7 +11,8 @@ from convolution import CONV, convolution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_cases import schedule
-from schedule_programs import LONG, MATMUL, STENCIL
+from schedule_programs import LONG, MATMUL, MATRIX, STENCIL
+from strategies_instructions import INSTRUCTIONS
 from strategies_schedule import applications
 
 from tilewright.base.errors import ScheduleError
@@ -243,6 +244,16 @@ def test_blocks_of_layouts_pin_factors():
     with pytest.raises(ScheduleError) as caught:
         space.candidate({"2.factor": 8})
     assert caught.value.what == "a decision is 8 instead of 4, and a layout has blocks along o"
+
+
+def test_layouts_of_what_an_instruction_reads():
+    """A block of a layout is along a loop that is the instruction's own."""
+    s = schedule(MATRIX)
+    (copy,) = (x for x in INSTRUCTIONS if x.name == "copy_f32")
+    s.split(s.loop("i"), 2)
+    s.tensorize(s.loop("j"), copy)
+    s.pack_layout(s.buffer("x"), Layout((1, 0), ((1, 2),)))
+    agree(s.trace.space(s.original).prove())
 
 
 def test_rests_pin_factors():

@@ -180,7 +180,9 @@ def _pack_layout(d: Derivation, event: Event) -> bool:
 
 
 def _settle(d: Derivation, name: str, what: str) -> None:
-    """Pins what a loop depends on."""
+    """Pins what a loop depends on; one of an instruction was, when it was called."""
+    if name not in d.extents:
+        return
     piece = d.pieces.get(name)
     d.pin_formulas(what, d.extents[name], *([] if piece is None else [piece.stride]))
 
@@ -399,7 +401,9 @@ def _is_whole(d: Derivation, name: str) -> bool:
 
 
 def _is_settled(d: Derivation, name: str) -> bool:
-    """Whether a loop is the same one in the whole class."""
+    """Whether a loop is the same one in the whole class, as an instruction's own are."""
+    if name not in d.extents:
+        return True
     piece = d.pieces.get(name)
     return d.is_fixed(d.extents[name]) and (piece is None or d.is_fixed(piece.stride))
 

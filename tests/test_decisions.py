@@ -1,0 +1,22 @@
+"""What the compiler decides for some hundred programs is what was written down (decisions.py)."""
+
+from __future__ import annotations
+
+import pytest
+from decisions import CORPORA, written
+
+PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
+
+
+@pytest.mark.parametrize("name,first", PARTS)
+def test_as_written(name: str, first: int):
+    corpus, was = CORPORA[name], written(name)
+    for i in range(first, min(first + corpus.part, corpus.count)):
+        assert corpus.make(i).line == was[i], (
+            f"another decision than in tests/decisions/{name}.txt: see `python tests/decisions.py"
+            f" --show {name} {i}` before and after the change; `make decisions` writes it down"
+        )
+
+
+def test_every_line_is_a_program():
+    assert {n: len(written(n)) for n in CORPORA} == {n: c.count for n, c in CORPORA.items()}
