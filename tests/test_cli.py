@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright import cli, cli_check, cli_session
-from tilewright.compile import STAGES, compile
+from tilewright.compile import STAGES, compile, load
 from tilewright.ir.graph import Graph
 from tilewright.ops.table import OPS
 
@@ -146,6 +146,15 @@ def test_fixed_dimensions_are_compiled_in(tilewright, model):
     assert found["inputs"] == [{"name": "x", "dtype": "f32", "shape": [6, 3]}]
     assert found["file"] == "small.tw"
     assert found["bytes"] == os.path.getsize("small.tw")
+
+
+def test_a_model_compiled_to_stdout(model):
+    """Nothing else is there: what was done is told on stderr."""
+    command = [sys.executable, "-m", "tilewright", "compile", "small.onnx", "-o", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    (model.parent / "got.tw").write_bytes(done.stdout)
+    assert "n, 3" in str(load("got.tw"))
+    assert "wrote /dev/stdout: " in done.stderr.decode()
 
 
 def test_a_model_for_another_machine(tilewright, model):

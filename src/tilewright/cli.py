@@ -43,6 +43,7 @@ from tilewright.cli_session import (
 )
 from tilewright.compile import STAGES, VERSION
 from tilewright.ops.table import OPS
+from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes
 from tilewright.targets.chips import CHIPS
@@ -168,14 +169,13 @@ def compile_(
     module = session.open()
     seconds = time.perf_counter() - start
     path = output or model.with_suffix(".tw")
-    module.save(path)
-    size = path.stat().st_size
+    size = module.save(path)
     if json:
         found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
-        _print(show.to_json(found))
+        _print(show.to_json(found), beside=path)
     elif not quiet:
-        _print(show.module_line(module))
-        _print(f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s")
+        wrote = f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s"
+        _print(f"{show.module_line(module)}\n{wrote}", beside=path)
 
 
 @app.command(epilog="Example: tilewright bench examples/digits/digits.onnx --threads 1 --seconds 1")
@@ -439,10 +439,11 @@ class _Session(_Progress):
         self.tell(f"{step.stage} {step.subject or step.name}")
 
 
-def _print(what: object) -> None:
-    """To stdout: a table, or text as it is."""
+def _print(what: object, *, beside: Path | None = None) -> None:
+    """To stdout: a table, or text as it is; to stderr if a file, `beside`, went to stdout."""
     if isinstance(what, str):
-        sys.stdout.write(what + "\n")
+        aside = beside is not None and is_same_file(beside, sys.stdout)
+        (sys.stderr if aside else sys.stdout).write(what + "\n")
     else:
         show.make_console().print(what)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from tilewright.base.dtype import DType, Kind
 from tilewright.base.errors import InputError, did_you_mean
-from tilewright.runtime.atomic import write_atomically
+from tilewright.runtime.atomic import Sink, write_atomically
 from tilewright.runtime.plan import SymbolSpec, Tensor
 from tilewright.runtime.size import evaluate_size
 from tilewright.runtime.system import available_memory, format_bytes
@@ -159,8 +158,8 @@ def write_outputs(files: Mapping[str, Path], results: Mapping[str, np.ndarray]) 
                 f"cannot make the folder {path.parent}: {error.strerror or error}"
             ) from None
 
-        def fill(file: BinaryIO, array: np.ndarray = results[name]) -> None:
-            np.save(file, array, allow_pickle=False)
+        def fill(sink: Sink, array: np.ndarray = results[name]) -> None:
+            np.save(sink, array, allow_pickle=False)
 
         write_atomically(path, fill)
 

@@ -154,9 +154,10 @@ class Module:
 
     # ------------------------------------------------------------ life
 
-    def save(self, path: str | Path) -> None:
-        """Writes the module to a file that `load` reads; all of it or nothing."""
-        write_program(path, self.program)
+    def save(self, path: str | Path) -> int:
+        """Writes the module to a file that `load` reads, all of it or nothing, and returns its size
+        in bytes. Devices and pipes are written through; links are followed."""
+        return write_program(path, self.program)
 
     def close(self) -> None:
         """Gives code and memory back, when the calls that run now are done."""
