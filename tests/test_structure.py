@@ -26,6 +26,7 @@ LAYERS = (
     ("optimize", "sim"),
     ("bundles", "explain"),
     ("backends", "check", "chip", "options"),
+    ("specialize",),
     ("compile", "build"),
     ("tune", "viz", "onnx_backend"),
     ("cli",),
@@ -34,7 +35,7 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Who may run programs, not only make them. A simulator is a device.
-USES_RUNTIME = {"backends", "build", "chip", "check", "compile", "tune", "cli", "sim"}
+USES_RUNTIME = {"backends", "build", "chip", "check", "compile", "specialize", "tune", "cli", "sim"}
 USES_RUNTIME |= {"onnx_backend", "__init__"}
 
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 600, 80, 100

@@ -32,6 +32,7 @@ from tilewright.base.dtype import (
 )
 from tilewright.base.errors import (
     ArtifactError,
+    CheckError,
     CompileError,
     InputError,
     ModelError,
@@ -89,6 +90,7 @@ from tilewright.target.target import Target
 __all__ = [
     "ArtifactError",
     "BuiltKernel",
+    "CheckError",
     "CompileError",
     "InputError",
     "KernelFunction",

@@ -27,7 +27,7 @@ from tilewright.check.load import is_file
 from tilewright.check.manual import manual
 from tilewright.check.problem import Severity
 from tilewright.check.skeleton import write_skeleton
-from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
+from tilewright.cli_arrays import make_inputs, output_files, parse_dims, parse_values, write_outputs
 from tilewright.cli_check import check as check_results
 from tilewright.cli_kernel import explain_kernel
 from tilewright.cli_machine import measure_limits
@@ -74,6 +74,14 @@ Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=NUMBER", help="fixes a symbolic dimension; repeatable"),
 ]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="NAME=FILE.npy", help="fixes what an input holds; repeatable"),
+]
+Checks = Annotated[
+    bool,
+    typer.Option("--checks", help="stop at indices out of range and integers divided by zero"),
+]
 Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy|random", help="by default, random; repeatable"),
@@ -110,6 +118,8 @@ def run(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     seed: Seed = 0,
     check: Annotated[
         bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
@@ -122,7 +132,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a model once and show its outputs."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     files = output_files(module.outputs, output or [])
@@ -158,11 +168,13 @@ def compile_(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compile a model to a file that loads in milliseconds."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
     start = time.perf_counter()
@@ -185,13 +197,15 @@ def bench(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     seed: Seed = 0,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Time a model."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("timing"):
@@ -224,6 +238,8 @@ def explain(
     ] = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     seed: Seed = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
     quiet: Quiet = False,
@@ -242,7 +258,7 @@ def explain(
             found = explain_kernel(model, target, parse_dims(dims or []), inputs or [])
         _print(show.to_json(found.json()) if json else str(found))
         return
-    session = _Session(Path(model), target, threads, dims, quiet or json)
+    session = _Session(Path(model), target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("timing"):
@@ -266,11 +282,13 @@ def dump(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the program as a stage of the compiler leaves it."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
@@ -411,11 +429,19 @@ class _Session(_Progress):
     """One command's model and target."""
 
     def __init__(
-        self, model: Path, target: str, threads: int | None, dims: list[str] | None, quiet: bool
+        self,
+        model: Path,
+        target: str,
+        threads: int | None,
+        dims: list[str] | None,
+        quiet: bool,
+        values: list[str] | None,
+        checks: bool,
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
-        self.request = Request(model, target, threads, self.dims, self._on_step)
+        fixed = parse_values(values or [])
+        self.request = Request(model, target, threads, self.dims, fixed, checks, self._on_step)
         if not self.request.is_compiled and not quiet:
             line = show.target_line(target, find_target(target, threads))
             self.console.print(f"target: {line}")
@@ -426,7 +452,7 @@ class _Session(_Progress):
 
     def inputs(self, module: Module, given: list[str] | None, seed: int) -> dict[str, Any]:
         """Arrays for the module; dimensions that the compiler has fixed are no longer symbols."""
-        symbols = module.program.plan.symbols
+        symbols = module.symbols
         dims = self.dims
         if not self.request.is_compiled:
             dims = {k: v for k, v in dims.items() if k in {s.name for s in symbols}}

@@ -33,6 +33,17 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     return dims
 
 
+def parse_values(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """`shape=shape.npy` … as a mapping from inputs to what they hold in every call."""
+    values = {}
+    for text in texts:
+        name, equals, source = text.rpartition("=")
+        if not name or not equals or not source:
+            raise InputError(f"--value {text}: not NAME=FILE", hint="for example --value k=k.npy")
+        values[name] = _read_array(Path(source))
+    return values
+
+
 def make_inputs(
     inputs: Sequence[Tensor],
     symbols: Sequence[SymbolSpec],
@@ -107,6 +118,14 @@ def _from_files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, np.
 
 
 def _read(path: Path, tensor: Tensor) -> np.ndarray:
+    array = _read_array(path)
+    wanted = tensor.dtype.numpy
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)  # types beyond numpy's own lose their name in a file
+    return array
+
+
+def _read_array(path: Path) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
@@ -116,9 +135,6 @@ def _read(path: Path, tensor: Tensor) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(f"{path} holds several arrays", hint="give one .npy file for each input")
-    wanted = tensor.dtype.numpy
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        array = array.view(wanted)  # types beyond numpy's own lose their name in a file
     return array
 
 

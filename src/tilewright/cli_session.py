@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.errors import InputError, ModelError, TargetError, did_you_mean
 from tilewright.base.passes import Recorder, Step
 from tilewright.codegen.host_plan import host_table
@@ -40,6 +42,8 @@ class Request:
     target: str = HOST
     threads: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    checks: bool = False
     listener: Listener | None = None
 
     @property
@@ -108,7 +112,7 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
     return compile(
         model,
         target=target,
-        options=Options(dims=dict(request.dims)),
+        options=Options(dims=request.dims, values=request.values, checks=request.checks),
         recorder=Recorder(listener=request.listener),
         until=until,
     )

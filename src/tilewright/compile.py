@@ -24,14 +24,15 @@ from typing import Any
 import onnx
 
 from tilewright import backends
+from tilewright.analyze.emptiness import never_empty
 from tilewright.base.dtype import f32
-from tilewright.base.errors import CompileError, did_you_mean
+from tilewright.base.errors import CompileError, ContentsError, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
 from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.codegen.machine import compile_assembly
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx import LoadedModel, import_model, load_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Layout
@@ -40,6 +41,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify import verify_graph
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
+from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
 from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
@@ -57,6 +59,7 @@ from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.default import default_schedule
+from tilewright.specialize import specialize
 from tilewright.target.target import Target
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
@@ -76,14 +79,40 @@ def compile(
 ) -> Any:
     """Compiles a model (an ONNX file, its bytes, a ModelProto, or a Graph) for a target, or for
     several by device name (the first is the default). Returns a Module, or with `until` what the
-    named stage leaves: a Graph, or a dict of programs by kernel name."""
+    named stage leaves: a Graph, or a dict of programs by kernel name.
+
+    Where shapes depend on what small inputs hold, a SpecializedModule is returned, which is called
+    in the same way; `options.values` fixes such inputs."""
     options = options or Options()
     if until is not None and until not in STAGES:
         hint = did_you_mean(until, STAGES)
         raise CompileError(f"there is no stage called {until!r}", hint=hint)
     devices = {target.name: target} if isinstance(target, Target) else dict(target)
-    work = _Compilation(devices, options, recorder if recorder is not None else Recorder())
-    return work.run(model, until)
+    recorder = recorder if recorder is not None else Recorder()
+    if isinstance(model, Graph):
+        return _Compilation(devices, options, recorder).run(model, until)
+    source = load_model(model)
+    try:
+        return _Compilation(devices, options, recorder).run(source, until)
+    except ContentsError as error:
+        if until is not None:
+            raise
+
+        def compile_for(known: Options) -> Module:
+            return _Compilation(devices, known, recorder).run(source, None)
+
+        facts = _facts(next(iter(devices.values())))
+        return specialize(source, options, facts, compile_for, error)
+
+
+def _facts(target: Target) -> TargetFacts:
+    return TargetFacts(
+        target.name,
+        target.native.triple,
+        target.native.processor,
+        target.native.features,
+        operations_per_second=int(2 * target.peak(f32)) or None,
+    )
 
 
 def load(
@@ -104,6 +133,7 @@ class CompiledKernel:
     lowered: Kernel
     llvm: str
     object: bytes
+    never_empty: frozenset[str]  # symbols that must not be 0
 
 
 @dataclass
@@ -114,7 +144,7 @@ class _Compilation:
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
     outputs: tuple[str, ...] = ()  # the model's names for them
 
-    def run(self, model: Model, until: str | None) -> Any:
+    def run(self, model: LoadedModel | Graph, until: str | None) -> Any:
         graph = self.load(model)
         if until == "graph":
             return graph
@@ -129,8 +159,12 @@ class _Compilation:
 
     # ---------------------------------------------------------- graph
 
-    def load(self, model: Model) -> Graph:
-        graph = model if isinstance(model, Graph) else import_model(model, dims=self.options.dims)
+    def load(self, model: LoadedModel | Graph) -> Graph:
+        if isinstance(model, Graph):
+            graph = model
+        else:
+            fixed = self.options.values
+            graph = import_model(model, dims=self.options.dims, constants=fixed)
         self.recorder.add(Step("graph", "", "import", 0.0, True, graph))
         self.outputs = tuple(v.name for v in graph.outputs)
         return graph
@@ -151,6 +185,7 @@ class _Compilation:
             fold_constants,  # again: reshapes moved onto constants
             merge_common,
             remove_dead,
+            *((check_contents,) if self.options.checks else ()),  # of what is left
             partial(place, devices=self.devices, assign=self.options.assign, default=default),
             fuse,
             partial(choose_layout, targets=self.devices),  # on kernels: it asks what they prefer
@@ -212,9 +247,8 @@ class _Compilation:
             return text
         if until == "asm":
             return compile_assembly(text, target.native)
-        return CompiledKernel(
-            name, target, program, lowered, text, backends.to_object(text, target)
-        )
+        code = backends.to_object(text, target)
+        return CompiledKernel(name, target, program, lowered, text, code, never_empty(loops))
 
     def record(self, stage: str, subject: str, program: Any) -> None:
         self.recorder.add(Step(stage, subject, stage, 0.0, True, program))
@@ -243,17 +277,12 @@ class _Compilation:
         json = plan_json(
             plan.program, functions=plan.host_nodes, costs=costs, output_names=self.outputs
         )
+        for symbol in json["symbols"]:
+            if any(symbol["name"] in k.never_empty for k in kernels.values()):
+                symbol["lower"] = max(1, symbol["lower"])
         constants = tuple(pack_constants(plan.program, plan.constants))
-        facts = TargetFacts(
-            target.name,
-            target.native.triple,
-            target.native.processor,
-            target.native.features,
-            operations_per_second=int(2 * target.peak(f32)) or None,
-        )
-        program = Program(
-            plan_from_json(json, "the plan"), facts, tuple(objects), constants, VERSION
-        )
+        plan_data = plan_from_json(json, "the plan")
+        program = Program(plan_data, _facts(target), tuple(objects), constants, VERSION)
         return Module(
             program, threads=target.cores, host=host_table(OPS), source=partial(_source, self)
         )

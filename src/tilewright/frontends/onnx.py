@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,20 @@ from tilewright.base.errors import ModelError
 from tilewright.frontends.names import shown
 from tilewright.frontends.onnx_check import check_texts
 from tilewright.frontends.onnx_model import ModelImporter
-from tilewright.ir.graph import Graph
+from tilewright.ir.graph import Graph, Value
 
 LARGEST_FILE = (1 << 31) - 1
-ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that was read, and the folder of the files beside it."""
+
+    proto: onnx.ModelProto
+    folder: Path | None
+
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto | LoadedModel
 
 
 def import_model(
@@ -37,22 +48,39 @@ def import_model(
 
     `dims` gives numbers for symbolic dimensions, by name. A dimension without a name is called
     after its input and axis: `x_0`. `constants` gives the contents of inputs that are the same in
-    every call, such as the target shape of a reshape; the graph does not have these inputs.
+    every call, such as the target shape of a reshape; the graph does not have these inputs. Where
+    shapes depend on the contents of others, the ContentsError names them.
     Initializers in other files are read from the model's folder.
     """
-    proto, folder = _load(model)
-    check_texts(proto)
-    return ModelImporter(proto, folder, dims or {}, constants or {}).run()
+    loaded = load_model(model)
+    check_texts(loaded.proto)
+    given = dims or {}, constants or {}
+    try:
+        return ModelImporter(loaded.proto, loaded.folder, *given).run()
+    except ModelError:  # it may mean dimensions not to be 0
+        return ModelImporter(loaded.proto, loaded.folder, *given, least=1).run()
+
+
+def import_inputs(
+    model: ModelSource, *, dims: Mapping[str, int] | None = None
+) -> tuple[Value, ...]:
+    """The inputs that the graph of a model has, or would have if the rest can be imported."""
+    loaded = load_model(model)
+    check_texts(loaded.proto)
+    return ModelImporter(loaded.proto, loaded.folder, dims or {}, {}).inputs()
 
 
 # ---------------------------------------------------------------- loading
 
 
-def _load(model: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
+def load_model(model: ModelSource) -> LoadedModel:
+    """The model, read from its file or bytes."""
+    if isinstance(model, LoadedModel):
+        return model
     if isinstance(model, onnx.ModelProto):
-        return model, None
+        return LoadedModel(model, None)
     if isinstance(model, bytes):
-        return _parse(model, "the model given as bytes"), None
+        return LoadedModel(_parse(model, "the model given as bytes"), None)
     path = Path(model)
     try:
         if path.stat().st_size > LARGEST_FILE:
@@ -66,7 +94,7 @@ def _load(model: ModelSource) -> tuple[onnx.ModelProto, Path | None]:
         raise ModelError(f"cannot read {shown(str(path))!r}: {why}") from None
     if not data:
         raise ModelError(f"{shown(path.name)!r} is empty", hint="was it written to the end?")
-    return _parse(data, repr(shown(path.name))), path.parent
+    return LoadedModel(_parse(data, repr(shown(path.name))), path.parent)
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:

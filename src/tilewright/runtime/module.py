@@ -14,7 +14,7 @@ from tilewright.runtime.container import write_program
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.host import HostTable
 from tilewright.runtime.machine import check_machine, runs_here
-from tilewright.runtime.plan import TargetFacts, Tensor
+from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
 from tilewright.runtime.pool import ThreadPool
 from tilewright.runtime.profile import Profile, make_profile
 from tilewright.runtime.program import Program
@@ -75,13 +75,13 @@ class Module:
         """One array, or a tuple in the model's order."""
         executor = self._open()
         if named or len(args) != len(self._types):
-            args = tuple(arrange(self.program.plan, args, named))
+            args = tuple(arrange(self.inputs, args, named))
         results = self._run(executor, args, out)
         return results[0] if self._single else tuple(results)
 
     def run(self, inputs: Mapping[str, Any], *, out: Any = None) -> dict[str, np.ndarray]:
         """The outputs by name, for inputs by name."""
-        results = self._run(self._open(), arrange(self.program.plan, (), inputs), out)
+        results = self._run(self._open(), arrange(self.inputs, (), inputs), out)
         return {t.name: r for t, r in zip(self.outputs, results, strict=True)}
 
     def profile(self, *args: Any, repeat: int = 10, **named: Any) -> Profile:
@@ -89,7 +89,7 @@ class Module:
         if repeat < 1:
             raise InputError(f"repeat is {repeat}, and must be at least 1")
         executor, plan = self._open(), self.program.plan
-        arrays = self._arrays(arrange(plan, args, named))
+        arrays = self._arrays(arrange(plan.inputs, args, named))
         executor.run(arrays)
         stamps = np.empty((repeat, len(plan.steps) + 1), np.int64)
         for row in stamps:
@@ -130,6 +130,11 @@ class Module:
     @property
     def outputs(self) -> tuple[Tensor, ...]:
         return self.program.plan.outputs
+
+    @property
+    def symbols(self) -> tuple[SymbolSpec, ...]:
+        """The dimensions that a call's inputs settle, with their bounds."""
+        return self.program.plan.symbols
 
     @property
     def target(self) -> TargetFacts:
