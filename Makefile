@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation leaks accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation leaks accuracy bench bench-tail bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
 	@mkdir -p build
 	$(BIN)/python benchmarks/cpu.py --threads 1,$(CPUS) --json build/bench.json
 	$(BIN)/python benchmarks/readme_table.py build/bench.json
+
+bench-tail: $(VENV)/.ready-bench ## the slowest of many short calls, beside other engines, with and without a busy neighbour
+	$(BIN)/python benchmarks/tail.py
 
 bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, beside the peak, BLAS and a copy loop
 	@mkdir -p build

@@ -54,7 +54,26 @@ static void *call_many(void *pool) {
   return NULL;
 }
 
+/* Workers are late: they are left to rest, and stopped meanwhile. */
+static void late_body(void *context, int64_t begin, int64_t end, int64_t worker) {
+  for (int64_t i = begin; i < end; i++) ((int64_t *)context)[i]++;
+  if (worker > 0) wait_nanoseconds(1000000);
+}
+
+static void wait_for_late_workers(void) {
+  tw_pool *pool = tw_pool_create(2);
+  int64_t tasks[64] = {0};
+  for (int n = 0; n < 100; n++) tw_parallel(pool, late_body, tasks, 64, 1);
+  tw_pool_destroy(pool);
+  for (int i = 0; i < 64; i++) {
+    if (tasks[i] == 100) continue;
+    printf("task %d was done %d times in 100 regions\n", i, (int)tasks[i]);
+    exit(1);
+  }
+}
+
 int main(void) {
+  wait_for_late_workers();
   for (int64_t threads = 1; threads <= 9; threads++) {
     tw_pool *pool = tw_pool_create(threads);
     pthread_t callers[CALLERS];
