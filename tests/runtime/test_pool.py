@@ -1,6 +1,5 @@
 """The thread pool runs every task of a region once, whatever else goes on in the process."""
 
-import ctypes
 import os
 import signal
 import threading
@@ -248,22 +247,3 @@ def test_fork(code, parallel):
     tasks, _ = count_tasks(code, parallel, address(held), 40, 1)
     assert (tasks == 1).all()
     held.close()
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="workers rest where each has a CPU")
-def test_a_worker_that_keeps_the_caller_waiting_rests(parallel):
-    """As one does whose CPU another process has: most regions must not wait for it."""
-    regions, waits = 100, []
-
-    @ctypes.CFUNCTYPE(None, *4 * [ctypes.c_int64])
-    def body(_context, _begin, _end, worker):
-        if worker:
-            waits.append(worker)
-        time.sleep(0.004 if worker else 0.0001)
-
-    where = ctypes.cast(body, ctypes.c_void_p).value
-    with ThreadPool(2) as pool:
-        for _ in range(regions):
-            parallel(address(pool), where, 0, 8, 1)
-    assert waits  # it does help
-    assert len(waits) < regions / 2

@@ -10,10 +10,10 @@
  *   waits until all are done
  *
  * So a region never waits for a worker to wake up, nor for one that lost its CPU on the way to a
- * piece or from it: only for one that is in the middle of a piece.  Where that takes far longer than
- * a piece does, something else runs on the worker's CPU.  The worker then rests, since the next
- * region would wait for it again: one call in a thousand takes milliseconds, and not one in a
- * hundred.
+ * piece or from it: only for one that is in the middle of a piece.  Where that takes far longer
+ * than the region does, something else runs on the worker's CPU.  The worker then rests, since the
+ * next regions would wait for it again: one call in a thousand takes milliseconds, and not one in a
+ * hundred.  Regions that are long themselves rather wait: their work is worth a worker's share.
  *
  * The region's fields are read only by who has a piece of it, and written only when all pieces of
  * the last one are done: `left` and `done` order the two.  A piece is never of a region that is
@@ -45,10 +45,10 @@
 /* Workers are moved at most this often, so that callers on different CPUs do not chase them. */
 #define PLACE_NANOSECONDS 1000000
 
-/* A worker is late when the caller waits for it this much, beside so many times what a piece takes.
+/* A worker is late when the caller waits for it this much, and so many times what it worked itself.
  * It then rests so many times as long as the wait was, up to the longest. */
 #define LATE_NANOSECONDS 200000
-#define LATE_PIECES 4
+#define LATE_TIMES 20
 #define REST_TIMES 16
 #define REST_NANOSECONDS 100000000
 
@@ -308,8 +308,8 @@ static void let_suspects_rest(tw_pool *pool, int64_t now, int64_t waited) {
   }
 }
 
-/* Waits for the pieces that workers have; `spent` nanoseconds it took the caller to do `own`. */
-static void wait_for_others(tw_pool *pool, int64_t own, int64_t spent) {
+/* Waits for the pieces that workers have, when the caller has worked so many nanoseconds. */
+static void wait_for_others(tw_pool *pool, int64_t worked) {
   spinner spin = {0};
   do {
     if (atomic_load_explicit(&pool->done, memory_order_acquire) == pool->pieces) return;
@@ -324,7 +324,7 @@ static void wait_for_others(tw_pool *pool, int64_t own, int64_t spent) {
   }
   atomic_store(&pool->caller_sleeps, false);
   int64_t now = tw_now(), waited = now - start;
-  bool late = own > 0 && waited > LATE_NANOSECONDS + spent / own * LATE_PIECES;
+  bool late = waited > LATE_NANOSECONDS && waited / LATE_TIMES > worked;
   if (late && pool->spin > 0) let_suspects_rest(pool, now, waited);
 }
 
@@ -340,7 +340,7 @@ static void run_together(tw_pool *pool, tw_body body, void *context, int64_t cou
   int64_t start = tw_now(), own = 0;
   for (int64_t piece; take_piece(pool, &piece); own++) run_piece(pool, piece, 0);
   if (atomic_fetch_add(&pool->done, own) + own == pieces) return;
-  wait_for_others(pool, own, tw_now() - start);
+  wait_for_others(pool, tw_now() - start);
 }
 
 void tw_parallel(tw_pool *pool, tw_body body, void *context, int64_t count, int64_t grain) {
