@@ -45,10 +45,11 @@ from tilewright.compile import STAGES, VERSION
 from tilewright.ops.table import OPS
 from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
-from tilewright.runtime.system import format_bytes
+from tilewright.runtime.system import format_bytes, out_of_memory, require_memory
 from tilewright.targets.chips import CHIPS
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+COMMAND_BYTES = 24 << 20  # before any model is read
 
 app = typer.Typer(
     name="tilewright",
@@ -482,11 +483,12 @@ def _fail(text: str) -> None:
 def main() -> None:
     """The entry point: exit codes, and errors in words."""
     try:
+        require_memory(COMMAND_BYTES, "this command")
         app()
     except TilewrightError as error:
         _fail(str(error))
     except MemoryError:
-        _fail("there is not enough memory\n  hint: run it where there is more, or smaller models")
+        _fail(str(out_of_memory("this command")))
     except RecursionError:
         _fail("the model is nested too deeply")
     except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code

@@ -26,7 +26,7 @@ import onnx
 from tilewright import backends
 from tilewright.analyze.emptiness import never_empty
 from tilewright.base.dtype import f32
-from tilewright.base.errors import CompileError, ContentsError, did_you_mean
+from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
 from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
@@ -57,6 +57,7 @@ from tilewright.runtime import artifact
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
+from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.default import default_schedule
 from tilewright.specialize import specialize
@@ -64,6 +65,11 @@ from tilewright.target.target import Target
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 VERSION = "0.1.0"
+
+# What libraries that end the process without memory take: to read a model, beside so many times its
+# size; and a thread that compiles.
+READ_BYTES, READ_TIMES = 32 << 20, 3
+COMPILE_BYTES = 160 << 20
 
 Model = str | os.PathLike[str] | bytes | onnx.ModelProto | Graph
 Targets = Target | Mapping[str, Target]
@@ -91,9 +97,16 @@ def compile(
     recorder = recorder if recorder is not None else Recorder()
     if isinstance(model, Graph):
         return _Compilation(devices, options, recorder).run(model, until)
+    if isinstance(model, (str, os.PathLike)) and os.path.isfile(model):
+        size = os.path.getsize(model)
+        require_memory(READ_BYTES + READ_TIMES * size, f"reading {os.fspath(model)}")
     source = load_model(model)
     try:
         return _Compilation(devices, options, recorder).run(source, until)
+    except MemoryShortage:
+        raise
+    except MemoryError:
+        raise out_of_memory("compiling the model") from None
     except ContentsError as error:
         if until is not None:
             raise
@@ -210,10 +223,18 @@ class _Compilation:
                 self.keys[key] = f"k{len(self.keys)}_{program.name}"
                 jobs[self.keys[key]] = (program, layouts, self.devices[n.device])
             used[n] = self.keys[key]
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return self._in_threads(jobs, until), used
+
+    def _in_threads(self, jobs: Mapping[str, Any], until: str | None) -> dict[str, Any]:
+        """What `kernel` gives for each; one after the other where there is no room for threads."""
+        threads = min(os.cpu_count() or 1, len(jobs))
+        room = available_memory()
+        if threads < 2 or (room is not None and room < threads * COMPILE_BYTES):
+            return {name: self.kernel(name, *job, until) for name, job in jobs.items()}
+        with ThreadPoolExecutor(max_workers=threads) as pool:
             done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
             try:
-                return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
+                return {name: d.result() for name, d in zip(jobs, done, strict=True)}
             except BaseException:  # Ctrl-C too: those that have not begun are not wanted
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise

@@ -7,6 +7,7 @@ TilewrightError
 │   └── ScheduleError   a schedule primitive was refused
 ├── TargetError     a description of a chip, or a target's limit
 ├── InputError      a call's arguments: names, shapes, dtypes
+├── MemoryShortage  the process may not have as much memory as it takes
 ├── CheckError      what a call's inputs hold, found by a module compiled with checks=True
 └── ArtifactError   a compiled file that cannot be loaded here
 
@@ -87,6 +88,10 @@ class TargetError(TilewrightError):
 
 class InputError(TilewrightError):
     """A call's arguments do not fit the model."""
+
+
+class MemoryShortage(TilewrightError, MemoryError):
+    """The machine, or a limit of the process, leaves less memory than is needed."""
 
 
 class CheckError(TilewrightError, RuntimeError):
