@@ -136,7 +136,7 @@ def run(
     session = _Session(model, target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
-    files = output_files(module.outputs, output or [])
+    files = output_files(module.output_names, output or [])
     start = time.perf_counter_ns()
     results = module.run(arrays)
     spent = time.perf_counter_ns() - start

@@ -141,10 +141,9 @@ def _read_array(path: Path) -> np.ndarray:
 # ---------------------------------------------------------------- results
 
 
-def output_files(outputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, Path]:
+def output_files(names: Sequence[str], given: Sequence[str]) -> dict[str, Path]:
     """Where each output that is wanted in a file goes: NAME=FILE, FILE.npy for the only one, or a
     folder for all."""
-    names = [t.name for t in outputs]
     files: dict[str, Path] = {}
     for text in given:
         name, equals, file = text.rpartition("=")

@@ -132,6 +132,10 @@ class Module:
         return self.program.plan.outputs
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        return tuple(t.name for t in self.outputs)
+
+    @property
     def symbols(self) -> tuple[SymbolSpec, ...]:
         """The dimensions that a call's inputs settle, with their bounds."""
         return self.program.plan.symbols

@@ -114,6 +114,10 @@ class SpecializedModule:
         return self.interface.symbols
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.interface.outputs
+
+    @property
     def outputs(self) -> tuple[Tensor, ...]:
         """As they were in the last call; their shapes can be others in the next."""
         return self._last().outputs
