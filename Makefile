@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation mutants decisions accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation leaks mutants decisions accuracy bench bench-tail bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,8 @@ mutants: setup ## 300 small changes of the compiler: how many the tests notice; 
 
 decisions: setup ## write down what the compiler decides for some hundred programs
 	$(BIN)/python tests/decisions.py
+leaks: setup ## compile 1,000 models, load, save and call them: memory must not grow
+	$(BIN)/python tools/leaks.py
 
 accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX Runtime
 	$(BIN)/python benchmarks/accuracy.py
@@ -65,6 +67,9 @@ bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
 	@mkdir -p build
 	$(BIN)/python benchmarks/cpu.py --threads 1,$(CPUS) --json build/bench.json
 	$(BIN)/python benchmarks/readme_table.py build/bench.json
+
+bench-tail: $(VENV)/.ready-bench ## the slowest of many short calls, beside other engines, with and without a busy neighbour
+	$(BIN)/python benchmarks/tail.py
 
 bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, beside the peak, BLAS and a copy loop
 	@mkdir -p build

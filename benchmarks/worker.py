@@ -51,6 +51,8 @@ class Turn:
     """Some runs in a row."""
 
     times_s: tuple[float, ...]
+    ready_s: tuple[float, ...]
+    """For how much of each the calling thread was ready to run and had no CPU; if asked for."""
     idle_s: float
     """Since the end of the previous command, while told to do nothing."""
     idle_cpu_s: float
@@ -92,10 +94,11 @@ class Worker:
         """Import the engine, load the model, run it once; `inputs` is an npz file by name."""
         return Loaded(**self._ask("load", model=str(model), inputs=str(inputs), threads=threads))
 
-    def run(self, iterations: int) -> Turn:
+    def run(self, iterations: int, *, ready: bool = False) -> Turn:
         """One run that is not timed, as others had the caches, then `iterations` timed ones."""
-        reply = self._ask("run", iterations=iterations)
-        return Turn(**reply | {"times_s": tuple(reply["times_s"])})
+        reply = self._ask("run", iterations=iterations, ready=ready)
+        times = {name: tuple(reply[name]) for name in ("times_s", "ready_s")}
+        return Turn(**reply | times)
 
     def outputs(self, path: Path) -> list[np.ndarray]:
         """The model's outputs, in order; `path` is where they may be put in between."""
@@ -167,17 +170,20 @@ class Server:
             "peak_mib": peak_memory_mib(),
         }
 
-    def run(self, iterations: int) -> Reply:
+    def run(self, iterations: int, ready: bool) -> Reply:
         """Time each of some runs."""
         idle_s = time.perf_counter() - self._idle_since
         idle_cpu_s = time.process_time() - self._idle_cpu_since
         self._engine.run(self._inputs)
-        times = []
-        for _ in range(iterations):
-            started = time.perf_counter()
-            self._engine.run(self._inputs)
-            times.append(time.perf_counter() - started)
-        return {"times_s": times, "idle_s": idle_s, "idle_cpu_s": idle_cpu_s}
+        times, delays = [], []
+        with ReadyTime(ready) as waited:
+            for _ in range(iterations):
+                before, started = waited(), time.perf_counter()
+                self._engine.run(self._inputs)
+                times.append(time.perf_counter() - started)
+                delays.append(waited() - before)
+        found = {"times_s": times, "ready_s": delays if ready else []}
+        return {**found, "idle_s": idle_s, "idle_cpu_s": idle_cpu_s}
 
     def outputs(self, path: str) -> Reply:
         """Save what one run gives."""
@@ -203,6 +209,29 @@ class Server:
 
     def _mark_idle(self) -> None:
         self._idle_since, self._idle_cpu_since = time.perf_counter(), time.process_time()
+
+
+class ReadyTime:
+    """Seconds that this thread was ready to run while others had the CPU, as Linux counts them; a
+    function. 0 where that is not wanted, or not known."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._file = None
+        if wanted:
+            with contextlib.suppress(OSError):
+                self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
+
+    def __enter__(self) -> Callable[[], float]:
+        """The function."""
+        file = self._file
+        return (
+            (lambda: 0.0) if file is None else lambda: int(os.pread(file, 64, 0).split()[1]) / 1e9
+        )
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
 
 
 def serve(engine: str) -> None:

@@ -9,7 +9,7 @@ Every test ends in one of these:
 
     compiled   right, and every node has a loop form
     host       right, with a node that calls the host
-    frozen     right (compiled or host) once inputs that set shapes were given as constants
+    contents   right, compiled for what inputs that set shapes hold
     refused    the importer said no, with a ModelError (compiling: a size depends on data)
     wrong      another type, shape or value than expected
     crashed    any exception but a refusal
@@ -37,18 +37,20 @@ from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
 
 import tilewright
-from tilewright.base.errors import CompileError, ModelError
-from tilewright.frontends.onnx import import_model
+from tilewright.base.dtype import DType
+from tilewright.base.errors import CompileError, ContentsError, ModelError
+from tilewright.frontends.onnx import import_inputs, import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph
 from tilewright.ir.op import Category
 from tilewright.options import Options
 from tilewright.runtime.module import Module
+from tilewright.runtime.plan import StepKind
 from tilewright.targets import cpu
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
-OUTCOMES = ("compiled", "host", "frozen", "refused", "wrong", "crashed")
+OUTCOMES = ("compiled", "host", "contents", "refused", "wrong", "crashed")
 
 # Where the suite's expected output is the less exact one, by more than its own tolerance: rounding
 # of 16-bit floats at every step, and of a transform whose exact result is 0. (rtol, atol)
@@ -59,25 +61,93 @@ INEXACT: dict[str, tuple[float, float]] = {
     "test_dft_inverse_opset19": (1e-3, 1e-6),
 }
 
-# Runs a graph on arrays, given the values of its symbols.
-Engine = Callable[[Graph, Sequence[np.ndarray], Mapping[str, int]], Sequence[np.ndarray]]
+# Makes of a model a function from its inputs to its outputs, and says how it runs.
+Engine = Callable[[onnx.ModelProto], "Runner"]
 
 _TARGET = cpu.host(threads=1)
-_last: list[tuple[Graph, Module]] = []  # the model compiled last: a test may have several data sets
 
 
-def run_compiled(
-    graph: Graph, arrays: Sequence[np.ndarray], symbols: Mapping[str, int]
-) -> Sequence[np.ndarray]:
-    """The graph as machine code, every intermediate program verified."""
-    if not _last or _last[0][0] is not graph:
-        options = Options(verify=True)
-        _last[:] = [(graph, tilewright.compile(graph, target=_TARGET, options=options))]
-    results = _last[0][1](*arrays)
-    return results if isinstance(results, tuple) else (results,)
+@dataclass(frozen=True)
+class Runner:
+    """A model ready to run; `way` is an outcome, `why` what stands in the way of a better one."""
+
+    call: Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+    outputs: Callable[[], Sequence[tuple[DType, tuple[object, ...]]]]  # their types, after a call
+    way: str
+    why: str = ""
 
 
-ENGINES: dict[str, Engine] = {"compiled": run_compiled, "evaluate": evaluate_graph}
+def run_compiled(model: onnx.ModelProto) -> Runner:
+    """As machine code, every intermediate program verified."""
+    module = tilewright.compile(model, target=_TARGET, options=Options(verify=True))
+
+    def call(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        results = module(*arrays)
+        return results if isinstance(results, tuple) else (results,)
+
+    def outputs() -> Sequence[tuple[DType, tuple[object, ...]]]:
+        return [(t.dtype, t.shape) for t in module.outputs]
+
+    if isinstance(module, Module):
+        host = any(s.kind is StepKind.HOST_CALL for s in module.program.plan.steps)
+        return Runner(call, outputs, "host" if host else "compiled")
+    return Runner(call, outputs, "contents", str(module))
+
+
+def run_evaluated(model: onnx.ModelProto) -> Runner:
+    """By the meaning of the graph, without compiling it."""
+    graphs: list[Graph] = []
+    needed: dict[str, None] = {}
+    why = ""
+    try:
+        graphs.append(import_model(model))
+    except ContentsError as error:
+        if not error.inputs:
+            raise
+        needed |= dict.fromkeys(error.inputs)
+        why = str(error)
+
+    def call(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        given = {v.name: a for v, a in zip(import_inputs(model), arrays, strict=True)}
+        graph = graphs[-1] if not needed else _import_for(model, given, needed)
+        graphs[:] = [graph]
+        rest = [given[v.name] for v in graph.inputs]
+        return evaluate_graph(graph, rest, _symbols(graph, rest))
+
+    def outputs() -> Sequence[tuple[DType, tuple[object, ...]]]:
+        return [(v.dtype, v.shape) for v in graphs[-1].outputs]
+
+    way = "contents" if needed else _way(graphs[-1])
+    return Runner(call, outputs, way, why)
+
+
+def _import_for(
+    model: onnx.ModelProto, given: Mapping[str, np.ndarray], needed: dict[str, None]
+) -> Graph:
+    while True:
+        try:
+            return import_model(model, constants={n: given[n] for n in needed})
+        except ContentsError as error:
+            if needed.keys() >= set(error.inputs):
+                raise
+            needed |= dict.fromkeys(error.inputs)
+
+
+def _symbols(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+    return {
+        dim.name: size
+        for value, array in zip(graph.inputs, arrays, strict=True)
+        for dim, size in zip(value.shape, array.shape, strict=True)
+        if isinstance(dim, Symbol)
+    }
+
+
+def _way(graph: Graph) -> str:
+    opaque = any(n.op.category is Category.OPAQUE for n in graph.nodes)
+    return "host" if opaque else "compiled"
+
+
+ENGINES: dict[str, Engine] = {"compiled": run_compiled, "evaluate": run_evaluated}
 
 
 @dataclass(frozen=True)
@@ -96,7 +166,10 @@ def run_case(case: TestCase, engine: Engine) -> Outcome:
     start = time.perf_counter()
     try:
         model, data_sets = _load_case(case)
-        outcome, why = _run_model(case, model, data_sets, engine)
+        runner = engine(model)
+        for inputs, expected in data_sets:
+            _check(case, runner, inputs, expected)
+        outcome, why = runner.way, runner.why
     except ModelError as error:
         outcome, why = "refused", str(error)
     except CompileError as error:
@@ -109,75 +182,18 @@ def run_case(case: TestCase, engine: Engine) -> Outcome:
     return Outcome(case.name, case.kind, outcome, why, time.perf_counter() - start)
 
 
-def _run_model(
-    case: TestCase, model: onnx.ModelProto, data_sets: Sequence[Any], engine: Engine
-) -> tuple[str, str]:
-    try:
-        graph = import_model(model)
-        for inputs, expected in data_sets:
-            _check(case, graph, inputs, expected, engine)
-        return _way(graph), ""
-    except ModelError as error:
-        if "must be known while importing" not in error.what:
-            raise
-        why = str(error)
-    for inputs, expected in data_sets:
-        frozen, rest = _freeze(model, inputs)
-        graph = import_model(model, constants=frozen)
-        _check(case, graph, rest, expected, engine)
-    return "frozen", why
-
-
-def _way(graph: Graph) -> str:
-    opaque = any(n.op.category is Category.OPAQUE for n in graph.nodes)
-    return "host" if opaque else "compiled"
-
-
-def _freeze(
-    model: onnx.ModelProto, inputs: Sequence[Any]
-) -> tuple[dict[str, np.ndarray], list[Any]]:
-    """Small inputs as constants: shapes, axes, scales, trip counts are among them."""
-    frozen, rest = {}, []
-    for declared, array in zip(_model_inputs(model), inputs, strict=True):
-        plain = isinstance(array, (np.ndarray, np.generic))
-        small = plain and np.ndim(array) <= 1 and np.size(array) <= 16
-        if small and (
-            np.ndim(array) == 0 or np.asarray(array).dtype.kind in "ib" or _scales(array)
-        ):
-            frozen[declared.name] = np.asarray(array)
-        else:
-            rest.append(array)
-    return frozen, rest
-
-
-def _scales(array: Any) -> bool:
-    return np.asarray(array).dtype == np.float32
-
-
-def _model_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    given = {t.name for t in model.graph.initializer}
-    return [v for v in model.graph.input if v.name not in given]
-
-
-def _check(
-    case: TestCase, graph: Graph, inputs: Sequence[Any], expected: Sequence[Any], engine: Engine
-) -> None:
-    """AssertionError unless the graph gives what the test expects."""
-    arrays = [np.asarray(a) for a in inputs]
-    symbols: dict[str, int] = {}
-    for value, array in zip(graph.inputs, arrays, strict=True):
-        for dim, size in zip(value.shape, array.shape, strict=True):
-            if isinstance(dim, Symbol):
-                symbols[dim.name] = size
+def _check(case: TestCase, runner: Runner, inputs: Sequence[Any], expected: Sequence[Any]) -> None:
+    """AssertionError unless the model gives what the test expects."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        results = engine(graph, arrays, symbols)
+        results = runner.call([np.asarray(a) for a in inputs])
     assert len(results) == len(expected), f"{len(results)} outputs, not {len(expected)}"
     for position, (result, wanted) in enumerate(zip(results, expected, strict=True)):
         _compare(f"output {position}", np.asarray(result), np.asarray(wanted), case)
-        declared = graph.outputs[position].type
-        assert declared.dtype.numpy == result.dtype, f"output {position}: declared {declared}"
-        for dim, size in zip(declared.shape, result.shape, strict=True):
+        dtype, shape = runner.outputs()[position]
+        declared = f"{dtype}{list(shape)}"
+        assert dtype.numpy == result.dtype, f"output {position}: declared {declared}"
+        for dim, size in zip(shape, result.shape, strict=True):
             fits = not isinstance(dim, int) or dim == size
             assert fits, f"output {position}: declared {declared}, computed {result.shape}"
 
@@ -241,7 +257,7 @@ def report(outcomes: Sequence[Outcome], verbose: bool) -> None:
                 print(f"\n{bad}: {o.name}\n{_indent(o.why)}")
     if verbose:
         for o in outcomes:
-            if o.outcome in ("refused", "frozen"):
+            if o.outcome in ("refused", "contents"):
                 print(f"{o.outcome}: {o.name}: {o.why.splitlines()[0]}")
 
 

@@ -16,6 +16,7 @@ import schemas
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright import cli, cli_check, cli_session
+from tilewright.compiled import load
 from tilewright.compiler import STAGES, compile
 from tilewright.ir.graph import Graph
 from tilewright.ops.table import OPS
@@ -148,6 +149,70 @@ def test_fixed_dimensions_are_compiled_in(tilewright, model):
     assert found["inputs"] == [{"name": "x", "dtype": "f32", "shape": [6, 3]}]
     assert found["file"] == "small.tw"
     assert found["bytes"] == os.path.getsize("small.tw")
+
+
+def test_a_model_compiled_to_stdout(model):
+    """Nothing else is there: what was done is told on stderr."""
+    command = [sys.executable, "-m", "tilewright", "compile", "small.onnx", "-o", "/dev/stdout"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    (model.parent / "got.tw").write_bytes(done.stdout)
+    assert "n, 3" in str(load("got.tw"))
+    assert "wrote /dev/stdout: " in done.stderr.decode()
+
+
+@pytest.fixture
+def lookup(tmp_path, monkeypatch):
+    """y = reshape(table[i], shape)."""
+    monkeypatch.chdir(tmp_path)
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["rows"], name="emb"),
+        helper.make_node("Reshape", ["rows", "shape"], ["y"], name="turn"),
+    ]
+    infos = [
+        helper.make_tensor_value_info("i", TensorProto.INT64, (2,)),
+        helper.make_tensor_value_info("shape", TensorProto.INT64, (2,)),
+    ]
+    results = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph(
+        nodes, "lookup", infos, results, [numpy_helper.from_array(W, "table")]
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), "lookup.onnx")
+    np.save("shape.npy", np.array([4, 2]))
+    np.save("i.npy", np.array([0, 2]))
+    np.save("bad.npy", np.array([0, 3]))
+
+
+def test_what_an_input_holds(tilewright, lookup):
+    given = ("--input", "i=i.npy")
+    code, out, _ = tilewright("run", "lookup.onnx", *given, "--input", "shape=shape.npy", "--check")
+    assert code == 0
+    assert "f32[4, 2]" in out
+    fixed = ("--value", "shape=shape.npy")
+    assert tilewright("run", "lookup.onnx", *given, *fixed, "--check")[0] == 0
+    assert tilewright("compile", "lookup.onnx", *fixed, "-o", "m.tw")[0] == 0
+    shapes = json.loads(tilewright("run", "m.tw", *given, "--json")[1])["outputs"]
+    assert [r["shape"] for r in shapes] == [[4, 2]]
+    assert failure(tilewright("compile", "lookup.onnx", "-o", "n.tw")) == (
+        "error: 'lookup' cannot be saved to n.tw as it is: its shapes depend on the contents of"
+        " 'shape', and a file has one program\n"
+        "  hint: save the one for certain inputs: module.specialize(…).save(path), or compile with"
+        " Options(values=…)\n"
+    )
+    assert failure(tilewright("run", "lookup.onnx", "--value", "shape")) == (
+        "error: --value shape: not NAME=FILE\n  hint: for example --value k=k.npy\n"
+    )
+
+
+def test_checked_calls(tilewright, lookup):
+    given = ("--input", "i=bad.npy", "--value", "shape=shape.npy")
+    assert tilewright("run", "lookup.onnx", *given)[0] == 0
+    assert failure(tilewright("run", "lookup.onnx", *given, "--checks")) == (
+        "error: node 'emb' (gather): i[1] is 3, and the axis that it points along has 3 elements:"
+        " -3 … 2 are allowed\n"
+        "  while running guard on the host for emb\n"
+        "  hint: without checks=True the nearest element would have been taken\n"
+    )
 
 
 def test_a_model_for_another_machine(tilewright, model):

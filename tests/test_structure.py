@@ -26,6 +26,7 @@ LAYERS = (
     ("optimize", "sim"),
     ("bundles", "explain"),
     ("backends", "check", "chip", "options", "compiled"),
+    ("specialize",),
     ("compiler", "kernels"),
     ("tune", "viz", "onnx_backend"),
     ("cli",),
@@ -34,8 +35,8 @@ LAYERS = (
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Who may run programs, not only make them. A simulator is a device.
-USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "tune", "cli"}
-USES_RUNTIME |= {"sim", "onnx_backend", "__init__"}
+USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
+USES_RUNTIME |= {"tune", "cli", "sim", "onnx_backend", "__init__"}
 
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 600, 80, 100
 MAX_DESCRIPTION = 160  # of a chip: one function by nature, a list of facts

@@ -42,8 +42,10 @@ from tilewright.base.dtype import (
 )
 from tilewright.base.errors import (
     ArtifactError,
+    CheckError,
     CompileError,
     InputError,
+    MemoryShortage,
     ModelError,
     ScheduleError,
     TargetError,
@@ -113,9 +115,11 @@ COMPILER = {
 __all__ = [
     "ArtifactError",
     "BuiltKernel",
+    "CheckError",
     "CompileError",
     "InputError",
     "KernelFunction",
+    "MemoryShortage",
     "ModelError",
     "Module",
     "Options",

@@ -11,7 +11,11 @@ from tilewright.codegen.machine import compile_object
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify import verify_kernel
 from tilewright.lower.native import native_passes
+from tilewright.runtime.system import require_memory
 from tilewright.target.target import Target
+
+LLVM_BYTES = 64 << 20  # that LLVM takes for any kernel, with room for what runs beside it
+LLVM_BYTES_EACH = 512  # for a character of its text; 400 were seen
 
 
 def lower(kernel: Kernel, target: Target, recorder: Recorder | None, *, verify: bool) -> Kernel:
@@ -33,5 +37,6 @@ def to_llvm(kernel: Kernel, target: Target) -> str:
 
 
 def to_object(text: str, target: Target) -> bytes:
-    """Machine code."""
+    """Machine code. LLVM ends the process when it gets no memory: there must be some to spare."""
+    require_memory(LLVM_BYTES + LLVM_BYTES_EACH * len(text), "making machine code of a kernel")
     return compile_object(text, target.native)

@@ -28,7 +28,7 @@ from tilewright.check.load import is_file
 from tilewright.check.manual import manual
 from tilewright.check.problem import Severity
 from tilewright.check.skeleton import write_skeleton
-from tilewright.cli_arrays import make_inputs, output_files, parse_dims, write_outputs
+from tilewright.cli_arrays import make_inputs, output_files, parse_dims, parse_values, write_outputs
 from tilewright.cli_check import check as check_results
 from tilewright.cli_kernel import explain_kernel
 from tilewright.cli_layout import make_console, wrap
@@ -38,12 +38,14 @@ from tilewright.cli_progress import Progress
 from tilewright.cli_session import Request, onnx_operators, open_module, stage_texts
 from tilewright.compiler import STAGES
 from tilewright.ops.table import OPS
+from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
-from tilewright.runtime.system import format_bytes
+from tilewright.runtime.system import format_bytes, out_of_memory, require_memory
 from tilewright.targets.chips import CHIPS
 from tilewright.targets.names import HOST, PROCESSORS, find_target
 
 FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+COMMAND_BYTES = 24 << 20  # before any model is read
 
 
 class _Commands(TyperGroup):
@@ -79,6 +81,14 @@ Threads = Annotated[
 Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=NUMBER", help="fixes a symbolic dimension; repeatable"),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="NAME=FILE.npy", help="fixes what an input holds; repeatable"),
+]
+Checks = Annotated[
+    bool,
+    typer.Option("--checks", help="stop at indices out of range and integers divided by zero"),
 ]
 Inputs = Annotated[
     list[str] | None,
@@ -116,6 +126,8 @@ def run(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     seed: Seed = 0,
     check: Annotated[
         bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
@@ -128,10 +140,10 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a model once and show its outputs."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
-    files = output_files(module.outputs, output or [])
+    files = output_files(module.output_names, output or [])
     start = time.perf_counter_ns()
     results = module.run(arrays)
     spent = time.perf_counter_ns() - start
@@ -164,25 +176,27 @@ def compile_(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compile a model to a file that loads in milliseconds."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
     start = time.perf_counter()
     module = session.open()
     seconds = time.perf_counter() - start
     path = output or model.with_suffix(".tw")
-    module.save(path)
-    size = path.stat().st_size
+    size = module.save(path)
     if json:
         found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
-        _print(show.to_json(found))
+        _print(show.to_json(found), beside=path)
     elif not quiet:
-        _say(show.module_line(module))
-        _say(f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s")
+        wrote = f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s"
+        _say(show.module_line(module), beside=path)
+        _say(wrote, beside=path)
 
 
 @app.command(epilog="Example: tilewright bench examples/digits/digits.onnx --threads 1 --seconds 1")
@@ -192,13 +206,15 @@ def bench(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     seed: Seed = 0,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Time a model."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("timing"):
@@ -231,6 +247,8 @@ def explain(
     ] = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     seed: Seed = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
     worst: Annotated[
@@ -255,7 +273,7 @@ def explain(
         else:
             _say(str(found))
         return
-    session = _Session(Path(model), target, threads, dims, quiet or json)
+    session = _Session(Path(model), target, threads, dims, quiet or json, values, checks)
     module = session.open()
     arrays = session.inputs(module, inputs, seed)
     with session.working("measuring what this machine can do"):
@@ -281,11 +299,13 @@ def dump(
     target: TargetName = HOST,
     threads: Threads = None,
     dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the program as a stage of the compiler leaves it."""
-    session = _Session(model, target, threads, dims, quiet or json)
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
@@ -407,11 +427,21 @@ class _Session(Progress):
     """One command's model and target."""
 
     def __init__(
-        self, model: Path, target: str, threads: int | None, dims: list[str] | None, quiet: bool
+        self,
+        model: Path,
+        target: str,
+        threads: int | None,
+        dims: list[str] | None,
+        quiet: bool,
+        values: list[str] | None,
+        checks: bool,
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
-        self.request = Request(model, target, threads, self.dims, self._on_step, self._on_kernel)
+        fixed = parse_values(values or [])
+        self.request = Request(
+            model, target, threads, self.dims, fixed, checks, self._on_step, self._on_kernel
+        )
         if not self.request.is_compiled:
             self.say(f"target: {show.target_line(target, find_target(target, threads))}")
 
@@ -421,7 +451,7 @@ class _Session(Progress):
 
     def inputs(self, module: Module, given: list[str] | None, seed: int) -> dict[str, Any]:
         """Arrays for the module; dimensions that the compiler has fixed are no longer symbols."""
-        symbols = module.program.plan.symbols
+        symbols = module.symbols
         dims = self.dims
         if not self.request.is_compiled:
             dims = {k: v for k, v in dims.items() if k in {s.name for s in symbols}}
@@ -441,19 +471,20 @@ class _Session(Progress):
         self.count(done, total, "calls")
 
 
-def _print(what: object) -> None:
-    """To stdout: a table, or text as it is."""
+def _print(what: object, *, beside: Path | None = None) -> None:
+    """To stdout: a table, or text as it is; to stderr if a file, `beside`, went to stdout."""
     if not isinstance(what, str):
         console = make_console()
         with console.capture() as captured:
             console.print(what)
         what = "\n".join(line.rstrip() for line in captured.get().splitlines())
-    sys.stdout.write(what + "\n")
+    aside = beside is not None and is_same_file(beside, sys.stdout)
+    (sys.stderr if aside else sys.stdout).write(what + "\n")
 
 
-def _say(text: str) -> None:
-    """Sentences, to stdout: as wide as a terminal is."""
-    _print(wrap(text, make_console().width))
+def _say(text: str, *, beside: Path | None = None) -> None:
+    """Sentences, to stdout (or as _print): as wide as a terminal is."""
+    _print(wrap(text, make_console().width), beside=beside)
 
 
 def _fail(text: str) -> None:
@@ -464,11 +495,12 @@ def _fail(text: str) -> None:
 def main() -> None:
     """The entry point: exit codes, and errors in words."""
     try:
+        require_memory(COMMAND_BYTES, "this command")
         app()
     except TilewrightError as error:
         _fail(str(error))
     except MemoryError:
-        _fail("there is not enough memory\n  hint: run it where there is more, or smaller models")
+        _fail(str(out_of_memory("this command")))
     except RecursionError:
         _fail("the model is nested too deeply")
     except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from tilewright.base.dtype import DType, Kind
 from tilewright.base.errors import InputError, did_you_mean
-from tilewright.runtime.atomic import write_atomically
+from tilewright.runtime.atomic import Sink, write_atomically
 from tilewright.runtime.plan import SymbolSpec, Tensor
 from tilewright.runtime.size import evaluate_size
 from tilewright.runtime.system import available_memory, format_bytes
@@ -32,6 +31,17 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
             raise InputError(f"--dim {name}: a number of {len(value)} digits")
         dims[name.strip()] = int(value)
     return dims
+
+
+def parse_values(texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """`shape=shape.npy` … as a mapping from inputs to what they hold in every call."""
+    values = {}
+    for text in texts:
+        name, equals, source = text.rpartition("=")
+        if not name or not equals or not source:
+            raise InputError(f"--value {text}: not NAME=FILE", hint="for example --value k=k.npy")
+        values[name] = _read_array(Path(source))
+    return values
 
 
 def make_inputs(
@@ -108,6 +118,14 @@ def _from_files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, np.
 
 
 def _read(path: Path, tensor: Tensor) -> np.ndarray:
+    array = _read_array(path)
+    wanted = tensor.dtype.numpy
+    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
+        array = array.view(wanted)  # types beyond numpy's own lose their name in a file
+    return array
+
+
+def _read_array(path: Path) -> np.ndarray:
     try:
         array = np.load(path, allow_pickle=False)
     except OSError as error:
@@ -117,19 +135,15 @@ def _read(path: Path, tensor: Tensor) -> np.ndarray:
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(f"{path} holds several arrays", hint="give one .npy file for each input")
-    wanted = tensor.dtype.numpy
-    if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-        array = array.view(wanted)  # types beyond numpy's own lose their name in a file
     return array
 
 
 # ---------------------------------------------------------------- results
 
 
-def output_files(outputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, Path]:
+def output_files(names: Sequence[str], given: Sequence[str]) -> dict[str, Path]:
     """Where each output that is wanted in a file goes: NAME=FILE, FILE.npy for the only one, or a
     folder for all."""
-    names = [t.name for t in outputs]
     files: dict[str, Path] = {}
     for text in given:
         name, equals, file = text.rpartition("=")
@@ -159,8 +173,8 @@ def write_outputs(files: Mapping[str, Path], results: Mapping[str, np.ndarray]) 
                 f"cannot make the folder {path.parent}: {error.strerror or error}"
             ) from None
 
-        def fill(file: BinaryIO, array: np.ndarray = results[name]) -> None:
-            np.save(file, array, allow_pickle=False)
+        def fill(sink: Sink, array: np.ndarray = results[name]) -> None:
+            np.save(sink, array, allow_pickle=False)
 
         write_atomically(path, fill)
 

@@ -71,7 +71,7 @@ def check(request: Request, inputs: Arrays, results: Arrays) -> Report:
             f"{request.model} cannot be checked: what it was compiled from is not in it",
             hint="check the model that it was compiled from",
         )
-    reference = Reference(request.model, inputs)
+    reference = Reference(request.model, inputs, request.values)
     wanted = reference.values(reference.outputs)
     outputs = tuple(
         compare(ours, array, wanted[theirs])
@@ -116,12 +116,12 @@ class Reference:
     """Another implementation, and the inputs it is given. Inputs and outputs go by position: the
     model's names for them are not always ours."""
 
-    def __init__(self, path: Path, inputs: Arrays) -> None:
+    def __init__(self, path: Path, inputs: Arrays, fixed: Arrays) -> None:
         self.path = path
         self.model = onnx.load(str(path))
         given = {t.name for t in self.model.graph.initializer}
-        names = [v.name for v in self.model.graph.input if v.name not in given]
-        self.inputs = dict(zip(names, inputs.values(), strict=True))
+        names = [v.name for v in self.model.graph.input if v.name not in given | fixed.keys()]
+        self.inputs = dict(zip(names, inputs.values(), strict=True)) | dict(fixed)
         self.outputs = [v.name for v in self.model.graph.output]
         self.made = [o for n in self.model.graph.node for o in n.output if o]
         self.name = f"onnx {onnx.__version__} reference"

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.passes import Recorder, Step
 from tilewright.compiled import load
@@ -34,6 +36,8 @@ class Request:
     target: str = HOST
     threads: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    checks: bool = False
     listener: Listener | None = None  # of steps of the compiler
     watch: Watch | None = None  # of kernels: how many of how many are compiled
 
@@ -89,7 +93,7 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
     return compile(
         model,
         target=target,
-        options=Options(dims=dict(request.dims)),
+        options=Options(dims=dict(request.dims), values=request.values, checks=request.checks),
         recorder=Recorder(listener=request.listener, watch=request.watch),
         until=until,
     )

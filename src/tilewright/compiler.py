@@ -24,15 +24,16 @@ from numbers import Integral
 from typing import Any, Literal, overload
 
 from tilewright import backends
+from tilewright.analyze.emptiness import never_empty
 from tilewright.base.dtype import f32
-from tilewright.base.errors import CompileError, did_you_mean
+from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
 from tilewright.base.version import VERSION
 from tilewright.codegen.host_cost import kernel_cost
 from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.codegen.machine import compile_assembly
-from tilewright.frontends.onnx import ModelSource, import_model
+from tilewright.frontends.onnx import LoadedModel, ModelSource, import_model, load_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Layout
@@ -42,6 +43,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify import verify_graph
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
+from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
 from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
@@ -56,13 +58,20 @@ from tilewright.options import Options
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
+from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.default import default_schedule
 from tilewright.schedule.schedule import Schedule
+from tilewright.specialize import specialize
 from tilewright.target.target import Target
 from tilewright.targets.names import HOST, find_devices
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
+
+# What libraries that end the process without memory take: to read a model, beside so many times its
+# size; and a thread that compiles.
+READ_BYTES, READ_TIMES = 32 << 20, 3
+COMPILE_BYTES = 160 << 20
 
 Model = ModelSource | Graph
 Targets = Target | str | Mapping[str, Target | str]
@@ -172,6 +181,9 @@ def compile(
     program for each kernel by its name ("tensor", "loops", "scheduled", "lowered", "llvm", "asm"),
     or the program that calls them ("host"). A `recorder` keeps what every step leaves.
 
+    Where shapes depend on what small inputs hold, a SpecializedModule is returned, which is called
+    in the same way; `options.values` fixes such inputs.
+
     Raises ModelError if the model cannot be read or uses what is not supported, CompileError or
     TargetError if what is asked for is not there.
     """
@@ -181,7 +193,38 @@ def compile(
     options = _checked(options)
     if recorder is None:
         recorder = Recorder()
-    return _Compilation(find_devices(target), options, recorder).run(model, until)
+    devices = find_devices(target)
+    if isinstance(model, Graph):
+        return _Compilation(devices, options, recorder).run(model, until)
+    if isinstance(model, (str, os.PathLike)) and os.path.isfile(model):
+        size = os.path.getsize(model)
+        require_memory(READ_BYTES + READ_TIMES * size, f"reading {os.fspath(model)}")
+    source = load_model(model)
+    try:
+        return _Compilation(devices, options, recorder).run(source, until)
+    except MemoryShortage:
+        raise
+    except MemoryError:
+        raise out_of_memory("compiling the model") from None
+    except ContentsError as error:
+        if until is not None:
+            raise
+
+        def compile_for(known: Options) -> Module:
+            return _Compilation(devices, known, recorder).run(source, None)
+
+        facts = _facts(next(iter(devices.values())))
+        return specialize(source, options, facts, compile_for, error)
+
+
+def _facts(target: Target) -> TargetFacts:
+    return TargetFacts(
+        target.name,
+        target.native.triple,
+        target.native.processor,
+        target.native.features,
+        operations_per_second=int(2 * target.peak(f32)) or None,
+    )
 
 
 def _checked(options: object) -> Options:
@@ -208,6 +251,7 @@ class CompiledKernel:
     lowered: Kernel
     llvm: str
     object: bytes
+    never_empty: frozenset[str]  # symbols that must not be 0
 
 
 @dataclass
@@ -218,7 +262,7 @@ class _Compilation:
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
     outputs: tuple[str, ...] = ()  # the model's names for them
 
-    def run(self, model: Model, until: str | None) -> Any:
+    def run(self, model: LoadedModel | Graph, until: str | None) -> Any:
         graph = self.load(model)
         if until == "graph":
             return graph
@@ -233,8 +277,12 @@ class _Compilation:
 
     # ---------------------------------------------------------- graph
 
-    def load(self, model: Model) -> Graph:
-        graph = model if isinstance(model, Graph) else import_model(model, dims=self.options.dims)
+    def load(self, model: LoadedModel | Graph) -> Graph:
+        if isinstance(model, Graph):
+            graph = model
+        else:
+            fixed = self.options.values
+            graph = import_model(model, dims=self.options.dims, constants=fixed)
         self.recorder.add(Step("graph", "", "import", 0.0, True, graph))
         self.outputs = tuple(v.name for v in graph.outputs)
         return graph
@@ -255,6 +303,7 @@ class _Compilation:
             fold_constants,  # again: reshapes moved onto constants
             merge_common,
             remove_dead,
+            *((check_contents,) if self.options.checks else ()),  # of what is left
             partial(place, devices=self.devices, assign=self.options.assign, default=default),
             fuse,
             partial(choose_layout, targets=self.devices),  # on kernels: it asks what they prefer
@@ -279,11 +328,19 @@ class _Compilation:
                 self.keys[key] = f"k{len(self.keys)}_{program.name}"
                 jobs[self.keys[key]] = (program, layouts, self.devices[n.device])
             used[n] = self.keys[key]
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return self._in_threads(jobs, until), used
+
+    def _in_threads(self, jobs: Mapping[str, Any], until: str | None) -> dict[str, Any]:
+        """What `kernel` gives for each; one after the other where there is no room for threads."""
+        threads = min(os.cpu_count() or 1, len(jobs))
+        room = available_memory()
+        if threads < 2 or (room is not None and room < threads * COMPILE_BYTES):
+            return {name: self.kernel(name, *job, until) for name, job in jobs.items()}
+        with ThreadPoolExecutor(max_workers=threads) as pool:
             done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
             self.watch(done)
             try:
-                return {name: d.result() for name, d in zip(jobs, done, strict=True)}, used
+                return {name: d.result() for name, d in zip(jobs, done, strict=True)}
             except BaseException:  # Ctrl-C too: those that have not begun are not wanted
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
@@ -325,9 +382,8 @@ class _Compilation:
             return text
         if until == "asm":
             return compile_assembly(text, target.native)
-        return CompiledKernel(
-            name, target, program, lowered, text, backends.to_object(text, target)
-        )
+        code = backends.to_object(text, target)
+        return CompiledKernel(name, target, program, lowered, text, code, never_empty(loops))
 
     def record(self, stage: str, subject: str, program: Any) -> None:
         self.recorder.add(Step(stage, subject, stage, 0.0, True, program))
@@ -356,17 +412,12 @@ class _Compilation:
         json = plan_json(
             plan.program, functions=plan.host_nodes, costs=costs, output_names=self.outputs
         )
+        for symbol in json["symbols"]:
+            if any(symbol["name"] in k.never_empty for k in kernels.values()):
+                symbol["lower"] = max(1, symbol["lower"])
         constants = tuple(pack_constants(plan.program, plan.constants))
-        facts = TargetFacts(
-            target.name,
-            target.native.triple,
-            target.native.processor,
-            target.native.features,
-            operations_per_second=int(2 * target.peak(f32)) or None,
-        )
-        program = Program(
-            plan_from_json(json, "the plan"), facts, tuple(objects), constants, VERSION
-        )
+        plan_data = plan_from_json(json, "the plan")
+        program = Program(plan_data, _facts(target), tuple(objects), constants, VERSION)
         return Module(
             program, threads=target.cores, host=host_table(OPS), source=partial(_source, self)
         )

@@ -13,45 +13,25 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import ContentsError, InputError, ModelError
 from tilewright.compiler import compile
 from tilewright.frontends.onnx import import_model
-from tilewright.runtime.module import Module
 from tilewright.targets import cpu
-
-# What an importer says that needs an input's contents (docs of frontends.onnx.import_model).
-NEEDS_CONTENTS = "must be known while importing"
-SMALL = 64  # elements of inputs that may set shapes: such as a reshape's target
 
 
 class Prepared(BackendRep):
-    """A model ready to run.
-
-    A model whose shapes depend on what its small inputs contain is compiled when these are known,
-    once for each of their contents.
-    """
+    """A model ready to run."""
 
     def __init__(self, model: onnx.ModelProto, threads: int | None) -> None:
         given = {t.name for t in model.graph.initializer}
         self.inputs = [v.name for v in model.graph.input if v.name not in given]
         self.outputs = [v.name for v in model.graph.output]
-        self._model = model
-        self._target = cpu.host(threads=threads)
-        self._modules: dict[tuple[tuple[str, bytes], ...], Module] = {}
-        self._needs_contents = False
-        try:
-            self._modules[()] = compile(import_model(model), target=self._target)
-        except ModelError as error:
-            if NEEDS_CONTENTS not in error.what:
-                raise
-            self._needs_contents = True
+        self.module = compile(model, target=cpu.host(threads=threads))
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The outputs, by position and by name, for a list of inputs, a mapping, or the one."""
         given = self._by_name(inputs)
-        fixed = {n: a for n, a in given.items() if self._needs_contents and _may_set_shapes(a)}
-        module = self._module(fixed)
-        results = module(*(given[n] for n in self.inputs if n not in fixed))
+        results = self.module(*(given[n] for n in self.inputs))
         arrays = results if isinstance(results, tuple) else (results,)
         return namedtupledict("Outputs", self.outputs)(*arrays)
 
@@ -71,14 +51,6 @@ class Prepared(BackendRep):
             raise InputError(f"missing input: {missing[0]!r}")
         return given
 
-    def _module(self, fixed: Mapping[str, Any]) -> Module:
-        arrays = {name: np.asarray(value) for name, value in fixed.items()}
-        key = tuple((name, array.tobytes()) for name, array in sorted(arrays.items()))
-        if key not in self._modules:
-            graph = import_model(self._model, constants=arrays)
-            self._modules[key] = compile(graph, target=self._target)
-        return self._modules[key]
-
 
 class TilewrightBackend(Backend):
     """Compiles for this machine's processor, the one device there is."""
@@ -91,7 +63,7 @@ class TilewrightBackend(Backend):
         try:
             import_model(model)
         except ModelError as error:
-            return NEEDS_CONTENTS in error.what
+            return isinstance(error, ContentsError) and bool(error.inputs)
         return True
 
     @classmethod
@@ -162,11 +134,6 @@ def _model_of(
     if node.domain not in ("", "ai.onnx"):
         opsets.append(onnx.helper.make_opsetid(node.domain, 1))
     return onnx.helper.make_model(graph, opset_imports=opsets)
-
-
-def _may_set_shapes(value: Any) -> bool:
-    array = np.asarray(value)
-    return array.ndim <= 1 and array.size <= SMALL and array.dtype.kind in "iubf"
 
 
 is_compatible = TilewrightBackend.is_compatible

@@ -16,6 +16,7 @@ from onnx_models import (
 )
 
 from tilewright.frontends.onnx import import_model
+from tilewright.ir.expr import Symbol
 
 DOMAIN = "my.functions"
 
@@ -165,7 +166,9 @@ def test_a_branch_that_depends_on_a_shape():
         node("If", ["c"], ["y"], **branches()),
     ]
     assert ops(import_model(model(nodes, {"x": (3,)}))) == ["relu"]
-    assert ops(import_model(model(nodes, {"x": (3, "N")}))) == ["relu"]
+    graph = import_model(model(nodes, {"x": (3, "N")}))
+    assert ops(graph) == ["relu"]
+    assert graph.symbols() == (Symbol("N", 1),)  # which decides it
 
 
 def test_a_branch_that_is_not_known():
@@ -173,7 +176,7 @@ def test_a_branch_that_is_not_known():
     assert refusal(model([choice], {"x": (3,), "c": (BOOL, ())})) == (
         "operator If (node 'choice', opset 18): the condition is computed from the model's "
         "inputs, but must be known while importing\n"
-        "  hint: fix symbolic dimensions with dims=, or fold constants when exporting the model"
+        "  hint: fix what 'c' holds with values=, or fold constants when exporting the model"
     )
 
 

@@ -33,7 +33,7 @@ def test_what_a_graph_looks_like():
 
 GEMM = """
 def test(x: f32[N, 3]):
-    N = symbol(1)
+    N = symbol(0)
     constant: f32[3, 2] = constant([[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]])
     b: f32[2] = constant([0.0, 1.0])
     matmul: f32[N, 2] = matmul(x, constant, name="fc1")
@@ -105,15 +105,15 @@ def test_nodes_that_nobody_reads_are_left_out():
 def test_fixed_dimensions():
     source = model([RELU], {"x": ("N", "M", None)})
     graph = import_model(source, dims={"N": 4, "x_2": 7})
-    assert graph.outputs[0].shape == (4, Symbol("M"), 7)
+    assert graph.outputs[0].shape == (4, Symbol("M", 0), 7)
     assert refusal(source, dims={"K": 4}) == (
         "the model has no dimension called 'K'\n  hint: known: M, N, x_2"
     )
     source = model([RELU], {"x": ("a b", None)})
     for name in ("a b", "a_b"):
         assert import_model(source, dims={name: 4}).outputs[0].shape[0] == 4
-    assert refusal(source, dims={"a b": 0}) == (
-        "the dimension 'a b' was given as 0\n  hint: it must be 1 … 2147483647"
+    assert refusal(source, dims={"a b": -1}) == (
+        "the dimension 'a b' was given as -1\n  hint: it must be 0 … 2147483647"
     )
 
 

@@ -87,8 +87,8 @@ def test_a_table_cut_at_a_symbol_bounds_the_symbol():
         node("Add", ["rows", "x"], ["y"]),
     ]
     graph = import_model(model(nodes, {"x": ("N",)}, constants={"table": numbers(512)}))
-    assert graph.symbols() == (Symbol("N", 1, 512),)
-    assert graph.outputs[0].shape == (Symbol("N", 1, 512),)
+    assert graph.symbols() == (Symbol("N", 0, 512),)
+    assert graph.outputs[0].shape == (Symbol("N", 0, 512),)
 
 
 def test_a_window_bounds_a_symbol_from_below():
@@ -173,7 +173,7 @@ def test_a_shape_computed_from_data():
     assert refusal(model(nodes, {"x": (2,)})) == (
         "operator Reshape (node 'r', opset 18): the shape is computed from the model's inputs, "
         "but must be known while importing\n"
-        "  hint: fix symbolic dimensions with dims=, or fold constants when exporting the model"
+        "  hint: fix what 'x' holds with values=, or fold constants when exporting the model"
     )
 
 

@@ -13,7 +13,7 @@ from tilewright.ir.op import Category, attr_rows
 from tilewright.ir.tensor import Stage
 from tilewright.ops.table import OPS
 
-FROM_PASSES = {"call", "relayout"}  # operators that only our own passes make
+FROM_PASSES = {"call", "find_fault", "guard", "relayout"}  # what only our own passes make
 
 
 def name_of(c) -> str:

@@ -4,6 +4,7 @@
  * lengths, so that workers spin, sleep and are woken; pools come and go.  Ends with 1 if a task was
  * lost.
  */
+#define _GNU_SOURCE
 #include "tilewright_runtime.h"
 
 #include <pthread.h>
@@ -54,7 +55,29 @@ static void *call_many(void *pool) {
   return NULL;
 }
 
+/* A region whose workers lose their CPU in the middle of a piece, as it seems to the caller. */
+static void late_body(void *context, int64_t begin, int64_t end, int64_t worker) {
+  for (int64_t i = begin; i < end; i++) ((int64_t *)context)[i]++;
+  if (worker > 0) wait_nanoseconds(20000000);
+  for (int64_t until = tw_now() + 5000; tw_now() < until;) continue;
+}
+
+/* They are left to rest, and can be stopped meanwhile. */
+static void call_with_late_workers(void) {
+  enum { CALLS = 100 };
+  int64_t tasks[64] = {0};
+  tw_pool *pool = tw_pool_create(2);
+  for (int n = 0; n < CALLS; n++) tw_parallel(pool, late_body, tasks, 64, 1);
+  tw_pool_destroy(pool);
+  for (int i = 0; i < 64; i++) {
+    if (tasks[i] == CALLS) continue;
+    printf("task %d was done %d times in %d regions\n", i, (int)tasks[i], CALLS);
+    exit(1);
+  }
+}
+
 int main(void) {
+  call_with_late_workers();
   for (int64_t threads = 1; threads <= 9; threads++) {
     tw_pool *pool = tw_pool_create(threads);
     pthread_t callers[CALLERS];

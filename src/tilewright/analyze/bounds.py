@@ -54,7 +54,16 @@ def faults(kernel: Kernel) -> Iterator[Fault]:
     found = list(accesses(kernel.body))
     yield from _outside(found)
     yield from _undefined(found, set(kernel.inputs), _homes(kernel.body, ()))
-    yield from _unwritten(found, kernel.outputs)
+    yield from unwritten(found, kernel.outputs)
+
+
+def may_happen(access: Access) -> bool:
+    """Whether there is an iteration in which it happens, as far as that can be said."""
+    names, writer = _names(access, "x"), Writer()
+    known = _instances(access, writer, names)
+    if known is None or not _is_plain(writer):
+        return 0 not in [loop.extent for loop in access.loops]
+    return not _set(writer, list(names.values()), known).is_empty()
 
 
 # ---------------------------------------------------------------- the three questions
@@ -142,7 +151,7 @@ def _without_value(
     return _first(rest, writer, names)
 
 
-def _unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[Fault]:
+def unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[Fault]:
     """Elements of outputs that nothing writes."""
     for buffer in outputs:
         writer = Writer()

@@ -2,10 +2,13 @@
 
 TilewrightError
 ├── ModelError      the model file or graph is not one we can read or compile
+│   └── ContentsError   its shapes depend on what inputs hold
 ├── CompileError    a program broke a rule of the compiler's (also: our own invariants)
 │   └── ScheduleError   a schedule primitive was refused
 ├── TargetError     a description of a chip, or a target's limit
 ├── InputError      a call's arguments: names, shapes, dtypes
+├── MemoryShortage  the process may not have as much memory as it takes
+├── CheckError      what a call's inputs hold, found by a module compiled with checks=True
 └── ArtifactError   a compiled file that cannot be loaded here
 
 Every error says what, where, in which program, and what to do about it.
@@ -54,6 +57,23 @@ class ModelError(TilewrightError):
     """The model cannot be read, is not well formed, or asks for something we do not have."""
 
 
+class ContentsError(ModelError):
+    """The model's shapes depend on what some of its `inputs` hold, or on `symbols` (dimensions of
+    inputs), by name: they must be known while importing."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        inputs: tuple[str, ...] = (),
+        symbols: tuple[str, ...] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(what, hint=hint)
+        self.inputs = inputs
+        self.symbols = symbols
+
+
 class CompileError(TilewrightError):
     """A program broke one of the compiler's rules."""
 
@@ -68,6 +88,15 @@ class TargetError(TilewrightError):
 
 class InputError(TilewrightError):
     """A call's arguments do not fit the model."""
+
+
+class MemoryShortage(TilewrightError, MemoryError):
+    """The machine, or a limit of the process, leaves less memory than is needed."""
+
+
+class CheckError(TilewrightError, RuntimeError):
+    """An index out of range, or an integer divided by zero, in a call of a module that was compiled
+    with `checks=True`."""
 
 
 class ArtifactError(TilewrightError):

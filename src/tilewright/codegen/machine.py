@@ -1,9 +1,15 @@
-"""From LLVM IR text to machine code: optimise for the target, emit an object file."""
+"""From LLVM IR text to machine code: optimise for the target, emit an object file.
+
+What LLVM makes of a text goes with it: each has a context of its own, since types and constants
+stay in a context as long as it lives.
+"""
 
 from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import llvmlite.binding as llvm
 
@@ -33,28 +39,47 @@ def target_machine(native: Native) -> llvm.TargetMachine:
     )
 
 
-def optimize_module(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """Parses, verifies and optimises a module."""
-    try:
-        module = llvm.parse_assembly(text)
-        module.verify()
-    except RuntimeError as error:
-        raise CompileError(f"LLVM refused the generated code: {error}", program=text) from None
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = False  # vector loops are the schedule's
-    options.slp_vectorization = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return module
+@contextmanager
+def optimized_module(text: str, machine: llvm.TargetMachine) -> Iterator[llvm.ModuleRef]:
+    """Parses, verifies and optimises a module, which is there until the block ends."""
+    with closing(llvm.create_context()) as context:
+        try:
+            module = llvm.parse_assembly(text, context)
+        except RuntimeError as error:
+            raise _refused(text, error) from None
+        with closing(module):
+            try:
+                module.verify()
+            except RuntimeError as error:
+                raise _refused(text, error) from None
+            _run_passes(module, machine)
+            yield module
+
+
+def _refused(text: str, error: RuntimeError) -> CompileError:
+    return CompileError(f"LLVM refused the generated code: {error}", program=text)
+
+
+def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
+    with closing(llvm.create_pipeline_tuning_options(speed_level=2)) as options:
+        options.loop_vectorization = False  # vector loops are the schedule's
+        options.slp_vectorization = False
+        with closing(llvm.create_pass_builder(machine, options)) as builder:
+            passes = builder.getModulePassManager()
+            try:
+                passes.run(module, builder)
+            finally:  # `close` alone frees nothing: of two inherited ways it finds the empty one
+                llvm.newpassmanagers.NewPassManager._dispose(passes)
+                passes.detach()
 
 
 def compile_object(text: str, native: Native) -> bytes:
     """The object file of a module."""
-    machine = target_machine(native)
-    return machine.emit_object(optimize_module(text, machine))
+    with closing(target_machine(native)) as machine, optimized_module(text, machine) as module:
+        return machine.emit_object(module)
 
 
 def compile_assembly(text: str, native: Native) -> str:
     """The assembly text of a module, as a person reads it."""
-    machine = target_machine(native)
-    return machine.emit_assembly(optimize_module(text, machine))
+    with closing(target_machine(native)) as machine, optimized_module(text, machine) as module:
+        return machine.emit_assembly(module)

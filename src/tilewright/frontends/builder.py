@@ -7,7 +7,7 @@ alone. They are worked out when someone asks (`contents`), through the operators
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -81,7 +81,7 @@ class GraphBuilder:
         for t in types:
             _check_size(op_name, t)
             for dim in t.shape:
-                self._assume_not_negative(dim)
+                self.assume_at_least(dim, 0)
         outputs = tuple(Value(op_name, t) for t in types)
         for value in outputs:
             self._producers[value] = len(self._nodes)
@@ -101,20 +101,31 @@ class GraphBuilder:
         """The value's elements if they are known while importing, else None."""
         if value in self._constants:
             return self._constants[value]
-        for position in sorted(self._ancestors(value)):
+        for position in sorted(self._ancestors(value, self._contents)):
             node = self._nodes[position]
             for output, array in zip(node.outputs, self._evaluate(node), strict=True):
                 self._contents[output] = array
         return self._contents.get(value)
 
-    def _ancestors(self, value: Value) -> set[int]:
-        """The nodes that must be evaluated for `value`, without those that were."""
+    def sources(self, value: Value) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The inputs whose contents the value is computed from, in their order; if there are none,
+        the symbols in what it is computed with."""
+        nodes = [self._nodes[i] for i in self._ancestors(value, known={})]
+        used = {v for n in nodes for v in n.inputs} | {value}
+        inputs = tuple(v.name for v in self.inputs if v in used)
+        dims = [d for v in used for d in v.shape] + [d for n in nodes for d in _dims_of(n.attrs)]
+        found = {s for d in dims if isinstance(d, Expr) for s in d.walk() if isinstance(s, Symbol)}
+        given = {d for v in self.inputs for d in v.shape}
+        return inputs, () if inputs else tuple(sorted(s.name for s in found & given))
+
+    def _ancestors(self, value: Value, known: Mapping[Value, Contents | None]) -> set[int]:
+        """The nodes that must be evaluated for `value`, without those of `known` ones."""
         found: set[int] = set()
         pending = [value]
         while pending:
             one = pending.pop()
             position = self._producers.get(one)
-            if one in self._contents or position is None or position in found:
+            if one in known or position is None or position in found:
                 continue
             found.add(position)
             pending.extend(self._nodes[position].inputs)
@@ -142,19 +153,19 @@ class GraphBuilder:
         low, high = self._bounds.get(symbol, (symbol.lower, symbol.upper))
         self._bounds[symbol] = low, bound if high is None else min(bound, high)
 
-    def _assume_not_negative(self, dim: Dim) -> None:
-        """A dimension of an output, such as the places of a window in an axis of n elements, must
-        not be negative: the symbol must be large enough for that."""
+    def assume_at_least(self, dim: Dim, least: int) -> None:
+        """A dimension such as the places of a window in an axis of n elements must not be negative:
+        the symbol must be large enough for that."""
         low = limits(dim)[0]
         found = {s for s in dim.walk() if isinstance(s, Symbol)} if isinstance(dim, Expr) else ()
-        if (low is not None and low >= 0) or len(found) != 1:
+        if (low is not None and low >= least) or len(found) != 1:
             return
         (symbol,) = found
         start, high = self._bounds.get(symbol, (symbol.lower, symbol.upper))
-        if evaluate_dim(dim, {symbol.name: start}) >= 0:
+        if evaluate_dim(dim, {symbol.name: start}) >= least:
             return
         known = range(start, LARGEST_BOUND + 1)
-        enough = bisect.bisect_left(known, 0, key=lambda n: evaluate_dim(dim, {symbol.name: n}))
+        enough = bisect.bisect_left(known, least, key=lambda n: evaluate_dim(dim, {symbol.name: n}))
         if start + enough <= LARGEST_BOUND:
             self._bounds[symbol] = start + enough, high
 
@@ -230,12 +241,16 @@ class _Final:
 
 
 def _has_symbols(attrs: Attrs) -> bool:
+    return any(True for _ in _dims_of(attrs))
+
+
+def _dims_of(attrs: Attrs) -> Iterator[Expr]:
+    """The symbolic dimensions among attributes."""
     for f in fields(attrs):
         value = getattr(attrs, f.name)
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Expr):
-                return True
-    return False
+                yield item
 
 
 def _is_small(t: TensorType) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -29,7 +30,7 @@ from tilewright.frontends.foreign import (
 from tilewright.frontends.names import shown
 from tilewright.frontends.onnx_check import check_texts
 from tilewright.frontends.onnx_model import ModelImporter
-from tilewright.ir.graph import Graph
+from tilewright.ir.graph import Graph, Value
 
 LARGEST_FILE = (1 << 31) - 1
 START = 1 << 16  # bytes that tell what kind of file a larger one is
@@ -41,7 +42,15 @@ class ModelMessage(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-ModelSource = str | os.PathLike[str] | bytes | ModelMessage
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that was read, and the folder of the files beside it."""
+
+    proto: onnx.ModelProto
+    folder: Path | None
+
+
+ModelSource = str | os.PathLike[str] | bytes | ModelMessage | LoadedModel
 
 
 def import_model(
@@ -54,22 +63,39 @@ def import_model(
 
     `dims` gives numbers for symbolic dimensions, by name. A dimension without a name is called
     after its input and axis: `x_0`. `constants` gives the contents of inputs that are the same in
-    every call, such as the target shape of a reshape; the graph does not have these inputs.
+    every call, such as the target shape of a reshape; the graph does not have these inputs. Where
+    shapes depend on the contents of others, the ContentsError names them.
     Initializers in other files are read from the model's folder.
     """
-    proto, folder = _load(model)
-    check_texts(proto)
-    return ModelImporter(proto, folder, dims or {}, constants or {}).run()
+    loaded = load_model(model)
+    check_texts(loaded.proto)
+    given = dims or {}, constants or {}
+    try:
+        return ModelImporter(loaded.proto, loaded.folder, *given).run()
+    except ModelError:  # it may mean dimensions not to be 0
+        return ModelImporter(loaded.proto, loaded.folder, *given, least=1).run()
+
+
+def import_inputs(
+    model: ModelSource, *, dims: Mapping[str, int] | None = None
+) -> tuple[Value, ...]:
+    """The inputs that the graph of a model has, or would have if the rest can be imported."""
+    loaded = load_model(model)
+    check_texts(loaded.proto)
+    return ModelImporter(loaded.proto, loaded.folder, dims or {}, {}).inputs()
 
 
 # ---------------------------------------------------------------- loading
 
 
-def _load(model: object) -> tuple[onnx.ModelProto, Path | None]:
+def load_model(model: object) -> LoadedModel:
+    """The model, read from its file or bytes."""
+    if isinstance(model, LoadedModel):
+        return model
     if isinstance(model, onnx.ModelProto):
-        return model, None
+        return LoadedModel(model, None)
     if isinstance(model, bytes):
-        return _parse(model, "the model given as bytes", Path("model")), None
+        return LoadedModel(_parse(model, "the model given as bytes", Path("model")), None)
     if not isinstance(model, (str, os.PathLike)):
         raise refuse_object(model)
     path = Path(model)
@@ -77,7 +103,7 @@ def _load(model: object) -> tuple[onnx.ModelProto, Path | None]:
     data = _read(path, what)
     if not data:
         raise ModelError(f"{what} is empty", hint="was it written to the end?")
-    return _parse(data, what, path), path.parent
+    return LoadedModel(_parse(data, what, path), path.parent)
 
 
 def _read(path: Path, what: str) -> bytes:

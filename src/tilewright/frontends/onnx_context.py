@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from tilewright.base.dtype import DType
-from tilewright.base.errors import ModelError
+from tilewright.base.errors import ContentsError, ModelError
 from tilewright.frontends.builder import GraphBuilder
 from tilewright.frontends.contents import as_dims
 from tilewright.frontends.onnx_node import Node, Scope
@@ -129,16 +129,16 @@ class NodeContext:
         """The elements, which must be numbers known while importing."""
         array = self.builder.contents(value)
         if array is None:
-            raise unknown(what, "is computed from the model's inputs")
+            raise self._unknown_contents(value, what)
         if array.dtype == object:
-            raise unknown(what, "depends on a symbolic dimension")
+            raise _unknown_dims(array.flat, what)
         return array
 
     def need_dims(self, value: Value, what: str) -> list[Dim]:
         """The elements of an integer tensor, which may be symbolic dimensions."""
         array = self.builder.contents(value)
         if array is None:
-            raise unknown(what, "is computed from the model's inputs")
+            raise self._unknown_contents(value, what)
         if not value.dtype.is_integer:
             raise ModelError(f"{what} must be integers, not {value.dtype}")
         return as_dims(array)
@@ -147,7 +147,7 @@ class NodeContext:
         """The elements of an integer tensor, which must be numbers."""
         dims = self.need_dims(value, what)
         if any(isinstance(d, Expr) for d in dims):
-            raise unknown(what, "depends on a symbolic dimension")
+            raise _unknown_dims(dims, what)
         return [int(d) for d in dims]  # type: ignore[arg-type]
 
     def need_number(self, value: Value, what: str) -> float | int | bool:
@@ -171,8 +171,23 @@ class NodeContext:
         """The one element of an integer tensor, which must be a number."""
         dim = self.need_dim(value, what)
         if isinstance(dim, Expr):
-            raise unknown(what, "depends on a symbolic dimension")
+            raise _unknown_dims([dim], what)
         return dim
+
+    def _unknown_contents(self, value: Value, what: str) -> ContentsError:
+        inputs, symbols = self.builder.sources(value)
+        hint = "fix symbolic dimensions with dims=, or fold constants when exporting the model"
+        if inputs:
+            names = ", ".join(map(repr, inputs))
+            hint = (
+                f"fix what {names} holds with values=, or fold constants when exporting the model"
+            )
+        return ContentsError(
+            f"{what} is computed from the model's inputs, but must be known while importing",
+            inputs=inputs,
+            symbols=symbols,
+            hint=hint,
+        )
 
     def ints(self, node: Node, name: str, position: int, since: int) -> tuple[int, ...] | None:
         """Integers that are an attribute before opset `since` and an input from then on."""
@@ -185,9 +200,13 @@ class NodeContext:
         return to_array(tensor, self.folder, what)
 
 
-def unknown(what: str, why: str) -> ModelError:
-    return ModelError(
-        f"{what} {why}, but must be known while importing",
+def _unknown_dims(dims: Iterable[object], what: str) -> ContentsError:
+    symbols = {
+        s.name for d in dims if isinstance(d, Expr) for s in d.walk() if isinstance(s, Symbol)
+    }
+    return ContentsError(
+        f"{what} depends on a symbolic dimension, but must be known while importing",
+        symbols=tuple(sorted(symbols)),
         hint="fix symbolic dimensions with dims=, or fold constants when exporting the model",
     )
 

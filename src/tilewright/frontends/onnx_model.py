@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import defs
 
-from tilewright.base.errors import CompileError, ModelError, did_you_mean
+from tilewright.base.errors import CompileError, ContentsError, ModelError, did_you_mean
 from tilewright.frontends.builder import GraphBuilder
 from tilewright.frontends.names import shown
 from tilewright.frontends.onnx_check import check_node, find_schema, no_such_operator
@@ -43,13 +43,14 @@ class ModelImporter:
         folder: Path | None,
         dims: Mapping[str, int],
         constants: Mapping[str, np.ndarray],
+        least: int = 0,
     ) -> None:
         self.model, self.folder, self.graph = model, folder, model.graph
         self.constants = constants
         if not model.HasField("graph"):
             raise ModelError("the file holds no graph", hint="is it an ONNX model?")
         self.builder = GraphBuilder(self.graph.name)
-        self.dims = Dimensions(dims, self.builder.names)
+        self.dims = Dimensions(dims, self.builder.names, least)
         self.functions = local_functions(model)
         self.context = NodeContext(self.builder, folder, self.run_graph)
         self.nodes = 0
@@ -59,6 +60,27 @@ class ModelImporter:
         """The whole model."""
         scope = Scope({}, _opsets(self.model.opset_import, "the model"))
         _check_opset(scope.opsets)
+        names, results = self._add_inputs(scope)
+        for name in self.constants:
+            if name not in scope.values and name not in names:
+                raise ModelError(
+                    f"the model has no input called {shown(name)!r}",
+                    hint=did_you_mean(shown(name), names),
+                )
+        outputs = self._run_body(self.graph, scope)
+        for value, declared in zip(outputs, self.graph.output, strict=True):
+            _check_output(value, declared)
+        graph = self.builder.finish(dict(zip(results, outputs, strict=True)))
+        return graph.with_(source=f"opset {scope.opsets.get('', NEWEST)}")
+
+    def inputs(self) -> tuple[Value, ...]:
+        """The model's inputs alone, as its graph has them."""
+        self._add_inputs(Scope({}, {}))
+        return tuple(self.builder.inputs)
+
+    def _add_inputs(self, scope: Scope) -> tuple[list[str], list[str]]:
+        """The names that the graph has for inputs and outputs. `constants` go by these, or by the
+        model's."""
         given = {t.name for t in self.graph.initializer}
         given |= {s.values.name for s in self.graph.sparse_initializer}
         inputs = [v for v in self.graph.input if v.name not in given]
@@ -68,22 +90,12 @@ class ModelImporter:
             if value.name in scope.values:
                 raise ModelError(f"the graph has two inputs called {shown(value.name)!r}")
             of = self._input_type(value)
-            fixed = self.constants.get(value.name)
+            fixed = self.constants.get(value.name, self.constants.get(name))
             scope.values[value.name] = (
                 self.builder.input(name, of) if fixed is None else self._frozen(name, of, fixed)
             )
         self.dims.check_all_used()
-        for name in self.constants:
-            if name not in scope.values:
-                raise ModelError(
-                    f"the model has no input called {shown(name)!r}",
-                    hint=did_you_mean(shown(name), [v.name for v in inputs]),
-                )
-        outputs = self._run_body(self.graph, scope)
-        for value, declared in zip(outputs, self.graph.output, strict=True):
-            _check_output(value, declared)
-        graph = self.builder.finish(dict(zip(results, outputs, strict=True)))
-        return graph.with_(source=f"opset {scope.opsets.get('', NEWEST)}")
+        return names, results
 
     def _input_type(self, value: onnx.ValueInfoProto) -> TensorType:
         what = f"input {shown(value.name)!r}"
@@ -178,8 +190,7 @@ class ModelImporter:
             if error is self.refusal:  # it names the node inside this one
                 error.add_context(f"importing {node.shown}")
                 raise
-            hint = error.hint or "check the model with onnx.checker.check_model(full_check=True)"
-            self.refusal = ModelError(f"{node.shown}: {error.what}", hint=hint)
+            self.refusal = _refusal(node, error)
             raise self.refusal from error
 
     def _import_node(self, node: Node, later: Mapping[str, int]) -> None:
@@ -247,6 +258,15 @@ class ModelImporter:
         for index, inner in enumerate(function.node):
             self._run_node(inner, index, scope, later)
         return [scope.values.get(name) for name in function.output]
+
+
+def _refusal(node: Node, error: ModelError | CompileError) -> ModelError:
+    """The error, with the node that it is about."""
+    what = f"{node.shown}: {error.what}"
+    if isinstance(error, ContentsError):
+        return ContentsError(what, inputs=error.inputs, symbols=error.symbols, hint=error.hint)
+    hint = error.hint or "check the model with onnx.checker.check_model(full_check=True)"
+    return ModelError(what, hint=hint)
 
 
 def _opsets(imports: Sequence[onnx.OperatorSetIdProto], what: str) -> dict[str, int]:

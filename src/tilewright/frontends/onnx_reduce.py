@@ -70,6 +70,7 @@ def _arg(op: str) -> Importer:
         x = node.input(0)
         axis = axis_of(node.int("axis", 0), x.type.rank)
         last = node.flag("select_last_index")
+        ctx.builder.assume_at_least(x.shape[axis], 1)  # of nothing, no place is the greatest
         return ctx.emit(op, [x], axis=axis, keepdims=node.flag("keepdims", True), last=last)
 
     return importer

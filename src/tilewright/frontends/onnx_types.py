@@ -90,19 +90,20 @@ def type_proto(t: TensorType) -> onnx.TypeProto:
 
 
 class Dimensions:
-    """The model's symbolic dimensions: each name is one symbol, or the number that `fixed` gives
-    it."""
+    """The model's symbolic dimensions: each name is one symbol, of `least` or more, or the number
+    that `fixed` gives it."""
 
-    def __init__(self, fixed: Mapping[str, int], names: Names) -> None:
+    def __init__(self, fixed: Mapping[str, int], names: Names, least: int = 0) -> None:
         self._fixed = dict(fixed)
+        self._least = least
         self._names = names
         self._symbols: dict[str, Symbol] = {}
         self._used: set[str] = set()
         for name, size in self._fixed.items():
-            if not 0 < size <= LARGEST_DIM:
+            if not 0 <= size <= LARGEST_DIM:
                 raise ModelError(
                     f"the dimension {shown(name)!r} was given as {size}",
-                    hint=f"it must be 1 … {LARGEST_DIM}",
+                    hint=f"it must be 0 … {LARGEST_DIM}",
                 )
 
     def named(self, name: str) -> Dim:
@@ -112,7 +113,7 @@ class Dimensions:
             if known in self._fixed:
                 return self._fixed[known]
         if name not in self._symbols:
-            self._symbols[name] = Symbol(self._names.fresh(identifier(name, "dim")))
+            self._symbols[name] = Symbol(self._names.fresh(identifier(name, "dim")), self._least)
         return self._symbols[name]
 
     def of(self, dim: onnx.TensorShapeProto.Dimension, value: str, axis: int) -> Dim:

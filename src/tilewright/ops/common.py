@@ -9,10 +9,14 @@ from tilewright.base.dtype import DType, f32, index
 from tilewright.base.errors import ModelError
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
     Buffer,
     Dim,
     Expr,
     Load,
+    Select,
+    as_dim,
     as_expr,
     cast,
     const,
@@ -96,6 +100,19 @@ def wrap_index(i: Expr, extent: Dim) -> Expr:
     i = cast(index, i)
     wrapped = select(i < 0, i + extent, i)
     return maximum(minimum(wrapped, as_expr(extent) - 1), 0)
+
+
+def wrapped_index(e: Expr) -> tuple[Expr, Dim] | None:
+    """The i and extent of which `wrap_index` made `e`; None for other expressions."""
+    wrapped = e
+    for op in (BinaryOp.MAX, BinaryOp.MIN):
+        if not (isinstance(wrapped, Binary) and wrapped.op is op):
+            return None
+        wrapped = wrapped.a
+    if not (isinstance(wrapped, Select) and isinstance(wrapped.a, Binary)):
+        return None
+    i, extent = wrapped.b, as_dim(wrapped.a.b)
+    return (i, extent) if wrap_index(i, extent) == e else None
 
 
 def widened(dtype: DType) -> DType:

@@ -245,7 +245,7 @@ def _compute_scatter_nd(
     depth, lead = places.shape[-1], places.shape[:-1]
 
     def update(out: Buffer, t: Expr, outer: tuple[Expr, ...] = ()) -> None:
-        at = (*outer, t)
+        at = (*outer, t) if lead else ()  # without leading axes there is one update
         if len(at) < len(lead):
             b.scan(lead[len(at)], lambda inner: update(out, inner, at))
             return
@@ -260,15 +260,7 @@ def _compute_scatter_nd(
         rest = x.shape[depth:]
         b.compute("update", rest, value, names=axis_names(len(rest)), into=(out, place))
 
-    if not lead:  # one update: a step of its own
-        places = _unsqueezed(b, "indices", places)
-        updates = _unsqueezed(b, "updates", updates)
-        lead = (1,)
-    return [_scatter(b, "scatter_nd", x, lead[0], update)]
-
-
-def _unsqueezed(b: Builder, name: str, x: Buffer) -> Buffer:
-    return b.compute(name, (1, *x.shape), lambda _, *i: x[i])
+    return [_scatter(b, "scatter_nd", x, lead[0] if lead else 1, update)]
 
 
 OPS: tuple[Op, ...] = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.ir.op import Op
 from tilewright.ops import (
+    check,
     columns,
     contract,
     elementwise,
@@ -37,6 +38,7 @@ OPS: dict[str, Op] = {
         *image.OPS,
         *columns.OPS,
         *host.OPS,
+        *check.OPS,
         *function.OPS,
     )
 }

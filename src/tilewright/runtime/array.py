@@ -39,12 +39,12 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     return np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(address))
 
 
-def arrange(plan: Plan, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def arrange(inputs: Sequence[Tensor], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """The arguments in the order of the model's inputs."""
-    names = [t.name for t in plan.inputs]
+    names = [t.name for t in inputs]
     if len(args) > len(names):
         raise InputError(
-            f"the model takes {_count(len(names))} and was given {len(args)}", hint=_takes(plan)
+            f"the model takes {_count(len(names))} and was given {len(args)}", hint=_takes(inputs)
         )
     values = dict(zip(names, args, strict=False))
     for name, value in named.items():
@@ -56,12 +56,12 @@ def arrange(plan: Plan, args: Sequence[Any], named: Mapping[str, Any]) -> list[A
     missing = [repr(n) for n in names if n not in values]
     if missing:
         what = "input" if len(missing) == 1 else "inputs"
-        raise InputError(f"missing {what}: {', '.join(missing)}", hint=_takes(plan))
+        raise InputError(f"missing {what}: {', '.join(missing)}", hint=_takes(inputs))
     return [values[n] for n in names]
 
 
-def _takes(plan: Plan) -> str:
-    return "the model takes " + (", ".join(map(str, plan.inputs)) or "no inputs")
+def _takes(inputs: Sequence[Tensor]) -> str:
+    return "the model takes " + (", ".join(map(str, inputs)) or "no inputs")
 
 
 def _count(n: int) -> str:

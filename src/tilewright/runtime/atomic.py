@@ -1,68 +1,199 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there; and what is no file, but can be written to.
+
+| what is at the path       | what is done                                                        |
+|---------------------------|---------------------------------------------------------------------|
+| nothing, a file           | written without a name, then put there at one stroke                |
+| a symbolic link           | followed: the link stays, and what it points at is written          |
+| a device, a pipe          | written through, front to back                                      |
+| an open file of ours      | (/dev/stdout, /dev/fd/N) written through, from where it stands      |
+| a folder, socket, or disk | refused                                                             |
+
+A file that is replaced hands its permissions on, and its owner where the system lets us. Its other
+hard links keep what was there before. A file that may not be written is not replaced either.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Protocol, TextIO
 
 from tilewright.base.errors import ArtifactError
 
-Fill = Callable[[BinaryIO], None]
+
+class Sink(Protocol):
+    """What bytes are written to, in order: not every place can go back."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Takes all of the data."""
+        ...
 
 
-def write_atomically(path: Path, fill: Fill) -> None:
-    """Puts what `fill` writes at `path`, replacing what was there, once all of it is on the disk.
+Fill = Callable[[Sink], object]
 
-    Until then the file has no name, so that nothing stays behind even if the process is killed.
+LINKS = 40  # as many as Linux follows
+
+
+def write_atomically(path: Path, fill: Fill) -> int:
+    """Puts what `fill` writes at `path`, and returns how many bytes that are. A file is replaced
+    once all of it is on the disk; ArtifactError says why that cannot be done.
+
+    Until then the new file has no name, so that nothing stays behind even if the process is killed.
     Where the system cannot do that it is written beside its final place, since a file can only be
     moved at one stroke within one file system, and removed if something goes wrong.
     """
     try:
-        if not _write_nameless(path, fill):
-            _write_beside(path, fill)
-        _flush_folder(path.parent)
+        return _write(path, fill)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from None
+    except ValueError as error:  # a name with a zero byte
+        raise ArtifactError(f"cannot write {str(path)!r}: {error}") from None
 
 
-def _write_nameless(path: Path, fill: Fill) -> bool:
-    """Whether the system could do it so."""
+def is_same_file(path: Path, stream: TextIO) -> bool:
+    """Whether `path` leads to what the stream writes to."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(stream.fileno()))
+    except (OSError, ValueError):  # gone, or a stream that is no file
+        return False
+
+
+def _write(path: Path, fill: Fill) -> int:
+    place = _follow(path)
+    if isinstance(place, int):
+        return _write_through(os.dup(place), fill)
+    old = _status(place)
+    if old is None or stat.S_ISREG(old.st_mode):
+        return _write_file(place, old, fill)
+    if stat.S_ISCHR(old.st_mode) or stat.S_ISFIFO(old.st_mode):
+        return _write_through(os.open(place, os.O_WRONLY), fill)
+    if stat.S_ISDIR(old.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    kind = "a disk" if stat.S_ISBLK(old.st_mode) else "a socket"
+    raise OSError(f"it is {kind}, and neither a file, a pipe, nor a terminal")
+
+
+def _follow(path: Path) -> Path | int:
+    """Where symbolic links lead: a path that is none, or the number of an open file of ours."""
+    for _ in range(LINKS):
+        if not path.is_symlink():
+            return path
+        folder = path.parent.resolve()
+        if folder == Path(f"/proc/{os.getpid()}/fd"):
+            return int(path.name)
+        path = folder / os.readlink(path)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        return None
+
+
+class _Counted:
+    """A sink that knows how much it took."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self.bytes = 0
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        size = memoryview(data).nbytes
+        self._sink.write(data)
+        self.bytes += size
+        return size
+
+
+def _write_through(handle: int, fill: Fill) -> int:
+    with os.fdopen(handle, "wb") as file:
+        sink = _Counted(file)
+        fill(sink)
+        file.flush()
+    return sink.bytes
+
+
+# ---------------------------------------------------------------- files
+
+
+def _write_file(path: Path, old: os.stat_result | None, fill: Fill) -> int:
+    if old is not None and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    size = _write_nameless(path, old, fill)
+    if size is None:
+        size = _write_beside(path, old, fill)
+    _flush_folder(path.parent)
+    return size
+
+
+def _write_nameless(path: Path, old: os.stat_result | None, fill: Fill) -> int | None:
+    """The file's size; None where the system cannot do it so."""
     try:
         handle = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
     except (OSError, AttributeError):
-        return False
-    with os.fdopen(handle, "wb") as file:
-        _write(file, fill)
+        return None
+    size = _fill(handle, old, fill)
+    with _closing(handle):
         try:
-            _give_name(file, path)
+            _give_name(handle, path)
         except FileExistsError:
-            _replace(path, lambda beside: _give_name(file, beside))
+            _replace(path, lambda beside: _give_name(handle, beside))
         except OSError:
-            return False
-    return True
+            return None
+    return size
 
 
-def _write_beside(path: Path, fill: Fill) -> None:
+def _write_beside(path: Path, old: os.stat_result | None, fill: Fill) -> int:
+    sizes = []
+
     def write(beside: Path) -> None:
-        with open(beside, "xb") as file:
-            _write(file, fill)
+        handle = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        sizes.append(_fill(handle, old, fill))
+        os.close(handle)
 
     _replace(path, write)
+    return sizes[0]
 
 
-def _write(file: BinaryIO, fill: Fill) -> None:
-    fill(file)
-    file.flush()
-    os.fsync(file.fileno())
+def _fill(handle: int, old: os.stat_result | None, fill: Fill) -> int:
+    """Writes a new file to the disk; closes it if that fails."""
+    with contextlib.ExitStack() as undo:
+        undo.callback(os.close, handle)
+        if old is not None:
+            _take_over(handle, old)
+        with open(handle, "wb", closefd=False) as file:
+            sink = _Counted(file)
+            fill(sink)
+        os.fsync(handle)
+        undo.pop_all()
+    return sink.bytes
+
+
+def _take_over(handle: int, old: os.stat_result) -> None:
+    """The owner first: a change of owner takes special permissions away."""
+    if (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, old.st_uid, old.st_gid)
+    os.fchmod(handle, stat.S_IMODE(old.st_mode))
+
+
+@contextlib.contextmanager
+def _closing(handle: int) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def _replace(path: Path, make: Callable[[Path], None]) -> None:
     """Makes a file beside `path` and moves it there."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    beside = path.with_name(f".tilewright.{secrets.token_hex(8)}.part")
     try:
         make(beside)
         os.replace(beside, path)
@@ -71,13 +202,11 @@ def _replace(path: Path, make: Callable[[Path], None]) -> None:
             os.unlink(beside)
 
 
-def _give_name(file: BinaryIO, path: Path) -> None:
+def _give_name(handle: int, path: Path) -> None:
     folder = os.open(path.parent, os.O_RDONLY)
-    try:  # naming a folder makes Python use the call that follows the link in /proc
-        source = f"/proc/self/fd/{file.fileno()}"
+    with _closing(folder):  # naming a folder makes Python use the call that follows links of /proc
+        source = f"/proc/self/fd/{handle}"
         os.link(source, path, src_dir_fd=folder, follow_symlinks=True)
-    finally:
-        os.close(folder)
 
 
 def _flush_folder(folder: Path) -> None:
@@ -85,7 +214,5 @@ def _flush_folder(folder: Path) -> None:
     if not hasattr(os, "O_DIRECTORY"):
         return
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with _closing(handle):
         os.fsync(handle)
-    finally:
-        os.close(handle)

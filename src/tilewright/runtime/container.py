@@ -20,12 +20,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime.atomic import write_atomically
+from tilewright.runtime.atomic import Sink, write_atomically
 from tilewright.runtime.fields import Fields
 from tilewright.runtime.plan import (
     MemoryKind,
@@ -62,8 +62,8 @@ class Section:
 # ---------------------------------------------------------------- writing
 
 
-def write_program(path: str | Path, program: Program) -> None:
-    """Writes a file that `read_program` reads: all of it, or nothing."""
+def write_program(path: str | Path, program: Program) -> int:
+    """Writes a file that `read_program` reads: all of it, or nothing. Returns its size in bytes."""
     parts = [("object", name, memoryview(data)) for name, data in program.objects]
     for memory, data in zip(
         program.plan.of_kind(MemoryKind.CONSTANTS), program.constants, strict=True
@@ -75,16 +75,16 @@ def write_program(path: str | Path, program: Program) -> None:
     total = start + max((s.offset + s.size for s in sections), default=0)
     prefix = _START.pack(MAGIC, VERSION, len(header), total, b"")[:_SIGNED]
 
-    def fill(file: BinaryIO) -> None:
-        file.write(prefix + hashlib.sha256(prefix + header).digest())
-        file.seek(_HEADER_AT)
-        file.write(header)
+    def fill(sink: Sink) -> None:
+        sink.write((prefix + hashlib.sha256(prefix + header).digest()).ljust(_HEADER_AT, b"\0"))
+        sink.write(header.ljust(start - _HEADER_AT, b"\0"))
+        at = 0
         for section, (_, _, data) in zip(sections, parts, strict=True):
-            file.seek(start + section.offset)
-            file.write(data)
-        file.truncate(total)
+            sink.write(bytes(section.offset - at))
+            sink.write(data)
+            at = section.offset + section.size
 
-    write_atomically(Path(path), fill)
+    return write_atomically(Path(path), fill)
 
 
 def _place(parts: Sequence[tuple[str, str, memoryview]]) -> Iterator[Section]:

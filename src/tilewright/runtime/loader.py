@@ -15,10 +15,13 @@ import llvmlite.binding as llvm
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import _native
 from tilewright.runtime.elf import ObjectFacts, read_object
-from tilewright.runtime.system import host_triple
+from tilewright.runtime.system import host_triple, require_memory
 
 # What compiled code may call besides the C runtime, where Python itself does not have it loaded.
 _LIBRARIES = ("libm.so.6", "libgcc_s.so.1", "libSystem.dylib")
+
+# LLVM ends the process when it gets no memory: so much must be there before it links.
+LINK_BYTES, LINK_TIMES = 32 << 20, 8
 
 # LLVM's lists of symbols and libraries are the process's. Code may be unloaded by the garbage
 # collector while this thread loads some: the lock must let it.
@@ -50,6 +53,8 @@ def load_code(
     symbols: Mapping[str, int] | None = None,
 ) -> LoadedCode:
     """Links `objects` with the C runtime, `symbols` (addresses by name) and the C library."""
+    code = sum(len(data) for _, data in objects)
+    require_memory(LINK_BYTES + LINK_TIMES * code, "linking the model's code")
     provided = {**_native.addresses(), **(symbols or {})}
     facts = [(name, read_object(name, data)) for name, data in objects]
     with _lock:

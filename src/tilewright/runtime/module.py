@@ -14,7 +14,7 @@ from tilewright.runtime.container import write_program
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.host import HostTable
 from tilewright.runtime.machine import check_machine, runs_here
-from tilewright.runtime.plan import TargetFacts, Tensor
+from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
 from tilewright.runtime.pool import ThreadPool
 from tilewright.runtime.profile import Profile, make_profile
 from tilewright.runtime.program import Program
@@ -76,7 +76,7 @@ class Module:
         that do not fit: their number, names, element types and shapes."""
         executor = self._open()
         if named or len(args) != len(self._types):
-            args = tuple(arrange(self.program.plan, args, named))
+            args = tuple(arrange(self.inputs, args, named))
         results = self._run(executor, args, out)
         return results[0] if self._single else tuple(results)
 
@@ -90,7 +90,7 @@ class Module:
                 f"run takes one mapping of inputs by name, and was given: {given}",
                 hint='results = module.run({"x": x}); arrays by position: y = module(x)',
             )
-        results = self._run(self._open(), arrange(self.program.plan, (), inputs), out)
+        results = self._run(self._open(), arrange(self.inputs, (), inputs), out)
         return {t.name: r for t, r in zip(self.outputs, results, strict=True)}
 
     def profile(
@@ -106,7 +106,7 @@ class Module:
         if repeat < 1:
             raise InputError(f"repeat is {repeat}, and must be at least 1")
         executor, plan = self._open(), self.program.plan
-        arrays = self._arrays(arrange(plan, args, named))
+        arrays = self._arrays(arrange(plan.inputs, args, named))
         executor.run(arrays)
         stamps = np.empty((repeat, len(plan.steps) + 1), np.int64)
         for done, row in enumerate(stamps):
@@ -153,6 +153,15 @@ class Module:
         return self.program.plan.outputs
 
     @property
+    def output_names(self) -> tuple[str, ...]:
+        return tuple(t.name for t in self.outputs)
+
+    @property
+    def symbols(self) -> tuple[SymbolSpec, ...]:
+        """The dimensions that a call's inputs settle, with their bounds."""
+        return self.program.plan.symbols
+
+    @property
     def target(self) -> TargetFacts:
         """What it was compiled for: `name`, LLVM's `triple` and `cpu`, `features`."""
         return self.program.target
@@ -177,9 +186,10 @@ class Module:
 
     # ------------------------------------------------------------ life
 
-    def save(self, path: str | Path) -> None:
-        """Writes the module to a file that `load` reads; all of it or nothing."""
-        write_program(path, self.program)
+    def save(self, path: str | Path) -> int:
+        """Writes the module to a file that `load` reads, all of it or nothing, and returns its size
+        in bytes. Devices and pipes are written through; links are followed."""
+        return write_program(path, self.program)
 
     def close(self) -> None:
         """Gives code and memory back, when the calls that run now are done."""

@@ -4,7 +4,11 @@ import os
 import threading
 import weakref
 
+from tilewright.base.errors import MemoryShortage
 from tilewright.runtime import _native
+from tilewright.runtime.system import require_memory
+
+THREAD_BYTES = 10 << 20  # a stack, and what libraries keep for each thread
 
 
 class ThreadPool:
@@ -15,7 +19,12 @@ class ThreadPool:
     """
 
     def __init__(self, threads: int):
-        handle = _native.pool_create(threads)
+        if threads > 1:
+            require_memory((threads - 1) * THREAD_BYTES, f"starting {threads} threads")
+        try:
+            handle = _native.pool_create(threads)
+        except MemoryError as error:
+            raise MemoryShortage(str(error), hint="use fewer threads") from None
         self.threads = threads
         self._handle = handle
         self._destroy = weakref.finalize(self, _native.pool_destroy, handle)

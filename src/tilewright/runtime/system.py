@@ -14,10 +14,15 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from tilewright.base.errors import MemoryShortage
+
 CGROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 MEMORY = Path("/proc/meminfo")
 PAGES = Path("/proc/self/statm")
+MORE_MEMORY = (
+    "run it where there is more memory, or raise the limit of the process (ulimit -v) or container"
+)
 
 
 def available_memory() -> int | None:
@@ -26,6 +31,25 @@ def available_memory() -> int | None:
     room = [_machine_memory(), *_group_memory(), _address_space()]
     known = [n for n in room if n is not None]
     return min(known) if known else None
+
+
+def require_memory(needed: int, purpose: str) -> None:
+    """MemoryShortage if fewer bytes can be had. Asked before libraries are called that end the
+    process when they get no memory."""
+    room = available_memory()
+    if room is not None and room < needed:
+        raise MemoryShortage(
+            f"{purpose} takes up to {format_bytes(needed)} of memory, and {format_bytes(room)} are"
+            " available",
+            hint=MORE_MEMORY,
+        )
+
+
+def out_of_memory(purpose: str) -> MemoryShortage:
+    """For a MemoryError of somebody else's: it says what was being done, and what there is."""
+    room = available_memory()
+    left = "" if room is None else f": {format_bytes(room)} are available"
+    return MemoryShortage(f"there is not enough memory for {purpose}{left}", hint=MORE_MEMORY)
 
 
 def available_cpus() -> int:

@@ -119,7 +119,7 @@ static PyObject *pool_create(PyObject *module, PyObject *const *args, Py_ssize_t
   }
   tw_pool *pool = tw_pool_create(threads);
   if (pool == NULL) {
-    return PyErr_Format(PyExc_RuntimeError, "could not start a pool of %lld threads: %s",
+    return PyErr_Format(PyExc_MemoryError, "could not start a pool of %lld threads: %s",
                         (long long)threads, strerror(errno));
   }
   pools[i] = (open_pool){.pool = pool, .handle = ++last_handle};

@@ -1,23 +1,29 @@
 /* A pool of threads that run the parallel regions of compiled models.
  *
- * One word, the gate, says everything: is a region open, which one, and how many workers are in it.
+ * A region is so many pieces.  Whoever takes one off `left` runs it, and counts it in `done`; the
+ * region is over when all are done.
  *
- *   caller                                   worker
- *   takes the pool, or works alone           waits for an open gate: spins a while, then sleeps
- *   writes the region, opens the gate        enters: adds one to the gate if it is still open
- *   takes pieces until none is left          takes pieces until none is left
- *   closes the gate, waits for an empty one  leaves: takes one off the gate
+ *   caller                                       worker
+ *   takes the pool, or works alone               waits for a new region: spins a while, then sleeps
+ *   writes the region, sets left, counts regions takes pieces until none is left
+ *   takes pieces until none is left
+ *   waits until all are done
  *
- * A worker that comes late finds the gate closed and goes on waiting.  So a region never waits for
- * a worker to wake up, only for one that is in the middle of a piece.
+ * So a region never waits for a worker to wake up, nor for one that lost its CPU on the way to a
+ * piece or from it: only for one that is in the middle of a piece.  Where that takes far longer
+ * than the region does, something else runs on the worker's CPU.  The worker then rests, since the
+ * next regions would wait for it again: one call in a thousand takes milliseconds, and not one in a
+ * hundred.  Regions that are long themselves rather wait: their work is worth a worker's share.
  *
- * A worker reads the region only between entering and leaving; the caller writes it only while the
- * gate is closed and empty.  The gate's atomic operations order the two.
+ * The region's fields are read only by who has a piece of it, and written only when all pieces of
+ * the last one are done: `left` and `done` order the two.  A piece is never of a region that is
+ * over, however long a worker slept before it took it.  No thread ever waits for a lock.
  */
 #define _GNU_SOURCE
 #include "tilewright_runtime.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -27,17 +33,11 @@
 #include <unistd.h>
 
 #ifdef __linux__
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 #endif
-
-/* The gate's bits.  The region's number may wrap around: a worker that slept through that many
- * regions misses one, which costs nothing but its help. */
-#define INSIDE 0x00000fffu /* workers in the region */
-#define OPEN 0x00001000u   /* workers may enter */
-#define STOP 0x00002000u   /* workers shall end */
-#define NUMBER 0xffffc000u /* which region */
-#define NEXT_NUMBER 0x00004000u
 
 /* Long enough to bridge the serial steps of a model, short enough not to count as load. */
 #define SPIN_NANOSECONDS 50000
@@ -45,29 +45,41 @@
 /* Workers are moved at most this often, so that callers on different CPUs do not chase them. */
 #define PLACE_NANOSECONDS 1000000
 
+/* A worker is late when the caller waits for it this much, and so many times what it worked itself.
+ * It then rests so many times as long as the wait was, up to the longest. */
+#define LATE_NANOSECONDS 200000
+#define LATE_TIMES 20
+#define REST_TIMES 16
+#define REST_NANOSECONDS 100000000
+
 enum { CACHE_LINE = 64 };
 
 typedef struct worker {
   pthread_t thread;
   tw_pool *pool;
   int64_t index;
-  int cpu; /* the only one it may use; -1: any but the caller's */
+  int cpu;      /* the only one it may use; -1: any but the caller's */
+  bool suspect; /* the caller's note: it had a piece when the caller began to sleep */
+  _Alignas(CACHE_LINE) atomic_bool busy; /* has a piece */
+  _Atomic int64_t rest_until;            /* takes no piece before this time; 0: it may */
 } worker;
 
 /* What different threads write at the same time lies on cache lines of its own. */
 struct tw_pool {
-  _Alignas(CACHE_LINE) _Atomic uint32_t gate;
-  _Alignas(CACHE_LINE) _Atomic int64_t next; /* the next piece to take */
+  _Alignas(CACHE_LINE) _Atomic int64_t left; /* pieces that nobody has taken */
+  _Alignas(CACHE_LINE) _Atomic int64_t done; /* pieces that are done */
+  _Atomic uint32_t finished;                 /* changes when a sleeping caller shall look again */
+  atomic_bool caller_sleeps;
 
-  _Alignas(CACHE_LINE) tw_body body; /* the region: its caller writes it, then opens the gate */
+  _Alignas(CACHE_LINE) _Atomic uint32_t regions; /* how many there were; it may wrap around */
+  _Atomic uint32_t stop;                         /* workers shall end */
+
+  _Alignas(CACHE_LINE) tw_body body; /* the region */
   void *context;
   int64_t count, grain, pieces;
 
   _Alignas(CACHE_LINE) atomic_bool taken; /* some caller has a region here */
-  atomic_bool caller_sleeps;
-  _Atomic int64_t sleepers; /* workers asleep, or about to be */
-  pthread_mutex_t mutex;    /* held only to go to sleep and to wake up others */
-  pthread_cond_t opened, emptied;
+  _Atomic int64_t sleepers;               /* workers asleep, or about to be */
 
   int64_t threads;
   int64_t spin; /* nanoseconds to spin before sleeping */
@@ -114,7 +126,7 @@ typedef struct spinner {
   int64_t end;
 } spinner;
 
-/* Waits a moment between two looks at the gate; false once it is time to sleep. */
+/* Waits a moment between two looks; false once it is time to sleep. */
 static inline bool spin_on(const tw_pool *pool, spinner *spin) {
   relax();
   if (++spin->looks % 32 != 0) return pool->spin > 0;
@@ -122,6 +134,61 @@ static inline bool spin_on(const tw_pool *pool, spinner *spin) {
   if (spin->end == 0) spin->end = now + pool->spin;
   return now < spin->end;
 }
+
+/* ---- sleeping ------------------------------------------------------------------------------ */
+
+/* Sleeps while *word is `seen`, and at most so long (below 0: no limit); or wakes up for no reason.
+ * Whoever changes the word and then calls wake() is never missed. */
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t nanoseconds);
+
+static void wake(_Atomic uint32_t *word, int64_t threads);
+
+#ifdef __linux__
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t nanoseconds) {
+  struct timespec limit = {.tv_sec = nanoseconds / 1000000000, .tv_nsec = nanoseconds % 1000000000};
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, nanoseconds < 0 ? NULL : &limit, NULL, 0);
+}
+
+static void wake(_Atomic uint32_t *word, int64_t threads) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads < INT_MAX ? (int)threads : INT_MAX, NULL,
+          NULL, 0);
+}
+
+#else
+
+static pthread_mutex_t sleeping = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen, int64_t nanoseconds) {
+  struct timespec limit;
+  clock_gettime(CLOCK_REALTIME, &limit);
+  limit.tv_sec += nanoseconds / 1000000000;
+  limit.tv_nsec += nanoseconds % 1000000000;
+  if (limit.tv_nsec >= 1000000000) {
+    limit.tv_sec++;
+    limit.tv_nsec -= 1000000000;
+  }
+  pthread_mutex_lock(&sleeping);
+  if (atomic_load(word) == seen) {
+    if (nanoseconds < 0) {
+      pthread_cond_wait(&woken, &sleeping);
+    } else {
+      pthread_cond_timedwait(&woken, &sleeping, &limit);
+    }
+  }
+  pthread_mutex_unlock(&sleeping);
+}
+
+static void wake(_Atomic uint32_t *word, int64_t threads) {
+  (void)word;
+  (void)threads;
+  pthread_mutex_lock(&sleeping);
+  pthread_cond_broadcast(&woken);
+  pthread_mutex_unlock(&sleeping);
+}
+
+#endif
 
 /* ---- places -------------------------------------------------------------------------------- */
 
@@ -195,45 +262,70 @@ static void run_alone(tw_body body, void *context, int64_t count, int64_t grain,
   body(context, begin, count, worker);
 }
 
-static void take_pieces(tw_pool *pool, int64_t worker) {
-  int64_t piece;
-  while ((piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < pool->pieces) {
-    int64_t begin = piece * pool->grain;
-    int64_t left = pool->count - begin;
-    pool->body(pool->context, begin, begin + (left < pool->grain ? left : pool->grain), worker);
+/* Takes a piece: its number, and that there is one.  The region's fields may be read from then on,
+ * until the piece is counted as done. */
+static bool take_piece(tw_pool *pool, int64_t *piece) {
+  int64_t left = atomic_load_explicit(&pool->left, memory_order_relaxed);
+  while (left > 0) {
+    if (atomic_compare_exchange_weak(&pool->left, &left, left - 1)) {
+      *piece = pool->pieces - left;
+      return true;
+    }
+  }
+  return false;
+}
+
+static void run_piece(const tw_pool *pool, int64_t piece, int64_t worker) {
+  int64_t begin = piece * pool->grain;
+  int64_t left = pool->count - begin;
+  pool->body(pool->context, begin, begin + (left < pool->grain ? left : pool->grain), worker);
+}
+
+/* In one total order, counting a region and then looking for sleepers, against a worker's counting
+ * itself among them and then looking at the count: one of the two sees the other. */
+static void open_region(tw_pool *pool) {
+  atomic_store(&pool->done, 0);
+  atomic_store(&pool->left, pool->pieces);
+  atomic_fetch_add(&pool->regions, 1);
+  int64_t sleepers = atomic_load(&pool->sleepers), useful = pool->pieces - 1;
+  if (sleepers > 0) wake(&pool->regions, useful < sleepers ? useful : sleepers);
+}
+
+/* Workers that have a piece now. */
+static void note_suspects(tw_pool *pool) {
+  for (int64_t i = 0; i < pool->threads - 1; i++) {
+    worker *w = &pool->workers[i];
+    w->suspect = atomic_load_explicit(&w->busy, memory_order_relaxed);
   }
 }
 
-/* Opening the gate and then looking for sleepers, against a worker's counting itself among them and
- * then looking at the gate: in one total order, so that at least one of the two sees the other. */
-static void open_gate(tw_pool *pool) {
-  uint32_t gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
-  atomic_store(&pool->gate, ((gate + NEXT_NUMBER) & NUMBER) | OPEN);
-  int64_t sleepers = atomic_load(&pool->sleepers);
-  if (sleepers == 0) return;
-  /* Once the mutex was free, whoever missed the open gate is in pthread_cond_wait.  It is not held
-     while waking them: each would wake up only to wait for it. */
-  pthread_mutex_lock(&pool->mutex);
-  pthread_mutex_unlock(&pool->mutex);
-  int64_t useful = pool->pieces - 1;
-  if (useful >= sleepers) {
-    pthread_cond_broadcast(&pool->opened);
-  } else {
-    for (int64_t i = 0; i < useful; i++) pthread_cond_signal(&pool->opened);
+/* Those that kept the caller waiting are left alone for a while. */
+static void let_suspects_rest(tw_pool *pool, int64_t now, int64_t waited) {
+  int64_t rest = waited < REST_NANOSECONDS / REST_TIMES ? waited * REST_TIMES : REST_NANOSECONDS;
+  for (int64_t i = 0; i < pool->threads - 1; i++) {
+    worker *w = &pool->workers[i];
+    if (w->suspect) atomic_store_explicit(&w->rest_until, now + rest, memory_order_relaxed);
   }
 }
 
-static void close_gate(tw_pool *pool) {
-  if ((atomic_fetch_and(&pool->gate, ~OPEN) & INSIDE) == 0) return;
+/* Waits for the pieces that workers have, when the caller has worked so many nanoseconds. */
+static void wait_for_others(tw_pool *pool, int64_t worked) {
   spinner spin = {0};
   do {
-    if ((atomic_load_explicit(&pool->gate, memory_order_acquire) & INSIDE) == 0) return;
+    if (atomic_load_explicit(&pool->done, memory_order_acquire) == pool->pieces) return;
   } while (spin_on(pool, &spin));
-  pthread_mutex_lock(&pool->mutex);
+  note_suspects(pool);
+  int64_t start = tw_now();
   atomic_store(&pool->caller_sleeps, true);
-  while (atomic_load(&pool->gate) & INSIDE) pthread_cond_wait(&pool->emptied, &pool->mutex);
+  for (;;) {
+    uint32_t seen = atomic_load(&pool->finished);
+    if (atomic_load(&pool->done) == pool->pieces) break;
+    sleep_on(&pool->finished, seen, -1);
+  }
   atomic_store(&pool->caller_sleeps, false);
-  pthread_mutex_unlock(&pool->mutex);
+  int64_t now = tw_now(), waited = now - start;
+  bool late = waited > LATE_NANOSECONDS && waited / LATE_TIMES > worked;
+  if (late && pool->spin > 0) let_suspects_rest(pool, now, waited);
 }
 
 static void run_together(tw_pool *pool, tw_body body, void *context, int64_t count, int64_t grain,
@@ -243,11 +335,12 @@ static void run_together(tw_pool *pool, tw_body body, void *context, int64_t cou
   pool->count = count;
   pool->grain = grain;
   pool->pieces = pieces;
-  atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
   place_workers(pool);
-  open_gate(pool);
-  take_pieces(pool, 0);
-  close_gate(pool);
+  open_region(pool);
+  int64_t start = tw_now(), own = 0;
+  for (int64_t piece; take_piece(pool, &piece); own++) run_piece(pool, piece, 0);
+  if (atomic_fetch_add(&pool->done, own) + own == pieces) return;
+  wait_for_others(pool, tw_now() - start);
 }
 
 void tw_parallel(tw_pool *pool, tw_body body, void *context, int64_t count, int64_t grain) {
@@ -278,45 +371,46 @@ int64_t tw_pool_threads(const tw_pool *pool) { return pool == NULL ? 1 : pool->t
 
 /* ---- workers ------------------------------------------------------------------------------- */
 
-/* Has anything happened since a worker saw the region `seen`?  A region that is over counts: where
- * one was, another will be, and it is worth spinning on. */
-static bool is_news(uint32_t gate, uint32_t seen) {
-  return (gate & STOP) || (gate & NUMBER) != seen;
-}
-
-static uint32_t wait_for_news(tw_pool *pool, uint32_t seen) {
-  uint32_t gate;
+/* Waits until there were more regions than `seen`: how many.  One that is over counts: where one
+ * was, another will be, and it is worth spinning on. */
+static uint32_t wait_for_region(tw_pool *pool, uint32_t seen) {
+  uint32_t regions;
   spinner spin = {0};
   do {
-    gate = atomic_load_explicit(&pool->gate, memory_order_relaxed);
-    if (is_news(gate, seen)) return gate;
+    regions = atomic_load_explicit(&pool->regions, memory_order_relaxed);
+    if (regions != seen) return regions;
   } while (spin_on(pool, &spin));
-  pthread_mutex_lock(&pool->mutex);
   atomic_fetch_add(&pool->sleepers, 1);
-  while (!is_news(gate = atomic_load(&pool->gate), seen)) {
-    pthread_cond_wait(&pool->opened, &pool->mutex);
-  }
+  while ((regions = atomic_load(&pool->regions)) == seen) sleep_on(&pool->regions, seen, -1);
   atomic_fetch_sub(&pool->sleepers, 1);
-  pthread_mutex_unlock(&pool->mutex);
-  return gate;
+  return regions;
 }
 
-/* Enters the region that is open now, if any; *gate becomes what the gate was then. */
-static bool enter(tw_pool *pool, uint32_t *gate) {
-  while (*gate & OPEN) {
-    if (atomic_compare_exchange_weak(&pool->gate, gate, *gate + 1)) return true;
+static void take_pieces(tw_pool *pool, worker *me) {
+  int64_t piece;
+  while (atomic_load_explicit(&me->rest_until, memory_order_relaxed) == 0 &&
+         take_piece(pool, &piece)) {
+    atomic_store_explicit(&me->busy, true, memory_order_relaxed);
+    run_piece(pool, piece, me->index);
+    int64_t pieces = pool->pieces; /* not to be read once the last piece is counted */
+    atomic_store_explicit(&me->busy, false, memory_order_relaxed);
+    bool last = atomic_fetch_add(&pool->done, 1) + 1 == pieces;
+    if (last && atomic_load(&pool->caller_sleeps)) {
+      atomic_fetch_add(&pool->finished, 1);
+      wake(&pool->finished, 1);
+    }
   }
-  return false;
 }
 
-static void leave(tw_pool *pool) {
-  uint32_t gate = atomic_fetch_sub(&pool->gate, 1);
-  bool last = (gate & (INSIDE | OPEN)) == 1;
-  if (last && atomic_load(&pool->caller_sleeps)) {
-    pthread_mutex_lock(&pool->mutex);
-    pthread_cond_signal(&pool->emptied);
-    pthread_mutex_unlock(&pool->mutex);
+/* Sleeps as long as the worker shall rest, if at all. */
+static void rest(tw_pool *pool, worker *me) {
+  int64_t until = atomic_load_explicit(&me->rest_until, memory_order_relaxed);
+  if (until == 0) return;
+  int64_t now;
+  while (atomic_load(&pool->stop) == 0 && (now = tw_now()) < until) {
+    sleep_on(&pool->stop, 0, until - now);
   }
+  atomic_store_explicit(&me->rest_until, 0, memory_order_relaxed);
 }
 
 static void *work(void *argument) {
@@ -324,25 +418,21 @@ static void *work(void *argument) {
   tw_pool *pool = me->pool;
   here.pool = pool;
   here.worker = me->index;
-  uint32_t seen = 0;
-  for (;;) {
-    uint32_t gate = wait_for_news(pool, seen);
-    if (gate & STOP) return NULL;
-    if (enter(pool, &gate)) {
-      take_pieces(pool, me->index);
-      leave(pool);
-    }
-    seen = gate & NUMBER;
+  for (uint32_t seen = 0;;) {
+    seen = wait_for_region(pool, seen);
+    rest(pool, me);
+    if (atomic_load(&pool->stop) != 0) return NULL;
+    take_pieces(pool, me);
   }
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static void stop_workers(tw_pool *pool, int64_t started) {
-  pthread_mutex_lock(&pool->mutex);
-  atomic_fetch_or(&pool->gate, STOP);
-  pthread_cond_broadcast(&pool->opened);
-  pthread_mutex_unlock(&pool->mutex);
+  atomic_store(&pool->stop, 1);
+  atomic_fetch_add(&pool->regions, 1);
+  wake(&pool->stop, started);
+  wake(&pool->regions, started);
   for (int64_t i = 0; i < started; i++) pthread_join(pool->workers[i].thread, NULL);
 }
 
@@ -371,13 +461,6 @@ static int start_workers(tw_pool *pool) {
   return error;
 }
 
-static void free_pool(tw_pool *pool) {
-  pthread_mutex_destroy(&pool->mutex);
-  pthread_cond_destroy(&pool->opened);
-  pthread_cond_destroy(&pool->emptied);
-  free(pool);
-}
-
 tw_pool *tw_pool_create(int64_t threads) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, watch_forks);
@@ -391,22 +474,16 @@ tw_pool *tw_pool_create(int64_t threads) {
   *pool = (tw_pool){.threads = threads, .forks = atomic_load(&forks), .caller_cpu = -1};
   /* With fewer CPUs than threads, whoever spins takes a CPU from one that has work. */
   pool->spin = threads <= find_cpus(pool) ? SPIN_NANOSECONDS : 0;
-  pthread_mutex_init(&pool->mutex, NULL);
-  pthread_cond_init(&pool->opened, NULL);
-  pthread_cond_init(&pool->emptied, NULL);
   int error = start_workers(pool);
   if (error == 0) return pool;
-  free_pool(pool);
+  free(pool);
   errno = error;
   return NULL;
 }
 
 void tw_pool_destroy(tw_pool *pool) {
   if (pool == NULL) return;
-  if (pool->forks != atomic_load(&forks)) {
-    free(pool); /* in a fork: no threads to stop, and a mutex that one of them may have held */
-    return;
-  }
-  stop_workers(pool, pool->threads - 1);
-  free_pool(pool);
+  bool forked = pool->forks != atomic_load(&forks); /* then there are no threads to stop */
+  if (!forked) stop_workers(pool, pool->threads - 1);
+  free(pool);
 }
