@@ -46,6 +46,8 @@ UNARY = {
 INSIDE = {  # functions of 0 … 1, or of 1 and more
     "sqrt": (np.sqrt, 0.0),
     "log": (np.log, 0.5),
+    "log1p": (np.log1p, 0.0),
+    "expm1": (np.expm1, 0.0),
     "asin": (np.arcsin, 0.0),
     "acos": (np.arccos, 0.0),
     "atanh": (np.arctanh, 0.0),

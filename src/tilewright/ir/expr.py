@@ -31,7 +31,9 @@ class UnaryOp(enum.Enum):
     SIGN = "sign"
     SQRT = "sqrt"
     EXP = "exp"
+    EXPM1 = "expm1"  # exp(x) - 1
     LOG = "log"
+    LOG1P = "log1p"  # log(1 + x)
     SIN = "sin"
     COS = "cos"
     TAN = "tan"

@@ -1,0 +1,110 @@
+"""exp and what is made of it: expm1, tanh, sinh, cosh.
+
+e**x = 2**n * (1 + p) with n = round(x / ln 2) and p = e**r - 1 for |r| <= ln 2 / 2. The reduction
+of the argument in two steps is Cody and Waite's (1980); polynomials: tools/fit_functions.py.
+"""
+
+from __future__ import annotations
+
+from tilewright.base.dtype import i32
+from tilewright.ir.expr import Bitcast, Expr, maximum, minimum, select
+from tilewright.lower.math_common import (
+    LN2_HIGH,
+    LN2_LOW,
+    absolute,
+    number,
+    polynomial,
+    power_of_two,
+    sign_bit,
+    tiny_as_is,
+    whole,
+    with_sign,
+)
+
+_LOG2_E = 1.4426950408889634
+_ROUND = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
+_BIAS = 127
+_EXP = (
+    0.001393968123011291,
+    0.00836899597197771,
+    0.041666414588689804,
+    0.166665181517601,
+    0.5,
+)
+_SINH = (
+    2.7822131869470468e-06,
+    0.00019842895562760532,
+    0.00833331048488617,
+    0.1666666716337204,
+)
+_TANH = (
+    -0.005692353006452322,
+    0.020628197118639946,
+    -0.05373651906847954,
+    0.13331405818462372,
+    -0.3333328068256378,
+)
+
+
+def _reduced(x: Expr, offset: int) -> tuple[Expr, Expr]:
+    """e**r - 1, and an i32 whose low bits are n + offset."""
+    shifted = x * number(_LOG2_E) + number(_ROUND + offset)
+    n = shifted - number(_ROUND + offset)
+    r = x - n * number(LN2_HIGH) - n * number(LN2_LOW)
+    return polynomial(r, _EXP) * (r * r) + r, Bitcast(i32, shifted)
+
+
+def _scaled(x: Expr, halvings: int = 0) -> Expr:
+    """e**x / 2**halvings. 2**n is applied in two steps, since n may be beyond the exponent's range;
+    of the bits above the exponent none is left by the shifts."""
+    p, bits = _reduced(x, 2 * _BIAS - halvings)
+    half = bits >> whole(1)
+    first, second = power_of_two(half), power_of_two(bits - half)
+    return (p * first + first) * second
+
+
+def exp(x: Expr) -> Expr:
+    """Overflows to inf, underflows gradually."""
+    return _scaled(minimum(number(89.0), maximum(number(-104.0), x)))
+
+
+def expm1(x: Expr) -> Expr:
+    """e**x - 1 = 2**n * p + (2**n - 1), in which nothing cancels; everything is halved until the
+    last step, for 2**128 is too large."""
+    clamped = minimum(number(89.0), maximum(number(-18.0), x))
+    p, bits = _reduced(clamped, _BIAS - 1)
+    half = power_of_two(bits)
+    result = half * p + (half - number(0.5))
+    return tiny_as_is(x, result + result, 1e-8)
+
+
+def tanh(x: Expr) -> Expr:
+    """A polynomial below 5/8, from there 1 - 2 / (e**(2 |x|) + 1), which ends at 1 exactly."""
+    size = minimum(number(10.0), absolute(x))
+    square = size * size
+    near = size + size * (square * polynomial(square, _TANH))
+    p, bits = _reduced(size + size, _BIAS)
+    scale = power_of_two(bits)
+    far = number(1.0) - number(2.0) / (scale * p + (scale + number(1.0)))
+    return with_sign(select(size < number(0.625), near, far), sign_bit(x))
+
+
+def sinh(x: Expr) -> Expr:
+    """A polynomial below 1, from there (e**|x| - e**-|x|) / 2."""
+    size = absolute(x)
+    square = size * size
+    near = size + size * (square * polynomial(square, _SINH))
+    half = _half_exp(size)
+    far = half - number(0.25) / half
+    return with_sign(select(size < number(1.0), near, far), sign_bit(x))
+
+
+def cosh(x: Expr) -> Expr:
+    """(e**|x| + e**-|x|) / 2"""
+    half = _half_exp(absolute(x))
+    return half + number(0.25) / half
+
+
+def _half_exp(size: Expr) -> Expr:
+    """e**size / 2, finite as far as sinh and cosh are."""
+    return _scaled(minimum(number(90.0), size), halvings=1)

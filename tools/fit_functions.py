@@ -1,0 +1,127 @@
+"""Fits the polynomials of lower/math_*.py: `python tools/fit_functions.py [NAME]` prints them.
+
+Each is fitted to the least greatest weighted error by Lawson's method (least squares on Chebyshev
+points, whose weights are multiplied by the error until it is level; C. L. Lawson, 1961), on values
+that mpmath computes with 60 digits. Coefficients are rounded to the type one by one, the lowest
+power first, and the others are fitted again to what is left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 60
+POINTS, ROUNDS = 300, 150
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`terms` coefficients of a polynomial near `target` on [low, high]; its error counts times
+    `weight`: how much of it is seen in the function's units of the last place."""
+
+    target: Callable[[mp.mpf], mp.mpf]
+    weight: Callable[[mp.mpf], mp.mpf]
+    low: float
+    high: float
+    terms: int
+    dtype: type = np.float32
+
+
+def lawson(x: np.ndarray, y: np.ndarray, weight: np.ndarray, powers: list[int]) -> np.ndarray:
+    """Coefficients of `powers` with the least greatest |weight * error| at the points x."""
+    basis = np.stack([x**p for p in powers], axis=1).astype(np.float64)
+    size = np.abs(basis).max(axis=0)
+    level = np.full(x.size, 1 / x.size)
+    best, least = None, np.inf
+    for _ in range(ROUNDS):
+        scale = weight * np.sqrt(level)
+        found = np.linalg.lstsq(basis / size * scale[:, None], y * scale, rcond=None)[0] / size
+        error = np.abs(weight * (basis @ found - y))
+        if error.max() < least:
+            best, least = found, error.max()
+        level = level * (error + 1e-30)
+        level /= level.sum()
+    return best
+
+
+def fit(f: Fit) -> tuple[list[float], float]:
+    """Coefficients, the lowest power first, and the greatest weighted error."""
+    turn = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
+    points = [mp.mpf(f.low + (f.high - f.low) * (t + 1) / 2) for t in turn]
+    x = np.array([float(p) for p in points])
+    weight = np.array([float(f.weight(p)) for p in points])
+    exact = [f.target(p) for p in points]
+
+    def left(coefficients: list[float]) -> list[float]:
+        made = [mp.polyval(coefficients[::-1] or [0], p) for p in points]
+        return [float(e - m) for e, m in zip(exact, made, strict=True)]
+
+    fixed: list[float] = []
+    while len(fixed) < f.terms:
+        rest = [
+            float(e - mp.polyval(fixed[::-1] or [0], p)) for e, p in zip(exact, points, strict=True)
+        ]
+        found = lawson(x, np.array(rest), weight, list(range(len(fixed), f.terms)))
+        fixed.append(float(f.dtype(found[0])))
+    return fixed, float(np.abs(weight * np.array(left(fixed))).max())
+
+
+def odd(function: Callable[[mp.mpf], mp.mpf], head: float = 1.0) -> Callable[[mp.mpf], mp.mpf]:
+    """P(s) with f(x) = head * x + x**3 * P(x**2), as a function of s = x**2."""
+    return lambda s: (function(mp.sqrt(s)) / mp.sqrt(s) - head) / s
+
+
+def odd_weight(function: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mpf]:
+    return lambda s: s * mp.sqrt(s) / function(mp.sqrt(s))
+
+
+TINY = 1e-9
+FITS = {
+    "exp": Fit(
+        lambda r: (mp.exp(r) - 1 - r) / r**2 if r else mp.mpf(0.5), lambda r: r**2,
+        -0.3476, 0.3476, 5,
+    ),
+    "log": Fit(
+        lambda m: (mp.log1p(m) - m + m**2 / 2) / m**3 if m else mp.mpf(1) / 3,
+        lambda m: abs(m**3 / mp.log1p(m)) if m else mp.mpf(0),
+        -0.2930, 0.4143, 9,
+    ),
+    "sin": Fit(odd(mp.sin), odd_weight(mp.sin), TINY, 0.618, 3),
+    "cos": Fit(
+        lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2,
+        lambda s: s**2 / mp.cos(mp.sqrt(s)), TINY, 0.618, 3,
+    ),
+    "atan": Fit(odd(mp.atan), odd_weight(mp.atan), TINY, 1.0, 9),
+    "asin": Fit(odd(mp.asin), odd_weight(mp.asin), TINY, 0.25, 5),
+    "sinh": Fit(odd(mp.sinh), odd_weight(mp.sinh), TINY, 1.0, 4),
+    "tanh": Fit(odd(mp.tanh), odd_weight(mp.tanh), TINY, 0.390625, 5),
+    "erf": Fit(
+        lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
+        TINY, 1.0, 6,
+    ),
+    "erfc": Fit(
+        lambda t: mp.erfc(t + 2) ** 0.25, lambda t: 4 * mp.erfc(t + 2) ** 0.75, -1.0, 2.0, 8
+    ),
+    "log2": Fit(
+        lambda z: mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z),
+        lambda z: 1 / (mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z)),
+        TINY, 0.02945, 5, np.float64,
+    ),
+    "exp2": Fit(lambda f: mp.mpf(2) ** f, lambda f: mp.mpf(2) ** -f, -0.5, 0.5, 8, np.float64),
+}  # fmt: skip
+
+
+def main() -> None:
+    for name in sys.argv[1:] or FITS:
+        coefficients, error = fit(FITS[name])
+        digits = "\n".join(f"    {c!r}," for c in reversed(coefficients))
+        sys.stdout.write(f"{name}: off by 2**{np.log2(error):.1f}\n{digits}\n")
+
+
+if __name__ == "__main__":
+    main()
