@@ -6,6 +6,7 @@ with them): never our own code. tools/ulp.py goes through all floats, tests thro
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import ml_dtypes
 import numpy as np
 from native import NativeKernel, build
 
-from tilewright.base.dtype import DType, f32
+from tilewright.base.dtype import DType, f32, from_numpy
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Unary, UnaryOp, Var, cast, const
 from tilewright.ir.loop import For, Kernel, LoopKind, Store
 from tilewright.ops import activation
@@ -119,22 +120,39 @@ def compiled(case: Case, dtype: DType, count: int, target: Target) -> NativeKern
 # ---------------------------------------------------------------- measuring
 
 
+@functools.cache
+def _places(dtype: DType) -> np.ndarray:
+    """1 / (unit in the last place) of the type, by the exponent bits of the exact result as f64."""
+    info = ml_dtypes.finfo(dtype.numpy)
+    exponent = np.clip(np.arange(1 << 11) - 1023, int(info.minexp), int(info.maxexp) - 1)
+    return np.ldexp(1.0, int(info.nmant) - exponent)
+
+
 def units_off(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
     """How far results are from the exact ones (f64), in units of the last place that the exact one
     has in their type. Infinity counts as the power of two beyond the greatest number. 0 where both
     are NaN; infinite where one is."""
-    info = ml_dtypes.finfo(found.dtype)
-    beyond = 2.0 ** float(info.maxexp)
+    dtype = from_numpy(found.dtype)
+    exponent = (exact.view(np.int64) >> 52) & 0x7FF
     with np.errstate(all="ignore"):
-        wide = np.clip(found.astype(np.float64), -beyond, beyond)
+        off = np.abs(found.astype(np.float64) - exact) * _places(dtype)[exponent]
+    if np.isfinite(off.max()):
+        return off
+    return _with_infinities(off, found, exact, dtype)
+
+
+def _with_infinities(
+    off: np.ndarray, found: np.ndarray, exact: np.ndarray, dtype: DType
+) -> np.ndarray:
+    beyond = 2.0 ** float(ml_dtypes.finfo(dtype.numpy).maxexp)
+    with np.errstate(all="ignore"):
         limited = np.clip(exact, -beyond, beyond)
-        exponent = (np.abs(limited).view(np.int64) >> 52) - 1023
-        exponent = np.clip(exponent, int(info.minexp), int(info.maxexp) - 1)
-        unit = ((int(info.nmant) - exponent + 1023) << 52).view(np.float64)  # 1 / it
-        off = np.abs(wide - limited) * unit
-    nan = np.isnan(wide)
-    off[nan] = np.where(np.isnan(exact[nan]), 0.0, np.inf)
-    off[np.isnan(exact) & ~nan] = np.inf
+        far = np.abs(np.clip(found.astype(np.float64), -beyond, beyond) - limited)
+        far *= _places(dtype)[int(np.log2(beyond)) + 1022]
+    odd = ~np.isfinite(off) | (np.abs(exact) >= beyond)
+    off = np.where(odd, far, off)
+    off[np.isnan(found) != np.isnan(exact)] = np.inf
+    off[np.isnan(found) & np.isnan(exact)] = 0.0
     return off
 
 
@@ -158,16 +176,17 @@ def samples(case: Case, dtype: DType = f32, mantissas: int = 200) -> tuple[np.nd
     values = stratified(dtype, mantissas)
     rng = np.random.default_rng(1)
     near = rng.uniform(-1, 1, values.size) * rng.choice([1, 4, 16, 100], values.size)
-    first = np.concatenate([values, near.astype(dtype.numpy)])
+    with np.errstate(all="ignore"):
+        first = np.concatenate([values, near.astype(dtype.numpy)])
     if case.operands == 1:
         return (first,)
     second = np.concatenate([rng.permutation(values), near[::-1].astype(dtype.numpy)])
-    base = np.exp(rng.uniform(-80, 80, values.size)).astype(dtype.numpy)  # powers that are finite
     with np.errstate(all="ignore"):
+        base = np.exp(rng.uniform(-80, 80, values.size)).astype(dtype.numpy)  # powers are finite
         power = (rng.uniform(-88, 88, values.size) / np.log(base.astype(np.float64))).astype(
             dtype.numpy
         )
-    return np.concatenate([first, base]), np.concatenate([second, power.astype(dtype.numpy)])
+        return np.concatenate([first, base]), np.concatenate([second, power.astype(dtype.numpy)])
 
 
 def padded(arrays: tuple[np.ndarray, ...], multiple: int = 64) -> tuple[np.ndarray, ...]:

@@ -49,26 +49,38 @@ def lawson(x: np.ndarray, y: np.ndarray, weight: np.ndarray, powers: list[int]) 
     return best
 
 
-def fit(f: Fit) -> tuple[list[float], float]:
-    """Coefficients, the lowest power first, and the greatest weighted error."""
-    turn = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
-    points = [mp.mpf(f.low + (f.high - f.low) * (t + 1) / 2) for t in turn]
-    x = np.array([float(p) for p in points])
-    weight = np.array([float(f.weight(p)) for p in points])
-    exact = [f.target(p) for p in points]
+class Points:
+    """Chebyshev points of a fit's interval, and what there is to approximate."""
 
-    def left(coefficients: list[float]) -> list[float]:
-        made = [mp.polyval(coefficients[::-1] or [0], p) for p in points]
-        return [float(e - m) for e, m in zip(exact, made, strict=True)]
+    def __init__(self, f: Fit) -> None:
+        turn = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
+        self.exact_x = [mp.mpf(f.low + (f.high - f.low) * (t + 1) / 2) for t in turn]
+        self.x = np.array([float(p) for p in self.exact_x])
+        self.weight = np.array([float(f.weight(p)) for p in self.exact_x])
+        self.target = [f.target(p) for p in self.exact_x]
 
+    def left(self, coefficients: list[float]) -> np.ndarray:
+        """The target without the polynomial, whose lowest power stands first."""
+        made = [mp.fsum(c * p**k for k, c in enumerate(coefficients)) for p in self.exact_x]
+        return np.array([float(t - m) for t, m in zip(self.target, made, strict=True)])
+
+
+def error_of(f: Fit, coefficients: list[float]) -> float:
+    """The greatest weighted error of a polynomial, its lowest power first, rounded to the type."""
+    points = Points(f)
+    rounded = [float(f.dtype(c)) for c in coefficients]
+    return float(np.abs(points.weight * points.left(rounded)).max())
+
+
+def fit(f: Fit) -> list[float]:
+    """Coefficients, the lowest power first."""
+    points = Points(f)
     fixed: list[float] = []
     while len(fixed) < f.terms:
-        rest = [
-            float(e - mp.polyval(fixed[::-1] or [0], p)) for e, p in zip(exact, points, strict=True)
-        ]
-        found = lawson(x, np.array(rest), weight, list(range(len(fixed), f.terms)))
+        powers = list(range(len(fixed), f.terms))
+        found = lawson(points.x, points.left(fixed), points.weight, powers)
         fixed.append(float(f.dtype(found[0])))
-    return fixed, float(np.abs(weight * np.array(left(fixed))).max())
+    return fixed
 
 
 def odd(function: Callable[[mp.mpf], mp.mpf], head: float = 1.0) -> Callable[[mp.mpf], mp.mpf]:
@@ -105,7 +117,7 @@ FITS = {
         TINY, 1.0, 6,
     ),
     "erfc": Fit(
-        lambda t: mp.erfc(t + 2) ** 0.25, lambda t: 4 * mp.erfc(t + 2) ** 0.75, -1.0, 2.0, 8
+        lambda t: mp.erfc(t + 2) ** 0.25, lambda t: 4 * mp.erfc(t + 2) ** 0.75, -1.0, 2.0, 9
     ),
     "log2": Fit(
         lambda z: mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z),
@@ -118,7 +130,8 @@ FITS = {
 
 def main() -> None:
     for name in sys.argv[1:] or FITS:
-        coefficients, error = fit(FITS[name])
+        coefficients = fit(FITS[name])
+        error = error_of(FITS[name], coefficients)
         digits = "\n".join(f"    {c!r}," for c in reversed(coefficients))
         sys.stdout.write(f"{name}: off by 2**{np.log2(error):.1f}\n{digits}\n")
 

@@ -34,8 +34,7 @@ from tilewright.base.dtype import DType, bf16, f16, f32
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
-BLOCK = 1 << 17  # floats at once: operands and results stay in the caches
-BLOCKS = (1 << 32) // BLOCK
+BLOCK = 1 << 14  # floats at once: operands and results stay in the caches
 SAVE_SECONDS = 5.0
 
 
@@ -72,6 +71,7 @@ class Sweep:
         self.dtype = dtype
         self.code: NativeKernel = compiled(case, dtype, self.size, target)
         self.row = Row(case.name, dtype.name)
+        self.codes = np.arange(self.size, dtype=f"u{dtype.bits // 8}")
 
     def _call(self, x: np.ndarray) -> np.ndarray:
         found = np.empty_like(x)
@@ -82,8 +82,7 @@ class Sweep:
         """Floats whose bits begin at index * BLOCK. Of a function that is its own mirror image the
         negative half must be that, to the bit, and has the same errors."""
         first = index * self.size
-        codes = np.arange(first, first + self.size, dtype=np.uint64)
-        x = codes.astype(f"u{self.dtype.bits // 8}").view(self.dtype.numpy)
+        x = (self.codes + self.codes.dtype.type(first)).view(self.dtype.numpy)
         found = self._call(x)
         negative = first >= 1 << (self.dtype.bits - 1)
         if negative and self.case.mirror:
@@ -154,7 +153,7 @@ def sweep(case: Case, dtype: DType, target: Target, state: State, every: int) ->
         run.row.blocks = done + 1
         run.row.seconds = spent + time.monotonic() - begun
         state.put(run.row, now=False)
-        if done % 64 == 0:
+        if done % 1024 == 0:
             left = (time.monotonic() - begun) / (done + 1 - first) * (len(blocks) - done - 1)
             progress(f"{case.name} of {dtype}: {(done + 1) / len(blocks):4.0%}, {left:.0f} s left")
     state.put(run.row, now=True)

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupledict
 
+from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import InputError, ModelError
 from tilewright.compile import compile
 from tilewright.frontends.onnx import import_model
@@ -21,6 +22,7 @@ from tilewright.targets import cpu
 
 # What an importer says that needs an input's contents (docs of frontends.onnx.import_model).
 NEEDS_CONTENTS = "must be known while importing"
+ELEMENT_TYPES = frozenset(t.numpy for t in DTYPES.values())
 SMALL = 64  # elements of inputs that may set shapes: such as a reshape's target
 
 
@@ -166,7 +168,7 @@ def _model_of(
 
 def _may_set_shapes(value: Any) -> bool:
     array = np.asarray(value)
-    return array.ndim <= 1 and array.size <= SMALL and array.dtype.kind in "iubf"
+    return array.ndim <= 1 and array.size <= SMALL and array.dtype in ELEMENT_TYPES
 
 
 is_compatible = TilewrightBackend.is_compatible

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.base.dtype import f32
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Expr, Unary, UnaryOp
+from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, const
 from tilewright.ir.loop import Kernel, map_block, map_exprs
 from tilewright.lower.math_arc import acos, asin, atan, atan2
 from tilewright.lower.math_erf import erf
@@ -69,5 +69,11 @@ def _expand(e: Expr) -> Expr:
         return e
     if e.op not in table or not e.dtype.is_float or e.dtype.bits > 32:
         return e
-    wide = table[e.op](*(x if x.dtype == f32 else Cast(f32, x) for x in operands))
+    wide = table[e.op](*map(_widened, operands))
     return wide if e.dtype == f32 else Cast(e.dtype, wide)
+
+
+def _widened(x: Expr) -> Expr:
+    if isinstance(x, Const):
+        return const(x.value, f32)
+    return x if x.dtype == f32 else Cast(f32, x)

@@ -59,9 +59,10 @@ def atan2(y: Expr, x: Expr) -> Expr:
     less, more = minimum(across, up), maximum(across, up)
     equal = select(more.equals(0.0), number(0.0), number(1.0))
     angle = _atan(select(less.equals(more), equal, less / more))
-    angle = select(up > across, _quarter_turn_minus(angle), angle)
-    backwards = sign_bit(x).differs(0)
-    return with_sign(select(backwards, _half_turn_minus(angle), angle), sign_bit(y))
+    side = sign_bit(x)
+    steep = _quarter_turn_minus(with_sign(angle, side))
+    level = select(side.differs(0), _half_turn_minus(angle), angle)
+    return with_sign(select(up > across, steep, level), sign_bit(y))
 
 
 def _asin(size: Expr) -> tuple[Expr, Expr]:
