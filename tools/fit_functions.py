@@ -111,13 +111,19 @@ FITS = {
     "atan": Fit(odd(mp.atan), odd_weight(mp.atan), TINY, 1.0, 9),
     "asin": Fit(odd(mp.asin), odd_weight(mp.asin), TINY, 0.25, 5),
     "sinh": Fit(odd(mp.sinh), odd_weight(mp.sinh), TINY, 1.0, 4),
-    "tanh": Fit(odd(mp.tanh), odd_weight(mp.tanh), TINY, 0.390625, 5),
+    "tanh": Fit(odd(mp.tanh), odd_weight(mp.tanh), TINY, 0.3025, 4),
     "erf": Fit(
         lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
         TINY, 1.0, 6,
     ),
-    "erfc": Fit(
-        lambda t: mp.erfc(t + 2) ** 0.25, lambda t: 4 * mp.erfc(t + 2) ** 0.75, -1.0, 2.0, 9
+    "erfc": Fit(  # at the end no error may show: erf has to arrive at 1
+        lambda t: mp.erfc(t + 2) ** 0.25,
+        lambda t: 4 * mp.erfc(t + 2) ** 0.75 * (1 + 2 * ((t + 1) / 3.05) ** 6),
+        -1.0, 1.94, 8,
+    ),
+    "exp2_f32": Fit(
+        lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,
+        -0.5, 0.5, 6,
     ),
     "log2": Fit(
         lambda z: mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z),

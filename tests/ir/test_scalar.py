@@ -21,6 +21,7 @@ TYPES = tuple(DTYPES.values())
 # units of the last place of f32 and f64. Narrow floats round that error away, or to one unit.
 ULPS = {
     **dict.fromkeys((UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.LOG, UnaryOp.LOG1P), 4),
+    UnaryOp.SIGMOID: 4,
     **dict.fromkeys((UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN), 4),
     **dict.fromkeys((UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN, UnaryOp.ERF), 4),
     **dict.fromkeys((UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH), 4),

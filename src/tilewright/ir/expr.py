@@ -47,6 +47,7 @@ class UnaryOp(enum.Enum):
     ACOSH = "acosh"
     ATANH = "atanh"
     ERF = "erf"
+    SIGMOID = "sigmoid"  # 1 / (1 + exp(-x))
     FLOOR = "floor"
     CEIL = "ceil"
     ROUND = "round"  # half to even

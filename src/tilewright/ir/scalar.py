@@ -189,6 +189,7 @@ _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.ACOSH: np.arccosh,
     UnaryOp.ATANH: np.arctanh,
     UnaryOp.ERF: lambda a: _erf_array(np.asarray(a)),
+    UnaryOp.SIGMOID: lambda a: 1 / (1 + np.exp(-a)),
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,

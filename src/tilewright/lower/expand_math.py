@@ -15,7 +15,7 @@ from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, Unary
 from tilewright.ir.loop import Kernel, map_block, map_exprs
 from tilewright.lower.math_arc import acos, asin, atan, atan2
 from tilewright.lower.math_erf import erf
-from tilewright.lower.math_exp import cosh, exp, expm1, sinh, tanh
+from tilewright.lower.math_exp import cosh, exp, expm1, sigmoid, sinh, tanh
 from tilewright.lower.math_log import acosh, asinh, atanh, log, log1p
 from tilewright.lower.math_pow import pow_
 from tilewright.lower.math_trig import cos, sin, tan
@@ -38,11 +38,21 @@ UNARY: dict[UnaryOp, Callable[[Expr], Expr]] = {
     UnaryOp.ACOSH: acosh,
     UnaryOp.ATANH: atanh,
     UnaryOp.ERF: erf,
+    UnaryOp.SIGMOID: sigmoid,
 }
 BINARY: dict[BinaryOp, Callable[[Expr, Expr], Expr]] = {
     BinaryOp.POW: pow_,
     BinaryOp.ATAN2: atan2,
 }
+
+
+def _sigmoid_of_exp(x: Expr) -> Expr:
+    one = const(1.0, x.dtype)
+    return one / (one + Unary(UnaryOp.EXP, -x))
+
+
+# Functions of f64 that the C library lacks, by those that it has.
+_LIBRARY = {UnaryOp.SIGMOID: _sigmoid_of_exp}
 
 
 def expand_math(kernel: Kernel) -> Kernel:
@@ -67,8 +77,10 @@ def _expand(e: Expr) -> Expr:
         table, operands = BINARY, (e.a, e.b)
     else:
         return e
-    if e.op not in table or not e.dtype.is_float or e.dtype.bits > 32:
+    if e.op not in table or not e.dtype.is_float:
         return e
+    if e.dtype.bits > 32:
+        return _LIBRARY[e.op](*operands) if e.op in _LIBRARY else e
     wide = table[e.op](*map(_widened, operands))
     return wide if e.dtype == f32 else Cast(e.dtype, wide)
 

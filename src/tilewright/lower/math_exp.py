@@ -1,4 +1,4 @@
-"""exp and what is made of it: expm1, tanh, sinh, cosh.
+"""exp and what is made of it: expm1, sigmoid, tanh, sinh, cosh.
 
 e**x = 2**n * (1 + p) with n = round(x / ln 2) and p = e**r - 1 for |r| <= ln 2 / 2. The reduction
 of the argument in two steps is Cody and Waite's (1980); polynomials: tools/fit_functions.py.
@@ -38,11 +38,18 @@ _SINH = (
     0.1666666716337204,
 )
 _TANH = (
-    -0.005692353006452322,
-    0.020628197118639946,
-    -0.05373651906847954,
-    0.13331405818462372,
-    -0.3333328068256378,
+    0.016437863931059837,
+    -0.05267200618982315,
+    0.1332072913646698,
+    -0.3333294689655304,
+)
+_EXP2 = (  # (2**f - 1) / f
+    0.0001532646274426952,
+    0.0013390806270763278,
+    0.009618505835533142,
+    0.05550359934568405,
+    0.24022647738456726,
+    0.6931471824645996,
 )
 
 
@@ -78,15 +85,28 @@ def expm1(x: Expr) -> Expr:
     return tiny_as_is(x, result + result, 1e-8)
 
 
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e**-x). The sum is 2**n * p + (2**n + 1), rounded once; 2**-64 of it is
+    taken, so that it is finite as long as the quotient is not 0."""
+    small = 2.0**-64
+    p, bits = _reduced(minimum(number(104.0), maximum(number(-30.0), -x)), _BIAS - 64)
+    scale = power_of_two(bits)
+    return number(small) / (scale * p + (scale + number(small)))
+
+
 def tanh(x: Expr) -> Expr:
-    """A polynomial below 5/8, from there 1 - 2 / (e**(2 |x|) + 1), which ends at 1 exactly."""
+    """A polynomial below 0.55, from there 1 - 2 / (2**(2 |x| / ln 2) + 1), which ends at 1 exactly;
+    errors of the power count there little, and less the greater it is."""
     size = minimum(number(10.0), absolute(x))
     square = size * size
     near = size + size * (square * polynomial(square, _TANH))
-    p, bits = _reduced(size + size, _BIAS)
-    scale = power_of_two(bits)
-    far = number(1.0) - number(2.0) / (scale * p + (scale + number(1.0)))
-    return with_sign(select(size < number(0.625), near, far), sign_bit(x))
+    exponent = size * number(2 * _LOG2_E)
+    shifted = exponent + number(_ROUND + _BIAS)
+    f = exponent - (shifted - number(_ROUND + _BIAS))
+    power = polynomial(f, _EXP2) * f + number(1.0)
+    scale = power_of_two(Bitcast(i32, shifted))
+    far = number(1.0) - number(2.0) / (scale * power + number(1.0))
+    return with_sign(select(size < number(0.55), near, far), sign_bit(x))
 
 
 def sinh(x: Expr) -> Expr:

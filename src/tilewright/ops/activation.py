@@ -45,13 +45,8 @@ def _decay(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e**-x), below 0 as e**x / (1 + e**x): the error of e**x is not enlarged. What the
-    sum in the divisor loses is taken from the quotient."""
-    decay, one = _decay(x), _number(1, x)
-    divisor = one + decay
-    lost = decay - (divisor - one)
-    quotient = select(x < 0, decay, one) / divisor
-    return quotient - quotient * lost
+    """1 / (1 + e**-x)"""
+    return unary(UnaryOp.SIGMOID, x)
 
 
 def softplus(x: Expr) -> Expr:
