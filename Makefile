@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
+.PHONY: help setup test format docs demo conformance fuzz fuzz-schedules mutate-models mutation ulp special-values bench-functions accuracy bench bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,16 @@ mutate-models: setup ## 500 damaged models: each must run, or be refused in word
 
 mutation: setup ## 1,700 damaged streams of instructions: what does harm must be caught
 	$(BIN)/python tools/mutate_streams.py
+
+ulp: setup ## how exact functions are, on all 2**32 floats: half an hour; goes on where it was cut off
+	@mkdir -p build
+	$(BIN)/python tools/ulp.py --json build/ulp.json
+
+special-values: setup ## 750 models of one operator on NaN, infinities, extremes, against ONNX's reference
+	$(BIN)/python tools/special_values.py
+
+bench-functions: setup ## functions on arrays in L1, beside another checkout: BEFORE=path
+	$(BIN)/python benchmarks/functions.py --before $(BEFORE)
 
 accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX Runtime
 	$(BIN)/python benchmarks/accuracy.py
