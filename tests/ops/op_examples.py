@@ -42,6 +42,11 @@ UNARY = {
     "identity": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
     "sigmoid": oc.sigmoid,
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "gelu": lambda x: x * (1 + oc.erf(x / np.sqrt(2))) / 2,
+    "elu": lambda x: np.where(x < 0, np.expm1(x), x),
+    "celu": lambda x: np.where(x < 0, np.expm1(x), x),
 }
 INSIDE = {  # functions of 0 … 1, or of 1 and more
     "sqrt": (np.sqrt, 0.0),
