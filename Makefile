@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation leaks mutants decisions accuracy bench bench-tail bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,8 +57,19 @@ mutants: setup ## 300 small changes of the compiler: how many the tests notice; 
 
 decisions: setup ## write down what the compiler decides for some hundred programs
 	$(BIN)/python tests/decisions.py
+
 leaks: setup ## compile 1,000 models, load, save and call them: memory must not grow
 	$(BIN)/python tools/leaks.py
+
+ulp: setup ## how exact functions are, on all 2**32 floats: half an hour; goes on where it was cut off
+	@mkdir -p build
+	$(BIN)/python tools/ulp.py --json build/ulp.json
+
+special-values: setup ## 750 models of one operator on NaN, infinities, extremes, against ONNX's reference
+	$(BIN)/python tools/special_values.py
+
+bench-functions: setup ## functions on arrays in L1, beside another checkout: BEFORE=path
+	$(BIN)/python benchmarks/functions.py --before $(BEFORE)
 
 accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX Runtime
 	$(BIN)/python benchmarks/accuracy.py

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +85,12 @@ class NativeKernel:
             assert a.tobytes() == b.tobytes(), "two calls gave two results"
         return found[0]
 
+    def fill(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """One call on arrays as they lie, without traps: for kernels that need no scratch."""
+        assert not self.lowered.scratch
+        assert not symbols(self.lowered)
+        self._function(self._pool, *[a.ctypes.data for a in (*inputs, *outputs)])
+
     def run(
         self, inputs: Sequence[np.ndarray], values: Mapping[str, int], *, at_end: bool
     ) -> list[np.ndarray]:
@@ -100,11 +107,17 @@ class NativeKernel:
             return [p.get(a) for p, a in zip(outputs, made, strict=False)]
 
     def _call(self, addresses: Sequence[int], values: Mapping[str, int]) -> None:
-        pool = _native.pool_address(shared_pool(self.target.cores).handle)
-        dims = [values[s.name] for s in symbols(self.lowered)]
-        kinds = [ctypes.c_void_p] * (1 + len(addresses)) + [ctypes.c_int64] * len(dims)
-        function = ctypes.CFUNCTYPE(None, *kinds)(self.code.addresses[self.lowered.name])
-        function(pool, *addresses, *dims)
+        self._function(self._pool, *addresses, *(values[s.name] for s in symbols(self.lowered)))
+
+    @functools.cached_property
+    def _pool(self) -> int:
+        return _native.pool_address(shared_pool(self.target.cores).handle)
+
+    @functools.cached_property
+    def _function(self) -> Callable[..., None]:
+        kinds = [ctypes.c_void_p] * (1 + len(self.lowered.params))
+        kinds += [ctypes.c_int64] * len(symbols(self.lowered))
+        return ctypes.CFUNCTYPE(None, *kinds)(self.code.addresses[self.lowered.name])
 
 
 def _fresh(buffer: Buffer, values: Mapping[str, int]) -> np.ndarray:

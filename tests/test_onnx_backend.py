@@ -1,5 +1,6 @@
 """ONNX's backend interface."""
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -11,11 +12,11 @@ from tilewright.base.errors import InputError, ModelError
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def model_of(*nodes, inputs=(("x", TensorProto.FLOAT, ("n", 3)),), outputs=("y",)):
+def model_of(*nodes, inputs=(("x", TensorProto.FLOAT, ("n", 3)),), outputs=("y",), opset=18):
     infos = [helper.make_tensor_value_info(*i) for i in inputs]
     results = [helper.make_empty_tensor_value_info(o) for o in outputs]
     graph = helper.make_graph(list(nodes), "model", infos, results)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
 
 
 RELU = helper.make_node("Relu", ["x"], ["y"])
@@ -54,6 +55,18 @@ def test_inputs_that_set_shapes():
         assert prepared.run([X, np.array([-1])])[0].shape == (6,)
     assert prepared.module.compiled == 2
     assert onnx_backend.is_compatible(model_of(node, inputs=inputs))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_numbers_that_set_shapes(dtype):
+    """Range's operands, of any float type."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    inputs = [(name, kind, ()) for name in ("start", "limit", "delta")]
+    node = helper.make_node("Range", [name for name, *_ in inputs], ["y"])
+    prepared = onnx_backend.prepare(model_of(node, inputs=inputs, opset=27), threads=1)
+    (y,) = prepared.run([np.asarray(v, dtype) for v in (1, 6, 2)])
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y.astype(np.float32), [1, 3, 5])
 
 
 def test_devices():

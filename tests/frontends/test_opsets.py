@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from onnx_models import compute, model, node, numbers, ops, refusal
 
 from tilewright.frontends.onnx import import_model
@@ -219,3 +219,16 @@ def test_a_weight_is_transposed_while_importing():
     assert "transpose" not in ops(graph)
     assert [v.shape for v in graph.constants] == [(3, 8), (2, 8)]
     assert ops(graph).count("matmul") == 1
+
+
+@pytest.mark.parametrize("kind", [TensorProto.INT32, TensorProto.INT64, TensorProto.UINT64])
+def test_logarithms_of_sums_of_integers(kind):
+    """Valid until opset 24; the value without its fraction."""
+    x = np.array([[1, 2, 3], [100, 200, 300]], helper.tensor_dtype_to_np_dtype(kind))
+    wanted = {"ReduceLogSum": [1, 6], "ReduceLogSumExp": [3, 300], "ReduceL2": [3, 374]}
+    for op, values in wanted.items():
+        one = node(op, ["x", "axes"], ["y"], keepdims=0)
+        source = model([one], {"x": (kind, x.shape)}, constants={"axes": np.array([1])})
+        (y,) = compute(source, x)
+        assert y.dtype == x.dtype
+        np.testing.assert_array_equal(y, values)

@@ -115,7 +115,12 @@ _EXACT_UNARY = {
     UnaryOp.SQRT: lambda a: a if a == 0 else math.sqrt(a) if a > 0 else NAN,
 }
 _MATH = {op: getattr(math, op.value) for op in UnaryOp if hasattr(math, op.value)}
-_POLES = {UnaryOp.LOG: {0.0: -INF}, UnaryOp.ATANH: {1.0: INF, -1.0: -INF}}
+_MATH[UnaryOp.SIGMOID] = lambda a: 1 / (1 + math.exp(-a))
+_POLES = {
+    UnaryOp.LOG: {0.0: -INF},
+    UnaryOp.LOG1P: {-1.0: -INF},
+    UnaryOp.ATANH: {1.0: INF, -1.0: -INF},
+}
 
 
 def _guarded(function: Any, a: float) -> float:
@@ -126,7 +131,7 @@ def _guarded(function: Any, a: float) -> float:
     try:
         return function(a)
     except OverflowError:
-        return INF if op in (UnaryOp.EXP, UnaryOp.COSH) else math.copysign(INF, a)
+        return INF if op in (UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.COSH) else math.copysign(INF, a)
     except ValueError:
         return NAN
 

@@ -20,7 +20,9 @@ TYPES = tuple(DTYPES.values())
 # Operators whose last bits may differ from one library to another, with the error allowed, in
 # units of the last place of f32 and f64. Narrow floats round that error away, or to one unit.
 ULPS = {
-    **dict.fromkeys((UnaryOp.EXP, UnaryOp.LOG, UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN), 4),
+    **dict.fromkeys((UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.LOG, UnaryOp.LOG1P), 4),
+    UnaryOp.SIGMOID: 4,
+    **dict.fromkeys((UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN), 4),
     **dict.fromkeys((UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN, UnaryOp.ERF), 4),
     **dict.fromkeys((UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH), 4),
     **dict.fromkeys((UnaryOp.ASINH, UnaryOp.ACOSH, UnaryOp.ATANH), 4),

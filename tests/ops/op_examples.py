@@ -42,10 +42,17 @@ UNARY = {
     "identity": lambda x: x,
     "relu": lambda x: np.maximum(x, 0),
     "sigmoid": oc.sigmoid,
+    "softplus": lambda x: np.log1p(np.exp(x)),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
+    "gelu": lambda x: x * (1 + oc.erf(x / np.sqrt(2))) / 2,
+    "elu": lambda x: np.where(x < 0, np.expm1(x), x),
+    "celu": lambda x: np.where(x < 0, np.expm1(x), x),
 }
 INSIDE = {  # functions of 0 … 1, or of 1 and more
     "sqrt": (np.sqrt, 0.0),
     "log": (np.log, 0.5),
+    "log1p": (np.log1p, 0.0),
+    "expm1": (np.expm1, 0.0),
     "asin": (np.arcsin, 0.0),
     "acos": (np.arccos, 0.0),
     "atanh": (np.arctanh, 0.0),

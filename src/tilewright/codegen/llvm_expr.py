@@ -46,6 +46,8 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.substitute import variables
 
+DEAR = 40  # operations, from which on a side of a select is skipped where no lane wants it
+
 
 @dataclass(frozen=True)
 class Lanes:
@@ -71,6 +73,7 @@ class ExprEmitter:
         self._reads: list[dict[Expr, Value]] = [{}]  # of the current statement
         self._addresses: list[dict[tuple[object, ...], str]] = [{}]
         self._pure: dict[Expr, bool] = {}
+        self._dear: dict[tuple[Expr, Expr], bool] = {}
         self._counts_up: dict[tuple[Expr, int], bool] = {}
         self._variables: dict[Expr, frozenset[Var]] = {}
         self._positions: dict[tuple[Buffer, tuple[Expr, ...]], Linear] = {}
@@ -209,15 +212,27 @@ class ExprEmitter:
 
     def emit_select(self, e: Select) -> Value:
         cond = self(e.cond)
-        if cond.lanes == 1 and not (self.can_speculate(e.a) and self.can_speculate(e.b)):
+        dear_a, dear_b = self._is_dear(e.a, e.b), self._is_dear(e.b, e.a)
+        speculates = self.can_speculate(e.a) and self.can_speculate(e.b)
+        if cond.lanes == 1 and (dear_a or dear_b or not speculates):
             return self._branch(cond, e)
         if cond.lanes == 1:
             a, b = self.same_lanes(self(e.a), self(e.b))
             return Value(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, a.lanes)
-        a = self._under(cond, e.a)
-        b = self._under(emit_unary(self.f, _NOT, cond), e.b)
+        a = self._under(cond, e.a, dear=dear_a)
+        b = self._under(emit_unary(self.f, _NOT, cond), e.b, dear=dear_b)
         a, b = broadcast(self.f, a, cond.lanes), broadcast(self.f, b, cond.lanes)
         return Value(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, cond.lanes)
+
+    def _is_dear(self, side: Expr, other: Expr) -> bool:
+        """Whether a side of a select takes so many operations, beside those that the other takes as
+        well, that it pays to ask first whether it is wanted."""
+        key = (side, other)
+        if key not in self._dear:
+            shared = set(other.walk())
+            own = {x for x in side.walk() if x not in shared and not isinstance(x, (Const, Load))}
+            self._dear[key] = len(own) >= DEAR
+        return self._dear[key]
 
     def can_speculate(self, e: Expr) -> bool:
         """Whether an expression may be evaluated though its value is not wanted: every read in it
@@ -246,8 +261,10 @@ class ExprEmitter:
         first = sides[0][0]
         return Value(f.let(f"phi {first.type} {arms}"), e.dtype, first.lanes)
 
-    def _under(self, cond: Value, e: Expr) -> Value:
-        """Evaluates `e` in the lanes where cond holds."""
+    def _under(self, cond: Value, e: Expr, *, dear: bool) -> Value:
+        """Evaluates `e` in the lanes where cond holds; a dear one only if there are any."""
+        if dear:
+            return self._if_any(cond, e)
         if self.can_speculate(e):
             return self(e)
         before, self.mask = self.mask, self.and_mask(cond)
@@ -256,6 +273,23 @@ class ExprEmitter:
         self.pop()
         self.mask = before
         return value
+
+    def _if_any(self, cond: Value, e: Expr) -> Value:
+        """The value under a condition that holds in some lane; otherwise zeros."""
+        f, before = self.f, self.f.block
+        some = f.call("i1", f"llvm.vector.reduce.or.{suffix(cond)}", cond)
+        yes, join = f.label("some"), f.label("join")
+        f.emit(f"br i1 {some}, label %{yes}, label %{join}")
+        f.start(yes)
+        self.push()
+        value = broadcast(f, self._under(cond, e, dear=False), cond.lanes)
+        self.pop()
+        block = f.block
+        f.branch(join)
+        f.start(join)
+        none = constant(0, e.dtype, cond.lanes)
+        arms = f"[ {value.ref}, %{block} ], [ {none.ref}, %{before} ]"
+        return Value(f.let(f"phi {value.type} {arms}"), e.dtype, cond.lanes)
 
     def and_mask(self, cond: Value) -> Value:
         """The current mask and cond."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilewright.base.dtype import bool_
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx_context import Importer, NodeContext, one_of
@@ -44,25 +42,17 @@ def prelu(ctx: NodeContext, node: Node) -> Value:
 
 
 def elu(ctx: NodeContext, node: Node) -> Value:
-    return _elu(ctx, node.input(0), node.float("alpha", 1.0))
-
-
-def _elu(ctx: NodeContext, x: Value, alpha: float, divisor: float = 1.0) -> Value:
-    """x above 0, alpha * (exp(x / divisor) - 1) below."""
-    inner = x if divisor == 1.0 else ctx.emit("div", [x, ctx.scalar(divisor, x)])
-    below = ctx.emit("sub", [ctx.emit("exp", [inner]), ctx.scalar(1, x)])
-    below = ctx.emit("mul", [below, ctx.scalar(alpha, x)])
-    return ctx.emit("where", [ctx.emit("less", [x, ctx.scalar(0, x)]), below, x])
+    return ctx.emit("elu", [node.input(0)], alpha=node.float("alpha", 1.0))
 
 
 def celu(ctx: NodeContext, node: Node) -> Value:
-    alpha = node.float("alpha", 1.0)
-    return _elu(ctx, node.input(0), alpha, alpha)
+    return ctx.emit("celu", [node.input(0)], alpha=node.float("alpha", 1.0))
 
 
 def selu(ctx: NodeContext, node: Node) -> Value:
-    x = _elu(ctx, node.input(0), node.float("alpha", 1.6732632423543772))
-    return ctx.emit("mul", [x, ctx.scalar(node.float("gamma", 1.0507009873554805), x)])
+    alpha = node.float("alpha", 1.6732631921768188)
+    gamma = node.float("gamma", 1.0507010221481323)
+    return ctx.emit("elu", [node.input(0)], alpha=alpha, gamma=gamma)
 
 
 def hard_sigmoid(ctx: NodeContext, node: Node) -> Value:
@@ -78,22 +68,6 @@ def _hard_sigmoid(ctx: NodeContext, x: Value, alpha: float, beta: float) -> Valu
 def hard_swish(ctx: NodeContext, node: Node) -> Value:
     x = node.input(0)
     return ctx.emit("mul", [x, _hard_sigmoid(ctx, x, 1 / 6, 0.5)])
-
-
-def softplus(ctx: NodeContext, node: Node) -> Value:
-    return _softplus(ctx, node.input(0))
-
-
-def _softplus(ctx: NodeContext, x: Value) -> Value:
-    """max(x, 0) + log(1 + exp(-|x|)), which does not overflow."""
-    tail = ctx.emit("exp", [ctx.emit("neg", [ctx.emit("abs", [x])])])
-    tail = ctx.emit("log", [ctx.emit("add", [tail, ctx.scalar(1, x)])])
-    return ctx.emit("add", [ctx.emit("relu", [x]), tail])
-
-
-def mish(ctx: NodeContext, node: Node) -> Value:
-    x = node.input(0)
-    return ctx.emit("mul", [x, ctx.emit("tanh", [_softplus(ctx, x)])])
 
 
 def softsign(ctx: NodeContext, node: Node) -> Value:
@@ -121,16 +95,8 @@ def shrink(ctx: NodeContext, node: Node) -> Value:
 
 def gelu(ctx: NodeContext, node: Node) -> Value:
     """Gelu (20): with erf, or its approximation by tanh."""
-    x = node.input(0)
-    if one_of(node, "approximate", "none", ("none", "tanh")) == "none":
-        inner = ctx.emit("erf", [ctx.emit("mul", [x, ctx.scalar(0.5**0.5, x)])])
-    else:
-        cube = ctx.emit("mul", [ctx.emit("mul", [x, x]), x])
-        inner = ctx.emit("add", [x, ctx.emit("mul", [cube, ctx.scalar(0.044715, x)])])
-        inner = ctx.emit("mul", [inner, ctx.scalar((2 / np.pi) ** 0.5, x)])
-        inner = ctx.emit("tanh", [inner])
-    half = ctx.emit("mul", [x, ctx.scalar(0.5, x)])
-    return ctx.emit("mul", [half, ctx.emit("add", [inner, ctx.scalar(1, x)])])
+    tanh = one_of(node, "approximate", "none", ("none", "tanh")) == "tanh"
+    return ctx.emit("gelu", [node.input(0)], tanh=tanh)
 
 
 def dropout(ctx: NodeContext, node: Node) -> Sequence[Value]:
@@ -157,11 +123,9 @@ IMPORTERS: dict[str, Importer] = {
     "HardSigmoid": hard_sigmoid,
     "HardSwish": hard_swish,
     "LeakyRelu": leaky_relu,
-    "Mish": mish,
     "PRelu": prelu,
     "Selu": selu,
     "Shrink": shrink,
-    "Softplus": softplus,
     "Softsign": softsign,
     "ThresholdedRelu": thresholded_relu,
 }

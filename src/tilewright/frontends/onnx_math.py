@@ -144,10 +144,10 @@ _PLAIN = {
     "BitwiseOr": "or", "BitwiseXor": "xor", "Ceil": "ceil", "Cos": "cos", "Cosh": "cosh",
     "Div": "div", "Equal": "equal", "Erf": "erf", "Exp": "exp", "Floor": "floor",
     "Greater": "greater", "GreaterOrEqual": "greater_equal", "IsNaN": "isnan", "Less": "less",
-    "LessOrEqual": "less_equal", "Log": "log", "Mul": "mul", "Neg": "neg", "Not": "not",
-    "Or": "or", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid", "Sign": "sign",
-    "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Sub": "sub", "Tan": "tan", "Tanh": "tanh",
-    "Where": "where", "Xor": "xor",
+    "LessOrEqual": "less_equal", "Log": "log", "Mish": "mish", "Mul": "mul", "Neg": "neg",
+    "Not": "not", "Or": "or", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
+    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Sqrt": "sqrt",
+    "Sub": "sub", "Tan": "tan", "Tanh": "tanh", "Where": "where", "Xor": "xor",
 }  # fmt: skip
 
 

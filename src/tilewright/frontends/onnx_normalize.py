@@ -53,13 +53,21 @@ def batch_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
     return [ctx.emit("add", [out, per_channel(ctx, shift, x)])]
 
 
+def _centered(ctx: NodeContext, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """The mean along axes, and x minus the mean, in two steps: what the mean's rounding left is
+    the mean of the distances."""
+    mean = ctx.emit("reduce_mean", [x], axes=axes, keepdims=True)
+    distance = ctx.emit("sub", [x, mean])
+    rest = ctx.emit("reduce_mean", [distance], axes=axes, keepdims=True)
+    return mean, ctx.emit("sub", [distance, rest])
+
+
 def _train(ctx: NodeContext, node: Node, x: Value, epsilon: float) -> Sequence[Value]:
     """The batch's own statistics, and the running ones moved towards them."""
     scale, bias, mean, variance = (node.input(i) for i in range(1, 5))
     axes = (0, *range(2, x.type.rank))
     momentum = node.float("momentum", 0.9)
-    batch_mean = ctx.emit("reduce_mean", [x], axes=axes, keepdims=True)
-    distance = ctx.emit("sub", [x, batch_mean])
+    batch_mean, distance = _centered(ctx, x, axes)
     squares = ctx.emit("mul", [distance, distance])
     batch_variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
     deviation = ctx.emit("sqrt", [ctx.emit("add", [batch_variance, ctx.scalar(epsilon, x)])])
@@ -171,8 +179,7 @@ def mean_variance_normalization(ctx: NodeContext, node: Node) -> Value:
     """MeanVarianceNormalization (9, 13)."""
     x = node.input(0)
     axes = tuple(axis_of(a, x.type.rank) for a in node.ints("axes", (0, 2, 3)))
-    mean = ctx.emit("reduce_mean", [x], axes=axes, keepdims=True)
-    distance = ctx.emit("sub", [x, mean])
+    _, distance = _centered(ctx, x, axes)
     squares = ctx.emit("mul", [distance, distance])
     variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
     deviation = ctx.emit("add", [ctx.emit("sqrt", [variance]), ctx.scalar(1e-9, x)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tilewright.base.dtype import f32
+from tilewright.base.dtype import f64
 from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.graph import Value
@@ -43,14 +43,15 @@ def _square(ctx: NodeContext, x: Value) -> Value:
     return ctx.emit("mul", [x, x])
 
 
-def _root(ctx: NodeContext, x: Value) -> Value:
-    if x.dtype.is_float:
-        return ctx.emit("sqrt", [x])
-    return ctx.cast(ctx.emit("sqrt", [ctx.cast(x, f32)]), x.dtype)
+def _as_float(op: str) -> Callable[[NodeContext, Value], Value]:
+    """A function of floats; of integers its value without the fraction, computed in f64."""
 
+    def apply(ctx: NodeContext, x: Value) -> Value:
+        if x.dtype.is_float:
+            return ctx.emit(op, [x])
+        return ctx.cast(ctx.emit(op, [ctx.cast(x, f64)]), x.dtype)
 
-def _log(ctx: NodeContext, x: Value) -> Value:
-    return ctx.emit("log", [x])
+    return apply
 
 
 def _unary(op: str) -> Callable[[NodeContext, Value], Value]:
@@ -58,11 +59,14 @@ def _unary(op: str) -> Callable[[NodeContext, Value], Value]:
 
 
 def _logsumexp(ctx: NodeContext, node: Node) -> Value:
+    """Of integers the value without its fraction, computed in f64."""
     axes, combines = reduction_axes(ctx, node, 18)
+    x = node.input(0)
     if not combines:
-        return node.input(0)
+        return x
+    wide = x if x.dtype.is_float else ctx.cast(x, f64)
     keepdims = node.flag("keepdims", True)
-    return ctx.emit("reduce_logsumexp", [node.input(0)], axes=axes, keepdims=keepdims)
+    return ctx.cast(ctx.emit("reduce_logsumexp", [wide], axes=axes, keepdims=keepdims), x.dtype)
 
 
 def _arg(op: str) -> Importer:
@@ -95,8 +99,8 @@ IMPORTERS: dict[str, Importer] = {
     "CumProd": partial(_cumulate, "cumprod"),
     "CumSum": partial(_cumulate, "cumsum"),
     "ReduceL1": _reduce(18, "reduce_sum", before=_unary("abs")),
-    "ReduceL2": _reduce(18, "reduce_sum", before=_square, after=_root),
-    "ReduceLogSum": _reduce(18, "reduce_sum", after=_log),
+    "ReduceL2": _reduce(18, "reduce_sum", before=_square, after=_as_float("sqrt")),
+    "ReduceLogSum": _reduce(18, "reduce_sum", after=_as_float("log")),
     "ReduceLogSumExp": _logsumexp,
     "ReduceMax": _reduce(18, "reduce_max"),
     "ReduceMean": _reduce(18, "reduce_mean"),

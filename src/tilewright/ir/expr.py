@@ -31,7 +31,9 @@ class UnaryOp(enum.Enum):
     SIGN = "sign"
     SQRT = "sqrt"
     EXP = "exp"
+    EXPM1 = "expm1"  # exp(x) - 1
     LOG = "log"
+    LOG1P = "log1p"  # log(1 + x)
     SIN = "sin"
     COS = "cos"
     TAN = "tan"
@@ -45,6 +47,7 @@ class UnaryOp(enum.Enum):
     ACOSH = "acosh"
     ATANH = "atanh"
     ERF = "erf"
+    SIGMOID = "sigmoid"  # 1 / (1 + exp(-x))
     FLOOR = "floor"
     CEIL = "ceil"
     ROUND = "round"  # half to even

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Symbol, Var, format_type
 from tilewright.ir.instruction import Instruction, Region
+from tilewright.ir.shared_parts import name_parts
 from tilewright.ir.text_names import identifier, quote
 
 # The number of the worker that runs an iteration of a parallel loop; 0 elsewhere. Bound everywhere.
@@ -302,8 +303,13 @@ def format_parameters(buffers: Sequence[Buffer]) -> list[str]:
 
 
 def format_stmt(stmt: Stmt) -> list[str]:
-    """The statement's lines, not indented."""
-    return _FORMAT[type(stmt)](stmt)
+    """The statement's lines, not indented: first those that name parts of its expressions."""
+    lines: list[str] = []
+    if isinstance(stmt, (Store, Accumulate)):
+        parts, (value,) = name_parts(stmt.value)
+        lines = [f"{name} = let({part})" for name, part in parts]
+        stmt = stmt.with_(value=value) if parts else stmt
+    return [*lines, *_FORMAT[type(stmt)](stmt)]
 
 
 def format_block(block: Block) -> list[str]:

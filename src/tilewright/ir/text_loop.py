@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir.expr import BinaryOp, Buffer
+from tilewright.ir.expr import BinaryOp, Buffer, Expr
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
     WORKER,
@@ -38,6 +38,7 @@ class _KernelReader(ExprReader):
     def __init__(self, text: str, instructions: Sequence[Instruction]) -> None:
         super().__init__(text)
         self.instructions = {identifier(i.name): i for i in instructions}
+        self.parts: dict[str, Expr | None] = {}  # named for the next statement: what was called so
 
     def kernel(self) -> Kernel:
         self.scalars[identifier(WORKER.name)] = WORKER
@@ -69,16 +70,51 @@ class _KernelReader(ExprReader):
     def block(self, body: list[ast.stmt]) -> Block:
         """Statements; what they allocate is forgotten behind them."""
         outside = set(self.buffers)
-        out = tuple(s for node in body for s in self.statement(node))
+        out = tuple(s for node in body for s in self.named(node))
+        if self.parts:
+            raise self.error(body[-1], "no statement has this part", "a store or an accumulation")
         for text in [t for t in self.buffers if t not in outside]:
             del self.buffers[text]
         return out
+
+    def named(self, node: ast.stmt) -> Block:
+        """A statement, or a line that names a part for the next one that is none."""
+        if isinstance(node, ast.Assign) and _is_let(node):
+            self.name_part(node)
+            return ()
+        if self.parts and not isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
+            raise self.error(node, "no statement has the part", "a store or an accumulation")
+        out = self.statement(node)
+        for text, before in self.parts.items():
+            if before is None:
+                del self.scalars[text]
+            else:
+                self.scalars[text] = before
+        self.parts = {}
+        return out
+
+    def name_part(self, node: ast.Assign) -> None:
+        """name = let(expr)"""
+        form = "name = let(expression)"
+        if len(node.targets) > 1:
+            raise self.error(node, "this is not a name for a part", form)
+        text = self.identifier(node.targets[0], "a name")
+        call = self.call(node.value, form)[1]
+        self.no_keywords(call, form)
+        part = self.expr(*self.arguments(call, form, 1, 1))
+        self.parts.setdefault(text, self.scalars.get(text))
+        self.scalars[text] = part
 
     def statement(self, node: ast.stmt) -> Block:
         read = _STATEMENTS.get(type(node))
         if read is None:
             raise self.error(node, "this is not a statement of the text form", _KNOWN)
         return read(self, node)
+
+
+def _is_let(node: ast.Assign) -> bool:
+    call = node.value
+    return isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "let"
 
 
 _KNOWN = "a loop, if, alloc, =, +=, accumulate(…), barrier(…) or an instruction"

@@ -143,11 +143,6 @@ def _leaky_relu(attrs: LeakyReluAttrs, x: Expr) -> Expr:
     return select(x < 0, x * const(attrs.alpha, x.dtype), x)
 
 
-def _sigmoid(attrs: Attrs, x: Expr) -> Expr:
-    one = const(1, x.dtype)
-    return one / (one + unary(UnaryOp.EXP, -x))
-
-
 OPS: tuple[Op, ...] = (
     _unary(UnaryOp.NEG, "-x", NUMBERS),
     _unary(
@@ -159,7 +154,9 @@ OPS: tuple[Op, ...] = (
     _unary(UnaryOp.SIGN, "-1, 0 or 1", NUMBERS),
     _unary(UnaryOp.SQRT, "square root"),
     _unary(UnaryOp.EXP, "e to the x"),
+    _unary(UnaryOp.EXPM1, "e to the x, minus 1"),
     _unary(UnaryOp.LOG, "natural logarithm"),
+    _unary(UnaryOp.LOG1P, "natural logarithm of 1 + x"),
     _unary(UnaryOp.SIN, "sine of radians"),
     _unary(UnaryOp.COS, "cosine of radians"),
     _unary(UnaryOp.TAN, "tangent of radians"),
@@ -221,5 +218,4 @@ OPS: tuple[Op, ...] = (
     elementwise(
         "leaky_relu", _leaky_relu, "x, or alpha * x below 0", takes=FLOATS, attrs=LeakyReluAttrs
     ),
-    elementwise("sigmoid", _sigmoid, "1 / (1 + exp(-x))", takes=FLOATS),
 )

@@ -13,6 +13,7 @@ from tilewright.ir.dims import canonical, tensor_type
 from tilewright.ir.expr import (
     BinaryOp,
     Buffer,
+    Dim,
     Expr,
     UnaryOp,
     all_of,
@@ -20,6 +21,7 @@ from tilewright.ir.expr import (
     binary,
     cast,
     const,
+    maximum,
     product,
     select,
     unary,
@@ -122,8 +124,34 @@ def _compute_log_softmax(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer])
 # ---------------------------------------------------------------- layer norm and kin
 
 
-def _moments(b: Builder, x: Buffer, axes: Sequence[int], epsilon: float) -> tuple[Buffer, Buffer]:
-    """The mean, and 1 / sqrt(variance + epsilon), over `axes`, which are kept with extent 1."""
+@dataclass(frozen=True)
+class Moments:
+    """Of what is normalised together, kept with extent 1: the mean as rounded, what the rounding
+    left, and 1 / sqrt(variance + epsilon)."""
+
+    x: Buffer
+    axes: Sequence[int]
+    mean: Buffer
+    rest: Buffer
+    scale: Buffer
+
+    def distance(self, *i: Expr) -> Expr:
+        """x - mean, in two steps: the first is exact near the mean."""
+        return _distance(self.x, self.mean, i, self.axes) - at_reduced(self.rest, i, self.axes)
+
+    def standardized(self, *i: Expr) -> Expr:
+        """(x - mean) / sqrt(variance + epsilon)"""
+        return self.distance(*i) * at_reduced(self.scale, i, self.axes)
+
+
+def _distance(x: Buffer, mean: Buffer, i: Sequence[Expr], axes: Sequence[int]) -> Expr:
+    return cast(mean.dtype, x[tuple(i)]) - at_reduced(mean, i, axes)
+
+
+def _moments(b: Builder, x: Buffer, axes: Sequence[int], epsilon: float) -> Moments:
+    """Where the deviation is small beside the mean, the rounding of the mean counts: the mean of
+    the distances from it (Chan, Golub and LeVeque's corrected two-pass algorithm, 1983) is taken
+    from the variance and from every distance."""
     wide = widened(x.dtype)
     count = as_number(product(tuple(x.shape[a] for a in axes)), wide)
     kept = reduced_shape(x.shape, axes, True)
@@ -131,21 +159,31 @@ def _moments(b: Builder, x: Buffer, axes: Sequence[int], epsilon: float) -> tupl
     total = reduce_axes(b, "total", x.shape, axes, BinaryOp.ADD, lambda *i: cast(wide, x[i]))
     mean = b.compute("mean", kept, lambda *i: total[i] / count, names=names)
 
-    def square(*i: Expr) -> Expr:
-        distance = cast(wide, x[i]) - at_reduced(mean, i, axes)
-        return distance * distance
+    def distance(*i: Expr) -> Expr:
+        return _distance(x, mean, i, axes)
 
-    squares = reduce_axes(b, "squares", x.shape, axes, BinaryOp.ADD, square)
-    return mean, _inverse_root(b, squares, count, epsilon)
+    def variance(*i: Expr) -> Expr:
+        return maximum(squares[i] / count - rest[i] * rest[i], const(0, wide))
+
+    left = reduce_axes(b, "left", x.shape, axes, BinaryOp.ADD, distance)
+    rest = b.compute("rest", kept, lambda *i: left[i] / count, names=names)
+    squares = reduce_axes(
+        b, "squares", x.shape, axes, BinaryOp.ADD, lambda *i: distance(*i) * distance(*i)
+    )
+    return Moments(x, axes, mean, rest, _inverse_root(b, kept, variance, epsilon))
 
 
-def _inverse_root(b: Builder, squares: Buffer, count: Expr, epsilon: float) -> Buffer:
-    wide = squares.dtype
+def _inverse_root(
+    b: Builder, shape: Sequence[Dim], mean_square: Callable[..., Expr], epsilon: float
+) -> Buffer:
+    """1 / sqrt(mean square + epsilon)"""
 
     def value(*i: Expr) -> Expr:
-        return const(1, wide) / unary(UnaryOp.SQRT, squares[i] / count + const(epsilon, wide))
+        square = mean_square(*i)
+        number = const(epsilon, square.dtype)
+        return const(1, square.dtype) / unary(UnaryOp.SQRT, square + number)
 
-    return b.compute("scale", squares.shape, value, names=axis_names(len(squares.shape)))
+    return b.compute("scale", tuple(shape), value, names=axis_names(len(shape)))
 
 
 def _infer_layer_norm(attrs: LayerNormAttrs, types: Sequence[TensorType]) -> list[TensorType]:
@@ -175,17 +213,16 @@ def _compute_layer_norm(
 ) -> list[Buffer]:
     x, wide = inputs[0], widened(inputs[0].dtype)
     axes = range(normalize_axis("layer_norm", attrs.axis, len(x.shape)), len(x.shape))
-    mean, scale = _moments(b, x, axes, attrs.epsilon)
+    moments = _moments(b, x, axes, attrs.epsilon)
 
     def value(*i: Expr) -> Expr:
-        result = (cast(wide, x[i]) - at_reduced(mean, i, axes)) * at_reduced(scale, i, axes)
-        result = result * cast(wide, read_broadcast(inputs[1], i))
+        result = moments.standardized(*i) * cast(wide, read_broadcast(inputs[1], i))
         if len(inputs) > 2:
             result = result + cast(wide, read_broadcast(inputs[2], i))
         return cast(x.dtype, result)
 
     out = b.compute("layer_norm", x.shape, value, names=axis_names(len(x.shape)))
-    return [out, *([mean, scale] if attrs.statistics else [])]
+    return [out, *([moments.mean, moments.scale] if attrs.statistics else [])]
 
 
 def _infer_rms_norm(attrs: RmsNormAttrs, types: Sequence[TensorType]) -> list[TensorType]:
@@ -203,7 +240,7 @@ def _compute_rms_norm(b: Builder, attrs: RmsNormAttrs, inputs: Sequence[Buffer])
 
     squares = reduce_axes(b, "squares", x.shape, axes, BinaryOp.ADD, square)
     count = as_number(product(tuple(x.shape[a] for a in axes)), wide)
-    scale = _inverse_root(b, squares, count, attrs.epsilon)
+    scale = _inverse_root(b, squares.shape, lambda *i: squares[i] / count, attrs.epsilon)
 
     def value(*i: Expr) -> Expr:
         result = cast(wide, x[i]) * at_reduced(scale, i, axes) * cast(wide, read_broadcast(gain, i))
@@ -223,12 +260,10 @@ def _compute_standardize(
     b: Builder, attrs: StandardizeAttrs, inputs: Sequence[Buffer]
 ) -> list[Buffer]:
     (x,) = inputs
-    axes, wide = normalize_axes("standardize", attrs.axes, len(x.shape)), widened(x.dtype)
-    mean, scale = _moments(b, x, axes, attrs.epsilon)
+    moments = _moments(b, x, normalize_axes("standardize", attrs.axes, len(x.shape)), attrs.epsilon)
 
     def value(*i: Expr) -> Expr:
-        distance = cast(wide, x[i]) - at_reduced(mean, i, axes)
-        return cast(x.dtype, distance * at_reduced(scale, i, axes))
+        return cast(x.dtype, moments.standardized(*i))
 
     return [b.compute("standardize", x.shape, value, names=axis_names(len(x.shape)))]
 

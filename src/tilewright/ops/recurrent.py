@@ -29,15 +29,12 @@ from tilewright.ir.expr import (
 from tilewright.ir.graph import Attrs, TensorType, attr
 from tilewright.ir.op import Category, Op
 from tilewright.ir.tensor import Builder
+from tilewright.ops import activation
 from tilewright.ops.common import require, require_same_dtype, widened
 
 
 def _one(x: Expr) -> Expr:
     return const(1, x.dtype)
-
-
-def _exp(x: Expr) -> Expr:
-    return unary(UnaryOp.EXP, x)
 
 
 def _number(value: float, x: Expr) -> Expr:
@@ -46,7 +43,7 @@ def _number(value: float, x: Expr) -> Expr:
 
 # name to function of (x, alpha, beta)
 ACTIVATIONS: dict[str, Callable[[Expr, float, float], Expr]] = {
-    "sigmoid": lambda x, a, b: _one(x) / (_one(x) + _exp(-x)),
+    "sigmoid": lambda x, a, b: activation.sigmoid(x),
     "tanh": lambda x, a, b: unary(UnaryOp.TANH, x),
     "relu": lambda x, a, b: maximum(x, _number(0, x)),
     "affine": lambda x, a, b: x * _number(a, x) + _number(b, x),
@@ -56,9 +53,9 @@ ACTIVATIONS: dict[str, Callable[[Expr, float, float], Expr]] = {
     "hardsigmoid": lambda x, a, b: minimum(
         maximum(x * _number(a, x) + _number(b, x), _number(0, x)), _one(x)
     ),
-    "elu": lambda x, a, b: select(x < 0, (_exp(x) - _one(x)) * _number(a, x), x),
+    "elu": lambda x, a, b: activation.elu(x, a),
     "softsign": lambda x, a, b: x / (_one(x) + unary(UnaryOp.ABS, x)),
-    "softplus": lambda x, a, b: unary(UnaryOp.LOG, _one(x) + _exp(x)),
+    "softplus": lambda x, a, b: activation.softplus(x),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.ir.op import Op
 from tilewright.ops import (
+    activation,
     check,
     columns,
     contract,
@@ -26,6 +27,7 @@ OPS: dict[str, Op] = {
     op.name: op
     for op in (
         *elementwise.OPS,
+        *activation.OPS,
         *reduce.OPS,
         *movement.OPS,
         *extend.OPS,

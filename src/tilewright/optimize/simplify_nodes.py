@@ -1,7 +1,9 @@
 """Nodes that do nothing, or the same as a simpler one: exact rewrites, as a table of rules.
 
 A rule looks at one node and gives the value that its result equals, or a node to take its place,
-or None. Exact means to the bit: x + 0.0 stays, since it turns -0.0 into 0.0; x + -0.0 goes.
+or None. Exact means to the bit: x + 0.0 stays, since it turns -0.0 into 0.0; x + -0.0 goes. A few
+rules, which say so, take a function written out for the function: the same real number for every x,
+of which the result keeps more bits.
 """
 
 from __future__ import annotations
@@ -196,6 +198,40 @@ def cube(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "mul", NoAttrs(), view.add_node(n, "mul", NoAttrs(), x, x), x)
 
 
+def _one_and(view: View, total: Value) -> Value | None:
+    """x, of a value that is 1 + x or x + 1 and has x's type."""
+    made = view.made_by(total, "add")
+    for one, x in (made.inputs, made.inputs[::-1]) if made is not None else ():
+        if view.number(one) == 1 and x.type == total.type and x.dtype.is_float:
+            return x
+    return None
+
+
+def log_of_one_and(n: GraphNode, view: View) -> GraphNode | None:
+    """log(1 + x) -> log1p(x): what 1 + x loses of a small x is kept. Softplus written out."""
+    x = _one_and(view, n.inputs[0])
+    return None if x is None else _instead(n, "log1p", NoAttrs(), x)
+
+
+def exp_minus_one(n: GraphNode, view: View) -> GraphNode | None:
+    """exp(x) - 1 -> expm1(x): near 0 nothing cancels. ELU written out."""
+    x, y = n.inputs
+    power = view.made_by(x, "exp")
+    if power is None or view.number(y) != 1 or x.type != n.outputs[0].type:
+        return None
+    return _instead(n, "expm1", NoAttrs(), power.inputs[0])
+
+
+def logistic(n: GraphNode, view: View) -> GraphNode | None:
+    """1 / (1 + exp(-x)) -> sigmoid(x)."""
+    power = _one_and(view, n.inputs[1])
+    made = None if power is None else view.made_by(power, "exp")
+    negated = None if made is None else view.made_by(made.inputs[0], "neg")
+    if negated is None or view.number(n.inputs[0]) != 1 or power.type != n.outputs[0].type:
+        return None
+    return _instead(n, "sigmoid", NoAttrs(), negated.inputs[0])
+
+
 def exact_reciprocal(n: GraphNode, view: View) -> GraphNode | None:
     """x / c -> x * (1 / c) for constants whose reciprocals are exact (powers of two): both are
     then one real number, rounded once."""
@@ -267,9 +303,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "floor": (idempotent,),
     "ceil": (idempotent,),
     "add": (_neutral(0, sign="-"),),
-    "sub": (_neutral(0, sign="+", either=False),),
+    "sub": (_neutral(0, sign="+", either=False), exp_minus_one),
     "mul": (_neutral(1),),
-    "div": (_neutral(1, either=False), exact_reciprocal),
+    "div": (_neutral(1, either=False), exact_reciprocal, logistic),
+    "log": (log_of_one_and,),
     "pow": (_neutral(1, either=False), square, cube),
     "where": (choose_known,),
 }

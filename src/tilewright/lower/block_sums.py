@@ -1,0 +1,184 @@
+"""Long sums in blocks, so that their error does not grow with their length.
+
+    for k in range(n):                  for b in range(n // 512):
+        acc[i] += f(k)          ->          part[i] = 0
+                                            for k in range(512): part[i] += f(b * 512 + k)
+                                            acc[i] += part[i]
+
+and the same once more for the n % 512 that are left. A term then goes through 512 roundings, and
+one for each block, instead of n. Allowed because an accumulation may be reordered; done where the
+sums fit into a few vector registers, for the parts need as many again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var, as_dim, as_expr
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    If,
+    Kernel,
+    LoopKind,
+    Stmt,
+    Store,
+    map_block,
+    map_exprs,
+    map_inner_blocks,
+)
+from tilewright.ir.substitute import substitute, variables
+from tilewright.ir.tensor import neutral
+
+BLOCK = 512  # additions in a row
+MOST = 64  # elements that are summed side by side
+
+
+@dataclass(frozen=True)
+class Sum:
+    """The accumulation at the end of a perfect nest. `places` are the loops that its element
+    depends on; the others, `steps`, add to it."""
+
+    update: Accumulate
+    places: tuple[For, ...]
+    steps: tuple[For, ...]
+
+
+def block_sums(kernel: Kernel) -> Kernel:
+    """Sums of floats with more than BLOCK terms in a row, in blocks."""
+    taken = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+    body = map_block(kernel.body, lambda s: _visit(s, taken))
+    return kernel if body is kernel.body else kernel.with_(body=body)
+
+
+def _visit(stmt: Stmt, taken: set[str]) -> Stmt | Block:
+    if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
+        found = _sum_of(stmt)
+        if found is not None and _is_long(found) and _iterations(found) > 0:
+            return _in_blocks(stmt, found, taken)
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, taken)))
+
+
+def _sum_of(stmt: For) -> Sum | None:
+    """The sum that a loop is, if it is nothing else."""
+    nest: list[For] = []
+    at: Stmt = stmt
+    while isinstance(at, (For, If)):
+        if len(at.body) != 1 or (isinstance(at, If) and at.orelse):
+            return None
+        nest += [at] if isinstance(at, For) else []
+        at = at.body[0]
+    if not isinstance(at, Accumulate) or at.op is not BinaryOp.ADD or not at.value.dtype.is_float:
+        return None
+    used = frozenset().union(*(variables(i) for i in at.indices))
+    if any(isinstance(x, Load) for i in at.indices for x in i.walk()) or stmt.var in used:
+        return None
+    places = tuple(loop for loop in nest if loop.var in used)
+    return Sum(at, places, tuple(loop for loop in nest if loop.var not in used))
+
+
+def _is_long(s: Sum) -> bool:
+    """Whether more than BLOCK terms are added one by one, to few elements at a time, by loops that
+    run in order."""
+    beside = 1
+    for loop in s.places:
+        if not isinstance(loop.extent, int):
+            return False
+        beside *= loop.extent
+    serial = all(loop.kind in (LoopKind.SERIAL, LoopKind.UNROLL) for loop in s.steps)
+    terms = 1
+    for loop in s.steps:
+        terms *= loop.extent if isinstance(loop.extent, int) else BLOCK + 1
+    return serial and beside <= MOST and terms > BLOCK
+
+
+def _in_blocks(stmt: For, s: Sum, taken: set[str]) -> Block:
+    """The blocks, and what is left over, which is a block too."""
+    count = _iterations(s)
+    extent = as_expr(stmt.extent)
+    block, step = (_fresh_var(stmt.var, suffix, taken) for suffix in ("block", "step"))
+    part = _part(s, taken)
+    update = s.update.with_(buffer=part, indices=tuple(loop.var for loop in s.places))
+    body = _replaced(stmt, s.update, update).body
+    inner = stmt.with_(var=step, extent=count, body=_at(body, stmt.var, block * count + step))
+    blocks = stmt.with_(
+        var=block, extent=_dim(extent // count), body=_summed(inner, s, part, taken)
+    )
+    rest = _dim(extent % count)
+    if isinstance(rest, int) and rest == 0:
+        return (Alloc(part), blocks)
+    start = extent - extent % count
+    last = stmt.with_(extent=rest, body=_at(body, stmt.var, start + stmt.var))
+    return (Alloc(part), blocks, *_summed(_renamed(last, taken), s, part, taken))
+
+
+def _iterations(s: Sum) -> int:
+    """How many iterations of the outermost loop have at most BLOCK terms; 0 if one has more."""
+    inside = 1
+    for loop in s.steps[1:]:
+        inside *= loop.extent if isinstance(loop.extent, int) else BLOCK + 1
+    return BLOCK // inside
+
+
+def _summed(loop: For, s: Sum, part: Buffer, taken: set[str]) -> Block:
+    """part = 0; the loop, which adds to it; then it is added to the sum."""
+    index = tuple(place.var for place in s.places)
+    clear = Store(part, index, neutral(BinaryOp.ADD, part.dtype))
+    total = s.update.with_(value=Load(part, index))
+    return (
+        _around(s.places, clear, "clear", taken),
+        loop,
+        _around(s.places, total, "total", taken),
+    )
+
+
+def _dim(e: Expr) -> Dim:
+    return as_dim(e) if isinstance(e, Const) else e
+
+
+def _part(s: Sum, taken: set[str]) -> Buffer:
+    shape = tuple(loop.extent for loop in s.places)
+    return Buffer(
+        _fresh(f"{s.update.buffer.name}_part", taken), s.update.value.dtype, shape, "register"
+    )
+
+
+def _around(places: tuple[For, ...], stmt: Stmt, suffix: str, taken: set[str]) -> Stmt:
+    """A statement in copies of the loops that its element depends on."""
+    for loop in reversed(places):
+        var = _fresh_var(loop.var, suffix, taken)
+        stmt = loop.with_(var=var, body=_at((stmt,), loop.var, var))
+    return stmt
+
+
+def _replaced(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if stmt is old:
+        return new
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _replaced(s, old, new)))
+
+
+def _at(body: Block, var: Var, value: Expr) -> Block:
+    """The statements with an expression for a variable."""
+    return tuple(map_exprs(s, lambda e: substitute(e, {var: value})) for s in body)
+
+
+def _renamed(stmt: Stmt, taken: set[str]) -> Stmt:
+    """A copy of a nest, with loop variables of its own."""
+    if isinstance(stmt, For):
+        var = _fresh_var(stmt.var, "last", taken)
+        stmt = stmt.with_(var=var, body=_at(stmt.body, stmt.var, var))
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _renamed(s, taken)))
+
+
+def _fresh_var(var: Var, suffix: str, taken: set[str]) -> Var:
+    return Var(_fresh(f"{var.name}_{suffix}", taken))
+
+
+def _fresh(name: str, taken: set[str]) -> str:
+    unique, n = name, 1
+    while unique in taken:
+        unique, n = f"{name}_{n}", n + 1
+    taken.add(unique)
+    return unique

@@ -1,0 +1,146 @@
+"""Fits the polynomials of lower/math_*.py: `python tools/fit_functions.py [NAME]` prints them.
+
+Each is fitted to the least greatest weighted error by Lawson's method (least squares on Chebyshev
+points, whose weights are multiplied by the error until it is level; C. L. Lawson, 1961), on values
+that mpmath computes with 60 digits. Coefficients are rounded to the type one by one, the lowest
+power first, and the others are fitted again to what is left.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import mpmath as mp
+import numpy as np
+
+mp.mp.dps = 60
+POINTS, ROUNDS = 300, 150
+
+
+@dataclass(frozen=True)
+class Fit:
+    """`terms` coefficients of a polynomial near `target` on [low, high]; its error counts times
+    `weight`: how much of it is seen in the function's units of the last place."""
+
+    target: Callable[[mp.mpf], mp.mpf]
+    weight: Callable[[mp.mpf], mp.mpf]
+    low: float
+    high: float
+    terms: int
+    dtype: type = np.float32
+
+
+def lawson(x: np.ndarray, y: np.ndarray, weight: np.ndarray, powers: list[int]) -> np.ndarray:
+    """Coefficients of `powers` with the least greatest |weight * error| at the points x."""
+    basis = np.stack([x**p for p in powers], axis=1).astype(np.float64)
+    size = np.abs(basis).max(axis=0)
+    level = np.full(x.size, 1 / x.size)
+    best, least = None, np.inf
+    for _ in range(ROUNDS):
+        scale = weight * np.sqrt(level)
+        found = np.linalg.lstsq(basis / size * scale[:, None], y * scale, rcond=None)[0] / size
+        error = np.abs(weight * (basis @ found - y))
+        if error.max() < least:
+            best, least = found, error.max()
+        level = level * (error + 1e-30)
+        level /= level.sum()
+    return best
+
+
+class Points:
+    """Chebyshev points of a fit's interval, and what there is to approximate."""
+
+    def __init__(self, f: Fit) -> None:
+        turn = np.cos(np.pi * (np.arange(POINTS) + 0.5) / POINTS)
+        self.exact_x = [mp.mpf(f.low + (f.high - f.low) * (t + 1) / 2) for t in turn]
+        self.x = np.array([float(p) for p in self.exact_x])
+        self.weight = np.array([float(f.weight(p)) for p in self.exact_x])
+        self.target = [f.target(p) for p in self.exact_x]
+
+    def left(self, coefficients: list[float]) -> np.ndarray:
+        """The target without the polynomial, whose lowest power stands first."""
+        made = [mp.fsum(c * p**k for k, c in enumerate(coefficients)) for p in self.exact_x]
+        return np.array([float(t - m) for t, m in zip(self.target, made, strict=True)])
+
+
+def error_of(f: Fit, coefficients: list[float]) -> float:
+    """The greatest weighted error of a polynomial, its lowest power first, rounded to the type."""
+    points = Points(f)
+    rounded = [float(f.dtype(c)) for c in coefficients]
+    return float(np.abs(points.weight * points.left(rounded)).max())
+
+
+def fit(f: Fit) -> list[float]:
+    """Coefficients, the lowest power first."""
+    points = Points(f)
+    fixed: list[float] = []
+    while len(fixed) < f.terms:
+        powers = list(range(len(fixed), f.terms))
+        found = lawson(points.x, points.left(fixed), points.weight, powers)
+        fixed.append(float(f.dtype(found[0])))
+    return fixed
+
+
+def odd(function: Callable[[mp.mpf], mp.mpf], head: float = 1.0) -> Callable[[mp.mpf], mp.mpf]:
+    """P(s) with f(x) = head * x + x**3 * P(x**2), as a function of s = x**2."""
+    return lambda s: (function(mp.sqrt(s)) / mp.sqrt(s) - head) / s
+
+
+def odd_weight(function: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mpf]:
+    return lambda s: s * mp.sqrt(s) / function(mp.sqrt(s))
+
+
+TINY = 1e-9
+FITS = {
+    "exp": Fit(
+        lambda r: (mp.exp(r) - 1 - r) / r**2 if r else mp.mpf(0.5), lambda r: r**2,
+        -0.3476, 0.3476, 5,
+    ),
+    "log": Fit(
+        lambda m: (mp.log1p(m) - m + m**2 / 2) / m**3 if m else mp.mpf(1) / 3,
+        lambda m: abs(m**3 / mp.log1p(m)) if m else mp.mpf(0),
+        -0.2930, 0.4143, 9,
+    ),
+    "sin": Fit(odd(mp.sin), odd_weight(mp.sin), TINY, 0.618, 3),
+    "cos": Fit(
+        lambda s: (mp.cos(mp.sqrt(s)) - 1 + s / 2) / s**2,
+        lambda s: s**2 / mp.cos(mp.sqrt(s)), TINY, 0.618, 3,
+    ),
+    "atan": Fit(odd(mp.atan), odd_weight(mp.atan), TINY, 1.0, 9),
+    "asin": Fit(odd(mp.asin), odd_weight(mp.asin), TINY, 0.25, 5),
+    "sinh": Fit(odd(mp.sinh), odd_weight(mp.sinh), TINY, 1.0, 4),
+    "tanh": Fit(odd(mp.tanh), odd_weight(mp.tanh), TINY, 0.3025, 4),
+    "erf": Fit(
+        lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
+        TINY, 1.0, 6,
+    ),
+    "erfc": Fit(  # at the end no error may show: erf has to arrive at 1
+        lambda t: mp.erfc(t + 2) ** 0.25,
+        lambda t: 4 * mp.erfc(t + 2) ** 0.75 * (1 + 2 * ((t + 1) / 3.05) ** 6),
+        -1.0, 1.94, 8,
+    ),
+    "exp2_f32": Fit(
+        lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,
+        -0.5, 0.5, 6,
+    ),
+    "log2": Fit(
+        lambda z: mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z),
+        lambda z: 1 / (mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z)),
+        TINY, 0.02945, 5, np.float64,
+    ),
+    "exp2": Fit(lambda f: mp.mpf(2) ** f, lambda f: mp.mpf(2) ** -f, -0.5, 0.5, 8, np.float64),
+}  # fmt: skip
+
+
+def main() -> None:
+    for name in sys.argv[1:] or FITS:
+        coefficients = fit(FITS[name])
+        error = error_of(FITS[name], coefficients)
+        digits = "\n".join(f"    {c!r}," for c in reversed(coefficients))
+        sys.stdout.write(f"{name}: off by 2**{np.log2(error):.1f}\n{digits}\n")
+
+
+if __name__ == "__main__":
+    main()
