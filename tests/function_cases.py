@@ -84,7 +84,7 @@ CASES = {
         Case("cosh", _op("cosh"), np.cosh, 4, 1.5, 1),
         Case("tanh", _op("tanh"), np.tanh, 2, 1.95, -1),
         Case("asinh", _op("asinh"), np.arcsinh, 4, 2.0, -1),
-        Case("acosh", _op("acosh"), np.arccosh, 4, 2.0),
+        Case("acosh", _op("acosh"), np.arccosh, 4, 2.6),
         Case("atanh", _op("atanh"), np.arctanh, 4, 2.5, -1),
         Case("erf", _op("erf"), erf, 2, 1.95, -1),
         Case("sqrt", _op("sqrt"), np.sqrt, 0.5, 0.5),
