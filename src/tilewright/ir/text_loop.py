@@ -83,7 +83,7 @@ class _KernelReader(ExprReader):
             self.name_part(node)
             return ()
         if self.parts and not isinstance(node, (ast.Assign, ast.AugAssign, ast.Expr)):
-            raise self.error(node, "no statement has the part", "a store or an accumulation")
+            raise self.error(node, "no statement has this part", "a store or an accumulation")
         out = self.statement(node)
         for text, before in self.parts.items():
             if before is None:

@@ -6,7 +6,7 @@ of the argument in two steps is Cody and Waite's (1980); polynomials: tools/fit_
 
 from __future__ import annotations
 
-from tilewright.base.dtype import i32
+from tilewright.base.dtype import f32, i32
 from tilewright.ir.expr import Bitcast, Expr, maximum, minimum, select
 from tilewright.lower.math_common import (
     LN2_HIGH,
@@ -101,12 +101,12 @@ def tanh(x: Expr) -> Expr:
     square = size * size
     near = size + size * (square * polynomial(square, _TANH))
     exponent = size * number(2 * _LOG2_E)
-    shifted = exponent + number(_ROUND + _BIAS)
-    f = exponent - (shifted - number(_ROUND + _BIAS))
+    shifted = exponent + number(_ROUND)
+    f = exponent - (shifted - number(_ROUND))
     power = polynomial(f, _EXP2) * f + number(1.0)
-    scale = power_of_two(Bitcast(i32, shifted))
-    far = number(1.0) - number(2.0) / (scale * power + number(1.0))
-    return with_sign(select(size < number(0.55), near, far), sign_bit(x))
+    scaled = Bitcast(f32, Bitcast(i32, power) + (Bitcast(i32, shifted) << whole(23)))
+    far = number(1.0) - number(2.0) / (scaled + number(1.0))
+    return with_sign(select(size >= number(0.55), far, near), sign_bit(x))  # NaN is near
 
 
 def sinh(x: Expr) -> Expr:

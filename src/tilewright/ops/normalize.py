@@ -162,14 +162,16 @@ def _moments(b: Builder, x: Buffer, axes: Sequence[int], epsilon: float) -> Mome
     def distance(*i: Expr) -> Expr:
         return _distance(x, mean, i, axes)
 
+    def square(*i: Expr) -> Expr:
+        d = distance(*i)
+        return d * d
+
     def variance(*i: Expr) -> Expr:
         return maximum(squares[i] / count - rest[i] * rest[i], const(0, wide))
 
     left = reduce_axes(b, "left", x.shape, axes, BinaryOp.ADD, distance)
     rest = b.compute("rest", kept, lambda *i: left[i] / count, names=names)
-    squares = reduce_axes(
-        b, "squares", x.shape, axes, BinaryOp.ADD, lambda *i: distance(*i) * distance(*i)
-    )
+    squares = reduce_axes(b, "squares", x.shape, axes, BinaryOp.ADD, square)
     return Moments(x, axes, mean, rest, _inverse_root(b, kept, variance, epsilon))
 
 
