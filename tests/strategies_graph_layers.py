@@ -17,10 +17,11 @@ from strategies_graph_maker import (
     accepts,
 )
 
-from tilewright.base.dtype import DType, bool_, f32, i64
+from tilewright.base.dtype import DType, bool_, f32, i32, i64
 from tilewright.ir.expr import Symbol
-from tilewright.ir.graph import Graph, Value
+from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
 from tilewright.ir.op import Op
+from tilewright.ops.table import OPS
 
 # ---------------------------------------------------------------- contractions and windows
 
@@ -208,6 +209,24 @@ def _call(m: GraphMaker, op: Op) -> list[Value] | None:
     return m.add(op, (x,), m.bound_of((x,)), body=body)
 
 
+def _find_fault(m: GraphMaker, op: Op) -> list[Value] | None:
+    """Of indices into so many elements: some are out of range."""
+    places = m.any((i64, i32), quality=EXACT)
+    x, i = Value("x", TensorType(f32, (m.d.int(1, 5),))), Value("i", places.type.with_(layout=None))
+    y = Value("y", TensorType(f32, i.shape))
+    gather = OPS["gather"]
+    node = GraphNode(gather, gather.make_attrs(axis=0), (x, i), (y,))
+    return m.add(op, (places,), body=Graph("look", (x, i), (y,), (node,), {}), lookup=0)
+
+
+def _guard(m: GraphMaker, op: Op) -> list[Value] | None:
+    """Without a fault: with one there is no result."""
+    x = m.any(m.dtypes)
+    fault = m.constant(np.full(3 + x.type.rank, -1), i64)
+    names = {"node": "a", "operator": "b", "operand": "c"}
+    return m.add(op, (x, fault), m.bound_of((x,)), kinds=("index",), **names)
+
+
 LAYERS: dict[str, Generator] = {
     "lrn": _lrn,
     "matmul": _matmul,
@@ -226,4 +245,6 @@ LAYERS: dict[str, Generator] = {
     "gru": _recurrent(3, 1, ("sigmoid", "tanh")),
     "rnn": _recurrent(1, 1, ("tanh",)),
     "call": _call,
+    "find_fault": _find_fault,
+    "guard": _guard,
 }

@@ -184,7 +184,7 @@ ROUNDS_NOTHING = frozenset(
 )
 MOVES = frozenset(
     {"transpose", "reshape", "slice", "concat", "pad", "expand", "tile", "gather", "identity"}
-    | {"gather_elements", "gather_nd", "trilu", "relayout", "dilate"}
+    | {"gather_elements", "gather_nd", "trilu", "relayout", "dilate", "guard"}
 )
 CONTINUOUS = frozenset(
     {"add", "sub", "mul", "neg", "abs", "relu", "min", "max", "clip", "leaky_relu", "sigmoid"}

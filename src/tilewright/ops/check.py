@@ -189,7 +189,7 @@ def _choose(k: Expr, numbers: Sequence[Expr]) -> Expr:
 @dataclass(frozen=True, slots=True)
 class GuardAttrs(Attrs):
     node: str = attr(doc="the model's name of the node that takes the operand")
-    op: str = attr(doc="that node's operator")
+    operator: str = attr(doc="that node's operator")
     operand: str = attr(doc="the operand's name")
     kinds: tuple[str, ...] = attr(doc="of each fault: an index, or a divisor")
 
@@ -210,7 +210,7 @@ def _evaluate_guard(attrs: GuardAttrs, inputs: Sequence[np.ndarray]) -> Sequence
 
 def _describe(attrs: GuardAttrs, kind: str, value: int, extent: int, at: Sequence[int]) -> str:
     element = attrs.operand + (str(list(at)) if at else "")
-    what = f"node {attrs.node!r} ({attrs.op}): {element} is {value}"
+    what = f"node {attrs.node!r} ({attrs.operator}): {element} is {value}"
     if kind == DIVISOR:
         return f"{what}, and integers cannot be divided by it"
     allowed = f"-{extent} … {extent - 1} are allowed" if extent else "no index is allowed"

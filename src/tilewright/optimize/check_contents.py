@@ -58,7 +58,7 @@ def _guard(
             return []
     kinds = tuple(lookup.kind for _, lookup in found)
     guard = op("guard")
-    attrs = guard.make_attrs(node=n.name, op=n.op.name, operand=value.name, kinds=kinds)
+    attrs = guard.make_attrs(node=n.name, operator=n.op.name, operand=value.name, kinds=kinds)
     faults = [f.outputs[0] for f in finders]
     (of,) = guard.infer(attrs, [value.type, *(f.type for f in faults)])
     result = Value(fresh(f"{value.name}_checked"), of)

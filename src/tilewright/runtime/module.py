@@ -15,13 +15,12 @@ from tilewright.runtime.executor import Executor
 from tilewright.runtime.host import HostTable
 from tilewright.runtime.machine import check_machine, runs_here
 from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
-from tilewright.runtime.pool import ThreadPool
+from tilewright.runtime.pool import MAX_THREADS, ThreadPool
 from tilewright.runtime.profile import Profile, make_profile
 from tilewright.runtime.program import Program
 from tilewright.runtime.system import available_cpus
 
 CONCURRENCY = 4  # calls that run at the same time, each with its own scratch memory
-MAX_THREADS = 1024  # of a pool; see native/tilewright_runtime.h
 
 
 class Module:

@@ -8,6 +8,7 @@ from tilewright.base.errors import MemoryShortage
 from tilewright.runtime import _native
 from tilewright.runtime.system import require_memory
 
+MAX_THREADS = 1024  # see native/tilewright_runtime.h
 THREAD_BYTES = 10 << 20  # a stack, and what libraries keep for each thread
 
 
@@ -19,7 +20,7 @@ class ThreadPool:
     """
 
     def __init__(self, threads: int):
-        if threads > 1:
+        if 1 < threads <= MAX_THREADS:
             require_memory((threads - 1) * THREAD_BYTES, f"starting {threads} threads")
         try:
             handle = _native.pool_create(threads)
