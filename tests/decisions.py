@@ -309,7 +309,7 @@ def chip(i: int) -> Entry:
     cycles = f"{built.cycles} cycles, {built.predicted} expected, at least {bound}"
     summary = f"{tile}; {len(built.stream)} instructions, {built.waits.count} waits; {cycles}"
     texts = [str(built.kernel), *disassemble(built.stream, built.waits), str(built.timeline)]
-    texts.append(json.dumps(perfetto.trace(built.timeline)))
+    texts.append(json.dumps(list(perfetto.events(built.timeline))))
     return Entry(name, summary, "\n".join(texts))
 
 

@@ -22,7 +22,7 @@ from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
-MOST = 200  # instructions
+MOST = 220  # instructions
 
 M, N, K = dims("M N K")
 C, F, S = dims("C F S")

@@ -30,10 +30,10 @@ def test_the_operators_that_it_names():
 
 def one_node(operator, inputs=("x",), domain="", **attributes):
     node = helper.make_node(operator, list(inputs), ["y"], domain=domain, **attributes)
-    types = {"x": TensorProto.FLOAT, "t": TensorProto.BOOL, "s": TensorProto.INT64}
+    types = {"x": TensorProto.FLOAT, "t": TensorProto.BOOL, "sizes": TensorProto.INT64}
     types |= {"words": TensorProto.STRING}
     given = [
-        helper.make_tensor_value_info(n, types[n], (2,))
+        helper.make_tensor_value_info(n, types[n], (100 if n == "sizes" else 2,))
         for n in dict.fromkeys(inputs)
         if n in types
     ]
@@ -59,7 +59,7 @@ REFUSED = {
         "FusedMatMul", ("x", "x"), "com.microsoft"
     ),
     "in training mode it draws random numbers": one_node("Dropout", ("x", "r", "on")),
-    "must be known while importing": one_node("Reshape", ("x", "s")),
+    "must be known while importing": one_node("Reshape", ("x", "sizes")),
 }
 
 

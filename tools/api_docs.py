@@ -36,6 +36,8 @@ SECTIONS = {
         "ScheduleError",
         "TargetError",
         "InputError",
+        "CheckError",
+        "MemoryShortage",
         "ArtifactError",
     ),
 }

@@ -45,8 +45,8 @@ def with_default(a, b=1):
 
 REFUSED = {
     two_statements: (
-        "two_statements is a Python function that a kernel cannot read",
-        "a helper is one expression: def name(a, b): return …",
+        "two_statements is Python's, which runs no part of a kernel",
+        "write it out; a helper is one expression: def name(a, b): return …",
     ),
     with_default: (
         "with_default has parameters that are not plain",

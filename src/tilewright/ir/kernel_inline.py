@@ -28,7 +28,8 @@ def inlined(r: ValueReader, node: ast.Call, function: types.FunctionType) -> ast
     if ast.get_docstring(source) if source is not None else False:
         body = body[1:]
     if source is None or len(body) != 1 or not isinstance(body[0], ast.Return) or not body[0].value:
-        raise r.refuse(node, f"{name} is a Python function that a kernel cannot read", FORM)
+        hint = f"write it out; {FORM}"
+        raise r.refuse(node, f"{name} is Python's, which runs no part of a kernel", hint)
     names = [a.arg for a in source.args.args]
     plain = ast.arguments([], source.args.args, None, [], [], None, [])
     if ast.dump(source.args) != ast.dump(plain):

@@ -153,6 +153,7 @@ class Module:
 
     @property
     def output_names(self) -> tuple[str, ...]:
+        """What the outputs are called, in the order in which a call returns them."""
         return tuple(t.name for t in self.outputs)
 
     @property
