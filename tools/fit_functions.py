@@ -117,9 +117,9 @@ FITS = {
         TINY, 1.0, 6,
     ),
     "erfc": Fit(  # at the end no error may show: erf has to arrive at 1
-        lambda t: mp.erfc(t + 2) ** 0.25,
-        lambda t: 4 * mp.erfc(t + 2) ** 0.75 * (1 + 2 * ((t + 1) / 3.05) ** 6),
-        -1.0, 1.94, 8,
+        lambda t: mp.erfc(t + 1.25) ** 0.25,
+        lambda t: 4 * mp.erfc(t + 1.25) ** 0.75 * (1 + 2 * ((t + 0.25) / 3.05) ** 6),
+        -0.25, 2.8, 8,
     ),
     "exp2_f32": Fit(
         lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,

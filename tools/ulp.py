@@ -179,6 +179,19 @@ def line(row: Row, bound: float) -> str:
     return f"{row.function:9} {row.dtype:5} {row.worst:8.4f}  {row.values:>13,}  {where}{kept}"
 
 
+def markdown(found: list[Row]) -> str:
+    """The table of docs/accuracy.md: a line for each function."""
+    lines = ["| function | promised | f32 | at | f16 | bf16 |", "|---|---:|---:|---|---:|---:|"]
+    by_name: dict[str, dict[str, Row]] = {}
+    for row in found:
+        by_name.setdefault(row.function, {})[row.dtype] = row
+    for name, rows in by_name.items():
+        worst = [f"{rows[t].worst:.4f}" if t in rows else "" for t in ("f32", "f16", "bf16")]
+        cells = [f"`{name}`", f"{CASES[name].bound:g}", worst[0], rows["f32"].at, *worst[1:]]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def bound_of(row: Row) -> float:
     """What docs/semantics.md promises."""
     return CASES[row.function].bound if row.dtype == "f32" else 0.501
@@ -190,6 +203,7 @@ def main() -> int:
     parser.add_argument("--level", default="host", help="host, or an instruction-set level (avx2)")
     parser.add_argument("--every", type=int, default=1, help="take one block of floats in so many")
     parser.add_argument("--json", type=Path, help="write the table here")
+    parser.add_argument("--markdown", type=Path, help="write the table of docs/accuracy.md here")
     parser.add_argument("--state", type=Path, default=Path("build/ulp-state.json"))
     options = parser.parse_args()
     unknown = [n for n in options.names if n not in CASES]
@@ -206,6 +220,8 @@ def main() -> int:
         found.append(row)
     if options.json:
         options.json.write_text(json.dumps([asdict(r) for r in found], indent=1) + "\n")
+    if options.markdown:
+        options.markdown.write_text(markdown(found))
     return int(any(r.worst > bound_of(r) for r in found))
 
 

@@ -82,6 +82,14 @@ def test_a_symbolic_length():
         np.testing.assert_array_equal(interpret(made, [x], {"n": n})[0], np.full(4, n, np.float32))
 
 
+def test_a_symbolic_length_that_is_short():
+    text = ROWS.replace("1200", "n").replace(
+        "f32[4])):\n", "f32[4])):\n    n = symbol(1, 500)\n", 1
+    )
+    kernel = parse_kernel(text)
+    assert block_sums(kernel) is kernel
+
+
 @pytest.mark.parametrize("columns", [1, 4, 16])
 def test_a_million_terms(columns: int):
     """Within the bound of docs/semantics.md, and 100 times nearer for random terms."""

@@ -12,9 +12,12 @@ sums fit into a few vector registers, for the parts need as many again.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var, as_dim, as_expr
+from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.expr import BinaryOp, Buffer, Dim, Expr, Load, Var, as_dim, as_expr
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -88,10 +91,16 @@ def _is_long(s: Sum) -> bool:
             return False
         beside *= loop.extent
     serial = all(loop.kind in (LoopKind.SERIAL, LoopKind.UNROLL) for loop in s.steps)
-    terms = 1
-    for loop in s.steps:
-        terms *= loop.extent if isinstance(loop.extent, int) else BLOCK + 1
-    return serial and beside <= MOST and terms > BLOCK
+    return serial and beside <= MOST and _most(s.steps) > BLOCK
+
+
+def _most(loops: Sequence[For]) -> float:
+    """How often the body of a nest runs at most, as far as that is known."""
+    total: float = 1
+    for loop in loops:
+        most = Simplifier({}).bounds(as_expr(loop.extent))[1]
+        total *= math.inf if most is None else most
+    return total
 
 
 def _in_blocks(stmt: For, s: Sum, taken: set[str]) -> Block:
@@ -116,10 +125,7 @@ def _in_blocks(stmt: For, s: Sum, taken: set[str]) -> Block:
 
 def _iterations(s: Sum) -> int:
     """How many iterations of the outermost loop have at most BLOCK terms; 0 if one has more."""
-    inside = 1
-    for loop in s.steps[1:]:
-        inside *= loop.extent if isinstance(loop.extent, int) else BLOCK + 1
-    return BLOCK // inside
+    return int(BLOCK // _most(s.steps[1:]))
 
 
 def _summed(loop: For, s: Sum, part: Buffer, taken: set[str]) -> Block:
@@ -135,7 +141,7 @@ def _summed(loop: For, s: Sum, part: Buffer, taken: set[str]) -> Block:
 
 
 def _dim(e: Expr) -> Dim:
-    return as_dim(e) if isinstance(e, Const) else e
+    return as_dim(Simplifier({})(e))
 
 
 def _part(s: Sum, taken: set[str]) -> Buffer:

@@ -15,24 +15,24 @@ _ERF = (
     0.12837912142276764,
 )
 _ERFC_ROOT = (
-    -0.00016241766570601612,
-    0.0007196266087703407,
-    0.0014808697160333395,
-    -0.01223075669258833,
-    0.006929640658199787,
-    0.09914319962263107,
-    -0.28886353969573975,
-    0.2615220248699188,
+    -0.00016182138642761856,
+    0.0015692462911829352,
+    -0.0036707648541778326,
+    -0.009316951036453247,
+    0.044080983847379684,
+    0.04025059565901756,
+    -0.4041293263435364,
+    0.5269427299499512,
 )
 _END = 4.05  # from 3.92 on, f32 has 1
 
 
 def erf(x: Expr) -> Expr:
-    """x + x * P(x**2), or 1 - Q(|x| - 2)**4."""
+    """x + x * P(x**2), or 1 - Q(|x| - 5/4)**4."""
     size = minimum(number(_END), absolute(x))
     square = size * size
     near = size + size * polynomial(square, _ERF)
-    fourth_root = polynomial(size - number(2.0), _ERFC_ROOT)
+    fourth_root = polynomial(size - number(1.25), _ERFC_ROOT)
     half_power = fourth_root * fourth_root
     far = number(1.0) - half_power * half_power
     return with_sign(select(size < number(1.0), near, far), sign_bit(x))

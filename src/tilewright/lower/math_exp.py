@@ -86,12 +86,14 @@ def expm1(x: Expr) -> Expr:
 
 
 def sigmoid(x: Expr) -> Expr:
-    """1 / (1 + e**-x). The sum is 2**n * p + (2**n + 1), rounded once; 2**-64 of it is
-    taken, so that it is finite as long as the quotient is not 0."""
-    small = 2.0**-64
+    """1 / (1 + e**-x). The sum is 2**n * p + (2**n + 1), where what the inner sum loses goes to the
+    product; 2**-64 of it is taken, so that it is finite as long as the quotient is not 0."""
+    small = number(2.0**-64)
     p, bits = _reduced(minimum(number(104.0), maximum(number(-30.0), -x)), _BIAS - 64)
     scale = power_of_two(bits)
-    return number(small) / (scale * p + (scale + number(small)))
+    total = scale + small
+    lost = small - (total - scale)
+    return small / (scale * p + lost + total)
 
 
 def tanh(x: Expr) -> Expr:
