@@ -19,7 +19,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Symbol, Var, format_type
+from tilewright.ir.expr import (
+    DRAM,
+    BinaryOp,
+    Buffer,
+    Dim,
+    Expr,
+    Load,
+    Symbol,
+    Var,
+    as_dim,
+    format_type,
+)
 from tilewright.ir.instruction import Instruction, Region
 from tilewright.ir.shared_parts import name_parts
 from tilewright.ir.text_names import identifier, quote
@@ -203,7 +214,7 @@ def map_inner_blocks(stmt: Stmt, function: Callable[[Block], Block]) -> Stmt:
 def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
     """The statement with `function` applied to each whole expression in it, inner blocks too."""
     if isinstance(stmt, For):
-        extent = function(stmt.extent) if isinstance(stmt.extent, Expr) else stmt.extent
+        extent = as_dim(function(stmt.extent)) if isinstance(stmt.extent, Expr) else stmt.extent
         body = map_block(stmt.body, lambda s: map_exprs(s, function))
         same = extent is stmt.extent and body is stmt.body
         return stmt if same else stmt.with_(extent=extent, body=body)

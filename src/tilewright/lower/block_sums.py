@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import BinaryOp, Buffer, Dim, Expr, Load, Var, as_dim, as_expr
+from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, as_expr
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -31,6 +31,7 @@ from tilewright.ir.loop import (
     map_block,
     map_exprs,
     map_inner_blocks,
+    walk_statements,
 )
 from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor import neutral
@@ -49,19 +50,29 @@ class Sum:
     steps: tuple[For, ...]
 
 
+@dataclass(frozen=True)
+class _Known:
+    """How long the kernel's loops are, and the names that it uses."""
+
+    simplifier: Simplifier
+    taken: set[str]
+
+
 def block_sums(kernel: Kernel) -> Kernel:
     """Sums of floats with more than BLOCK terms in a row, in blocks."""
     taken = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
-    body = map_block(kernel.body, lambda s: _visit(s, taken))
+    loops = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
+    known = _Known(Simplifier({s.var: s.extent for s in loops}), taken)
+    body = map_block(kernel.body, lambda s: _visit(s, known))
     return kernel if body is kernel.body else kernel.with_(body=body)
 
 
-def _visit(stmt: Stmt, taken: set[str]) -> Stmt | Block:
+def _visit(stmt: Stmt, known: _Known) -> Stmt | Block:
     if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
         found = _sum_of(stmt)
-        if found is not None and _is_long(found) and _iterations(found) > 0:
-            return _in_blocks(stmt, found, taken)
-    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, taken)))
+        if found is not None and _is_long(found, known) and _iterations(found, known) > 0:
+            return _in_blocks(stmt, found, known)
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, known)))
 
 
 def _sum_of(stmt: For) -> Sum | None:
@@ -82,7 +93,7 @@ def _sum_of(stmt: For) -> Sum | None:
     return Sum(at, places, tuple(loop for loop in nest if loop.var not in used))
 
 
-def _is_long(s: Sum) -> bool:
+def _is_long(s: Sum, known: _Known) -> bool:
     """Whether more than BLOCK terms are added one by one, to few elements at a time, by loops that
     run in order."""
     beside = 1
@@ -91,70 +102,66 @@ def _is_long(s: Sum) -> bool:
             return False
         beside *= loop.extent
     serial = all(loop.kind in (LoopKind.SERIAL, LoopKind.UNROLL) for loop in s.steps)
-    return serial and beside <= MOST and _most(s.steps) > BLOCK
+    return serial and beside <= MOST and _most(s.steps, known) > BLOCK
 
 
-def _most(loops: Sequence[For]) -> float:
+def _most(loops: Sequence[For], known: _Known) -> float:
     """How often the body of a nest runs at most, as far as that is known."""
     total: float = 1
     for loop in loops:
-        most = Simplifier({}).bounds(as_expr(loop.extent))[1]
+        most = known.simplifier.bounds(as_expr(loop.extent))[1]
         total *= math.inf if most is None else most
     return total
 
 
-def _in_blocks(stmt: For, s: Sum, taken: set[str]) -> Block:
+def _in_blocks(stmt: For, s: Sum, known: _Known) -> Block:
     """The blocks, and what is left over, which is a block too."""
-    count = _iterations(s)
+    count = _iterations(s, known)
     extent = as_expr(stmt.extent)
-    block, step = (_fresh_var(stmt.var, suffix, taken) for suffix in ("block", "step"))
-    part = _part(s, taken)
+    block, step = (_fresh_var(stmt.var, suffix, known) for suffix in ("block", "step"))
+    part = _part(s, known)
     update = s.update.with_(buffer=part, indices=tuple(loop.var for loop in s.places))
     body = _replaced(stmt, s.update, update).body
     inner = stmt.with_(var=step, extent=count, body=_at(body, stmt.var, block * count + step))
     blocks = stmt.with_(
-        var=block, extent=_dim(extent // count), body=_summed(inner, s, part, taken)
+        var=block, extent=known.simplifier.dim(extent // count), body=_summed(inner, s, part, known)
     )
-    rest = _dim(extent % count)
+    rest = known.simplifier.dim(extent % count)
     if isinstance(rest, int) and rest == 0:
         return (Alloc(part), blocks)
     start = extent - extent % count
     last = stmt.with_(extent=rest, body=_at(body, stmt.var, start + stmt.var))
-    return (Alloc(part), blocks, *_summed(_renamed(last, taken), s, part, taken))
+    return (Alloc(part), blocks, *_summed(_renamed(last, known), s, part, known))
 
 
-def _iterations(s: Sum) -> int:
+def _iterations(s: Sum, known: _Known) -> int:
     """How many iterations of the outermost loop have at most BLOCK terms; 0 if one has more."""
-    return int(BLOCK // _most(s.steps[1:]))
+    return int(BLOCK // _most(s.steps[1:], known))
 
 
-def _summed(loop: For, s: Sum, part: Buffer, taken: set[str]) -> Block:
+def _summed(loop: For, s: Sum, part: Buffer, known: _Known) -> Block:
     """part = 0; the loop, which adds to it; then it is added to the sum."""
     index = tuple(place.var for place in s.places)
     clear = Store(part, index, neutral(BinaryOp.ADD, part.dtype))
     total = s.update.with_(value=Load(part, index))
     return (
-        _around(s.places, clear, "clear", taken),
+        _around(s.places, clear, "clear", known),
         loop,
-        _around(s.places, total, "total", taken),
+        _around(s.places, total, "total", known),
     )
 
 
-def _dim(e: Expr) -> Dim:
-    return as_dim(Simplifier({})(e))
-
-
-def _part(s: Sum, taken: set[str]) -> Buffer:
+def _part(s: Sum, known: _Known) -> Buffer:
     shape = tuple(loop.extent for loop in s.places)
     return Buffer(
-        _fresh(f"{s.update.buffer.name}_part", taken), s.update.value.dtype, shape, "register"
+        _fresh(f"{s.update.buffer.name}_part", known), s.update.value.dtype, shape, "register"
     )
 
 
-def _around(places: tuple[For, ...], stmt: Stmt, suffix: str, taken: set[str]) -> Stmt:
+def _around(places: tuple[For, ...], stmt: Stmt, suffix: str, known: _Known) -> Stmt:
     """A statement in copies of the loops that its element depends on."""
     for loop in reversed(places):
-        var = _fresh_var(loop.var, suffix, taken)
+        var = _fresh_var(loop.var, suffix, known)
         stmt = loop.with_(var=var, body=_at((stmt,), loop.var, var))
     return stmt
 
@@ -170,21 +177,21 @@ def _at(body: Block, var: Var, value: Expr) -> Block:
     return tuple(map_exprs(s, lambda e: substitute(e, {var: value})) for s in body)
 
 
-def _renamed(stmt: Stmt, taken: set[str]) -> Stmt:
+def _renamed(stmt: Stmt, known: _Known) -> Stmt:
     """A copy of a nest, with loop variables of its own."""
     if isinstance(stmt, For):
-        var = _fresh_var(stmt.var, "last", taken)
+        var = _fresh_var(stmt.var, "last", known)
         stmt = stmt.with_(var=var, body=_at(stmt.body, stmt.var, var))
-    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _renamed(s, taken)))
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _renamed(s, known)))
 
 
-def _fresh_var(var: Var, suffix: str, taken: set[str]) -> Var:
-    return Var(_fresh(f"{var.name}_{suffix}", taken))
+def _fresh_var(var: Var, suffix: str, known: _Known) -> Var:
+    return Var(_fresh(f"{var.name}_{suffix}", known))
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def _fresh(name: str, known: _Known) -> str:
     unique, n = name, 1
-    while unique in taken:
+    while unique in known.taken:
         unique, n = f"{name}_{n}", n + 1
-    taken.add(unique)
+    known.taken.add(unique)
     return unique
