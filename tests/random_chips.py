@@ -4,6 +4,7 @@ and the same streams as tests/slow_clock.py takes them."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import slow_clock
@@ -80,6 +81,13 @@ def random_chip(rng: np.random.Generator) -> Chip:
         def nothing():
             cost(busy=1)
 
+    if rng.random() < 0.5:
+
+        @t.instruction(str(rng.choice(queues)))
+        def finish():
+            cost(busy=1)
+
+        t.end(finish)
     target = t.build()
     known = {k.name: k for k in kinds}
     costed = (_costed(i, known[i.name]) if i.name in known else i for i in target.instructions)
@@ -153,6 +161,8 @@ def random_stream(chip: Chip, rng: np.random.Generator, count: int) -> Stream:
             "far": int(rng.choice([0, 1, n, 64])),
         }
         rows.append((k.name, values, (source, to)))
+    if chip.target.end is not None:
+        rows.append(("finish", {}, ()))
     sizes = {m.name: BYTES for m in chip.target.memories}
     return stream_of(chip.target, rows, sizes)
 
@@ -172,7 +182,8 @@ def as_steps(chip: Chip, stream: Stream, waits: Waits) -> list[slow_clock.Step]:
         }
         kind = kinds.get(instruction.name)
         if kind is None:
-            steps.append(slow_clock.Step(queue, busy=1, **common))
+            ends = instruction.name == "finish"
+            steps.append(slow_clock.Step(queue, busy=1, ends=ends, **common))
             continue
         v = dict(
             zip((f.name for f in instruction.fields), stream.fields[row].tolist(), strict=False)
@@ -218,8 +229,9 @@ def machine_of(target: Target) -> slow_clock.Machine:
     if target.fetch is not None:
         memory, f = target.memory(target.fetch.memory), target.fetch
         limited = memory.bandwidth is not None
-        cycles = math.ceil(f.bytes * f.burst / memory.bandwidth) if limited else 0
-        channel = memory.name if limited else None
-        fetch = slow_clock.Fetching(channel, cycles, f.burst, f.ahead, memory.latency)
+        channel, rate = (
+            (memory.name, Fraction(memory.bandwidth)) if limited else (None, Fraction(1))
+        )
+        fetch = slow_clock.Fetching(channel, f.bytes, rate, f.burst, f.ahead, memory.latency)
     depths = [q.depth for q in target.queues]
     return slow_clock.Machine(depths, target.issue, target.interlock, fetch)

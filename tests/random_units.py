@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright import cast, grid, i8, i32, kernel, local, reduce
+from tilewright.ir.expr import maximum
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.kernel import dims
 from tilewright.ir.kernel_words import out
@@ -15,6 +16,7 @@ from tilewright.target.target import Target
 
 LATENCIES = (0, 1, 8, 64, 300, 1000)
 HAZARDS = ("stall", "forward", "exposed")
+COUNTED = ("rows", "rows", "in pairs", "not", "by memory")
 DRAM, LEFT, RIGHT, ACC = "dram", "left", "right", "acc"
 
 
@@ -38,6 +40,9 @@ class Facts:
     waits: str
     fetch: bool
     clears: bool  # whether the unit can begin sums; else there is an instruction that clears
+    moves: str  # how the bytes of a load are counted: COUNTED
+    varies: bool  # whether the unit's latency is least in the middle of what its field can be
+    ends: bool  # whether an instruction ends the stream
 
 
 def random_facts(rng: np.random.Generator) -> Facts:
@@ -59,7 +64,8 @@ def random_facts(rng: np.random.Generator) -> Facts:
         setup=one(0, 4, 50), bus=one(1, 8, 64), near=one(None, None, 4, 32), banks=one(1, 1, 2, 4),
         units=one((1,), (1,), (1, 1), (3, 1)), issue=one(0, 1, 5),
         waits=one("interlock", "tokens", "events", "barriers"), fetch=one(True, False),
-        clears=one(True, False),
+        clears=one(True, False), moves=one(*COUNTED), varies=one(False, False, True),
+        ends=one(True, False),
     )  # fmt: skip
 
 
@@ -94,7 +100,7 @@ def chip_of(f: Facts) -> Target:
         ):
             for i, j in grid(ROWS, mesh):
                 dst[i, j] = src[i, j]
-            cost(setup=f.setup, bytes=ROWS * max(16, mesh), latency=f.load)
+            cost(setup=f.setup, busy=ROWS, latency=f.load)
 
     for number, times in enumerate(f.units):
         _describe_unit(t, f, f"{number}", times)
@@ -118,15 +124,36 @@ def chip_of(f: Facts) -> Target:
         def nothing():
             cost(busy=1)
 
+    if f.ends:
+
+        @t.instruction(names[-1])
+        def finish():
+            cost(busy=1)
+
+        t.end(finish)
     target = t.build()
-    return replace(target, instructions=tuple(_used_as(i, f) for i in target.instructions))
+    return replace(target, instructions=tuple(_costed(i, f) for i in target.instructions))
 
 
-def _used_as(i: Instruction, f: Facts) -> Instruction:
-    """The instruction; what the unit's queue does with its results, if that is the unit."""
-    if f.hazard == "stall" or not i.name.startswith("gemm"):
+def _costed(i: Instruction, f: Facts) -> Instruction:
+    """The instruction with the bytes of a load; with the unit's latency, and with what the unit's
+    queue does with its results."""
+    if i.name.startswith("load"):
+        rows = i.field("ROWS").symbol
+        memory = i.operands[-1].memory
+        count = {
+            "rows": {DRAM: rows * max(16, f.mesh), memory: rows * max(16, f.mesh)},
+            "in pairs": {DRAM: rows // 2 * 2 * f.mesh, memory: rows * f.mesh},
+            "not": {DRAM: 0, memory: 0},
+            "by memory": {DRAM: rows * 64, memory: rows * f.mesh},
+        }[f.moves]
+        return i.with_(cost=i.cost.with_(through=tuple(count.items())))
+    if not i.name.startswith("gemm"):
         return i
-    return i.with_(cost=i.cost.with_(**{f.hazard: f.after}))
+    hazard = {} if f.hazard == "stall" else {f.hazard: f.after}
+    rows = i.field("ROWS").symbol
+    far = maximum(rows - 8, 8 - rows) * f.latency if f.varies else f.latency
+    return i.with_(cost=i.cost.with_(latency=far, **hazard))
 
 
 def _describe_unit(t: TargetBuilder, f: Facts, name: str, times: int) -> None:

@@ -8,19 +8,23 @@ are left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 STALL, FORWARD, EXPOSED = "stall", "forward", "exposed"
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """Instructions come through a channel (None: not a limited one): cycles for a burst of so many,
-    cycles until they are there, instructions that there is room for."""
+    """Instructions of so many bytes come through a channel of so many bytes a cycle (None: not a
+    limited one), so many together; cycles until they are there, instructions that there is room
+    for."""
 
     channel: str | None
-    cycles: int
+    bytes: int
+    rate: Fraction
     burst: int
     ahead: int
     latency: int
@@ -41,7 +45,8 @@ class Machine:
 class Step:
     """One instruction: its queue; cycles; cycles through each channel; bytes that it reads and
     writes (any numbers); banks that it uses; tokens and events that it takes and gives; whether all
-    before it are done before it is issued; what its queue does where others read what it writes."""
+    before it are done before it is issued; what its queue does where others read what it writes;
+    whether it ends the stream: it begins when all before it are done."""
 
     queue: int
     setup: int = 0
@@ -56,6 +61,7 @@ class Step:
     barrier: bool = False
     hazard: str = STALL
     forward: int = 0
+    ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class _Clock:
         if gone > 0 and (self.entry[gone - 1] is None or self.entry[gone - 1] > now):
             return False
         count = min(f.burst, self.n - self.fetched)
-        cycles = -(-f.cycles * count // f.burst)
+        cycles = math.ceil(f.bytes * count / f.rate)
         start = now
         if f.channel is not None:
             start = max(now, self.free.get(f.channel, 0))
@@ -185,6 +191,8 @@ class _Clock:
             k = self.taken.get(channel, 0)
             if k >= len(givers) or self.end[givers[k]] > now:
                 return False
+        if s.ends and any(e is None or e > now for e in self.end[:i]):
+            return False
         others = self.others[i] if self.machine.interlock else ()
         if any(self.end[j] is None or self.end[j] > now for j in others):
             return False

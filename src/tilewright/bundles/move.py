@@ -12,8 +12,8 @@ import numpy as np
 from tilewright.analyze.nests import Nest, nest_of
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Load, as_expr, constant_value
+from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expr import Load, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
 from tilewright.schedule.elementwise import arrange, collapse
@@ -141,8 +141,8 @@ def _cycles(call: Call) -> int:
     env = {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
     cost = call.instruction.cost
     through = [n for _, n in cost.through] or [cost.bytes]
-    terms = (cost.setup, cost.busy, *through)
-    return 1 + sum(int(evaluate_expr(as_expr(x), env, {})) for x in terms)
+    setup, busy, *moved = (int(evaluate_exactly(x, env)) for x in (cost.setup, cost.busy, *through))
+    return 1 + setup + busy + max(moved)
 
 
 def _sizes(instruction: Instruction) -> Iterator[int]:

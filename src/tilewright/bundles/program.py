@@ -202,6 +202,7 @@ class _Clock:
         self.now = 0
         self.engine = [0] * len(self.names)  # from when on each queue's unit is free
         self.channels = [0] * self.times.transfer.shape[1]
+        self.usable = [0] * len(stream)  # when others of its queue can use what it forwards
         self.rows: list[list[int]] = [[] for _ in self.names]  # what each queue was given
 
     def run(self) -> Timeline:
@@ -216,8 +217,7 @@ class _Clock:
                 self._start(i, queue[i], core)
         cycles = max([self.now, *self.columns["end"].tolist()])
         t = self.times
-        work = t.setup + np.maximum(t.busy, t.transfer.max(1, initial=0))
-        return Timeline(self.stream, cycles, work, t.bytes, t.energy, **self.columns)
+        return Timeline(self.stream, cycles, t.work, t.bytes, t.energy, **self.columns)
 
     def _wait(self, i: int, q: int, left: int) -> None:
         """A cycle to see how far the queue is, and those until it is far enough."""
@@ -240,8 +240,7 @@ class _Clock:
         """When what a transfer reads of others of its queue is there."""
         stall, forward = self.own[i][Hazard.STALL], self.own[i][Hazard.FORWARD]
         done = int(self.columns["end"][stall]) if stall >= 0 else 0
-        begun = int(self.columns["begin"][forward]) if forward >= 0 else 0
-        return max(done, begun + int(self.times.forward[forward]) if forward >= 0 else 0)
+        return max(done, self.usable[forward] if forward >= 0 else 0)
 
     def _start(self, i: int, q: int, core: int) -> None:
         """The core gives a transfer to a queue that has room, and goes on."""
@@ -267,4 +266,7 @@ class _Clock:
         columns["begin"][i], columns["leave"][i] = begin, leave
         columns["end"][i] = max(leave + int(self.times.latency[i]), before)
         self.engine[q] = leave
+        self.usable[i] = max(
+            begin + int(self.times.forward[i]), self.usable[mine[-1]] if mine else 0
+        )
         mine.append(i)

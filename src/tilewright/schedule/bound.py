@@ -55,7 +55,7 @@ def _drain(model: Model, tiles: Sizes) -> float:
     while that call's are on their way, and stored in parts of the smallest tile."""
     _, after = model.besides.least
     unit, move = model.unit.instruction, model.store.move
-    cycles = least(unit, unit.cost.latency)
+    cycles = float(least(unit.cost.latency))
     if move is not None and move.queue == unit.queue and unit.cost.hazard is not Hazard.STALL:
         cycles = 0.0  # the store may have the last results before others do
     cycles = max(0.0, cycles - after * _elements(model))

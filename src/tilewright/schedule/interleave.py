@@ -15,10 +15,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tilewright.ir.exact import evaluate_exactly
-from tilewright.ir.expr import Dim, Symbol, Var
+from tilewright.ir.expr import Symbol, Var, as_expr
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.schedule import units
+from tilewright.schedule.rates import most
 
 PARTS = (1, 2, 3, 4, 6, 8)  # that take turns
 
@@ -56,16 +57,11 @@ class Stalls:
 def delay(instruction: Instruction) -> int:
     """Cycles from when an instruction leaves its unit until one of the same queue that reads its
     results can begin, at most."""
-    env = {f.symbol: np.int64(f.high) for f in instruction.fields}
-
-    def most(term: Dim) -> int:
-        return int(evaluate_exactly(term, env))
-
     cost = instruction.cost
     known = cost.forward if cost.forward is not None else cost.exposed
     if known is None:
         return most(cost.latency)
-    return max(0, most(known) - most(cost.setup) - most(cost.busy))
+    return most(as_expr(known) - as_expr(cost.setup) - as_expr(cost.busy))
 
 
 def apart(wait: float, each: np.ndarray) -> np.ndarray:
@@ -87,8 +83,7 @@ def calls_apart(unit: units.Unit, steps: Mapping[Var, int]) -> int:
 def most_elements(instruction: Instruction) -> int:
     """Elements that an instruction takes, at most: the product of its loops' extents."""
     loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
-    env = {f.symbol: np.int64(f.high) for f in instruction.fields}
-    return math.prod(int(evaluate_exactly(x.extent, env)) for x in loops)
+    return math.prod(most(x.extent) for x in loops)
 
 
 @dataclass(frozen=True)

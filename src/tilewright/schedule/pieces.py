@@ -54,7 +54,7 @@ class Move:
         beginning they are there for it, if they are forwarded, at least."""
         cost = self.instruction.cost
         known = cost.forward if cost.forward is not None else cost.exposed
-        return cost.hazard, int(least(self.instruction, 0 if known is None else known))
+        return cost.hazard, least(0 if known is None else known)
 
     def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
         """A term of the cost; fields that are not given are at their least."""
@@ -79,8 +79,9 @@ def find_move(
             continue
         memories = [target.memory(m) for m in (source, destination)]
         rates = tuple((m.name, m.bandwidth or math.inf) for m in memories)
-        latency = max(m.latency for m in memories if instruction.cost.bytes_in(m.name) != 0)
-        latency += int(least(instruction, instruction.cost.latency))
+        cost = instruction.cost
+        latency = max((m.latency for m in memories if least(cost.bytes_in(m.name)) > 0), default=0)
+        latency += least(cost.latency)
         far = next(b for b in instruction.operands if b.memory == dram)
         loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
         ranges = []

@@ -9,12 +9,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, Expr, Load, as_expr
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, Block, For, expressions, sub_blocks, walk_statements
 
 VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
+MOST = 1 << 53  # what a term is taken for that has no bound
 STARTS = 6  # fields that are tried at both ends together
 Values = dict[Expr, object]
 
@@ -72,13 +74,16 @@ def _values_of(f: Field) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def least(instruction: Instruction, cost: Dim) -> float:
-    """Of a term of the cost, with every field at one of its ends."""
-    e = as_expr(cost)
-    used = [f for f in instruction.fields if f.symbol in set(e.walk())]
-    ends = itertools.product(*((f.low, f.high) for f in used))
-    values = ({f.symbol: np.int64(n) for f, n in zip(used, x, strict=True)} for x in ends)
-    return min(float(evaluate_exactly(e, dict(v))) for v in values)
+def least(term: Dim) -> int:
+    """What a term of a cost is at least, whatever values its fields have."""
+    low, _ = Simplifier().bounds(as_expr(term))
+    return max(0, low or 0)
+
+
+def most(term: Dim) -> int:
+    """What a term of a cost is at most."""
+    _, high = Simplifier().bounds(as_expr(term))
+    return MOST if high is None else max(0, high)
 
 
 def iterations_of(instruction: Instruction, fields: np.ndarray) -> np.ndarray:

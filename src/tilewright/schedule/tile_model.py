@@ -27,6 +27,7 @@ from tilewright.schedule.interleave import PARTS, Stalls, Step, Work, chosen, st
 from tilewright.schedule.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
 from tilewright.schedule.pipelines import Fetches, Loads, Moves, StepTimes
 from tilewright.schedule.plan import Plan, made_of, rows_of, var_of
+from tilewright.schedule.rates import most
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.units import Mapping
 from tilewright.target.target import Target
@@ -366,9 +367,7 @@ class Model:
 
     def _latency(self) -> int:
         """Cycles from the unit's last call to its results, at most."""
-        instruction = self.unit.instruction
-        env = {f.symbol: np.int64(f.high) for f in instruction.fields}
-        return int(evaluate_exactly(instruction.cost.latency, env))
+        return most(self.unit.instruction.cost.latency)
 
 
 def _each(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:

@@ -130,7 +130,7 @@ class Boxes:
         held = native.array(native.Cells, memories)
         native.dependences(len(stream), queues, queue_numbers(stream), self.arrays, held, found)
         _read_registers(stream, own)
-        _end_last(stream, need)
+        _end_last(stream, need, own)
         return need, own
 
     def of(self, row: int) -> range:
@@ -188,26 +188,30 @@ def hazards(stream: Stream, found: Boxes | None = None) -> np.ndarray:
 
 def _read_registers(stream: Stream, own: np.ndarray) -> None:
     """Adds the instructions that set the registers which others have fields in."""
-    setters = {
-        s.instruction.name: k for k, s in enumerate(stream.sites) if s.instruction.sets_state
-    }
-    for k, site in enumerate(stream.sites):
-        names = {f.register[0] for f in site.instruction.fields if f.register is not None}
-        for setter in (n for name, n in setters.items() if name in names):
-            before, after = stream.rows(setter), stream.rows(k)
+    for instruction in {s.instruction for s in stream.sites if s.instruction.sets_state}:
+        setters = [s.instruction is instruction for s in stream.sites]
+        before = np.flatnonzero(np.array(setters)[stream.site])
+        for k, site in enumerate(stream.sites):
+            if all((f.register or ("",))[0] != instruction.name for f in site.instruction.fields):
+                continue
+            after = stream.rows(k)
             last = np.searchsorted(before, after) - 1
             rows = np.where(last >= 0, before[last], -1)
-            hazard = stream.sites[setter].instruction.cost.hazard
+            hazard = instruction.cost.hazard
             own[after, hazard] = np.maximum(own[after, hazard], rows)
 
 
-def _end_last(stream: Stream, need: np.ndarray) -> None:
-    """Has the instruction that ends the stream wait for all queues."""
+def _end_last(stream: Stream, need: np.ndarray, own: np.ndarray) -> None:
+    """Has the instruction that ends the stream wait for all queues, its own too."""
     if not len(stream) or stream.sites[stream.site[-1]].instruction != stream.target.end:
         return
     queue = queue_numbers(stream)
-    for q in set(queue[:-1].tolist()) - {int(queue[-1])}:
-        need[-1, q] = np.flatnonzero(queue == q)[-1]
+    for q in set(queue[:-1].tolist()):
+        last = np.flatnonzero(queue[:-1] == q)[-1]
+        if q == queue[-1]:
+            own[-1, Hazard.STALL] = last
+        else:
+            need[-1, q] = last
 
 
 class ShadowMemory:

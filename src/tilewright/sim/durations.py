@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim
 
 MOST = 1 << 53  # cycles, bytes or picojoules of one instruction that are simulated
+TOGETHER = 1 << 62  # cycles of a stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,11 @@ class Durations:
     exposed: np.ndarray
     bytes: np.ndarray
     energy: np.ndarray
+
+    @cached_property
+    def work(self) -> np.ndarray:
+        """Cycles of the queue's unit [n], where no other instruction uses the memories."""
+        return self.setup + np.maximum(self.busy, self.transfer.max(1, initial=0))
 
 
 def durations(stream: Stream) -> Durations:
@@ -48,11 +56,28 @@ def durations(stream: Stream) -> Durations:
             moved = terms("bytes", cost.bytes_in(memory.name))
             columns["bytes"][rows] = np.maximum(columns["bytes"][rows], moved)
             if memory in limited:
-                cycles = np.ceil(moved / memory.bandwidth)
+                cycles = terms.checked(f"time in {memory.name}", np.ceil(moved / memory.bandwidth))
                 columns["transfer"][rows, limited.index(memory)] = cycles
             terms.extra = np.maximum(terms.extra, memory.latency * (moved > 0))
         columns["latency"][rows] += terms.extra
-    return Durations(**columns)
+    found = Durations(**columns)
+    _check_sum(stream, found)
+    return found
+
+
+def _check_sum(stream: Stream, d: Durations) -> None:
+    """Whatever instructions wait for, the last is done before the sum of all that they take."""
+    each = d.work.astype(float) + d.latency + d.forward + d.exposed + stream.target.issue
+    fetch = stream.target.fetch
+    if fetch is not None:
+        memory = stream.target.memory(fetch.memory)
+        moved = fetch.bytes * fetch.burst / (memory.bandwidth or math.inf)
+        each += math.ceil(moved) + memory.latency
+    if each.sum() > TOGETHER:
+        raise CompileError(
+            f"the stream's {len(stream):,} instructions take up to {each.sum():.3g} cycles",
+            hint=f"{float(TOGETHER):.3g} are simulated: correct the description's costs",
+        )
 
 
 class _Terms:
@@ -64,7 +89,10 @@ class _Terms:
         self.extra = np.zeros(self.shape, np.int64)  # latency, of memories
 
     def __call__(self, name: str, term: Dim) -> np.ndarray:
-        found = evaluate_exactly(term, self.env)
+        return self.checked(name, evaluate_exactly(term, self.env))
+
+    def checked(self, name: str, found: np.ndarray) -> np.ndarray:
+        """The values as integers; CompileError for what is not simulated."""
         least, most = (found.min(), found.max()) if found.size else (0, 0)
         if least < 0 or most > MOST:
             raise CompileError(

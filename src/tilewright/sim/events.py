@@ -45,7 +45,7 @@ def simulate(
     cycles = native.events(
         native_sync(stream, waits),
         native.Times(
-            target.issue, *fetches(target), int(serial), times.transfer.shape[1], times.setup,
+            target.issue, *fetches(target, n), int(serial), times.transfer.shape[1], times.setup,
             times.busy, times.latency, times.transfer, banks_used(stream, found), need,
             hazards(stream, found), times.forward,
         ),
@@ -56,22 +56,22 @@ def simulate(
     if cycles < 0:
         fault = interleave(stream, waits, -np.arange(n)).deadlock()
         raise CompileError(str(fault), hint="the waits of this stream are wrong: check_waits")
-    work = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
-    return Timeline(stream, cycles, work, times.bytes, times.energy, **columns)
+    return Timeline(stream, cycles, times.work, times.bytes, times.energy, **columns)
 
 
-def fetches(target: Target) -> tuple[int, int, int, int, int]:
-    """How instructions are fetched, as the native function takes it: how many ahead, how many in a
-    burst, the number of the memory among those of limited bandwidth, cycles of that for a burst,
-    and until it is there."""
+def fetches(target: Target, n: int) -> tuple[int, int, int, int, int, int]:
+    """How n instructions are fetched, as the native function takes it: how many ahead, how many in
+    a burst, the number of the memory among those of limited bandwidth, cycles of that for a burst
+    and for the last one, which may be shorter, and until a burst is there."""
     if target.fetch is None:
-        return 0, 0, -1, 0, 0
+        return 0, 0, -1, 0, 0, 0
     memory = target.memory(target.fetch.memory)
     limited = [m for m in target.memories if m.bandwidth is not None]
     source = limited.index(memory) if memory in limited else -1
-    size = target.fetch.bytes * target.fetch.burst
-    cycles = 0 if memory.bandwidth is None else math.ceil(size / memory.bandwidth)
-    return target.fetch.ahead, target.fetch.burst, source, cycles, memory.latency
+    burst = target.fetch.burst
+    rate = memory.bandwidth or math.inf
+    whole, last = (math.ceil(target.fetch.bytes * k / rate) for k in (burst, n % burst or burst))
+    return target.fetch.ahead, burst, source, whole, last, memory.latency
 
 
 def banks_used(stream: Stream, found: Boxes) -> np.ndarray:

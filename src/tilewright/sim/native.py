@@ -63,9 +63,9 @@ Links = _struct(
 )
 Placed = _struct("placed", need=I4, clock=I4, pops=U4, pushes=U4, events=U4, barrier=U1, relay=I4)
 Times = _struct(
-    "times", issue=NUMBER, ahead=NUMBER, burst=NUMBER, source=SMALL, fetch=NUMBER, arrival=NUMBER,
-    serial=SMALL, channels=SMALL, setup=I8, busy=I8, latency=I8, transfer=I8, banks=U8, need=I4,
-    own=I4, forward=I8,
+    "times", issue=NUMBER, ahead=NUMBER, burst=NUMBER, source=SMALL, fetch=NUMBER, rest=NUMBER,
+    arrival=NUMBER, serial=SMALL, channels=SMALL, setup=I8, busy=I8, latency=I8, transfer=I8,
+    banks=U8, need=I4, own=I4, forward=I8,
 )  # fmt: skip
 Cycles = _struct(
     "timeline", begin=I8, leave=I8, end=I8, issue=I8, wait=I8, result=I8, bank=I8, bandwidth=I8,

@@ -72,7 +72,7 @@ class Issuing:
 
     depths: np.ndarray
     issue: int
-    fetches: tuple[int, int, int, int, int]
+    fetches: tuple[int, int, int, int, int, int]
 
 
 def _issuing(times: StepTimes, parts: Sequence[Part]) -> list[Issuing]:
@@ -86,10 +86,10 @@ def _issuing(times: StepTimes, parts: Sequence[Part]) -> list[Issuing]:
     several = all_.sum(1) / ours.sum(1)  # that one stands for
     found = []
     for held, n in zip(depths, several.tolist(), strict=True):
-        fetches, f = (0, 0, -1, 0, 0), times.fetches
+        fetches, f = (0, 0, -1, 0, 0, 0), times.fetches
         if f is not None:
             burst = max(1, round(f.burst / n))
-            fetches = (max(burst, round(f.ahead / n)), burst, 0, f.cycles, f.latency)
+            fetches = (max(burst, round(f.ahead / n)), burst, 0, f.cycles, f.cycles, f.latency)
         found.append(Issuing(held, round(times.issue * n), fetches))
     return found
 

@@ -16,6 +16,7 @@ from tilewright.target.encoding import first_entry as first
 from tilewright.target.target import Target
 
 KIB = 1 << 10
+APART = 3  # neither of the two micro-operations before one writes the same accumulator
 
 
 def shift(a, b):
@@ -135,7 +136,7 @@ def vta(
         for i, j, u, b, c in grid(I, J, U, batch, block):
             for k in reduce(block):
                 dst[i, j, u, b, c] += cast(i32, src[i, j, u, b, k]) * cast(i32, wgt[i, j, u, c, k])
-        distance(dst=3)  # neither of the two micro-operations before writes the same accumulator
+        distance(dst=APART)
         cost(busy=I * J * U, latency=block)
 
     @t.instruction(compute, encoding=loops(2, 1))
@@ -146,6 +147,7 @@ def vta(
     ):
         for i, j, u, b, c in grid(I, J, U, batch, block):
             dst[i, j, u, b, c] = 0
+        distance(dst=APART)
         cost(busy=I * J * U, latency=block)
 
     OPS = {"min": min, "max": max, "add": operator.add, "shr": shift, "mul": operator.mul}
@@ -162,6 +164,7 @@ def vta(
         ):  # fmt: skip
             for i, j, u, b, c in grid(I, J, U, batch, block):
                 dst[i, j, u, b, c] = op(dst[i, j, u, b, c], src[i, j, u, b, c])
+            distance(dst=APART)
             cost(busy=I * J * U * alu, latency=block)
 
         @t.instruction(compute, name=f"{name}_imm", encoding=loops(4, 0, given))
@@ -171,6 +174,7 @@ def vta(
         ):  # fmt: skip
             for i, j, u, b, c in grid(I, J, U, batch, block):
                 dst[i, j, u, b, c] = op(dst[i, j, u, b, c], cast(i32, imm))
+            distance(dst=APART)
             cost(busy=I * J * U * alu, latency=block)
 
     @t.instruction(compute, encoding=code(compute, 3))

@@ -8,7 +8,8 @@ typedef struct tw_times { /* cycles; arrays of n, or [n][columns] */
   int64_t ahead, burst;    /* instructions that there is room for until they enter their queues,
                               and that are fetched together; 0: all are there from the beginning */
   int32_t source;          /* the channel that they are fetched through; -1: not a limited one */
-  int64_t fetch, arrival;  /* of that channel, for a burst; from then until it is there */
+  int64_t fetch, rest;     /* of that channel, for a burst, and for the last one */
+  int64_t arrival;         /* from then until a burst is there */
   int32_t serial;          /* one instruction after another, waits or not */
   int32_t channels;        /* memories of limited bandwidth */
   const int64_t *setup, *busy, *latency;
@@ -85,7 +86,7 @@ static void fetch(const tw_sync *s, const tw_times *t, const tw_timeline *out, s
                   int64_t at) {
   const int64_t left = s->n - now->fetched, count = left < t->burst ? left : t->burst;
   if (t->source >= 0) {
-    at = most(at, now->channel[t->source]) + (t->fetch * count + t->burst - 1) / t->burst;
+    at = most(at, now->channel[t->source]) + (now->fetched + count < s->n ? t->fetch : t->rest);
     now->channel[t->source] = at;
   }
   now->fetching = at;
