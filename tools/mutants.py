@@ -1,373 +1,198 @@
 """Mutation of the compiler: how many small changes of its code do the tests notice?
 
-    python tools/mutants.py                    300 mutants, seed 0; what `make mutants` runs
-    python tools/mutants.py --seed 2 --jobs 2  other ones, by two processes
-    python tools/mutants.py --record           only record which lines each test runs, which
-                                               takes two to three times as long as the tests
-    python tools/mutants.py --files schedule/  mutants of these files only
+    python tools/mutants.py --seed 2 --jobs 2                         300 mutants, two at a time
+    python tools/mutants.py --files analyze/ --tests tests/analyze    only these
 
-Mutants are drawn from all that the packages of `SCOPE` (tools/mutants_record.py) have, each as
-likely as any other: `OPERATORS` of tools/mutants_sites.py are the changes, and its head says what
-is left alone. Whatever a change touches counts: a schedule that is worse, a plan that is larger, a
-cost that is estimated differently are noticed by tests, or the mutant survives.
-
-A mutant meets the tests that run its line, or, where the line runs on import, those that run
-anything of its module: fast ones first, a file's not all at once, as many as take a processor
-about a minute together. It is noticed when one fails, crashes, or takes ten times
-as long as it should (the same test is then run without the mutant: where that fails too, the mutant
-has survived). Tests that fail or are skipped without any mutation are left out, and so is
-tests/test_structure.py, about the text of the code. What only a subprocess of a test runs is not
-seen. Tests draw the same random examples every time (tests/conftest.py).
-
-A record and every verdict are kept in build/mutants, so that a draw that was cut short goes on
-where it was: a verdict holds while the sources and the test that noticed the mutant stay the same,
-a survivor's while all tests do. Mutants that no test can notice, with the reason, are in
-tools/mutants_equivalent.py: at most a tenth of a draw may be. Exit code 1 if tests notice less than
-90 % of the others.
+A mutant meets the tests that run its line (on import: any line of its module), fast ones first, a
+minute of them. It is killed if one fails, crashes or is gone, or an import fails, and unseen if no
+test runs it. Tests that do not pass without a mutant are left out. What tests run and verdicts are
+kept in build/mutants while sources and what tests share stay, and, for survivors, tests. Exit code
+1: less than 90 % are noticed, or more than 10 % are equivalent (tools/mutants_equivalent.py).
 """
 
-from __future__ import annotations
-
 import argparse
-import contextlib
-import functools
-import json
-import os
-import queue
+import ast
+import gc
 import random
-import signal
+import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import _lru_cache_wrapper, partial
+from hashlib import sha256
+from itertools import accumulate, islice
+from json import dumps, loads
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
 
+import rich.table
+from coverage import Coverage, CoverageData
 from mutants_equivalent import EQUIVALENT
-from mutants_record import (
-    COLLECTION,
-    ROOT,
-    digest,
-    hash_of,
-    read_record,
-    record_of,
-    stale,
-    test_files,
-)
-from mutants_sites import Mutant, files, mutants, source_of
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from tqdm.contrib.concurrent import thread_map
 
-COUNT, SEED = 300, 0
-SECONDS = 120.0  # of tests, when they were recorded: half as long without
-WAIT = 180.0  # for them to end: the machine may have other work
-ENOUGH, EQUIVALENTS = 0.9, 0.1
-RESULTS = ROOT / "build" / "mutants" / "results.jsonl"
-TOOLS = Path(__file__).parent
-NOTICED = ("killed", "crash", "timeout", "import")
-
-# ---- which tests a mutant meets -----------------------------------------------------------------
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE, VERDICTS = ROOT / "src/tilewright", ROOT / "build/mutants/verdicts.jsonl"
+SCOPE = ("lower/", "codegen/", "optimize/", "ops/", "analyze/", "schedule/", "sim/")
+OPTIONS = {"count": 300, "seed": 0, "jobs": 1, "files": "", "tests": "tests", "json": "/dev/null"}
+NOTICED, SECONDS = ("killed", "timeout"), 120  # of tests as recorded, which slows them down
+LIMITED = ("prlimit", f"--as={8 << 30}", "timeout")
+SWAP = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+SWAP |= {ast.Add: ast.Sub, ast.Mult: ast.FloorDiv, ast.LShift: ast.RShift, ast.And: ast.Or}
+SWAP |= {ast.BitOr: ast.BitAnd} | {new: old for old, new in SWAP.items()}
+SWAP |= {ast.Mod: ast.FloorDiv, ast.Div: ast.Mult, ast.Pow: ast.Mult, ast.BitAnd: ast.BitOr}
+DROPPED = ast.Expr | ast.AugAssign | ast.Raise | ast.Delete | ast.Break | ast.Continue
+EMPTY = {ast.List: "[]", ast.ListComp: "[]", ast.Tuple: "()"}  # returned instead; else None is
+UNSEEN = ("annotation", "returns", "decorator_list", "bases", "exc")  # by tests, as texts are
 
 
-def record(jobs: int, console: Console) -> None:
-    """Run the test files whose record is missing."""
-    command = [sys.executable, "-m", "pytest", "-q", "-pmutants_record", "-pno:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(TOOLS)}
-    run = functools.partial(subprocess.run, cwd=ROOT, env=environment, check=False)
-    if not record_of(None).exists():
-        run([*command, "--collect-only", *map(str, test_files())], stdout=subprocess.DEVNULL)
-    if missing := stale():
-        console.print(f"recording which lines the tests of {len(missing)} files run")
-        spread = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else []
-        run([*command, *spread, *map(str, missing)])
-    if still := [p for p in (None, *test_files()) if not record_of(p).exists()]:
-        raise SystemExit(f"no record of {', '.join(str(p) for p in still)}")
+def replacements(field: str, node: ast.AST) -> Iterator[ast.AST | None]:
+    """What may stand in the place of a node; None drops it."""
+    if type(node) in SWAP:
+        yield SWAP[type(node)]()
+    if isinstance(node, DROPPED):
+        yield ast.Pass()
+    if field in ("test", "ifs", "guard"):
+        yield from (ast.Constant(True), ast.Constant(False), ast.UnaryOp(ast.Not(), node))
+    match node:
+        case ast.keyword():
+            yield None
+        case ast.Assign([ast.Attribute() | ast.Subscript(), *_]):
+            yield ast.Pass()
+        case ast.Return(ast.expr() as value) if not isinstance(value, ast.Constant):
+            yield ast.Return(ast.parse(EMPTY.get(type(value), "None"), mode="eval").body)
+        case ast.Constant(bool() | int() | float() as value) if value + 1 != value:
+            yield ast.Constant(not value if isinstance(value, bool) else value + 1)
+        case ast.Constant(str() as value) if " " not in value:
+            yield ast.Constant(value + "_")
 
 
-class Tests:
-    """What was recorded, asked by mutant."""
-
-    def __init__(self, noticed: Counter[str]) -> None:
-        """`noticed` counts the mutants that each test file noticed so far."""
-        rows, self.noticed = read_record(), noticed
-        self.collected = {f: set(n) for f, n in rows.pop(COLLECTION)["lines"].items()}
-        self.seconds = {name: row["seconds"] for name, row in rows.items() if row["passed"]}
-        self.left_out = sorted(name for name, row in rows.items() if not row["passed"])
-        self.by_line: dict[tuple[str, int], list[str]] = {}
-        self.by_file: dict[str, list[str]] = {}
-        for name in sorted(self.seconds, key=lambda n: (self.seconds[n], n)):
-            for file, lines in rows[name]["lines"].items():
-                self.by_file.setdefault(file, []).append(name)
-                for line in lines:
-                    self.by_line.setdefault((file, line), []).append(name)
-
-    def on_import(self, mutant: Mutant) -> bool:
-        lines = {*range(mutant.lines[0], mutant.lines[1] + 1), mutant.statement}
-        return mutant.imported or not lines.isdisjoint(self.collected.get(mutant.file, ()))
-
-    def of(self, mutant: Mutant) -> list[str]:
-        """Tests that run the mutant's line, in the order in which they are tried."""
-        first, last = mutant.lines
-        found = {t for n in range(first, last + 1) for t in self.by_line.get((mutant.file, n), ())}
-        found = found or set(self.by_line.get((mutant.file, mutant.statement), ()))
-        if self.on_import(mutant):
-            found |= set(self.by_file.get(mutant.file, ()) or self.seconds)
-        return self.ordered(found)
-
-    def ordered(self, names: Iterable[str]) -> list[str]:
-        """The fastest first. The n-th of a file counts as n times as slow, so that all files get
-        their turn, and one of a file that noticed m others as so many times as fast."""
-        cost, seen = {}, Counter()
-        for name in sorted(names, key=lambda name: (self.seconds[name], name)):
-            file = name.split("::")[0]
-            seen[file] += 1
-            cost[name] = self.seconds[name] * seen[file] / (1 + self.noticed[file])
-        return sorted(cost, key=lambda name: (cost[name], name))
-
-    def within(self, names: list[str], seconds: float) -> list[tuple[str, float]]:
-        """The first of them that took so long together."""
-        chosen, total = [], 0.0
-        for name in names:
-            total += self.seconds[name]
-            if total > seconds:
-                break
-            chosen.append((name, self.seconds[name]))
-        return chosen
+def changes(node: ast.AST, statement: ast.AST | None = None) -> Iterator[tuple]:
+    """Each change inside of a node: its statement, and whose field gets, at which place, what."""
+    for field, value in ast.iter_fields(node):
+        for i, child in enumerate(value if isinstance(value, list) else [value]):
+            match child:
+                case ast.Assert() | ast.JoinedStr() | ast.Expr(ast.Constant()):
+                    continue
+                case ast.keyword("strict" | "doc") | ast.If(ast.Name("TYPE_CHECKING")):
+                    continue
+                case ast.AST() if field not in UNSEEN:
+                    stated = child if isinstance(child, ast.stmt) else statement
+                    yield from ((stated, node, field, i, n) for n in replacements(field, child))
+                    yield from changes(child, stated)
 
 
-# ---- judging ------------------------------------------------------------------------------------
+def mutant(path: Path, number: int) -> tuple[list[str], list, str]:
+    """A change of a module: what was and is there; its lines, or its statement's; the new text."""
+    tree = ast.parse(path.read_bytes())
+    statement, parent, field, i, new = next(islice(changes(tree), number, None))
+    held, unit = getattr(parent, field), parent if isinstance(parent, ast.expr) else statement
+    old, before = held[i] if isinstance(held, list) else held, ast.unparse(unit).split("\n")[0]
+    spans = [range(n.lineno, n.end_lineno + 1) for n in (old, parent) if hasattr(n, "lineno")]
+    put = [*held[:i], *filter(None, [new]), *held[i + 1 :]] if isinstance(held, list) else new
+    setattr(parent, field, put)
+    after = ast.unparse(new if isinstance(new, ast.stmt) else unit).split("\n")[0]
+    return [before, after], [spans[0], [statement.lineno]], ast.unparse(tree)
 
 
-class Worker:
-    """A process of tools/mutants_worker.py: for all mutants, or fresh for one."""
-
-    def __init__(self, files: list[str], mutant: tuple[str, int] | None = None) -> None:
-        order = json.dumps({"mutant": mutant, "files": files})
-        command = [sys.executable, str(TOOLS / "mutants_worker.py"), order]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.process = subprocess.Popen(
-            command, cwd=ROOT, text=True, start_new_session=True, stderr=subprocess.DEVNULL, **pipes
-        )
-        self.answers: queue.Queue[str] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout:
-            self.answers.put(line)
-        self.answers.put("")
-
-    def answer(self, seconds: float) -> dict[str, Any] | None:
-        """None if it ended; queue.Empty if it took too long."""
-        line = self.answers.get(timeout=seconds)
-        return json.loads(line) if line else None
-
-    def ask(
-        self, mutant: tuple[str, int] | None, tests: list[tuple[str, float]], seconds: float
-    ) -> dict[str, Any] | None:
-        request = {"mutant": mutant, "tests": tests, "seconds": seconds}
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return self.answer(seconds + 30)
-
-    def stop(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+def pytest_runtest_setup(item) -> None:
+    """Tells coverage.py which test runs, and empties caches: it does not see what they hide."""
+    Coverage.current().switch_context(item.nodeid)
+    for cache in (o for o in gc.get_objects() if type(o) is _lru_cache_wrapper):
+        cache.cache_clear()
 
 
-class Judge:
-    """Judges one mutant after the other; it has one worker for all of them."""
-
-    def __init__(self, tests: Tests, seconds: float) -> None:
-        self.tests, self.seconds = tests, seconds
-        self.worker = Worker([str(p) for p in test_files()])
-        ready = self.worker.answer(600)
-        if not ready or ready["failed"]:
-            raise SystemExit("tests cannot be collected, without any mutant")
-
-    def judge(self, mutant: Mutant, number: int) -> dict[str, Any]:
-        names, where = self.tests.of(mutant), (mutant.file, number)
-        answer: dict[str, Any] = {"status": "no test", "by": None, "tried": 0, "seconds": 0.0}
-        chosen = self.tests.within(names, self.seconds)
-        if not chosen:
-            return answer
-        if not self.tests.on_import(mutant):
-            answer = self.worker.ask(where, chosen, WAIT)
-        if self.tests.on_import(mutant) or answer["status"] == "fresh":
-            answer = self.fresh(where, names)
-        if answer["by"] is not None and answer["status"] in NOTICED:
-            answer = self.confirm(answer)
-        return {**answer, "tests": len(names)}
-
-    def fresh(self, where: tuple[str, int], names: list[str]) -> dict[str, Any]:
-        chosen = self.tests.within(names, self.seconds / 2)
-        used = sorted({name.split("::")[0] for name, _ in chosen})
-        begin = time.monotonic()
-        worker = Worker(used, where)
-        try:
-            ready = worker.answer(WAIT)
-            if ready and not ready["failed"]:
-                left = max(1.0, WAIT - (time.monotonic() - begin))
-                return worker.ask(where, chosen, left) or {"status": "import", "by": None}
-            return {"status": "import", "by": None, "tried": 0}
-        except queue.Empty:
-            return {"status": "import", "by": None, "tried": 0}
-        finally:
-            worker.stop()
-
-    @functools.cache  # noqa: B019  (a judge lives as long as the process)
-    def unmutated(self, test: str) -> dict[str, Any]:
-        return self.worker.ask(None, [(test, self.tests.seconds[test])], WAIT)
-
-    def confirm(self, answer: dict[str, Any]) -> dict[str, Any]:
-        """What noticed the mutant must be fine without it, and much faster than a time-out."""
-        alone = self.unmutated(answer["by"])
-        fast = answer["status"] != "timeout" or alone["seconds"] < answer["seconds"] / 4
-        if alone["status"] == "survived" and fast:
-            return answer
-        return {**answer, "status": "unclear"}
+def record(tests: Path, target: Path) -> None:
+    """Write which lines each test of a file runs (not the imports of the first), and how long."""
+    command = ["env", f"PYTHONPATH={ROOT / 'tools'}", sys.executable, "-mcoverage", "run"]
+    command += [f"--source={PACKAGE}", f"--data-file={target}.part", "-m", "pytest", "-pmutants"]
+    command += ["-ptilewright.cli", "-pno:cacheprovider", f"--report-log={target}.log", str(tests)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    if done.returncode not in (0, 1, 5):  # all passed, some failed, there are none
+        raise SystemExit(f"{tests} cannot be recorded:\n{done.stdout}{done.stderr}")
+    Path(f"{target}.part").rename(target)
 
 
-# ---- verdicts that are kept ---------------------------------------------------------------------
+def tests_of(path: Path, lines: list, records: Iterable[Path]) -> list[tuple[float, str]]:
+    """Seconds and names of the tests that run the first of `lines` that any runs."""
+    ran, seconds = defaultdict(set), {}
+    for target in records:
+        for report in map(loads, Path(f"{target}.log").read_text().splitlines()):
+            if report.get("when") == "call" and report["outcome"] == "passed":
+                seconds[report["nodeid"]] = report["duration"]
+        (data := CoverageData(str(target))).read()
+        for line, contexts in data.contexts_by_lineno(str(path)).items():
+            ran[line].update(contexts)
+    found = next(filter(None, (set().union(*(ran[n] for n in some)) for some in lines)), set())
+    if "" in found:  # on import
+        found = set().union(*ran.values())
+    order = sorted((seconds[test], test) for test in found & seconds.keys())
+    ends = accumulate(took for took, _ in order)
+    return [test for test, end in zip(order, ends, strict=True) if end < SECONDS]
 
 
-def holds(verdict: dict[str, Any]) -> str:
-    """A digest of what the verdict depends on."""
-    if verdict["status"] in NOTICED:
-        test = verdict["by"]
-        return digest(ROOT / test.split("::")[0]) if test else digest(None)
-    return everything()
+def judge(records: Iterable[Path], holds: tuple[str, str], drawn: tuple[str, int]) -> dict:
+    """The verdict on a mutant, whose tests import a copy of the sources; it is kept, too."""
+    change, lines, text = mutant(PACKAGE / drawn[0], drawn[1])
+    tests, status = tests_of(PACKAGE / drawn[0], lines, records), "unseen"
+    with TemporaryDirectory() as copy:
+        shutil.copytree(PACKAGE.parent, copy, dirs_exist_ok=True)
+        Path(copy, PACKAGE.name, drawn[0]).write_text(text)
+        for some in filter(None, (tests[:20], tests[20:])):
+            if status not in NOTICED:
+                seconds, names = zip(*some, strict=True)
+                command = ["env", f"PYTHONPATH={copy}", *LIMITED, str(20 + 5 * sum(seconds))]
+                command += [sys.executable, "-mpytest", "-x", "-pno:cacheprovider", *names]
+                done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True)
+                status = {0: "survived", 124: "timeout"}.get(done.returncode, "killed")
+    verdict = {"mutant": drawn, "line": lines[0][0], "change": change, "status": status}
+    with VERDICTS.open("a") as file:
+        file.write(dumps(verdict | {"holds": holds[status not in NOTICED]}) + "\n")
+    return verdict
 
 
-@functools.cache
-def everything() -> str:
-    return hash_of(test_files(), *(digest(p) for p in test_files()))
-
-
-def kept() -> dict[tuple[str, ...], dict[str, Any]]:
-    if not RESULTS.exists():
-        return {}
-    found = [json.loads(row) for row in RESULTS.read_text().splitlines() if row.endswith("}")]
-    return {tuple(v["key"]): v for v in found if v["holds"] == holds(v)}
-
-
-def draw(count: int, seed: int, only: tuple[str, ...]) -> list[tuple[Mutant, int]]:
-    chosen = [f for f in files() if f.startswith(only)]
-    every = [(m, i) for f in chosen for i, m in enumerate(mutants(f))]
-    return random.Random(seed).sample(every, min(count, len(every)))
-
-
-def judge_all(
-    drawn: list[tuple[Mutant, int]], jobs: int, seconds: float, console: Console
-) -> list[dict[str, Any]]:
-    """Verdicts in the order of the draw; each is written down as soon as it is known."""
-    verdicts = kept()
-    work: queue.SimpleQueue[tuple[Mutant, int]] = queue.SimpleQueue()
-    left = [pair for pair in drawn if pair[0].key not in verdicts]
-    for pair in left:
-        work.put(pair)
-    lock = threading.Lock()
-    columns = (TextColumn("mutants"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("mutants", total=len(drawn), completed=len(drawn) - len(left))
-        by = (v["by"] for v in verdicts.values() if v["status"] in NOTICED and v["by"])
-        tests = Tests(Counter(name.split("::")[0] for name in by)) if left else None
-        if tests and tests.left_out:
-            console.print(f"left out, as they do not pass without a mutant: {tests.left_out}")
-
-        def go() -> None:
-            judge = Judge(tests, seconds)
-            try:
-                while True:
-                    mutant, number = work.get_nowait()
-                    verdict = {"key": mutant.key, **judge.judge(mutant, number)}
-                    verdict["holds"] = holds(verdict)
-                    with lock, RESULTS.open("a") as results:
-                        verdicts[mutant.key] = verdict
-                        results.write(json.dumps(verdict) + "\n")
-                        progress.advance(bar)
-            except queue.Empty:
-                pass
-            finally:
-                judge.worker.stop()
-
-        threads = [threading.Thread(target=go) for _ in range(min(jobs, len(left)))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if not work.empty() or any(m.key not in verdicts for m, _ in left):
-            raise SystemExit("a worker ended before its time; what is known was kept: try again")
-    return [{**asdict(m), **verdicts[m.key]} for m, _ in drawn]
-
-
-# ---- the report ---------------------------------------------------------------------------------
-
-
-def outcome(verdict: dict[str, Any]) -> str:
-    if verdict["status"] in NOTICED:
-        return "noticed"
-    return "equivalent" if tuple(verdict["key"]) in EQUIVALENT else "survived"
-
-
-def table(verdicts: list[dict[str, Any]]) -> Table:
-    shown = Table(box=None)
-    shown.add_column("package")
-    for heading in ("mutants", "noticed", "equivalent", "survived", "noticed of others"):
-        shown.add_column(heading, justify="right")
-    packages = sorted({v["file"].split("/")[0] for v in verdicts})
-    for package in (*packages, "all"):
-        mine = [v for v in verdicts if package in (v["file"].split("/")[0], "all")]
-        counts = Counter(map(outcome, mine))
-        others = len(mine) - counts["equivalent"]
-        share = f"{counts['noticed'] / others:.1%}" if others else "-"
-        numbers = (counts["noticed"], counts["equivalent"], counts["survived"])
-        shown.add_row(package, str(len(mine)), *map(str, numbers), share)
-    return shown
-
-
-def describe(verdict: dict[str, Any]) -> str:
-    """A survivor: where it is, what was changed in which line, what was tried."""
-    at, function = verdict["lines"][0], verdict["function"] or "the module"
-    line = source_of(verdict["file"]).splitlines()[at - 1].strip()
-    tried = f"{verdict['tried']} of {verdict.get('tests', 0)} tests tried"
-    head = f"src/tilewright/{verdict['file']}:{at}: in {function} ({verdict['status']}; {tried})"
-    change = f"    {verdict['original']}\n    ->  {verdict['mutated']}"
-    return f"{head}\n    {line}\n{change}\n    key {tuple(verdict['key'])!r}"
+def digest(paths: Iterable[Path]) -> str:
+    return sha256(b"".join(bytes(p) + p.read_bytes() for p in sorted(paths))).hexdigest()[:16]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--count", type=int, default=COUNT)
-    parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of tests, for a mutant")
-    parser.add_argument("--files", nargs="*", default=[""], help="beginnings of files' names")
-    parser.add_argument("--record", action="store_true", help="record, and judge nothing")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every verdict")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for name, value in OPTIONS.items():
+        parser.add_argument(f"--{name}", type=type(value), default=value)
     options = parser.parse_args()
-    console = Console(highlight=False, markup=False, width=None if sys.stdout.isatty() else 120)
-    record(options.jobs, console)
-    if options.record:
-        return 0
-    drawn = draw(options.count, options.seed, tuple(options.files))
-    verdicts = judge_all(drawn, options.jobs, options.seconds, console)
-    for verdict in verdicts:
-        if outcome(verdict) == "survived":
-            console.print(describe(verdict))
-    console.print(table(verdicts))
-    counts = Counter(map(outcome, verdicts))
-    ways = Counter(v["status"] for v in verdicts)
-    console.print("verdicts: " + ", ".join(f"{k} {n}" for k, n in ways.items()))
-    if options.json is not None:
-        options.json.write_text(json.dumps(verdicts, indent=1))
-    others = len(verdicts) - counts["equivalent"]
-    enough = counts["noticed"] >= ENOUGH * others
-    return int(not enough or counts["equivalent"] > EQUIVALENTS * len(verdicts))
+    VERDICTS.parent.mkdir(parents=True, exist_ok=True)
+    VERDICTS.touch()
+    code = [p for f in ("src", "tests", "benchmarks") for p in (ROOT / f).rglob("*.[pch]*")]
+    shared = digest(p for p in code if p.suffix != ".pyc" and not p.name.startswith("test_"))
+    tests = [p for p in (ROOT / options.tests).rglob("test_*.py") if p.stem != "test_structure"]
+    records = {p: VERDICTS.with_name(f"{shared}-{digest([p])}") for p in tests}
+    missing = {p: target for p, target in records.items() if not target.exists()}
+    thread_map(record, missing.keys(), missing.values(), max_workers=options.jobs, desc="records")
+    paths = sorted(str(p.relative_to(PACKAGE)) for p in PACKAGE.rglob("*.py"))
+    modules = [p for p in paths if p.startswith(options.files or SCOPE)]
+    trees = {m: ast.parse((PACKAGE / m).read_bytes()) for m in modules}
+    every = [(m, n) for m in modules for n, _ in enumerate(changes(trees[m]))]
+    drawn = random.Random(options.seed).sample(every, min(options.count, len(every)))
+    tool = Path(__file__)  # which numbers the mutants
+    holds = (shared + digest([tool]), shared + digest([tool, *tests]))  # if noticed, and if not
+    kept = [v for v in map(loads, VERDICTS.read_text().splitlines()) if v["holds"] in holds]
+    known = {tuple(v["mutant"]): v for v in kept}
+    left = [m for m in drawn if m not in known]
+    work = partial(judge, records.values(), holds)
+    found = thread_map(work, left, max_workers=options.jobs, desc="mutants")
+    known |= zip(left, found, strict=True)
+    for v in (verdicts := [known[m] for m in drawn]):
+        file, before, after = change = (v["mutant"][0], *v["change"])
+        if v["status"] not in NOTICED:
+            v["status"] = "equivalent" if change in EQUIVALENT else v["status"]
+            print(f"{file}:{v['line']}: {v['status']}\n  - {before}\n  + {after}")
+    counts = Counter(v["status"] for v in verdicts)
+    shown = rich.table.Table(*counts)
+    shown.add_row(*map(str, counts.values()))
+    rich.print(shown)
+    Path(options.json).write_text(dumps(verdicts, indent=1))
+    others, noticed = len(verdicts) - counts["equivalent"], sum(counts[s] for s in NOTICED)
+    return int(noticed < 0.9 * others or counts["equivalent"] > 0.1 * len(verdicts))
 
 
 if __name__ == "__main__":
