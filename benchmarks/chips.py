@@ -52,7 +52,7 @@ CHIPS: dict[str, Callable[[], Target]] = {
     "vta": vta,
     "vta32": vta32,
     "vta64": vta64,
-    "vta-alu2": lambda: vta(alu=2),
+    "vta-alu1": lambda: vta(alu=1),
     "gemmini": gemmini,
     "conv_engine": conv_engine,
 }

@@ -150,4 +150,4 @@ def test_the_best_of_all_fields():
 
 def test_the_least_of_a_cost():
     found = instruction(late=60)
-    assert least(found, found.cost.latency) == 60 + 1 - 50
+    assert least(found.cost.latency) == 60 + 1 - 50

@@ -124,8 +124,10 @@ def test_in_words(cramped: Explanation):
     assert lines[0] == f"gemm on tiny: {cramped.cycles:,} cycles ({cramped.seconds * 1e6:,.1f} µs)"
     tile = cramped.tile
     assert lines.pop(1) == f"a tile: {tile['i']} of i, {tile['j']} of j, {tile['k']} of k"
-    assert lines[1].startswith("bound: 65,840 cycles, ")
-    assert lines[1].endswith("of that (work 65,536, moves 24,576, fill 128, drain 176, ends 80)")
+    assert lines[1].startswith("bound: 65,841 cycles, ")
+    assert lines[1].endswith(
+        "of that (work 65,536, moves 24,576, fill 128, drain 176, ends 80, control 1)"
+    )
     assert lines[3].split() == [
         "queue",
         "works",

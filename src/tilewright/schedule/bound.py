@@ -13,6 +13,7 @@ from tilewright.schedule.pieces import Piece, Sizes, queue_cycles
 from tilewright.schedule.rates import least, most_a_cycle, most_for
 from tilewright.schedule.tile_model import Model, combined, tile_sizes
 from tilewright.schedule.units import mappings, units
+from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,20 @@ class Bound:
     """Either queues that do the contraction, and what follows it there, are at `work` all the time,
     with the first operands to come before (`fill`) and the last result to leave behind (`drain`);
     or the busiest memory moves everything once (`moves`), between the first move's set-up and the
-    last one's latency (`ends`)."""
+    last one's latency (`ends`). Before that the first instruction is fetched and issued; behind it
+    comes what ends the stream (`control`)."""
 
     work: float
     moves: float
     fill: float
     drain: float
     ends: float = 0.0
+    control: float = 0.0
 
     @property
     def cycles(self) -> int:
-        return math.ceil(max(self.work + self.fill + self.drain, self.moves + self.ends) - 1e-6)
+        longest = max(self.work + self.fill + self.drain, self.moves + self.ends)
+        return math.ceil(longest + self.control - 1e-6)
 
     @property
     def parts(self) -> dict[str, int]:
@@ -47,7 +51,20 @@ def find_bound(model: Model) -> Bound:
     latencies = [p.move.latency for p in moves if p.move is not None]
     ends = min(setups, default=0.0) + min(latencies, default=0)
     fill = _fill(model, tiles)
-    return Bound(_work(model, fill), _moves(model, moves), fill, _drain(model, tiles), ends)
+    drain, control = _drain(model, tiles), _control(model.target)
+    return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends, control)
+
+
+def _control(target: Target) -> float:
+    """Until the first instruction is in its queue, and from when all others are done."""
+    cycles = target.issue
+    if target.fetch is not None:
+        memory = target.memory(target.fetch.memory)
+        cycles += math.ceil(target.fetch.bytes / (memory.bandwidth or math.inf)) + memory.latency
+    if target.end is not None:
+        cost = target.end.cost
+        cycles += sum(least(x) for x in (cost.setup, cost.busy, cost.latency))
+    return float(cycles)
 
 
 def _drain(model: Model, tiles: Sizes) -> float:

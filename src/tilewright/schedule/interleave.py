@@ -21,7 +21,7 @@ from tilewright.ir.loop import For, walk_statements
 from tilewright.schedule import units
 from tilewright.schedule.rates import most
 
-PARTS = (1, 2, 3, 4, 6, 8)  # that take turns
+PARTS = (1, 2, 3, 4, 5, 6, 7, 8)  # that take turns
 
 
 @dataclass(frozen=True)
