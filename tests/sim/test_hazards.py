@@ -1,5 +1,7 @@
 """Dependences inside a queue, against times counted by hand; what the compiler keeps apart."""
 
+import json
+
 import pytest
 from handmade import stream_of
 
@@ -10,10 +12,11 @@ from tilewright.ir.kernel_words import out
 from tilewright.sim.distances import check_distances
 from tilewright.sim.events import simulate
 from tilewright.sim.faults import Kind
-from tilewright.sim.timeline import Timeline
+from tilewright.sim.timeline import REASONS, Timeline
 from tilewright.sim.waits import no_waits, synchronise
 from tilewright.target.describe import Range, TargetBuilder, cost, distance, read_instruction, state
 from tilewright.target.target import Target
+from tilewright.target.vary import with_costs
 
 M, FAR = "m", "far"
 SIZES = {M: 256, FAR: 256}
@@ -177,6 +180,62 @@ def test_nothing_to_put_between():
     )
 
 
+def test_what_does_nothing_may_be_set_up():
+    """2 cycles of its setup, and 1 of its own."""
+    t = TargetBuilder.extend(machine(idle=False), "machine")
+
+    @t.instruction("q")
+    def nothing():
+        cost(setup=2, busy=1)
+
+    done = synchronise(stream(("exposes", 0, 8), ("stalls", 8, 16), target=t.build()))
+    assert len(done.stream) == 4
+    assert simulate(done.stream, done.waits).begin.tolist() == [1, 11, 14, 17]
+
+
+def test_each_queue_is_late_by_itself():
+    """What is put before the second one makes the third late, but not that of the other queue."""
+    rows = [("exposes", 0, 8), ("stalls", 8, 16), ("exposes", 0, 8), ("brings", 0, 64)]
+    rows += [("exposes", 32, 40), ("stalls", 8, 16), ("stalls", 40, 48)]
+    done = synchronise(stream(*rows))
+    names = [done.stream.sites[k].instruction.name for k in done.stream.site]
+    assert names == [
+        "exposes", *["nothing"] * 3, "stalls", "exposes", "brings", "exposes",
+        "stalls", "stalls",
+    ]  # fmt: skip
+    assert check_distances(done.stream, done.boxes) is None
+
+
+def test_an_exposed_result_that_is_never_there():
+    far = with_costs(machine(), "exposed", lambda term: 1 << 40, ["exposes"])
+    with pytest.raises(CompileError) as error:
+        synchronise(stream(("exposes", 0, 8), ("stalls", 8, 16), target=far))
+    assert str(error.value) == (
+        "instruction 1, stalls() of q, must begin 1,099,511,627,766 cycles later for what it reads "
+        "of instruction 0, exposes() of q: more than 1,048,576 instructions that do nothing\n"
+        "  hint: correct the cost of exposes, exposed=…, or describe one that does nothing for "
+        "longer"
+    )
+
+
+def test_a_register_that_takes_longer_is_still_there_at_once():
+    slow = with_costs(machine(), "latency", lambda term: term + 100)
+    rows = [
+        ("stalls", {}, (0, 8)), ("config", {"scale": 3}, ()), ("scaled", {"scale": 3}, (32, 40)),
+    ]  # fmt: skip
+    s = stream_of(slow, rows, SIZES)
+    assert simulate(s, no_waits(s)).begin.tolist() == [1, 11, 112]  # 1 + 100 of its own
+
+
+def test_a_trace_has_all_stalls(tmp_path):
+    t = run(("stalls", 0, 8), ("stalls", 8, 16))
+    assert t.stalls_before(1) == dict.fromkeys(list(REASONS)[:-1], 0) | {"result": 30}
+    t.perfetto(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    stalled = [e["args"].get("stalled: result") for e in events if e["ph"] == "X"]
+    assert stalled == [None, 30]
+
+
 # ---------------------------------------------------------------- distances
 
 I, J = dims("I J", max=64)
@@ -234,6 +293,81 @@ def of_no_memory(a: u8[8], b: out(u8[8])):
     cost(bytes={3: 8})
 
 
+MOVED, TERMS = {M: 8}, {"busy": 3}
+
+
+def of_an_unknown_memory(a: u8[8], b: out(u8[8])):
+    cost(bytes={nowhere: 8})  # noqa: F821
+
+
+def of_memories_unpacked(a: u8[8], b: out(u8[8])):
+    cost(bytes={**MOVED})
+
+
+def of_no_memories(a: u8[8], b: out(u8[8])):
+    cost(bytes={})
+
+
+def of_a_memory_twice(a: u8[8], b: out(u8[8])):
+    cost(bytes={M: 8, "m": 9})
+
+
+def of_bytes_twice(a: u8[8], b: out(u8[8])):
+    cost(bytes=7)
+    cost(bytes={"m": 8})
+
+
+def of_busy_twice(a: u8[8], b: out(u8[8])):
+    cost(busy=1)
+    cost(busy=2)
+
+
+def of_no_term(a: u8[8], b: out(u8[8])):
+    cost(16)
+
+
+def of_terms_unpacked(a: u8[8], b: out(u8[8])):
+    cost(**TERMS)
+
+
+def of_no_cost(a: u8[8], b: out(u8[8])):
+    cost()
+
+
+def of_no_operand(a: u8[8], b: out(u8[8])):
+    distance(3)
+
+
+def of_no_distance(a: u8[8], b: out(u8[8])):
+    distance()
+
+
+def of_true(b: out(u8[8]), n: Range(1, 8)):
+    for i in grid(n):
+        b[i] = 0
+    distance(b=True)
+
+
+def of_none(b: out(u8[8]), n: Range(1, 8)):
+    for i in grid(n):
+        b[i] = 0
+    distance(b=1 - 1)
+
+
+def of_one_twice(b: out(u8[8]), n: Range(1, 8)):
+    for i in grid(n):
+        b[i] = 0
+    distance(b=3)
+    distance(b=5)
+
+
+def of_too_many(b: out(u8[8]), n: Range(1, 8)):
+    for i in grid(n):
+        b[i] = 0
+    distance(b=1025)
+
+
+COST, BYTES = cost.form, 'bytes={"dram": 64, "spad": 16}'
 REFUSED = {
     of_nothing: ("a is no operand that is written", "of_nothing writes b"),
     of_no_number: ("I is no distance", "a number of iterations: distance(c=3)"),
@@ -241,7 +375,22 @@ REFUSED = {
         "a result is forwarded and exposed",
         "forward=… if the chip makes others wait for it, exposed=… if the compiler does",
     ),
-    of_no_memory: ("bytes of no memory", 'bytes={"dram": 64, "spad": 16}'),
+    of_no_memory: ("3 is no memory's name", BYTES),
+    of_an_unknown_memory: ("nowhere is the name of nothing here", BYTES),
+    of_memories_unpacked: ("MOVED is no memory and bytes", BYTES),
+    of_no_memories: ("bytes of no memory", BYTES),
+    of_a_memory_twice: ("bytes of 'm' are said twice", BYTES),
+    of_bytes_twice: ("bytes is said twice", f"say it once: {COST}"),
+    of_busy_twice: ("busy is said twice", f"say it once: {COST}"),
+    of_no_term: ("16 is said of nothing", COST),
+    of_terms_unpacked: ("TERMS is no name and value", f"write it out: {COST}"),
+    of_no_cost: ("cost() says nothing", f"{COST}, or leave it out"),
+    of_no_operand: ("3 is said of nothing", "distance(c=3)"),
+    of_no_distance: ("distance() says nothing", "distance(c=3), or leave it out"),
+    of_true: ("True is no distance", "a number of iterations: distance(c=3)"),
+    of_none: ("1 - 1 is no distance", "a number of iterations: distance(c=3)"),
+    of_one_twice: ("b is said twice", "say it once: distance(c=3)"),
+    of_too_many: ("a distance of 1,025 iterations", "distances from 1 to 1,024 are judged"),
 }
 
 
@@ -250,9 +399,18 @@ def test_what_is_refused(function):
     with pytest.raises(CompileError) as error:
         read_instruction(function)
     what, hint = REFUSED[function]
-    text = str(error.value)
-    assert what in text.splitlines()[0]
-    assert text.endswith(f"hint: {hint}")
+    assert error.value.what.split(": ", 1)[1] == what
+    assert error.value.hint == hint
+
+
+def test_a_distance_is_arithmetic():
+    def adds(b: out(u8[8]), n: Range(1, 8)):
+        for i in grid(n):
+            b[i] = 0
+        distance(b=2 * FEW + 1)
+
+    FEW = 2
+    assert read_instruction(adds).distances == (("b", 5),)
 
 
 def test_bytes_of_a_memory_without_an_operand():
@@ -274,6 +432,30 @@ def test_bytes_of_a_memory_without_an_operand():
     )
 
 
+def test_bytes_of_an_operand_that_may_lie_anywhere():
+    def described(memory: str) -> TargetBuilder:
+        t = TargetBuilder("any", clock=1e9)
+        t.memory("dram")
+        t.memory(M, 256)
+        t.queues("q", depth=1)
+
+        @t.instruction("q")
+        def copy(a: u8[8], b: out(u8[8] @ M)):
+            for i in grid(8):
+                b[i] = a[i]
+            cost(bytes={memory: 8})
+
+        return t
+
+    described("dram").build()
+    with pytest.raises(TargetError) as error:
+        described("drum").build()
+    assert str(error.value) == (
+        "any: instruction copy moves bytes of 'drum', which is no memory\n"
+        "  hint: did you mean 'dram'?"
+    )
+
+
 @pytest.mark.parametrize(
     "memory, facts, text",
     [
@@ -287,6 +469,22 @@ def test_bytes_of_a_memory_without_an_operand():
             ("machine: instructions are fetched with 4 bytes, 8 at a time, with room for 4\n"
              "  hint: at least 1 byte each, and room for a burst: fetch(…, bytes=16, burst=8, "
              "ahead=64)"),
+        ),
+        *(
+            (
+                "dram", {"bytes": 4, **facts},
+                (f"machine: instructions are fetched with {what}\n"
+                 "  hint: whole numbers from 1 on, and room for a burst: fetch(…, bytes=16, "
+                 "burst=8, ahead=64)"),
+            )
+            for facts, what in (
+                ({"bytes": "4"}, "'4' bytes, 1 at a time, with room for 64"),
+                ({"bytes": 1.5}, "1.5 bytes, 1 at a time, with room for 64"),
+                ({"bytes": True}, "True bytes, 1 at a time, with room for 64"),
+                ({"bytes": 0}, "0 bytes, 1 at a time, with room for 64"),
+                ({"ahead": None}, "4 bytes, 1 at a time, with room for None"),
+                ({"burst": 2.5}, "4 bytes, 2.5 at a time, with room for 64"),
+            )
         ),
     ],
 )  # fmt: skip

@@ -9,14 +9,13 @@ import numpy as np
 from tilewright.check.problem import Problems, error, extent_fields, warning
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, as_expr
-from tilewright.ir.instruction import Cost, Field, Instruction
+from tilewright.ir.instruction import COST_TERMS, Cost, Field, Instruction
 from tilewright.ir.loop import symbols
 from tilewright.sim.durations import MOST
 from tilewright.target.target import Target
 
 SAMPLES = 17  # values of a field that are tried
 TRIED = 200  # rows of them
-TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
 TAKES = ("setup", "busy", "bytes")  # that keep a queue
 
 
@@ -160,7 +159,7 @@ def _allowed(i: Instruction, rows: np.ndarray) -> np.ndarray:
 def _terms(i: Instruction) -> Iterator[tuple[str, np.ndarray]]:
     """The terms of the cost, for all samples."""
     rows = samples(i)
-    for name in TERMS:
+    for name in COST_TERMS:
         values = [evaluated(i, x, rows) for x in _parts(i, name)]
         if values:
             yield name, np.concatenate(values)

@@ -6,12 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from tilewright.ir.expr import Buffer, Dim
-from tilewright.ir.instruction import Cost, Instruction
+from tilewright.ir.instruction import COST_TERMS, Cost, Instruction
 from tilewright.ir.loop import buffers_written, format_block, format_buffer_type
 from tilewright.target.encoding import Carries, Encoding, Part
 from tilewright.target.target import Memory, Target
-
-TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
 
 
 def manual(target: Target) -> dict[str, Any]:
@@ -35,7 +33,7 @@ def manual(target: Target) -> dict[str, Any]:
         "interlock": target.interlock,
         "issue": target.issue,
         "fetch": None if target.fetch is None else asdict(target.fetch),
-        "end": None if target.end is None else target.end.name,
+        "end": target.ends_with,
         "slots": None if target.bundles is None else dict(target.bundles.slots),
         "instructions": [instruction_facts(target, i) for i in target.instructions],
     }
@@ -104,7 +102,7 @@ def operand_facts(i: Instruction, o: Buffer, written: bool) -> dict[str, Any]:
 
 def cost_facts(cost: Cost) -> dict[str, Any]:
     """The terms that are not 0: numbers, or arithmetic on fields as text."""
-    terms: dict[str, Dim | None] = {name: getattr(cost, name) for name in TERMS}
+    terms: dict[str, Dim | None] = {name: getattr(cost, name) for name in COST_TERMS}
     terms |= {f"bytes of {memory}": n for memory, n in cost.through}
     given = {name: v for name, v in terms.items() if v is not None}
     return {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.node import Node, node
-from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_expr, product
+from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, as_dim, as_expr, product
 
 BlackBox = Callable[[Mapping[str, int], Mapping[str, np.ndarray]], None]
 
@@ -48,6 +48,9 @@ class Hazard(enum.IntEnum):
     EXPOSED = 2
 
 
+COST_TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
+
+
 @node
 class Cost(Node):
     """Time in cycles of the target's clock, as expressions of the fields.
@@ -60,6 +63,8 @@ class Cost(Node):
     A later instruction of the same queue that reads these results stands still until they are
     there. With `forward` it stands still until so many cycles after this one began. With `exposed`
     the chip does not look: the compiler begins it so many cycles after this one began, or later.
+    `alone` forwards results as soon as this one has been done by itself: setup + busy + latency
+    after it began, whatever these are changed to.
     """
 
     setup: Dim = 0
@@ -70,6 +75,11 @@ class Cost(Node):
     through: tuple[tuple[str, Dim], ...] = ()
     forward: Dim | None = None
     exposed: Dim | None = None
+    alone: bool = False
+
+    def __post_init__(self) -> None:
+        if self.alone:
+            object.__setattr__(self, "forward", as_dim(self.setup + self.busy + self.latency))
 
     def bytes_in(self, memory: str) -> Dim:
         """The bytes that it moves through a memory that it touches."""
@@ -85,9 +95,8 @@ class Cost(Node):
     @property
     def terms(self) -> tuple[Dim, ...]:
         """All that is arithmetic on fields."""
-        given = (self.forward, self.exposed, *(n for _, n in self.through))
-        plain = (self.setup, self.busy, self.latency, self.bytes, self.energy)
-        return (*plain, *(x for x in given if x is not None))
+        given = (*(getattr(self, name) for name in COST_TERMS), *(n for _, n in self.through))
+        return tuple(x for x in given if x is not None)
 
     def map_terms(self, change: Callable[[Dim], Dim], *names: str) -> Cost:
         """With the terms of these names changed; bytes of single memories go with `bytes`."""
@@ -125,9 +134,8 @@ class Instruction(Node):
     `black_box` runs in the place of the body where that is not all known (Opaque): a function of
     the fields by name, and of an array for each operand by name, which it writes in place.
 
-    `distances` gives (operand, n): iterations of its loops over calls of the unit (`micro_ops` and
-    hardware loops) that touch the same element of the operand, which is written, are at least n
-    apart.
+    `distances` gives (operand, n): iterations of its hardware loops (target/iterations.py) that
+    touch the same element of the operand, and of which one writes it, are at least n apart.
     """
 
     name: str

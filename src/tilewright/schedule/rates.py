@@ -14,9 +14,9 @@ from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, Expr, Load, as_expr
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, Block, For, expressions, sub_blocks, walk_statements
+from tilewright.target.target import MOST_CYCLES
 
 VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
-MOST = 1 << 53  # what a term is taken for that has no bound
 STARTS = 6  # fields that are tried at both ends together
 Values = dict[Expr, object]
 
@@ -83,7 +83,7 @@ def least(term: Dim) -> int:
 def most(term: Dim) -> int:
     """What a term of a cost is at most."""
     _, high = Simplifier().bounds(as_expr(term))
-    return MOST if high is None else max(0, high)
+    return MOST_CYCLES if high is None else max(0, high)
 
 
 def iterations_of(instruction: Instruction, fields: np.ndarray) -> np.ndarray:

@@ -3,20 +3,20 @@ element too soon, results that are read before they are there (`distance`, `cost
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
 
 import numpy as np
 
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Site, Stream
-from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Expr, Var, as_expr
-from tilewright.ir.instruction import Hazard, Instruction
-from tilewright.ir.loop import For, walk_statements
+from tilewright.codegen.stream import Stream
+from tilewright.ir.instruction import Hazard
 from tilewright.sim.boxes import Boxes, boxes, hazards, queue_numbers
 from tilewright.sim.durations import Durations, durations
 from tilewright.sim.faults import Fault, Kind, name_of
 from tilewright.sim.idle import insert_idle
+from tilewright.sim.iterations import least_apart
+
+MOST_IDLE = 1 << 20  # instructions that do nothing, of a stream
 
 
 def check_distances(stream: Stream, found: Boxes | None = None) -> Fault | None:
@@ -38,56 +38,14 @@ def _iterations_apart(stream: Stream) -> Fault | None:
         _, first = np.unique(stream.fields[rows], axis=0, return_index=True)
         for row in rows[np.sort(first)]:
             for name, wanted in site.instruction.distances:
-                least = _least_distance(site, stream.fields[row], name)
-                if least is not None and least < wanted:
+                least = least_apart(site, stream.fields[row], name, wanted)
+                if least is not None:
                     text = (
                         f"{name_of(stream, row)}, comes back to an element of {name} after {least} "
                         f"of its iterations, and needs {wanted}"
                     )
                     return Fault(Kind.DISTANCE, (int(row),), text)
     return None
-
-
-def _least_distance(site: Site, fields: np.ndarray, name: str) -> int | None:
-    """Iterations of an instruction's hardware loops between two that touch the same element of an
-    operand, at least; None if none does."""
-    instruction = site.instruction
-    (number,) = (o for o, b in enumerate(instruction.operands) if b.name == name)
-    env: dict[Expr, np.ndarray] = {
-        f.symbol: value for f, value in zip(instruction.fields, fields, strict=False)
-    }
-    loops = [x for x in walk_statements(instruction.body) if isinstance(x, For)]
-    loops = [x for x in loops if not isinstance(x.extent, int)]
-    counts = [int(evaluate_expr(as_expr(x.extent), env, {})) for x in loops]
-    place = np.zeros(counts, np.int64)
-    for d, (loop, count) in enumerate(zip(loops, counts, strict=True)):
-        along = [-1 if k == d else 1 for k in range(len(loops))]
-        place = place + _moves(site, number, loop.var, count, env).reshape(along)
-    flat = place.reshape(-1)
-    order = np.argsort(flat, kind="stable")
-    same = np.diff(flat[order]) == 0
-    return int(np.diff(order)[same].min()) if same.any() else None
-
-
-def _moves(site: Site, number: int, var: Var, count: int, env: dict) -> np.ndarray:
-    """Bytes from an operand's first element to where each iteration of a loop finds it."""
-    instruction, operand = site.instruction, site.instruction.operands[number]
-    moved = np.zeros(count, np.int64)
-    for d, subscript in enumerate(_subscripts(instruction, operand)):
-        if subscript != var:
-            continue
-        offsets = site.offsets[number] if site.offsets else None
-        if d == instruction.listed(operand) and offsets is not None:
-            moved = moved + offsets[:count]
-        else:
-            step = int(evaluate_expr(as_expr(instruction.step(operand, d)), env, {}))
-            moved = moved + np.arange(count) * step * operand.dtype.bytes
-    return moved
-
-
-def _subscripts(instruction: Instruction, operand: Buffer) -> tuple[Expr, ...]:
-    stores = (x for x in walk_statements(instruction.body) if hasattr(x, "indices"))
-    return next(x.indices for x in stores if x.buffer == operand)
 
 
 # ---------------------------------------------------------------- results
@@ -121,11 +79,10 @@ def _least_times(stream: Stream, times: Durations) -> tuple[np.ndarray, np.ndarr
     """When each instruction begins at the soonest, by the time that those before it in its queue
     take, and from when on its exposed results are there: results come in the queue's order."""
     queue = queue_numbers(stream)
-    takes = times.setup + np.maximum(times.busy, times.transfer.max(1, initial=0))
     begins, ready = np.zeros(len(stream), np.int64), np.zeros(len(stream), np.int64)
     for q in np.unique(queue):
         rows = np.flatnonzero(queue == q)
-        begins[rows] = np.cumsum(takes[rows]) - takes[rows]
+        begins[rows] = np.cumsum(times.work[rows]) - times.work[rows]
         ready[rows] = np.maximum.accumulate(begins[rows] + times.exposed[rows])
     return begins, ready
 
@@ -137,39 +94,55 @@ def keep_distances(stream: Stream, found: Boxes) -> tuple[Stream, Boxes]:
     if own is None:
         return stream, found
     begins, ready = _least_times(stream, durations(stream))
-    missing = list(_missing(stream, own, begins, ready))
-    if not missing:
+    rows, counts = _missing(stream, own, begins, ready)
+    if not rows:
         return stream, found
-    before = np.array([row for row, count in missing for _ in range(count)])
+    before = np.repeat(rows, counts)
     spaced = insert_idle(stream, before, queue_numbers(stream)[before].tolist())
     return spaced, boxes(spaced)
 
 
 def _missing(
     stream: Stream, own: np.ndarray, begins: np.ndarray, ready: np.ndarray
-) -> Iterator[tuple[int, int]]:
-    """Instructions before which so many that do nothing must stand."""
-    queue, later = queue_numbers(stream), np.zeros(len(stream), np.int64)
-    for row in np.flatnonzero(own >= 0):
-        mine = queue == queue[row]
-        short = int(ready[own[row]] + later[own[row]] - begins[row] - later[row])
-        if short > 0:
-            name = stream.target.queues[queue[row]].name
-            count = -(-short // _idle_cycles(stream, name, row, int(own[row])))
-            later[np.flatnonzero(mine & (np.arange(len(stream)) >= row))] += count * _idle_cycles(
-                stream, name, row, int(own[row])
+) -> tuple[list[int], list[int]]:
+    """Instructions before which some that do nothing must stand, and how many."""
+    queue = queue_numbers(stream)
+    found: dict[int, list[int]] = {q: [] for q in range(len(stream.target.queues))}  # rows, and
+    later: dict[int, list[int]] = {q: [0] for q in found}  # cycles that all from there on are later
+    rows, counts, total = [], [], 0
+    for row in np.flatnonzero(own >= 0).tolist():
+        q, other = int(queue[row]), int(own[row])
+        delay = later[q][bisect_right(found[q], other)]
+        short = int(ready[other]) + delay - int(begins[row]) - later[q][-1]
+        if short <= 0:
+            continue
+        each = _idle_cycles(stream, row, other)
+        count = -(-short // each)
+        total += count
+        if total > MOST_IDLE:
+            raise CompileError(
+                f"{name_of(stream, row)}, must begin {short:,} cycles later for what it reads of "
+                f"{name_of(stream, other)}: more than {MOST_IDLE:,} instructions that do nothing",
+                hint=f"correct the cost of {stream.sites[stream.site[other]].instruction}, "
+                "exposed=…, or describe one that does nothing for longer",
             )
-            yield int(row), count
+        found[q].append(row)
+        later[q].append(later[q][-1] + count * each)
+        rows.append(row)
+        counts.append(count)
+    return rows, counts
 
 
-def _idle_cycles(stream: Stream, queue: str, row: int, other: int) -> int:
+def _idle_cycles(stream: Stream, row: int, other: int) -> int:
+    """How long the instruction that does nothing, of the queue of these two, keeps the queue."""
+    queue = stream.sites[stream.site[row]].instruction.queue
     idle = stream.target.idle(queue)
-    busy = idle.cost.busy if idle is not None else 0
-    if not isinstance(busy, int) or busy < 1:
+    cycles = idle.cost.setup + idle.cost.busy if idle is not None else 0
+    if not isinstance(cycles, int) or cycles < 1:
         raise CompileError(
             f"{name_of(stream, row)}, comes too soon behind {name_of(stream, other)}, whose "
             f"results it reads, and {stream.target.name} has nothing to put between them",
             hint=f"describe an instruction of {queue} that does nothing (`pass`), and takes a "
             "cycle: cost(busy=1)",
         )
-    return busy
+    return cycles

@@ -12,8 +12,8 @@ from tilewright.base.errors import CompileError
 from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim
+from tilewright.target.target import MOST_CYCLES
 
-MOST = 1 << 53  # cycles, bytes or picojoules of one instruction that are simulated
 TOGETHER = 1 << 62  # cycles of a stream
 
 
@@ -94,9 +94,9 @@ class _Terms:
     def checked(self, name: str, found: np.ndarray) -> np.ndarray:
         """The values as integers; CompileError for what is not simulated."""
         least, most = (found.min(), found.max()) if found.size else (0, 0)
-        if least < 0 or most > MOST:
+        if least < 0 or most > MOST_CYCLES:
             raise CompileError(
                 f"{name} of {self.site.instruction} is {least if least < 0 else most:,}",
-                hint=f"costs from 0 to {MOST:,} are simulated: correct the description",
+                hint=f"costs from 0 to {MOST_CYCLES:,} are simulated: correct the description",
             )
         return np.broadcast_to(found.astype(np.int64), self.shape)

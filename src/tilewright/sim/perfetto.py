@@ -15,8 +15,6 @@ from tilewright.sim.boxes import queue_numbers
 if TYPE_CHECKING:
     from tilewright.sim.timeline import Timeline
 
-STALLS = ("issue", "wait", "bank", "bandwidth")
-
 
 def events(timeline: Timeline) -> Iterator[Event]:
     """The trace of a timeline, event by event."""
@@ -46,7 +44,7 @@ def _slice(timeline: Timeline, row: int, queue: int) -> Event:
         "leave": leave,
         "done": int(timeline.end[row]),
     }
-    stalls = {s: int(getattr(timeline, s)[row]) for s in STALLS}
+    stalls = timeline.stalls_before(row)
     arguments |= {f"stalled: {s}": cycles for s, cycles in stalls.items() if cycles}
     if timeline.cause[row] >= 0:
         arguments["waited for"] = int(timeline.cause[row])

@@ -23,9 +23,10 @@ REASONS = {  # what a queue's unit stands still for
     "bandwidth": "others use the memory's bandwidth",
     "done": "nothing is left to do",
 }
+BEFORE = tuple(REASONS)[:-1]  # an instruction
 
 
-COLUMNS = ("begin", "leave", "end", "issue", "wait", "result", "bank", "bandwidth", "cause")
+COLUMNS = ("begin", "leave", "end", *BEFORE, "cause")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +61,13 @@ class Timeline:
         """How long each queue's unit stood still, for each of the REASONS. With the time that it
         worked this is all of the run."""
         last = self._by_queue(self.leave, np.maximum)
-        parts = {reason: self._by_queue(getattr(self, reason)) for reason in list(REASONS)[:-1]}
+        parts = {reason: self._by_queue(getattr(self, reason)) for reason in BEFORE}
         parts["done"] = {name: self.cycles - end for name, end in last.items()}
         return {q.name: {r: part[q.name] for r, part in parts.items()} for q in self._queues}
+
+    def stalls_before(self, row: int) -> Mapping[str, int]:
+        """How long the unit stood still before one instruction, for each reason that there is."""
+        return {reason: int(getattr(self, reason)[row]) for reason in BEFORE}
 
     @cached_property
     def moved(self) -> Mapping[tuple[str, str], int]:

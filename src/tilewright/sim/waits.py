@@ -107,16 +107,8 @@ def serial_order(stream: Stream) -> np.ndarray:
 def linked_queues(target: Target) -> np.ndarray:
     """Which queues can wait for which [queues, queues]: each for itself, too."""
     names = [q.name for q in target.queues]
-    if target.events or target.barriers or target.interlock:
-        return np.ones((len(names), len(names)), bool)
-    pairs = {frozenset(pair) for pair in target.tokens}
-    direct = [[a == b or {a, b} in pairs for b in names] for a in names]
-    by_tokens = np.array(direct, bool).reshape(len(names), len(names))
-    found = by_tokens.copy()
-    for k, name in enumerate(names):
-        if target.idle(name) is not None:  # which hands on what the others wait for
-            found |= np.outer(by_tokens[:, k], by_tokens[k])
-    return found
+    found = [[p in target.waits_for(q) for p in names] for q in names]
+    return np.array(found, bool).reshape(len(names), len(names))
 
 
 def place_waits(stream: Stream, need: np.ndarray) -> Waits:

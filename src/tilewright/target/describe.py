@@ -20,7 +20,7 @@ formal buffers, of the largest shape, in the memory where they must lie; its oth
 fields, and so are the dims() in shapes: an operand of such a shape is contiguous in that many
 elements. `cost` gives its time in cycles as arithmetic on fields, `limit` says what must hold of
 them together: limit(pad < kh, kh * kw <= 64). `distance(c=3)` says that its hardware loops come
-back to an element of c after 3 iterations at the soonest.
+back to an element of c after 3 iterations at the soonest (target/iterations.py).
 
 What one instruction moves may differ from memory to memory: cost(bytes={flash: 64, spad: 16}). A
 result that the same queue can use `n` cycles after the instruction began has cost(forward=n) if the
@@ -32,22 +32,40 @@ from __future__ import annotations
 import ast
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
-from tilewright.ir.expr import Buffer, Dim, Expr, Load, Opaque, Symbol, Var, as_dim, as_expr
-from tilewright.ir.instruction import BlackBox, Cost, Field, Instruction, MicroOps
+from tilewright.ir.expr import Buffer, Dim, Opaque, Symbol, as_dim, as_expr
+from tilewright.ir.instruction import BlackBox, Field, Instruction, MicroOps
 from tilewright.ir.kernel_source import MISSING
 from tilewright.ir.kernel_stmt import KernelStmtReader
 from tilewright.ir.kernel_words import Output, Word
-from tilewright.ir.loop import Block, buffers_written, walk_statements
+from tilewright.ir.loop import Block, walk_statements
+from tilewright.target.clauses import (
+    cost,
+    distance,
+    limit,
+    read_cost,
+    read_distances,
+    read_limits,
+    says,
+)
 from tilewright.target.encoding import Encoding
 from tilewright.target.encoding_faults import name_faults
 from tilewright.target.packed import packed_encoding
-from tilewright.target.target import Bundles, Fetch, Memory, Native, Queue, Target, VectorUnit
+from tilewright.target.target import (
+    ANYWHERE,
+    Bundles,
+    Fetch,
+    Memory,
+    Native,
+    Queue,
+    Target,
+    VectorUnit,
+)
 
 
 @dataclass(frozen=True)
@@ -60,10 +78,6 @@ class Range:
 
 
 flag = Range(0, 1)
-ANYWHERE = ""  # the memory of an operand that names none
-cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")
-limit = Word("limit", "limit(rows * columns <= 4096)")
-distance = Word("distance", "distance(c=3)")
 
 
 @dataclass(frozen=True)
@@ -123,7 +137,7 @@ class TargetBuilder:
         self._origins: dict[str, str] = {"target": _caller()}
         self._bundles: Bundles | None = None
         self._fetch: Fetch | None = None
-        self._end: Instruction | None = None
+        self._ends_with: str | None = None
 
     @classmethod
     def extend(cls, target: Target, name: str) -> TargetBuilder:
@@ -136,7 +150,7 @@ class TargetBuilder:
         t._interlock, t._barriers = target.interlock, target.barriers
         t._events, t._issue = target.events, target.issue
         t._encodings, t._entries = dict(target.encodings), dict(target.entries)
-        t._bundles, t._fetch, t._end = target.bundles, target.fetch, target.end
+        t._bundles, t._fetch, t._ends_with = target.bundles, target.fetch, target.ends_with
         t._origins |= dict(target.origins)
         return t
 
@@ -229,7 +243,13 @@ class TargetBuilder:
     def end(self, instruction: Instruction) -> None:
         """The instruction that ends a program: it does nothing, and stands last in every stream,
         once all queues are done."""
-        self._end = instruction
+        if not any(instruction is i for i in self._instructions):
+            known = ", ".join(i.name for i in self._instructions) or "none"
+            raise TargetError(
+                f"{_caller()}: {instruction!r} is no instruction of {self.name}",
+                hint=f"t.end(…) takes one that is declared above it: {known}",
+            )
+        self._ends_with = instruction.name
 
     def instruction(
         self,
@@ -287,7 +307,7 @@ class TargetBuilder:
             origins=tuple(self._origins.items()),
             bundles=self._bundles,
             fetch=self._fetch,
-            end=self._end,
+            ends_with=self._ends_with,
         )
         for instruction in self._instructions:
             faults = name_faults(found, instruction)
@@ -344,11 +364,13 @@ class _InstructionReader(KernelStmtReader):
             else:
                 operands.append(self._operand(param, kind))
         fields += self._extents(operands)
-        body, cost, limits, distances = self._body()
-        if not body and fields and cost.forward is None and cost.exposed is None:
-            # A register has its value at once, whatever else of the queue is on its way.
-            cost = cost.with_(forward=cost.setup + cost.busy + cost.latency)
         name = self.function.name
+        stmts, said = self._statements()
+        body, time = self.block(stmts), read_cost(self, said[cost])
+        if not body and fields and time.forward is None and time.exposed is None:
+            time = time.with_(alone=True)
+        micro_ops = _micro_ops(name, listed)
+        apart = read_distances(self, said[distance], body, operands, micro_ops)
         doc = ast.get_docstring(self.function) or ""
         known = {f.name for f in fields}
         for operand, _, carrier in strides:
@@ -359,16 +381,25 @@ class _InstructionReader(KernelStmtReader):
             tuple(operands),
             tuple(fields),
             body,
-            cost=cost,
+            cost=time,
             strides=tuple(strides),
             doc=doc,
-            micro_ops=_micro_ops(name, listed),
-            limits=limits,
+            micro_ops=micro_ops,
+            limits=tuple(read_limits(self, said[limit])),
             file=self.file,
             lines=self._lines(body),
             black_box=self._check_black_box(black_box, body, operands, listed=bool(listed)),
-            distances=distances,
+            distances=tuple(apart),
         )
+
+    def _statements(self) -> tuple[list[ast.stmt], dict[Word, list[ast.stmt]]]:
+        """Those of the meaning; those that say something beside it, by their word."""
+        stmts = list(self.function.body)
+        if stmts and isinstance(stmts[0], ast.Expr) and isinstance(stmts[0].value, ast.Constant):
+            del stmts[0]  # the docstring
+        said = {word: [s for s in stmts if says(s, word)] for word in (cost, limit, distance)}
+        beside = [s for found in said.values() for s in found]
+        return [s for s in stmts if s not in beside], said
 
     def _check_black_box(
         self,
@@ -441,83 +472,6 @@ class _InstructionReader(KernelStmtReader):
             self.read_only.add(buffer)
         return buffer
 
-    def _body(self) -> tuple[Block, Cost, tuple[Expr, ...], tuple[tuple[str, int], ...]]:
-        """The meaning's statements, and what the `cost`, `limit` and `distance` statements say."""
-        stmts = list(self.function.body)
-        if stmts and isinstance(stmts[0], ast.Expr) and isinstance(stmts[0].value, ast.Constant):
-            del stmts[0]  # the docstring
-        costs, limits, distances = (
-            [s for s in stmts if _says(s, word)] for word in (cost, limit, distance)
-        )
-        body = self.block([s for s in stmts if s not in (*costs, *limits, *distances)])
-        conditions = tuple(e for s in limits for e in self._limit(s))
-        apart = tuple(pair for s in distances for pair in self._distance(s, body))
-        return body, self._cost(costs), conditions, apart
-
-    def _distance(self, stmt: ast.stmt, body: Block) -> Iterator[tuple[str, int]]:
-        """The operands of one `distance` statement, which are written."""
-        assert isinstance(stmt, ast.Expr)
-        assert isinstance(stmt.value, ast.Call)
-        written = {b.name for b in buffers_written(body)}
-        for keyword in stmt.value.keywords:
-            n = self.captured(keyword.value)
-            n = keyword.value.value if isinstance(keyword.value, ast.Constant) else n
-            if keyword.arg not in written:
-                hint = f"{self.function.name} writes {', '.join(sorted(written)) or 'nothing'}"
-                raise self.refuse(keyword, f"{keyword.arg} is no operand that is written", hint)
-            if not isinstance(n, int) or n < 1:
-                hint = "a number of iterations: " + distance.form
-                raise self.refuse(keyword, f"{ast.unparse(keyword.value)} is no distance", hint)
-            yield keyword.arg, n
-
-    def _limit(self, stmt: ast.stmt) -> Iterator[Expr]:
-        """The conditions of one `limit` statement: on fields, and on nothing else."""
-        assert isinstance(stmt, ast.Expr)
-        assert isinstance(stmt.value, ast.Call)
-        self.no_keywords(stmt.value, limit.form)
-        for node in self.arguments(stmt.value, limit.form, 1, len(stmt.value.args)):
-            condition = self.condition(node)
-            if isinstance(condition, bool):
-                always = "always" if condition else "never"
-                raise self.refuse(node, f"this limit {always} holds", "a condition on fields")
-            if any(isinstance(x, (Load, Var)) for x in condition.walk()):
-                what = f"the limit {condition} is not about fields alone"
-                raise self.refuse(node, what, "it must be known before the instruction runs")
-            yield condition
-
-    def _cost(self, stmts: Sequence[ast.stmt]) -> Cost:
-        terms: dict[str, Any] = {}
-        for stmt in stmts:
-            assert isinstance(stmt, ast.Expr)
-            assert isinstance(stmt.value, ast.Call)
-            for keyword in stmt.value.keywords:
-                if keyword.arg not in _TERMS:
-                    hint = "cost(" + ", ".join(f"{t}=…" for t in _TERMS) + ")"
-                    raise self.refuse(keyword, f"{keyword.arg} is no term of a cost", hint)
-                if keyword.arg == "bytes" and isinstance(keyword.value, ast.Dict):
-                    terms["through"] = self._through(keyword.value)
-                else:
-                    terms[keyword.arg] = self.dim(keyword.value)
-        if "forward" in terms and "exposed" in terms:
-            raise self.refuse(
-                stmts[-1], "a result is forwarded and exposed",
-                "forward=… if the chip makes others wait for it, exposed=… if the compiler does",
-            )  # fmt: skip
-        return Cost(**terms)
-
-    def _through(self, node: ast.Dict) -> tuple[tuple[str, Dim], ...]:
-        """Bytes by memory: {dram: 64, spad: 16}."""
-        found = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            name = key.value if isinstance(key, ast.Constant) else key and self.captured(key)
-            if not isinstance(name, str):
-                raise self.refuse(value, "bytes of no memory", 'bytes={"dram": 64, "spad": 16}')
-            found.append((name, self.dim(value)))
-        return tuple(found)
-
-
-_TERMS = ("setup", "busy", "latency", "bytes", "energy", "forward", "exposed")
-
 
 def _micro_ops(name: str, listed: Sequence[tuple[MicroOps, str, int]]) -> MicroOps | None:
     """The one kind of lists that an instruction takes, with the axes it is for."""
@@ -529,13 +483,3 @@ def _micro_ops(name: str, listed: Sequence[tuple[MicroOps, str, int]]) -> MicroO
         )
     axes = tuple((operand, axis) for _, operand, axis in listed)
     return kinds.pop().with_(axes=axes) if kinds else None
-
-
-def _says(stmt: ast.stmt, word: Word) -> bool:
-    """Whether a statement is one of a word: cost(…), limit(…)."""
-    return (
-        isinstance(stmt, ast.Expr)
-        and isinstance(stmt.value, ast.Call)
-        and isinstance(stmt.value.func, ast.Name)
-        and stmt.value.func.id == word.name
-    )

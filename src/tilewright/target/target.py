@@ -4,6 +4,7 @@ a target's name: it asks for the fact it needs."""
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -11,6 +12,8 @@ from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError, did_you_mean
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
+
+ANYWHERE = ""  # the memory of an operand that names none
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,7 @@ class Target:
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
     bundles: Bundles | None = None
     fetch: Fetch | None = None  # None: instructions are there, and take no bandwidth
-    end: Instruction | None = None  # stands last in every stream, once all others are done
+    ends_with: str | None = None  # the instruction that is last in every stream, by name
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -161,10 +164,25 @@ class Target:
         known = ", ".join(i.name for i in self.instructions) or "none"
         raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
 
+    @property
+    def end(self) -> Instruction | None:
+        """The instruction that stands last in every stream, once all others are done."""
+        return None if self.ends_with is None else self.instruction(self.ends_with)
+
     def idle(self, queue: str) -> Instruction | None:
         """The instruction of a queue that does nothing, if it has one."""
-        of_queue = (i for i in self.instructions if i.queue == queue and i != self.end)
-        return next((i for i in of_queue if i.is_idle), None)
+        found = (i for i in self.instructions if i.queue == queue and i.name != self.ends_with)
+        return next((i for i in found if i.is_idle), None)
+
+    def waits_for(self, queue: str) -> frozenset[str]:
+        """The queues that a queue can wait for: itself, those that tokens link it to, and those
+        that an instruction that does nothing, of such a queue, hands the wait on from."""
+        names = [q.name for q in self.queues]
+        if self.events or self.barriers or self.interlock:
+            return frozenset(names)
+        near = {q: {q, *(x for pair in self.tokens if q in pair for x in pair)} for q in names}
+        relays = [q for q in near[queue] if self.idle(q) is not None]
+        return frozenset(near[queue].union(*(near[q] for q in relays)))
 
     def encoding(self, instruction: Instruction) -> Encoding | None:
         """The instruction's bits, if the description says them."""
@@ -202,40 +220,21 @@ class Target:
 
 # What the simulators count to.
 MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32
+MOST_CYCLES = 1 << 53  # of a memory's latency; cycles, bytes or picojoules of an instruction
+LEAST_BANDWIDTH = 2.0**-20  # bytes a cycle
+
+
+def _is_whole(value: object, low: float, high: float = math.inf) -> bool:
+    """Whether a fact is a whole number between two; True and False are none."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return whole and low <= value <= high
 
 
 def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     """What is wrong with queues, their waits and memories; what to do about it."""
-    names = [q.name for q in t.queues]
-    known = f"queues are {', '.join(names)}" if names else "there are no queues"
-    slots = [name for name, _ in t.bundles.slots] if t.bundles is not None else []
-    for name in names:
-        if names.count(name) > 1:
-            yield f"two queues are called {name}", "give each a name of its own"
-    if len(names) > MOST_QUEUES:
-        yield f"{len(names)} queues, and at most {MOST_QUEUES} are simulated", None
-    for q in t.queues:
-        if q.depth < 1:
-            yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
+    yield from _queue_problems(t)
     for i in t.instructions:
-        if i.queue and i.queue not in (*names, *slots):
-            what = "which is no queue" + " and no slot" * bool(slots)
-            hint = known + f"; slots are {', '.join(slots)}" * bool(slots)
-            yield f"instruction {i.name} runs on {i.queue!r}, {what}", hint
-        for name, _ in i.cost.through:
-            if name not in {o.memory for o in i.operands}:
-                used = ", ".join(dict.fromkeys(o.memory for o in i.operands)) or "none"
-                what = f"instruction {i.name} moves bytes of {name!r}, where no operand lies"
-                yield what, f"its operands are in {used}"
-        if len(i.operands) > MOST_OPERANDS:
-            many = f"instruction {i.name} has {len(i.operands)} operands"
-            yield f"{many}, and at most {MOST_OPERANDS} are simulated", None
-    for a, b in t.tokens:
-        for name in (a, b):
-            if name not in names:
-                yield f"tokens of {name!r}, which is no queue", known
-        if a == b:
-            yield f"queue {a} has tokens for itself", "a queue runs in order: leave the pair out"
+        yield from _instruction_problems(t, i)
     if t.interlock and (t.tokens or t.events or t.barriers):
         hint = "leave out tokens, events and barriers: the chip does not need them"
         yield "an interlock, and other ways to wait as well", hint
@@ -245,9 +244,59 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
         yield f"an instruction is issued in {t.issue} cycles", "issue(0) or more"
     if t.fetch is not None:
         yield from _fetch_problems(t, t.fetch)
-    yield from _bank_problems(t)
+    if t.ends_with is not None:
+        yield from _end_problems(t, t.ends_with)
+    yield from _memory_problems(t)
     if t.bundles is not None:
         yield from _bundle_problems(t, t.bundles)
+
+
+def _queues(t: Target) -> str:
+    names = [q.name for q in t.queues]
+    return f"queues are {', '.join(names)}" if names else "there are no queues"
+
+
+def _queue_problems(t: Target) -> Iterator[tuple[str, str | None]]:
+    names = [q.name for q in t.queues]
+    for name in names:
+        if names.count(name) > 1:
+            yield f"two queues are called {name}", "give each a name of its own"
+    if len(names) > MOST_QUEUES:
+        yield f"{len(names)} queues, and at most {MOST_QUEUES} are simulated", None
+    for q in t.queues:
+        if q.depth < 1:
+            yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
+    for a, b in t.tokens:
+        for name in (a, b):
+            if name not in names:
+                yield f"tokens of {name!r}, which is no queue", _queues(t)
+        if a == b:
+            yield f"queue {a} has tokens for itself", "a queue runs in order: leave the pair out"
+
+
+def _instruction_problems(t: Target, i: Instruction) -> Iterator[tuple[str, str | None]]:
+    slots = [name for name, _ in t.bundles.slots] if t.bundles is not None else []
+    if i.queue and i.queue not in (*(q.name for q in t.queues), *slots):
+        what = "which is no queue" + " and no slot" * bool(slots)
+        hint = _queues(t) + f"; slots are {', '.join(slots)}" * bool(slots)
+        yield f"instruction {i.name} runs on {i.queue!r}, {what}", hint
+    yield from _moved_problems(t, i)
+    if len(i.operands) > MOST_OPERANDS:
+        many = f"instruction {i.name} has {len(i.operands)} operands"
+        yield f"{many}, and at most {MOST_OPERANDS} are simulated", None
+
+
+def _moved_problems(t: Target, i: Instruction) -> Iterator[tuple[str, str | None]]:
+    """Bytes go through memories of operands; one that names no memory may lie in any."""
+    used = list(dict.fromkeys(o.memory for o in i.operands))
+    names = [m.name for m in t.memories]
+    for name, _ in i.cost.through:
+        moves = f"instruction {i.name} moves bytes of {name!r}"
+        if name not in used and ANYWHERE not in used:
+            hint = f"its operands are in {', '.join(used) or 'none'}"
+            yield f"{moves}, where no operand lies", hint
+        elif name not in names:
+            yield f"{moves}, which is no memory", did_you_mean(name, names)
 
 
 def _fetch_problems(t: Target, f: Fetch) -> Iterator[tuple[str, str | None]]:
@@ -257,14 +306,50 @@ def _fetch_problems(t: Target, f: Fetch) -> Iterator[tuple[str, str | None]]:
             f"instructions are fetched from {f.memory!r}, which is no memory",
             did_you_mean(f.memory, names),
         )
-    if f.bytes < 1 or not 1 <= f.burst <= f.ahead:
-        what = f"{f.bytes} bytes, {f.burst} at a time, with room for {f.ahead}"
-        hint = "at least 1 byte each, and room for a burst: fetch(…, bytes=16, burst=8, ahead=64)"
+    counts = (f.bytes, f.burst, f.ahead)
+    whole = all(_is_whole(n, 1, MOST_CYCLES) for n in counts)
+    if not whole or f.burst > f.ahead:
+        what = f"{f.bytes!r} bytes, {f.burst!r} at a time, with room for {f.ahead!r}"
+        least = "at least 1 byte each" if whole else "whole numbers from 1 on"
+        hint = f"{least}, and room for a burst: fetch(…, bytes=16, burst=8, ahead=64)"
         yield f"instructions are fetched with {what}", hint
 
 
-def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
+def _end_problems(t: Target, name: str) -> Iterator[tuple[str, str | None]]:
+    names = [i.name for i in t.instructions]
+    if name not in names:
+        what = f"programs end with {name!r}, which is no instruction"
+        yield what, did_you_mean(name, names)
+        return
+    end = t.instruction(name)
+    if end.operands or not end.is_idle:
+        what = f"programs end with {name}, which has " + (
+            "operands" if end.operands else "fields" if end.fields else "a meaning"
+        )
+        yield what, "what ends a program does nothing: def finish(): cost(busy=1)"
+    if end.queue not in {q.name for q in t.queues}:
+        yield f"programs end with {name}, which runs on no queue", _queues(t)
+        return
+    used = {i.queue for i in t.instructions}
+    far = [q.name for q in t.queues if q.name in used - t.waits_for(end.queue)]
+    if far:
+        what = f"programs end with {name} of {end.queue}, which nothing links to {', '.join(far)}"
+        hint = f"it waits for all queues: describe tokens of {end.queue} and each, or events, or "
+        yield what, hint + "barriers; or end with an instruction of a queue that has them"
+
+
+def _memory_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     for m in t.memories:
+        if not _is_whole(m.latency, 0, MOST_CYCLES):
+            yield (
+                f"memory {m.name} has a latency of {m.latency!r} cycles",
+                f"a whole number from 0 to {MOST_CYCLES:,}",
+            )
+        if m.bandwidth is not None and not _is_bandwidth(m.bandwidth):
+            yield (
+                f"memory {m.name} has a bandwidth of {m.bandwidth!r} bytes a cycle",
+                f"a number from 1/{1 / LEAST_BANDWIDTH:,.0f} on; leave it out for no limit",
+            )
         if m.banks < 1 or (m.banks > 1 and (m.size is None or m.size % m.banks)):
             yield (
                 f"memory {m.name} has {m.banks} banks of {m.size} bytes together",
@@ -273,6 +358,11 @@ def _bank_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     banks = sum(m.banks for m in t.memories if m.banks > 1)
     if banks > MOST_BANKS:
         yield f"{banks} banks, and at most {MOST_BANKS} are simulated", None
+
+
+def _is_bandwidth(value: object) -> bool:
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return real and LEAST_BANDWIDTH <= value < math.inf
 
 
 def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:
@@ -287,5 +377,11 @@ def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:
         yield f"the control slot is {b.control!r}, which is no slot", known
     if b.loops < 0 or b.branch < 0:
         yield f"{b.loops} hardware loops, and {b.branch} cycles behind a branch", "0 or more"
+    if t.fetch is not None:
+        hint = "leave out t.fetch(…): a bundle is issued in every cycle, wherever it comes from"
+        yield f"bundles, and instructions that are fetched from {t.fetch.memory}", hint
+    if t.ends_with is not None:
+        hint = "leave out t.end(…): a program of bundles ends with its last bundle"
+        yield f"bundles, and programs that end with {t.ends_with}", hint
     if not any(m.row for m in t.memories):
         yield "bundles, and no registers", 't.register_file("v", 32, bytes=64) declares some'
