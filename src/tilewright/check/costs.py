@@ -11,8 +11,7 @@ from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.instruction import COST_TERMS, Cost, Field, Instruction
 from tilewright.ir.loop import symbols
-from tilewright.sim.durations import MOST
-from tilewright.target.target import Target
+from tilewright.target.target import MOST_CYCLES, Target
 
 SAMPLES = 17  # values of a field that are tried
 TRIED = 200  # rows of them
@@ -37,10 +36,10 @@ def costs(target: Target) -> Problems:
                     target, part, f"{name} of {i.name} is {values.min()} for some of its fields",
                     "time does not run backwards", "correct the cost",
                 )  # fmt: skip
-            if values.max() > MOST:
+            if values.max() > MOST_CYCLES:
                 yield warning(
                     target, part, f"{name} of {i.name} is {values.max():,} for some of its fields",
-                    f"costs up to {MOST:,} are simulated: such an instruction is refused",
+                    f"costs up to {MOST_CYCLES:,} are simulated: such an instruction is refused",
                     "correct the cost, or the ranges of the fields",
                 )  # fmt: skip
         if not _in_bundles(target, i) and i.operands and all(found[t].max() <= 0 for t in TAKES):
