@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol
 
@@ -88,11 +88,18 @@ class SpecializedModule:
         module = self._find(values)
         return module.run({t.name: values[t.name] for t in module.inputs}, out=out)
 
-    def profile(self, *args: Any, repeat: int = 10, **named: Any) -> Profile:
+    def profile(
+        self,
+        *args: Any,
+        repeat: int = 10,
+        watch: Callable[[int, int], None] | None = None,
+        **named: Any,
+    ) -> Profile:
         """As of the Module for these inputs."""
         values = self._arrange(args, named)
         module = self._find(values)
-        return module.profile(*(values[t.name] for t in module.inputs), repeat=repeat)
+        arrays = (values[t.name] for t in module.inputs)
+        return module.profile(*arrays, repeat=repeat, watch=watch)
 
     def specialize(self, *args: Any, **named: Any) -> Module:
         """The Module for inputs that hold this, and have these sizes. It takes the others alone."""
