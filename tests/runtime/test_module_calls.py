@@ -137,8 +137,9 @@ def run_python(text):
     return result.returncode, result.stdout, result.stderr
 
 
+# A process that hangs says where, and one that fails ends: the other threads must not keep it.
 FORK = """
-import os, threading
+import faulthandler, os, signal, threading, traceback
 import numpy as np
 from tests.runtime.handmade import affine, N, build, call, host_program, tensor
 from tilewright.runtime.module import Module
@@ -152,17 +153,26 @@ stop = threading.Event()
 def work():
     while not stop.is_set():
         module(x)
+faulthandler.register(signal.SIGALRM, chain=True)
+signal.alarm(50)
 others = [threading.Thread(target=work) for _ in range(4)]
 [t.start() for t in others]
-for _ in range(20):
-    child = os.fork()
-    if child == 0:
-        for _ in range(3):
-            assert np.allclose(module(x), np.exp(x))
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-stop.set()
-[t.join() for t in others]
+try:
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                for _ in range(3):
+                    assert np.allclose(module(x), np.exp(x))
+                os._exit(7)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+finally:
+    stop.set()
+    [t.join() for t in others]
 assert np.allclose(module(x), np.exp(x))
 print("done")
 """
