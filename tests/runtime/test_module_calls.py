@@ -137,7 +137,9 @@ def run_python(text):
     return result.returncode, result.stdout, result.stderr
 
 
-# A process that hangs says where, and one that fails ends: the other threads must not keep it.
+# A process that hangs says where, and one that fails ends: the other threads must not keep it. They
+# rest between calls: with none, the thread that forks can wait for Python's lock for minutes on a
+# machine that has more to do.
 FORK = """
 import faulthandler, os, signal, threading, traceback
 import numpy as np
@@ -147,11 +149,11 @@ from tilewright.runtime.module import Module
 kind = tensor(N)
 program = host_program({"x": kind}, {"y": kind}, [call("exp", "x", "y")])
 module = Module(build(program), threads=2, concurrency=2)
-x = np.linspace(0, 1, 100_000, dtype=np.float32)
+x = np.linspace(0, 1, 400_000, dtype=np.float32)
 module(x)
 stop = threading.Event()
 def work():
-    while not stop.is_set():
+    while not stop.wait(0.001):
         module(x)
 faulthandler.register(signal.SIGALRM, chain=True)
 signal.alarm(50)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -62,7 +63,7 @@ class Lookup:
 
     def at(self, place: Sequence[Expr]) -> tuple[Expr, ...]:
         """The operand's subscripts for values of the axes."""
-        known = dict(zip((a.var for a in self.axes), place, strict=True))
+        known: dict[Expr, Expr] = dict(zip((a.var for a in self.axes), place, strict=True))
         return tuple(substitute(s, known) for s in self.subscripts)
 
 
@@ -110,11 +111,13 @@ def _lookup(e: object, axes: tuple[Axis, ...]) -> Iterator[Lookup]:
 def is_right(lookup: Lookup, array: np.ndarray) -> bool:
     """Whether an operand that holds `array` has no fault, whatever the symbols are. An axis that is
     pointed along has an element at least: a call without any is refused, or looks nothing up."""
-    extents = [a.extent for a in lookup.axes]
-    if not all(isinstance(n, int) for n in extents):
+    extents = [a.extent for a in lookup.axes if isinstance(a.extent, int)]
+    if len(extents) < len(lookup.axes):
         return False
-    grid = dict(zip((a.var for a in lookup.axes), np.indices(extents), strict=True))
-    found = array[tuple(evaluate_expr(s, dict(grid), {}) for s in lookup.subscripts)]
+    grid: dict[Expr, Any] = dict(
+        zip((a.var for a in lookup.axes), np.indices(extents), strict=True)
+    )
+    found = array[tuple(evaluate_expr(s, grid, {}) for s in lookup.subscripts)]
     found = found.astype(np.int64)
     if lookup.kind == DIVISOR:
         return bool(np.all(found != 0))
