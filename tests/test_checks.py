@@ -21,7 +21,7 @@ def node(kind, inputs, **attributes):
     return helper.make_node(kind, inputs.split(), ["y"], name="it", **attributes)
 
 
-def model(nodes, arrays, shapes=None, weights=None):
+def model(nodes, arrays, shapes=None, weights=None, opset=18):
     infos = [
         helper.make_tensor_value_info(n, KINDS[str(a.dtype)], (shapes or {}).get(n, a.shape))
         for n, a in arrays.items()
@@ -29,7 +29,7 @@ def model(nodes, arrays, shapes=None, weights=None):
     results = [helper.make_empty_tensor_value_info("y")]
     given = [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
     graph = helper.make_graph(nodes, "small", infos, results, given)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
 
 
 def compiled(m, **options):
@@ -159,6 +159,58 @@ def test_division_by_zero(kind, op, dtype):
     np.testing.assert_array_equal(compiled(m, checks=True).run(scalar)["y"], wanted)
 
 
+@pytest.mark.parametrize("kind", ["Div", "Mod"])
+def test_a_division_of_nothing(kind):
+    arrays = {"a": np.zeros(0, np.int32), "b": np.zeros(1, np.int32)}
+    module = compiled(model([node(kind, "a b")], arrays, {"a": ("n",)}), checks=True)
+    assert module.run(arrays)["y"].shape == (0,)
+    with pytest.raises(CheckError):
+        module.run(arrays | {"a": np.zeros(1, np.int32)})
+
+
+def test_a_lookup_for_nothing():
+    """Of no rows, no element is looked up."""
+    arrays = {"x": floats(0, 4), "i": ints(9)}
+    module = compiled(model([node("Gather", "x i", axis=1)], arrays, {"x": ("n", 4)}), checks=True)
+    assert module.run(arrays)["y"].shape == (0, 1)
+    with pytest.raises(CheckError):
+        module.run(arrays | {"x": floats(1, 4)})
+
+
+def test_where_an_update_is_written():
+    arrays = {"x": floats(2, 3), "u": floats(2, 2), "w": ints(1, 0)}
+    m = model([node("TensorScatter", "x u w", axis=1)], arrays, opset=24)
+    wanted = arrays["x"].copy()
+    wanted[0, 1:], wanted[1, :2] = arrays["u"]
+    for checks in (False, True):
+        np.testing.assert_array_equal(compiled(m, checks=checks).run(arrays)["y"], wanted)
+    for wrong, value in ((ints(0, 7), 7), (ints(2, 0), 3), (ints(-4, 0), -4)):
+        found = beyond("an index computed from 'w'", value, 3)
+        assert problem(m, arrays | {"w": wrong}) == f"node 'it' (gather): {found}"
+
+
+def test_an_update_that_is_written_around_the_end():
+    arrays = {"x": floats(1, 3), "u": floats(1, 2), "w": ints(5)}
+    m = model([node("TensorScatter", "x u w", axis=1, mode="circular")], arrays, opset=24)
+    wanted = arrays["x"].copy()
+    wanted[0, [2, 0]] = arrays["u"][0]
+    np.testing.assert_array_equal(compiled(m, checks=True).run(arrays)["y"], wanted)
+
+
+def test_values_that_the_model_has_no_name_for():
+    """The importer reshapes, the model itself adds."""
+    arrays = {"x": floats(2, 3), "t": ints(1, 7)}
+    m = model([node("NegativeLogLikelihoodLoss", "x t", reduction="sum")], arrays)
+    found = beyond("an index computed from 't'", 7, 3)
+    assert problem(m, arrays) == f"node 'it' (gather_elements): {found}"
+    add = helper.make_node("Add", ["t", "one"], ["reshape_2"], name="more")
+    m = model([add, node("Gather", "x reshape_2")], arrays, weights={"one": ints(1)})
+    assert problem(m, arrays) == f"node 'it' (gather): {beyond('reshape_2[0]', 2, 2)}"
+    x, loss = {"x": arrays["x"]}, node("NegativeLogLikelihoodLoss", "x t")
+    m = model([loss], x, weights={"t": ints(1, 7)})  # the importer reshapes it: another constant
+    assert problem(m, x) == f"node 'it' (gather_elements): {beyond('an index', 7, 3)}"
+
+
 def steps(m, **options):
     return [s.name.split("_", 1)[-1] for s in compiled(m, **options).program.plan.steps]
 
@@ -170,6 +222,16 @@ def test_what_needs_no_check():
     assert steps(m, checks=True) == ["gather"]
     m = model([node("Gather", "x i")], x, weights={"i": ints(0, -6)})
     assert problem(m, x) == f"node 'it' (gather): {beyond('i[1]', -6, 5)}"
+    m = model([node("Gather", "x i", axis=1)], x, {"x": ("m", "n")}, {"i": ints(0, -1)})
+    assert steps(m, checks=True) == ["gather"]
+    np.testing.assert_array_equal(compiled(m, checks=True).run(x)["y"], x["x"][:, [0, -1]])
+    m = model([node("Gather", "x i", axis=1)], x, {"x": ("m", "n")}, {"i": ints(0, 3)})
+    assert problem(m, x) == f"node 'it' (gather): {beyond('i[1]', 3, 3)}"
+    m = model([node("GatherND", "x i")], x, weights={"i": ints([4, 2], [-5, -3])})
+    assert steps(m, checks=True) == ["gather_nd"]
+    n = {"x": np.arange(6, dtype=np.int32)}
+    m = model([node("Div", "x i")], n, {"x": ("n",)}, {"i": np.array([2], np.int32)})
+    assert steps(m, checks=True) == ["div"]
     m = model([node("Div", "x x")], x)
     assert steps(m, checks=True) == ["div"]
     one_hot = model(

@@ -153,66 +153,31 @@ def test_fixed_dimensions_are_compiled_in(tilewright, model):
 
 def test_a_model_compiled_to_stdout(model):
     """Nothing else is there: what was done is told on stderr."""
-    command = [sys.executable, "-m", "tilewright", "compile", "small.onnx", "-o", "/dev/stdout"]
-    done = subprocess.run(command, capture_output=True, check=True)
-    (model.parent / "got.tw").write_bytes(done.stdout)
-    assert "n, 3" in str(load("got.tw"))
-    assert "wrote /dev/stdout: " in done.stderr.decode()
+    for name in ("/dev/stdout", "-"):
+        command = [sys.executable, "-m", "tilewright", "compile", "small.onnx", "-o", name]
+        done = subprocess.run(command, capture_output=True, check=True)
+        (model.parent / "got.tw").write_bytes(done.stdout)
+        assert "n, 3" in str(load("got.tw"))
+        assert "wrote /dev/stdout: " in done.stderr.decode()
+    assert not os.path.exists("-")
 
 
-@pytest.fixture
-def lookup(tmp_path, monkeypatch):
-    """y = reshape(table[i], shape)."""
-    monkeypatch.chdir(tmp_path)
-    nodes = [
-        helper.make_node("Gather", ["table", "i"], ["rows"], name="emb"),
-        helper.make_node("Reshape", ["rows", "shape"], ["y"], name="turn"),
-    ]
-    infos = [
-        helper.make_tensor_value_info("i", TensorProto.INT64, (2,)),
-        helper.make_tensor_value_info("shape", TensorProto.INT64, (2,)),
-    ]
-    results = [helper.make_empty_tensor_value_info("y")]
-    graph = helper.make_graph(
-        nodes, "lookup", infos, results, [numpy_helper.from_array(W, "table")]
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), "lookup.onnx")
-    np.save("shape.npy", np.array([4, 2]))
-    np.save("i.npy", np.array([0, 2]))
-    np.save("bad.npy", np.array([0, 3]))
-
-
-def test_what_an_input_holds(tilewright, lookup):
-    given = ("--input", "i=i.npy")
-    code, out, _ = tilewright("run", "lookup.onnx", *given, "--input", "shape=shape.npy", "--check")
-    assert code == 0
-    assert "f32[4, 2]" in out
-    fixed = ("--value", "shape=shape.npy")
-    assert tilewright("run", "lookup.onnx", *given, *fixed, "--check")[0] == 0
-    assert tilewright("compile", "lookup.onnx", *fixed, "-o", "m.tw")[0] == 0
-    shapes = json.loads(tilewright("run", "m.tw", *given, "--json")[1])["outputs"]
-    assert [r["shape"] for r in shapes] == [[4, 2]]
-    assert failure(tilewright("compile", "lookup.onnx", "-o", "n.tw")) == (
-        "error: 'lookup' cannot be saved to n.tw as it is: its shapes depend on the contents of"
-        " 'shape', and a file has one program\n"
-        "  hint: save the one for certain inputs: module.specialize(…).save(path), or compile with"
-        " Options(values=…)\n"
-    )
-    assert failure(tilewright("run", "lookup.onnx", "--value", "shape")) == (
-        "error: --value shape: not NAME=FILE\n  hint: for example --value k=k.npy\n"
+def test_a_compiled_model_is_not_for_terminals(model):
+    ours, theirs = pty.openpty()
+    with start("compile", "small.onnx", "-q", "-o", "-", stdout=theirs) as process:
+        err = process.stderr.read().decode()
+    os.close(theirs)
+    os.close(ours)
+    assert (process.returncode, err) == (
+        2,
+        "error: a compiled model is not for a terminal to show\n  hint: give a file: -o model.tw\n",
     )
 
 
-def test_checked_calls(tilewright, lookup):
-    given = ("--input", "i=bad.npy", "--value", "shape=shape.npy")
-    assert tilewright("run", "lookup.onnx", *given)[0] == 0
-    assert failure(tilewright("run", "lookup.onnx", *given, "--checks")) == (
-        "error: node 'emb' (gather): i[1] is 3, and the axis that it points along has 3 elements:"
-        " -3 … 2 are allowed\n"
-        "  while running guard on the host for emb\n"
-        "  hint: without checks=True the nearest element would have been taken\n"
-    )
+def test_a_model_from_a_pipe(model):
+    command = [sys.executable, "-m", "tilewright", "run", "/dev/stdin", "--json"]
+    done = subprocess.run(command, input=model.read_bytes(), capture_output=True, check=True)
+    assert [r["shape"] for r in json.loads(done.stdout)["outputs"]] == [[1, 4], [1, 3]]
 
 
 def test_a_model_for_another_machine(tilewright, model):
@@ -497,6 +462,14 @@ def test_commands_that_need_the_source(tilewright, model):
     assert failure(tilewright("compile", "small.tw")) == (
         "error: small.tw is compiled already\n  hint: give an .onnx model\n"
     )
+    np.save("x.npy", np.ones((1, 3), np.float32))
+    for options in (["--checks"], ["--target", "avx2"], ["--value", "x=x.npy"]):
+        for command in ("run", "bench", "explain"):
+            assert failure(tilewright(command, "small.tw", *options)) == (
+                f"error: small.tw is compiled already, and {options[0]} says how to compile\n"
+                "  hint: give the .onnx model that it was compiled from\n"
+            )
+    assert tilewright("run", "small.tw", "-q", TILEWRIGHT_TARGET="avx2")[0] == 0  # a default
     assert failure(tilewright("run", "small.tw", "--dim", "m=3")) == (
         "error: the model has no dimension called 'm'\n  hint: known: n\n"
     )
@@ -525,7 +498,8 @@ def test_a_failed_command_leaves_no_files(tilewright, model, monkeypatch):
 
 def start(*arguments, **settings):
     command = [sys.executable, "-c", "from tilewright.cli import main; main()", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
+    return subprocess.Popen(command, **settings)
 
 
 def test_control_c(model):

@@ -51,7 +51,8 @@ def test_the_error_names_the_inputs():
     assert str(caught.value) == (
         "operator Reshape (node 'reshape', opset 18): the shape is computed from the model's "
         "inputs, but must be known while importing\n"
-        "  hint: fix what 'shape' holds with values=, or fold constants when exporting the model"
+        "  hint: fix what 'shape' holds with values= (--value shape=FILE.npy), or fold constants"
+        " when exporting the model"
     )
     repeat = model(
         [node("Shape", ["x"], ["s"]), node("TopK", ["x", "s"], ["y", "i"])], {"x": (F, ("n",))}
@@ -82,7 +83,7 @@ def test_a_call_compiles_for_what_it_brings():
     assert repr(module) == (
         "SpecializedModule(small: x: f32[n, 3], shape: i64[2] -> y;"
         " for each of the contents of 'shape': 0 compiled, 0 of at most 16 kept,"
-        " 0 calls found theirs)"
+        " 0 calls found one ready)"
     )
     for shape in ([6, 2], [2, -1], [6, 2]):
         np.testing.assert_array_equal(module(X, shape), X.reshape(shape))
@@ -90,7 +91,7 @@ def test_a_call_compiles_for_what_it_brings():
     assert repr(module) == (
         "SpecializedModule(small: x: f32[n, 3], shape: i64[2] -> y;"
         " for each of the contents of 'shape' and the size of n: 2 compiled, 2 of at most 16 kept,"
-        " 1 calls found theirs)"
+        " 1 call found one ready)"
     )
     out = np.zeros((3, 4), np.float32)
     assert module(shape=[3, 4], x=X, out=out) is out
@@ -170,11 +171,46 @@ def test_saving(tmp_path):
     assert refusal(InputError, module.save, path) == (
         f"'small' cannot be saved to {path} as it is: its shapes depend on the contents of 'shape',"
         " and a file has one program\n"
-        "  hint: save the one for certain inputs: module.specialize(…).save(path), or compile with"
-        " Options(values=…)"
+        "  hint: save the one for certain inputs: module.specialize(…).save(path), or fix what it"
+        " depends on: options=Options(values={'shape': …}); add dims={'n': …} if it fits certain"
+        " sizes only"
     )
     module.specialize(X, [2, 6]).save(path)
     np.testing.assert_array_equal(tilewright.load(path)(X), X.reshape(2, 6))
+
+
+def test_fixed_contents_that_fit_certain_sizes_only():
+    """What the error says to do is what helps."""
+    flat = model([node("Reshape", ["x", "s"], ["y"])], {"x": (F, ("n",)), "s": (I, (2,))})
+    assert refusal(ModelError, compile, flat, values={"s": np.array([2, 6])}) == (
+        "operator Reshape (node 'reshape', opset 18): reshape: [n] has n elements, [2, 6] has 12\n"
+        "  hint: they fit for certain sizes only: fix n with dims= (--dim n=NUMBER)"
+    )
+    module = compile(flat, values={"s": np.array([2, 6])}, dims={"n": 12})
+    assert module(X.reshape(12)).shape == (2, 6)
+
+
+class Foreign:
+    """An array that only DLPack can be asked about."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **settings):
+        return self._array.__dlpack__(**settings)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_arrays_without_a_shape_of_their_own():
+    module = compile(RESHAPE)
+    for rows in (4, 2, 4):
+        shape = np.array([rows * 3 // 2, 2])
+        np.testing.assert_array_equal(
+            module(Foreign(X[:rows]), Foreign(shape)), X[:rows].reshape(shape)
+        )
+    assert (module.specialized_on, module.compiled) == (("shape", "n"), 2)
 
 
 def test_what_is_refused():
@@ -197,6 +233,8 @@ def test_what_is_refused():
     np.testing.assert_array_equal(module(X, [6, 2]), X.reshape(6, 2))  # it goes on
     module.close()
     assert refusal(InputError, module, X, [6, 2]) == "'small' is closed"
+    for name in ("outputs", "threads"):
+        assert refusal(InputError, getattr, module, name) == "'small' is closed"
 
 
 def test_large_inputs_do_not_set_shapes():
@@ -206,7 +244,8 @@ def test_large_inputs_do_not_set_shapes():
     assert refusal(ModelError, compile, large) == (
         "operator Expand (node 'expand', opset 18): the shape is computed from the model's inputs,"
         " but must be known while importing\n"
-        "  hint: fix what 'x' holds with values=, or fold constants when exporting the model"
+        "  hint: fix what 'x' holds with values= (--value x=FILE.npy), or fold constants"
+        " when exporting the model"
     )
     module = compile(model(nodes, {"x": (F, ("n",))}, weights=weights))
     assert refusal(InputError, module, np.ones(65, np.float32)) == (

@@ -9,6 +9,7 @@ What the commands print as JSON stands in docs/cli.md.
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import time
 from pathlib import Path
@@ -19,7 +20,13 @@ from typer.core import TyperGroup
 
 from tilewright import cli_show as show
 from tilewright import cli_target as chips
-from tilewright.base.errors import ModelError, TargetError, TilewrightError, did_you_mean
+from tilewright.base.errors import (
+    InputError,
+    ModelError,
+    TargetError,
+    TilewrightError,
+    did_you_mean,
+)
 from tilewright.base.passes import Step
 from tilewright.base.version import VERSION
 from tilewright.check.conformance import check_conformance
@@ -28,14 +35,29 @@ from tilewright.check.load import is_file
 from tilewright.check.manual import manual
 from tilewright.check.problem import Severity
 from tilewright.check.skeleton import write_skeleton
-from tilewright.cli_arrays import make_inputs, output_files, parse_dims, parse_values, write_outputs
+from tilewright.cli_arrays import (
+    drawn_inputs,
+    make_inputs,
+    output_files,
+    parse_dims,
+    parse_values,
+    write_outputs,
+)
 from tilewright.cli_check import check as check_results
 from tilewright.cli_kernel import explain_kernel
 from tilewright.cli_layout import make_console, wrap
 from tilewright.cli_machine import measure_limits
 from tilewright.cli_measure import costliest, explain_steps, measure
+from tilewright.cli_output import explain_output_error, prepare_output
 from tilewright.cli_progress import Progress
-from tilewright.cli_session import Request, onnx_operators, open_module, stage_texts
+from tilewright.cli_session import (
+    Request,
+    module_for,
+    onnx_operators,
+    open_module,
+    save_module,
+    stage_texts,
+)
 from tilewright.compiler import STAGES
 from tilewright.ops.table import OPS
 from tilewright.runtime.atomic import is_same_file
@@ -141,11 +163,10 @@ def run(
 ) -> None:
     """Run a model once and show its outputs."""
     session = _Session(model, target, threads, dims, quiet or json, values, checks)
-    module = session.open()
-    arrays = session.inputs(module, inputs, seed)
+    module, arrays = session.open_with(inputs, seed)
     files = output_files(module.output_names, output or [])
     start = time.perf_counter_ns()
-    results = module.run(arrays)
+    results = module.run({t.name: arrays[t.name] for t in module.inputs})
     spent = time.perf_counter_ns() - start
     report = None
     if check:
@@ -171,7 +192,8 @@ def run(
 def compile_(
     model: Source,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="by default, the model's name with .tw")
+        Path | None,
+        typer.Option("--output", "-o", help="by default, the model's name with .tw; - is stdout"),
     ] = None,
     target: TargetName = HOST,
     threads: Threads = None,
@@ -185,11 +207,17 @@ def compile_(
     session = _Session(model, target, threads, dims, quiet or json, values, checks)
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
+    path = model.with_suffix(".tw") if output is None else output
+    if str(path) == "-":
+        path = Path("/dev/stdout")
+    if is_same_file(path, sys.stdout) and sys.stdout.isatty():
+        raise InputError(
+            "a compiled model is not for a terminal to show", hint="give a file: -o model.tw"
+        )
     start = time.perf_counter()
     module = session.open()
     seconds = time.perf_counter() - start
-    path = output or model.with_suffix(".tw")
-    size = module.save(path)
+    size = save_module(module, path)
     if json:
         found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
         _print(show.to_json(found), beside=path)
@@ -215,8 +243,7 @@ def bench(
 ) -> None:
     """Time a model."""
     session = _Session(model, target, threads, dims, quiet or json, values, checks)
-    module = session.open()
-    arrays = session.inputs(module, inputs, seed)
+    module, arrays = session.open_with(inputs, seed)
     with session.working("timing"):
         timing = measure(module, arrays, seconds, session.on_call)
     if json:
@@ -274,8 +301,7 @@ def explain(
             _say(str(found))
         return
     session = _Session(Path(model), target, threads, dims, quiet or json, values, checks)
-    module = session.open()
-    arrays = session.inputs(module, inputs, seed)
+    module, arrays = session.open_with(inputs, seed)
     with session.working("measuring what this machine can do"):
         limits = measure_limits(module.threads)
     with session.working("timing"):
@@ -442,20 +468,29 @@ class _Session(Progress):
         self.request = Request(
             model, target, threads, self.dims, fixed, checks, self._on_step, self._on_kernel
         )
-        if not self.request.is_compiled:
+        if self.request.is_compiled:
+            _refuse_options(model, target, bool(values), checks)
+        else:
             self.say(f"target: {show.target_line(target, find_target(target, threads))}")
 
     def open(self) -> Module:
         with self.working("loading" if self.request.is_compiled else "compiling"):
             return open_module(self.request)
 
-    def inputs(self, module: Module, given: list[str] | None, seed: int) -> dict[str, Any]:
+    def open_with(self, given: list[str] | None, seed: int) -> tuple[Module, dict[str, Any]]:
+        """The module, and arrays for it: the one for these where shapes depend on them."""
+        module = self.open()
+        arrays = self.inputs(module, given or [], seed)
+        with self.working("compiling"):
+            return module_for(module, arrays, drawn_inputs(module.inputs, given or [])), arrays
+
+    def inputs(self, module: Module, given: list[str], seed: int) -> dict[str, Any]:
         """Arrays for the module; dimensions that the compiler has fixed are no longer symbols."""
         symbols = module.symbols
         dims = self.dims
         if not self.request.is_compiled:
             dims = {k: v for k, v in dims.items() if k in {s.name for s in symbols}}
-        return make_inputs(module.inputs, symbols, given or [], dims, seed)
+        return make_inputs(module.inputs, symbols, given, dims, seed)
 
     def facts(self, module: Module) -> dict[str, Any]:
         return {"target": module.target.name, "triple": module.target.triple}
@@ -469,6 +504,17 @@ class _Session(Progress):
 
     def on_call(self, done: int, total: int) -> None:
         self.count(done, total, "calls")
+
+
+def _refuse_options(model: Path, target: str, has_values: bool, checks: bool) -> None:
+    """ModelError for what can only be asked of the compiler, where there is nothing to compile."""
+    is_default = target in (HOST, os.environ.get("TILEWRIGHT_TARGET"))
+    given = {"--target": not is_default, "--value": has_values, "--checks": checks}
+    for name in (name for name, is_given in given.items() if is_given):
+        raise ModelError(
+            f"{model} is compiled already, and {name} says how to compile",
+            hint="give the .onnx model that it was compiled from",
+        )
 
 
 def _print(what: object, *, beside: Path | None = None) -> None:
@@ -488,19 +534,37 @@ def _say(text: str, *, beside: Path | None = None) -> None:
 
 
 def _fail(text: str) -> None:
-    make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
+    try:
+        make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
+    except OSError as error:
+        explain_output_error(error)  # but nobody hears it
     raise SystemExit(BROKEN) from None
+
+
+def _run_command() -> None:
+    prepare_output()
+    require_memory(COMMAND_BYTES, "this command")
+    try:
+        app()
+    finally:
+        sys.stdout.flush()
 
 
 def main() -> None:
     """The entry point: exit codes, and errors in words."""
     try:
-        require_memory(COMMAND_BYTES, "this command")
-        app()
+        _run_command()
     except TilewrightError as error:
         _fail(str(error))
     except MemoryError:
         _fail(str(out_of_memory("this command")))
+    except OSError as error:
+        problem = explain_output_error(error)
+        if problem is None:
+            raise
+        if not problem:
+            raise SystemExit(FAILED) from None
+        _fail(problem)
     except RecursionError:
         _fail("the model is nested too deeply")
     except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code

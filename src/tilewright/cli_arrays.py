@@ -55,7 +55,8 @@ def make_inputs(
 
     Symbols that neither files nor `dims` settle are as small as the model allows, but not 0.
     """
-    arrays = _from_files(inputs, given)
+    tensors = {t.name: t for t in inputs}
+    arrays = {n: _read(path, tensors[n]) for n, path in _files(inputs, given).items()}
     sizes = {s.name: max(1, s.lower) for s in symbols}
     for tensor in inputs:
         if tensor.name in arrays and len(tensor.shape) == arrays[tensor.name].ndim:
@@ -97,9 +98,16 @@ def random_array(generator: np.random.Generator, dtype: DType, shape: Sequence[i
     return generator.integers(0, 2, shape).astype(dtype.numpy)
 
 
-def _from_files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, np.ndarray]:
-    tensors = {t.name: t for t in inputs}
-    arrays: dict[str, np.ndarray] = {}
+def drawn_inputs(inputs: Sequence[Tensor], given: Sequence[str]) -> list[str]:
+    """The names of those that are random."""
+    files = _files(inputs, given)
+    return [t.name for t in inputs if t.name not in files]
+
+
+def _files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, Path]:
+    """Where each input comes from that is not random."""
+    names = [t.name for t in inputs]
+    files: dict[str, Path] = {}
     for text in given:
         name, equals, source = text.rpartition("=")
         if not equals:
@@ -109,12 +117,12 @@ def _from_files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, np.
                     hint=f"the model's inputs are {', '.join(map(str, inputs))}",
                 )
             name = inputs[0].name
-        if name not in tensors:
-            hint = did_you_mean(name, list(tensors))
+        if name not in names:
+            hint = did_you_mean(name, names)
             raise InputError(f"--input {text}: the model has no input {name!r}", hint=hint)
         if source != RANDOM:
-            arrays[name] = _read(Path(source), tensors[name])
-    return arrays
+            files[name] = Path(source)
+    return files
 
 
 def _read(path: Path, tensor: Tensor) -> np.ndarray:

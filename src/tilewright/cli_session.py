@@ -5,7 +5,7 @@ This is all that the command line uses of the compiler; the commands themselves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tilewright.ir.graph import Graph
 from tilewright.options import Options
 from tilewright.runtime.container import is_program
 from tilewright.runtime.module import Module
+from tilewright.runtime.specialized import SpecializedModule
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets.names import HOST, find_target
 
@@ -52,6 +53,37 @@ def open_module(request: Request) -> Module:
     if request.is_compiled:
         return load(request.model, threads=request.threads)
     return _compile(request, request.model)
+
+
+def module_for(module: Module, arrays: Mapping[str, np.ndarray], drawn: Sequence[str]) -> Module:
+    """The Module for these inputs where shapes depend on what they hold; `drawn` ones are random,
+    which is mostly why the model does not compile for them."""
+    if not isinstance(module, SpecializedModule):
+        return module
+    try:
+        return module.specialize(*arrays.values())
+    except ModelError as error:
+        guessed = [n for n in drawn if n in module.specialized_on]
+        if guessed:
+            shown = ", ".join(f"{n!r} was random, {arrays[n].tolist()}" for n in guessed)
+            options = " ".join(f"--input {n}=FILE.npy" for n in guessed)
+            error.hint = f"the model's shapes depend on its inputs, and {shown}: give {options}"
+        raise
+
+
+def save_module(module: Module, path: Path) -> int:
+    """Writes the compiled model, and returns its size in bytes."""
+    if not isinstance(module, SpecializedModule):
+        return module.save(path)
+    inputs, dims = ({t.name for t in module.inputs}, {s.name for s in module.symbols})
+    values = [f"--value {n}=FILE.npy" for n in module.specialized_on if n in inputs]
+    sizes = [f"--dim {n}=NUMBER" for n in sorted(dims)]
+    also = f"; add {' '.join(sizes)} if it fits certain sizes only" if values and sizes else ""
+    try:
+        return module.save(path)
+    except InputError as error:  # its hint is for Python
+        error.hint = f"fix what it depends on: {' '.join(values or sizes)}{also}"
+        raise
 
 
 def import_graph(request: Request) -> Graph:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from tilewright.base.errors import ArtifactError
 from tilewright.codegen.host_plan import host_table
 from tilewright.ops.table import OPS
 from tilewright.runtime import artifact
+from tilewright.runtime.atomic import as_path
 from tilewright.runtime.module import Module
 
 
@@ -21,6 +21,5 @@ def load(
     `verify` the weights' checksums are tested as well. Raises ArtifactError if the file is damaged,
     of a newer format, or for another machine.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArtifactError(f"{path!r} is no path", hint='for example load("model.tw")')
+    path = as_path(path, 'load("model.tw")')
     return artifact.load(path, threads=threads, host=host_table(OPS), verify=verify)

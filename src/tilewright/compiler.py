@@ -20,7 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from numbers import Integral
 from typing import Any, Literal, overload
 
 from tilewright import backends
@@ -54,7 +53,7 @@ from tilewright.optimize.place import place
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
-from tilewright.options import Options
+from tilewright.options import Options, check_options
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
@@ -190,7 +189,7 @@ def compile(
     if until is not None and until not in STAGES:
         hint = did_you_mean(str(until), STAGES)
         raise CompileError(f"there is no stage called {until!r}", hint=hint)
-    options = _checked(options)
+    options = check_options(options)
     if recorder is None:
         recorder = Recorder()
     devices = find_devices(target)
@@ -225,20 +224,6 @@ def _facts(target: Target) -> TargetFacts:
         target.native.features,
         operations_per_second=int(2 * target.peak(f32)) or None,
     )
-
-
-def _checked(options: object) -> Options:
-    """What `compile` was given as options, if that is what they are."""
-    example = 'for example options=Options(dims={"batch": 1})'
-    if options is None:
-        return Options()
-    if not isinstance(options, Options):
-        raise CompileError(f"options is {options!r}", hint=example)
-    for name, size in options.dims.items():
-        if not isinstance(size, Integral) or isinstance(size, bool):
-            what = f"the dimension {name!r} is {size!r}, and must be a whole number"
-            raise CompileError(what, hint=example)
-    return options
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from numbers import Integral
 
 import numpy as np
 
+from tilewright.base.errors import CompileError
 from tilewright.ir.graph import GraphNode
+
+_EXAMPLES = {
+    "assign": 'assign={"conv_1": "first"}, or a function of a node',
+    "separate": 'separate={"first"}',
+    "dims": 'dims={"batch": 1}',
+    "values": 'values={"shape": np.array([2, 6])}',
+}
 
 
 @dataclass(frozen=True)
@@ -27,3 +36,36 @@ class Options:
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     verify: bool = False
     checks: bool = False
+
+
+def check_options(options: object) -> Options:
+    """What `compile` was given as options, with whole numbers of any kind as Python's: CompileError
+    if they are something else."""
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        raise _no_option(f"options is {options!r}", "dims")
+    for name in ("dims", "values"):
+        given = getattr(options, name)
+        if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+            raise _no_option(f"{name} is {given!r}, and must be a mapping from names", name)
+    for name, size in options.dims.items():
+        if not isinstance(size, Integral) or isinstance(size, bool):
+            what = f"the dimension {name!r} is {size!r}, and must be a whole number"
+            raise _no_option(what, "dims")
+    if not (options.assign is None or callable(options.assign)) and not (
+        isinstance(options.assign, Mapping)
+    ):
+        raise _no_option(f"assign is {options.assign!r}, and must be a mapping", "assign")
+    if isinstance(options.separate, str) or not isinstance(options.separate, Collection):
+        raise _no_option(f"separate is {options.separate!r}, and must be a set", "separate")
+    for name in ("verify", "checks"):
+        given = getattr(options, name)
+        if not isinstance(given, (bool, np.bool_)):
+            what = f"{name} is {given!r}, and must be True or False"
+            raise CompileError(what, hint=f"for example options=Options({name}=True)")
+    return replace(options, dims={name: int(size) for name, size in options.dims.items()})
+
+
+def _no_option(what: str, name: str) -> CompileError:
+    return CompileError(what, hint=f"for example options=Options({_EXAMPLES[name]})")

@@ -176,7 +176,8 @@ def test_a_branch_that_is_not_known():
     assert refusal(model([choice], {"x": (3,), "c": (BOOL, ())})) == (
         "operator If (node 'choice', opset 18): the condition is computed from the model's "
         "inputs, but must be known while importing\n"
-        "  hint: fix what 'c' holds with values=, or fold constants when exporting the model"
+        "  hint: fix what 'c' holds with values= (--value c=FILE.npy), or fold constants"
+        " when exporting the model"
     )
 
 

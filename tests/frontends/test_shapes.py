@@ -161,7 +161,7 @@ def test_a_split_of_a_symbol():
     assert refusal(model([split], {"x": ("N", 4)}, ["y", "z"])) == (
         "operator Split (node 'Split_0', opset 18): "
         "whether 2 divides N depends on a symbolic dimension\n"
-        "  hint: fix symbolic dimensions with dims="
+        "  hint: fix symbolic dimensions with dims= (--dim NAME=NUMBER)"
     )
 
 
@@ -173,7 +173,8 @@ def test_a_shape_computed_from_data():
     assert refusal(model(nodes, {"x": (2,)})) == (
         "operator Reshape (node 'r', opset 18): the shape is computed from the model's inputs, "
         "but must be known while importing\n"
-        "  hint: fix what 'x' holds with values=, or fold constants when exporting the model"
+        "  hint: fix what 'x' holds with values= (--value x=FILE.npy), or fold constants"
+        " when exporting the model"
     )
 
 
@@ -182,7 +183,8 @@ def test_repeats_that_depend_on_a_symbol():
     assert refusal(model(nodes, {"x": ("N",)})) == (
         "operator TopK (node 't', opset 18): k depends on a symbolic dimension, "
         "but must be known while importing\n"
-        "  hint: fix symbolic dimensions with dims=, or fold constants when exporting the model"
+        "  hint: fix symbolic dimensions with dims= (--dim NAME=NUMBER), or fold constants"
+        " when exporting the model"
     )
 
 
@@ -199,7 +201,8 @@ def test_two_symbols_are_not_the_same():
     assert refusal(source) == (
         "operator Add (node 'sum', opset 18): shapes [a_0] and [b_0] do not broadcast: "
         "a_0 against b_0\n"
-        "  hint: check the model with onnx.checker.check_model(full_check=True)"
+        "  hint: they fit for certain sizes only: fix a_0, b_0 with dims="
+        " (--dim a_0=NUMBER --dim b_0=NUMBER)"
     )
     graph = import_model(source, dims={"a_0": 3, "b_0": 3})
     assert graph.outputs[0].shape == (3,)

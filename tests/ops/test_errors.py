@@ -18,10 +18,14 @@ def t(*shape, dtype=f32):
 WINDOW = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}
 POOL = {**WINDOW, "kernel": (5, 5)}
 
+FIT = (
+    "\n  hint: they fit for certain sizes only: fix m, n with dims= (--dim m=NUMBER --dim n=NUMBER)"
+)
 REFUSED = [
     ("add", {}, [t(2), t(2, dtype=i32)], "add: operands differ in type: f32, i32"),
     ("add", {}, [t(2, 3), t(2, 4)], "shapes [2, 3] and [2, 4] do not broadcast: 3 against 4"),
-    ("add", {}, [t(n), t(m)], "shapes [n] and [m] do not broadcast: n against m"),
+    ("add", {}, [t(n), t(m)], f"shapes [n] and [m] do not broadcast: n against m{FIT}"),
+    ("add", {}, [t(3), t(4)], "shapes [3] and [4] do not broadcast: 3 against 4"),
     ("exp", {}, [t(2, dtype=i32)], "exp: takes floats, not i32"),
     ("shl", {}, [t(2), t(2)], "shl: takes integers, not f32"),
     ("bitcast", {"to": f16}, [t(2)], "bitcast: f32 and f16 are not of the same width"),
@@ -99,7 +103,7 @@ REFUSED = [
         [t(2, 3)],
         "reshape: [2, 3] has 6 elements, [4, 2] has 8",
     ),
-    ("reshape", {"shape": (m,)}, [t(n)], "reshape: [n] has n elements, [m] has m"),
+    ("reshape", {"shape": (m,)}, [t(n)], f"reshape: [n] has n elements, [m] has m{FIT}"),
     (
         "slice",
         {"starts": (2,), "sizes": (3,), "steps": (1,)},
@@ -197,7 +201,8 @@ def test_a_symbolic_reshape_must_not_read_beyond_the_tensor():
     with pytest.raises(ModelError) as caught:
         reshape.infer(reshape.make_attrs(shape=((n + 3) // 4, 4)), [t(n)])
     assert str(caught.value) == (
-        "reshape: [n] has n elements, [(n + 3) // 4, 4] has 4 * ((n + 3) // 4)"
+        "reshape: [n] has n elements, [(n + 3) // 4, 4] has 4 * ((n + 3) // 4)\n"
+        "  hint: they fit for certain sizes only: fix n with dims= (--dim n=NUMBER)"
     )
 
 

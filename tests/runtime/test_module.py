@@ -349,7 +349,10 @@ def test_a_profile_has_every_step(module):
     assert [(s.operations, s.bytes) for s in profile.steps] == [(None, 24), (None, 36)]
     assert profile.calls == 5
     assert 0 <= profile.steps[0].fastest <= profile.steps[0].nanoseconds <= profile.nanoseconds
-    assert refusal(module.profile, X, B, repeat=0) == "repeat is 0, and must be at least 1"
+    assert refusal(module.profile, X, B, repeat=0) == (
+        "repeat is 0, and must be a whole number of 1 or more\n"
+        "  hint: for example module.profile(x, repeat=10)"
+    )
 
 
 def test_bad_settings():

@@ -137,8 +137,11 @@ def run_python(text):
     return result.returncode, result.stdout, result.stderr
 
 
+# A process that hangs says where, and one that fails ends: the other threads must not keep it. They
+# rest between calls: with none, the thread that forks can wait for Python's lock for minutes on a
+# machine that has more to do.
 FORK = """
-import os, threading
+import faulthandler, os, signal, threading, traceback
 import numpy as np
 from tests.runtime.handmade import affine, N, build, call, host_program, tensor
 from tilewright.runtime.module import Module
@@ -146,23 +149,32 @@ from tilewright.runtime.module import Module
 kind = tensor(N)
 program = host_program({"x": kind}, {"y": kind}, [call("exp", "x", "y")])
 module = Module(build(program), threads=2, concurrency=2)
-x = np.linspace(0, 1, 100_000, dtype=np.float32)
+x = np.linspace(0, 1, 400_000, dtype=np.float32)
 module(x)
 stop = threading.Event()
 def work():
-    while not stop.is_set():
+    while not stop.wait(0.001):
         module(x)
+faulthandler.register(signal.SIGALRM, chain=True)
+signal.alarm(50)
 others = [threading.Thread(target=work) for _ in range(4)]
 [t.start() for t in others]
-for _ in range(20):
-    child = os.fork()
-    if child == 0:
-        for _ in range(3):
-            assert np.allclose(module(x), np.exp(x))
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-stop.set()
-[t.join() for t in others]
+try:
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            try:
+                for _ in range(3):
+                    assert np.allclose(module(x), np.exp(x))
+                os._exit(7)
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+finally:
+    stop.set()
+    [t.join() for t in others]
 assert np.allclose(module(x), np.exp(x))
 print("done")
 """

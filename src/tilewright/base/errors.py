@@ -105,7 +105,8 @@ class ArtifactError(TilewrightError):
 
 def did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
     """The sentence to close an unknown-name error with: near misses, else what there is."""
-    near = difflib.get_close_matches(word, known, n=3)
+    same = [k for k in known if k.lower() == word.lower()]
+    near = same or difflib.get_close_matches(word, known, n=3)
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"
     shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")

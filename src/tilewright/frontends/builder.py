@@ -64,6 +64,8 @@ class GraphBuilder:
             return self._shared[key]
         value = Value(name or "constant", tensor_type(from_numpy(array.dtype), array.shape))
         self._constants[value] = array
+        if name:
+            self.wish(value, name)
         if not name and array.size <= SHARED:
             self._shared[key] = value
         return value
@@ -187,12 +189,14 @@ class GraphBuilder:
         for value in [*constants, *(v for n in nodes for v in n.outputs)]:
             if value not in final:
                 final.name(value, self.names.fresh(self._wishes.get(value, value.name)))
+        known = [*self.inputs, *ends, *(v for v in self._wishes if v in final)]
         return Graph(
             identifier(self.name, "model"),
             tuple(final[v] for v in self.inputs),
             tuple(final[v] for v in ends),
             tuple(final.node(n) for n in nodes),
             {final[v]: self._constants[v] for v in constants},
+            named=frozenset(final[v].name for v in known),
         )
 
     def _live(self, ends: Sequence[Value]) -> list[GraphNode]:

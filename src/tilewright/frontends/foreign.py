@@ -150,7 +150,7 @@ def refuse_object(model: object) -> ModelError:
             inside = package == packages[0] or (package == "keras" and "keras" in packages)
             if inside and class_name in ("", base.__name__):
                 return foreign.refusal(f"the model, a {name},")
-    given = repr(model) if isinstance(model, (int, float, type(None))) else f"a {name}"
+    given = repr(model) if isinstance(model, (int, float, str, type(None))) else f"a {name}"
     return ModelError(
         f"the model is {given}",
         hint="give the path of an .onnx file, its bytes, an onnx.ModelProto, or a Graph",
@@ -229,7 +229,7 @@ def refuse_folder(path: Path) -> ModelError | None:
     found = sorted(p.name for p in path.glob("*.onnx"))
     if found:
         return ModelError(
-            f"{shown(path.name)!r} is a folder, which holds {shown(', '.join(found))}",
+            f"{shown(path.name or str(path))!r} is a folder, which holds {shown(', '.join(found))}",
             hint=f"give the file: {shown(str(path / found[0]))}",
         )
     return None

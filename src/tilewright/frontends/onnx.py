@@ -10,10 +10,11 @@ with a ModelError that names the node; no other exception comes out, whatever th
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import onnx
@@ -96,7 +97,7 @@ def load_model(model: object) -> LoadedModel:
         return LoadedModel(model, None)
     if isinstance(model, bytes):
         return LoadedModel(_parse(model, "the model given as bytes", Path("model")), None)
-    if not isinstance(model, (str, os.PathLike)):
+    if not isinstance(model, (str, os.PathLike)) or model == "":
         raise refuse_object(model)
     path = Path(model)
     what = repr(shown(path.name))
@@ -110,20 +111,39 @@ def _read(path: Path, what: str) -> bytes:
     try:
         if path.is_dir() and (refusal := refuse_folder(path)):
             raise refusal
-        if path.stat().st_size > LARGEST_FILE:
-            with open(path, "rb") as file:
-                if refusal := refuse_content(file.read(START), what, path):
-                    raise refusal
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode):  # it may never end
             raise ModelError(
+                f"{shown(str(path))!r} is a device, not a file",
+                hint="give the path of an .onnx file, or pipe the model in: … | tilewright run"
+                " /dev/stdin",
+            )
+        is_large = status.st_size > LARGEST_FILE
+        with open(path, "rb") as file:
+            if stat.S_ISREG(status.st_mode):
+                data = file.read(START if is_large else -1)
+            else:
+                data = _read_pipe(file)
+                is_large = len(data) > LARGEST_FILE
+        if is_large:
+            raise refuse_content(data, what, path) or ModelError(
                 f"{what} is larger than 2 GiB, which protobuf cannot read",
                 hint="save the model with its weights as external data",
             )
-        return path.read_bytes()
+        return data
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         near = nearest_file(path) if isinstance(error, FileNotFoundError) else None
         hint = f"did you mean {shown(str(near))!r}?" if near else None
         raise ModelError(f"cannot read {shown(str(path))!r}: {why}", hint=hint) from None
+
+
+def _read_pipe(file: BinaryIO) -> bytes:
+    """What a pipe brings, but not much more than a model can have: it may never end."""
+    data = bytearray()
+    while len(data) <= LARGEST_FILE and (part := file.read(START)):
+        data += part
+    return bytes(data)
 
 
 def _parse(data: bytes, what: str, path: Path) -> onnx.ModelProto:

@@ -21,6 +21,9 @@ from tilewright.ir.graph import Value
 
 Result = Value | Sequence[Value | None]
 Importer = Callable[["NodeContext", Node], Result]
+FIX_DIMS = "fix symbolic dimensions with dims= (--dim NAME=NUMBER)"
+FOLD = ", or fold constants when exporting the model"
+
 RunGraph = Callable[[onnx.GraphProto, Scope, Sequence[Value]], list[Value]]
 
 
@@ -176,12 +179,11 @@ class NodeContext:
 
     def _unknown_contents(self, value: Value, what: str) -> ContentsError:
         inputs, symbols = self.builder.sources(value)
-        hint = "fix symbolic dimensions with dims=, or fold constants when exporting the model"
+        hint = FIX_DIMS + FOLD
         if inputs:
             names = ", ".join(map(repr, inputs))
-            hint = (
-                f"fix what {names} holds with values=, or fold constants when exporting the model"
-            )
+            option = " ".join(f"--value {name}=FILE.npy" for name in inputs)
+            hint = f"fix what {names} holds with values= ({option}){FOLD}"
         return ContentsError(
             f"{what} is computed from the model's inputs, but must be known while importing",
             inputs=inputs,
@@ -207,7 +209,7 @@ def _unknown_dims(dims: Iterable[object], what: str) -> ContentsError:
     return ContentsError(
         f"{what} depends on a symbolic dimension, but must be known while importing",
         symbols=tuple(sorted(symbols)),
-        hint="fix symbolic dimensions with dims=, or fold constants when exporting the model",
+        hint=FIX_DIMS + FOLD,
     )
 
 

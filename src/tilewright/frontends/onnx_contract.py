@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, number_of, one_of
+from tilewright.frontends.onnx_context import FIX_DIMS, Importer, NodeContext, number_of, one_of
 from tilewright.frontends.onnx_neural import add_per_channel, window
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
@@ -83,9 +83,7 @@ def _transpose_pads(
         target = as_expr(sizes[axis]) * s if wanted is None else as_expr(wanted[axis])
         total = canonical(full - target)
         if not isinstance(total, int):
-            raise ModelError(
-                "the pads depend on a symbolic dimension", hint="fix symbolic dimensions with dims="
-            )
+            raise ModelError("the pads depend on a symbolic dimension", hint=FIX_DIMS)
         half, more = total // 2, total - total // 2
         begin.append(half if mode == "SAME_UPPER" else more)
         end.append(more if mode == "SAME_UPPER" else half)

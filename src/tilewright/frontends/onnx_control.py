@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
+from tilewright.frontends.onnx_context import FIX_DIMS, Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.graph import Value
 
@@ -122,7 +122,7 @@ def _scan_batches(
         raise ModelError("the inputs differ in their number of batches")
     batches = values[0].shape[0]
     if not isinstance(batches, int):
-        raise ModelError("the number of batches is symbolic", hint="fix it with dims=")
+        raise ModelError("the number of batches is symbolic", hint=FIX_DIMS)
     body, results = node.graph("body"), []
     for batch in range(batches):
         own = [_part(ctx, v, 0, batch) for v in values]
@@ -148,9 +148,7 @@ def _steps(sequences: Sequence[Value], axes: Sequence[int]) -> int:
     if found:
         raise ModelError("the sequences differ in length")
     if not isinstance(steps, int):
-        raise ModelError(
-            "the number of steps is symbolic", hint="fix symbolic dimensions with dims="
-        )
+        raise ModelError("the number of steps is symbolic", hint=FIX_DIMS)
     if not 1 <= steps <= MOST_STEPS:
         raise ModelError(
             f"a scan of {steps} steps is not unrolled", hint=f"at most {MOST_STEPS} steps are"

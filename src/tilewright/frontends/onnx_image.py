@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of, one_of
+from tilewright.frontends.onnx_context import FIX_DIMS, Importer, NodeContext, axis_of, one_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
@@ -230,7 +230,7 @@ def _by_sizes(
     found: Found = {}
     known = {a: d for a in axes if isinstance(d := x.shape[a], int) and d > 0}
     if len(known) < len(axes):
-        raise ModelError("the input's size is not known", hint="fix symbolic dimensions with dims=")
+        raise ModelError("the input's size is not known", hint=FIX_DIMS)
     ratios = [int(size) / known[a] for a, size in zip(axes, sizes, strict=True)]
     if policy != "stretch":
         chosen = {"not_larger": min, "not_smaller": max}.get(policy)
@@ -297,7 +297,7 @@ def _repeat(ctx: NodeContext, x: Value, axis: int, rules: Rules, scale: float) -
     if rules.mode != "nearest" or scale != int(scale) or not (floors or halves):
         raise ModelError(
             "the size of an axis is symbolic, and the elements are not just repeated",
-            hint="fix symbolic dimensions with dims=",
+            hint=FIX_DIMS,
         )
     factor, shape = int(scale), x.shape
     out = ctx.reshape(x, [*shape[: axis + 1], 1, *shape[axis + 1 :]])

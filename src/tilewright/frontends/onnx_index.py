@@ -9,6 +9,7 @@ import numpy as np
 from tilewright.base.dtype import i64
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx_context import (
+    FIX_DIMS,
     Importer,
     NodeContext,
     axis_of,
@@ -116,7 +117,7 @@ def max_unpool(ctx: NodeContext, node: Node) -> Value:
 def _moved(ctx: NodeContext, places: Value, old: Sequence[Dim], new: Sequence[Dim]) -> Value:
     """Positions in a flat tensor of shape `old` as positions in one of shape `new`."""
     if not all(isinstance(d, int) for d in (*old, *new)):
-        raise ModelError("output_shape with symbolic dimensions", hint="fix them with dims=")
+        raise ModelError("output_shape with symbolic dimensions", hint=FIX_DIMS)
     result = ctx.constant(np.array(0, np.int64))
     for a in range(len(old)):
         inner_old, inner_new = (int(product(tuple(shape[a + 1 :]))) for shape in (old, new))

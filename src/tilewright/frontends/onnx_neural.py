@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx_context import (
+    FIX_DIMS,
     Importer,
     NodeContext,
     one_of,
@@ -115,7 +116,7 @@ def _same_pads(
         elif not isinstance(size, int):
             raise ModelError(
                 "auto_pad with a stride needs to know the input's size",
-                hint="fix symbolic dimensions with dims=",
+                hint=FIX_DIMS,
             )
         else:
             total = max(0, (-(-size // s) - 1) * s + reach - size)

@@ -104,7 +104,10 @@ def tensor_scatter(ctx: NodeContext, node: Node) -> Value:
     if starts is None:
         distance = ctx.reshape(running, [1] * axis + list(running.shape))
     else:
-        own = ctx.reshape(ctx.cast(starts, i64), [*starts.shape, *[1] * (rank - 1)])
+        starts = ctx.reshape(ctx.cast(starts, i64), [*starts.shape, 1])
+        if not circular:
+            starts = _looked_up(ctx, starts, count, extent)
+        own = ctx.reshape(starts, [starts.shape[0], *[1] * (rank - 1)])
         distance = ctx.emit("sub", [running, own])
     if circular:
         distance = ctx.emit("mod", [distance, _number(ctx, extent)])
@@ -116,6 +119,14 @@ def tensor_scatter(ctx: NodeContext, node: Node) -> Value:
     places = ctx.expand(near, past.shape)
     written = ctx.emit("gather_elements", [update, places], axis=axis)
     return ctx.emit("where", [inside, written, past])
+
+
+def _looked_up(ctx: NodeContext, starts: Value, count: Dim, extent: Dim) -> Value:
+    """The places where `count` elements begin, [batch, 1]. All of them are looked up along an axis
+    of `extent`: negative ones count from its end, and checks find those that are beyond it."""
+    all_of = ctx.emit("add", [starts, ctx.emit("iota", [], length=count, dtype=i64)])
+    places = ctx.emit("gather", [ctx.emit("iota", [], length=extent, dtype=i64), all_of], axis=0)
+    return ctx.slice(places, 1, 0, 1)
 
 
 def _number(ctx: NodeContext, value: Dim) -> Value:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.builder import FOLD_LIMIT
-from tilewright.frontends.onnx_context import Importer, NodeContext, axis_of
+from tilewright.frontends.onnx_context import FIX_DIMS, Importer, NodeContext, axis_of
 from tilewright.frontends.onnx_node import Node
 from tilewright.frontends.onnx_types import element_type
 from tilewright.ir.graph import Value
@@ -69,7 +69,7 @@ def dft(ctx: NodeContext, node: Node) -> Value:
     if given is not None:
         length = ctx.need_int(given, "dft_length")
     elif not isinstance(points, int):
-        raise ModelError("the length is symbolic", hint="fix symbolic dimensions with dims=")
+        raise ModelError("the length is symbolic", hint=FIX_DIMS)
     else:
         length = 2 * (points - 1) if inverse and onesided else points
     return _transform(ctx, x, axis, length, onesided, inverse)

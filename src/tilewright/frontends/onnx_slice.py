@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.base.errors import ModelError
 from tilewright.frontends.contents import Unknown, decide
 from tilewright.frontends.onnx_context import (
+    FIX_DIMS,
     Importer,
     NodeContext,
     axis_of,
@@ -72,7 +73,7 @@ def _from_end(place: Dim, extent: Dim) -> Dim:
     except Unknown:
         raise ModelError(
             f"whether the end {place} is negative depends on a symbolic dimension",
-            hint="fix symbolic dimensions with dims=",
+            hint=FIX_DIMS,
         ) from None
     return canonical(as_expr(extent) + place) if negative else place
 
@@ -121,7 +122,7 @@ def _split_sizes(ctx: NodeContext, node: Node, extent: Dim) -> list[Dim]:
         if exact is None:
             raise ModelError(
                 f"whether {count} divides {extent} depends on a symbolic dimension",
-                hint="fix symbolic dimensions with dims=",
+                hint=FIX_DIMS,
             )
         return [exact] * count
     if extent % count and node.opset < 18:

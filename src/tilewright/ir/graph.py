@@ -148,8 +148,8 @@ class GraphNode:
 @dataclass(frozen=True, eq=False)
 class Graph:
     """`constants` gives the values known while compiling; all other values are inputs or outputs
-    of nodes. `source` says in messages where the nodes are from, such as "opset 17"; the text form
-    leaves it out."""
+    of nodes. `source` says in messages where the nodes are from, such as "opset 17"; `named` has
+    the values' names that are the model's own (None: all are). The text form leaves both out."""
 
     name: str
     inputs: tuple[Value, ...]
@@ -157,6 +157,7 @@ class Graph:
     nodes: tuple[GraphNode, ...]
     constants: Mapping[Value, np.ndarray]
     source: str = ""
+    named: frozenset[str] | None = None
 
     def __str__(self) -> str:
         return format_graph(self)

@@ -8,14 +8,16 @@ what is wrong with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from tilewright.base.dtype import i64, index
+from tilewright.base.dtype import i64
 from tilewright.base.errors import CheckError
-from tilewright.ir.evaluate import op_program
+from tilewright.ir.dims import canonical, limits
+from tilewright.ir.evaluate import evaluate_expr, op_program
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -33,25 +35,36 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, attr
 from tilewright.ir.op import Category, Op
+from tilewright.ir.substitute import substitute
 from tilewright.ir.tensor import Axis, Builder, Item, Stage
 from tilewright.ops.common import maximum, require, wrapped_index
+from tilewright.ops.movement import flatten_index, split_index
 
 DIVISIONS = (BinaryOp.DIV, BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.REM)
 INDEX, DIVISOR = "index", "divisor"
 HEAD = 3  # numbers of a fault before the subscripts
+SHOWN = 3  # sources of a fault
 NOWHERE = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """Where an operator uses an element of its operand as an index into `extent` elements, or as a
-    divisor (extent 0): of `operand` the element at `subscripts`, for all values of `axes`."""
+    divisor (extent 0): of `operand` the element at `subscripts`, for all values of `axes`. It is
+    used along other axes, too, and not at all where one of those has no elements: `beside` are the
+    extents that can be 0."""
 
     kind: str
     operand: Buffer
     subscripts: tuple[Expr, ...]
     axes: tuple[Axis, ...]
     extent: Dim
+    beside: tuple[Dim, ...]
+
+    def at(self, place: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The operand's subscripts for values of the axes."""
+        known: dict[Expr, Expr] = dict(zip((a.var for a in self.axes), place, strict=True))
+        return tuple(substitute(s, known) for s in self.subscripts)
 
 
 def lookups(n: GraphNode) -> list[Lookup]:
@@ -90,7 +103,26 @@ def _lookup(e: object, axes: tuple[Axis, ...]) -> Iterator[Lookup]:
     if isinstance(read, Load):
         used = {v for i in read.indices for v in i.walk() if isinstance(v, Var)}
         own = tuple(a for a in axes if a.var in used)
-        yield Lookup(kind, read.buffer, read.indices, own, extent)
+        beside = [canonical(a.extent) for a in axes if a.var not in used]
+        empty = tuple(dict.fromkeys(d for d in beside if (limits(d)[0] or 0) < 1))
+        yield Lookup(kind, read.buffer, read.indices, own, extent, empty)
+
+
+def is_right(lookup: Lookup, array: np.ndarray) -> bool:
+    """Whether an operand that holds `array` has no fault, whatever the symbols are. An axis that is
+    pointed along has an element at least: a call without any is refused, or looks nothing up."""
+    extents = [a.extent for a in lookup.axes if isinstance(a.extent, int)]
+    if len(extents) < len(lookup.axes):
+        return False
+    grid: dict[Expr, Any] = dict(
+        zip((a.var for a in lookup.axes), np.indices(extents), strict=True)
+    )
+    found = array[tuple(evaluate_expr(s, grid, {}) for s in lookup.subscripts)]
+    found = found.astype(np.int64)
+    if lookup.kind == DIVISOR:
+        return bool(np.all(found != 0))
+    least = max(1, limits(canonical(lookup.extent))[0] or 0)
+    return bool(np.all((found >= -least) & (found < least)))
 
 
 # ---------------------------------------------------------------- find_fault
@@ -123,19 +155,19 @@ def _compute_find(b: Builder, attrs: FindFaultAttrs, inputs: Sequence[Buffer]) -
     extents = [a.extent for a in found.axes]
 
     def read(i: Sequence[Expr]) -> Expr:
-        return cast(i64, x[_at(found, i)])
+        return cast(i64, x[found.at(i)])
 
     def flat(i: Sequence[Expr]) -> Expr:
-        place: Expr = const(0)
-        for one, extent in zip(i, extents, strict=True):
-            place = place * extent + one
-        return cast(i64, place)
+        return cast(i64, flatten_index(i, extents))
 
     def wrong(i: Sequence[Expr]) -> Expr:
         value = read(i)
-        if found.kind == DIVISOR:
-            return value.equals(0)
-        return binary(BinaryOp.OR, value < -as_expr(found.extent), value >= found.extent)
+        fault = value.equals(0)
+        if found.kind == INDEX:
+            fault = binary(BinaryOp.OR, value < -as_expr(found.extent), value >= found.extent)
+        for extent in found.beside:
+            fault = binary(BinaryOp.AND, fault, as_expr(extent) > 0)
+        return fault
 
     nowhere, least = const(NOWHERE, i64), const(i64.min, i64)
     where = b.reduce(
@@ -148,32 +180,14 @@ def _compute_find(b: Builder, attrs: FindFaultAttrs, inputs: Sequence[Buffer]) -
         extents,
         lambda *i: select(flat(i).equals(where[()]), read(i), least),
     )
+    steps = [maximum(as_expr(n), 1) for n in extents]  # nothing is found where one is 0
     numbers = [
         select(where[()].equals(nowhere), const(-1, i64), where[()]),
         value[()],
         cast(i64, as_expr(found.extent)),
-        *(cast(i64, i) for i in _at(found, _unflattened(where[()], extents))),
+        *(cast(i64, i) for i in found.at(split_index(where[()], steps))),
     ]
     return [b.compute("fault", (len(numbers),), lambda k: _choose(k, numbers))]
-
-
-def _at(found: Lookup, i: Sequence[Expr]) -> tuple[Expr, ...]:
-    """The operand's subscripts for values of the lookup's axes."""
-    known: Mapping[Expr, Expr] = dict(zip((a.var for a in found.axes), i, strict=True))
-
-    def visit(e: Expr) -> Expr:
-        return known[e] if e in known else e.map(visit)
-
-    return tuple(visit(s) for s in found.subscripts)
-
-
-def _unflattened(place: Expr, extents: Sequence[Dim]) -> list[Expr]:
-    out: list[Expr] = []
-    for extent in reversed(extents):
-        steps = maximum(as_expr(extent), as_expr(1))
-        out.append(cast(index, place % steps))
-        place = place // steps
-    return out[::-1]
 
 
 def _choose(k: Expr, numbers: Sequence[Expr]) -> Expr:
@@ -190,8 +204,9 @@ def _choose(k: Expr, numbers: Sequence[Expr]) -> Expr:
 class GuardAttrs(Attrs):
     node: str = attr(doc="the model's name of the node that takes the operand")
     operator: str = attr(doc="that node's operator")
-    operand: str = attr(doc="the operand's name")
+    operand: str = attr(doc="the operand's name, if the model has one for it")
     kinds: tuple[str, ...] = attr(doc="of each fault: an index, or a divisor")
+    sources: tuple[str, ...] = attr((), doc="what an operand without a name is computed from")
 
 
 def _infer_guard(attrs: GuardAttrs, types: Sequence[TensorType]) -> list[TensorType]:
@@ -210,6 +225,9 @@ def _evaluate_guard(attrs: GuardAttrs, inputs: Sequence[np.ndarray]) -> Sequence
 
 def _describe(attrs: GuardAttrs, kind: str, value: int, extent: int, at: Sequence[int]) -> str:
     element = attrs.operand + (str(list(at)) if at else "")
+    if not attrs.operand:
+        names = ", ".join(map(repr, attrs.sources[:SHOWN])) + ", …" * (len(attrs.sources) > SHOWN)
+        element = _ONE[kind] + (f" computed from {names}" if names else "")
     what = f"node {attrs.node!r} ({attrs.operator}): {element} is {value}"
     if kind == DIVISOR:
         return f"{what}, and integers cannot be divided by it"
@@ -217,6 +235,7 @@ def _describe(attrs: GuardAttrs, kind: str, value: int, extent: int, at: Sequenc
     return f"{what}, and the axis that it points along has {extent} elements: {allowed}"
 
 
+_ONE = {INDEX: "an index", DIVISOR: "a divisor"}
 _HINTS = {
     INDEX: "without checks=True the nearest element would have been taken",
     DIVISOR: "without checks=True the result would have been computed as docs/semantics.md says",

@@ -16,6 +16,7 @@ from tilewright.ir.expr import (
     Expr,
     Load,
     Select,
+    Symbol,
     as_dim,
     as_expr,
     cast,
@@ -42,9 +43,20 @@ def broadcast(shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
         wide = [d for d in dict.fromkeys(dims) if d != 1]
         if len(wide) > 1:
             shown = " and ".join(f"[{', '.join(map(str, s))}]" for s in shapes)
-            raise ModelError(f"shapes {shown} do not broadcast: {wide[0]} against {wide[1]}")
+            what = f"shapes {shown} do not broadcast: {wide[0]} against {wide[1]}"
+            raise ModelError(what, hint=fit_hint(wide[0], wide[1]))
         out.append(wide[0] if wide else 1)
     return tuple(out)
+
+
+def fit_hint(a: Dim, b: Dim) -> str | None:
+    """What to do about dimensions that ought to be equal and, for some sizes, can be."""
+    difference = canonical(as_expr(a) - b)
+    if isinstance(difference, int):
+        return None
+    names = sorted({e.name for e in difference.walk() if isinstance(e, Symbol)})
+    options = " ".join(f"--dim {name}=NUMBER" for name in names)
+    return f"they fit for certain sizes only: fix {', '.join(names)} with dims= ({options})"
 
 
 def read_broadcast(buffer: Buffer, index: Sequence[Expr]) -> Load:

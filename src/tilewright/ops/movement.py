@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tilewright.base.errors import ModelError
 from tilewright.ir.dims import Monomial, canonical, limits, polynomial, tensor_type
 from tilewright.ir.expr import (
     Binary,
@@ -28,6 +29,7 @@ from tilewright.ir.op import Category, Compute, Infer, Op
 from tilewright.ir.tensor import Builder
 from tilewright.ops.common import (
     axis_names,
+    fit_hint,
     normalize_axis,
     require,
     require_same_dtype,
@@ -83,10 +85,11 @@ def _infer_reshape(attrs: ReshapeAttrs, types: Sequence[TensorType]) -> list[Ten
         low = limits(dim)[1]
         require(low is None or low >= 0, f"reshape: a dimension of {dim}")
     old, new = canonical(product(x.shape)), canonical(product(shape))
-    require(
-        old == new or (isinstance(new, Expr) and _never_above(new, old)),
-        f"reshape: [{show_shape(x.shape)}] has {old} elements, [{show_shape(shape)}] has {new}",
-    )
+    if old != new and not (isinstance(new, Expr) and _never_above(new, old)):
+        what = (
+            f"reshape: [{show_shape(x.shape)}] has {old} elements, [{show_shape(shape)}] has {new}"
+        )
+        raise ModelError(what, hint=fit_hint(old, new))
     return [tensor_type(x.dtype, shape)]
 
 

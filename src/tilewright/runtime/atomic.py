@@ -55,6 +55,13 @@ def write_atomically(path: Path, fill: Fill) -> int:
         raise ArtifactError(f"cannot write {str(path)!r}: {error}") from None
 
 
+def as_path(path: object, example: str) -> Path:
+    """What a caller gave as the path of a file: ArtifactError, with an `example`, if it is none."""
+    if not isinstance(path, (str, os.PathLike)) or path == "":
+        raise ArtifactError(f"{path!r} is no path", hint=f"for example {example}")
+    return Path(path)
+
+
 def is_same_file(path: Path, stream: TextIO) -> bool:
     """Whether `path` leads to what the stream writes to."""
     try:

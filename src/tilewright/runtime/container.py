@@ -14,6 +14,7 @@ import hashlib
 import json
 import mmap
 import os
+import stat
 import struct
 import sys
 import zlib
@@ -157,8 +158,10 @@ def read_program(path: str | Path, *, verify: bool = True) -> Program:
 
 
 def is_program(path: str | Path) -> bool:
-    """Whether a file begins as a compiled model does."""
+    """Whether a file begins as a compiled model does. What is read from a pipe would be gone."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return False
         with open(path, "rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except (OSError, ValueError):

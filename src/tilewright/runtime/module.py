@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError
 from tilewright.runtime.array import arrange, as_input, check_outputs
+from tilewright.runtime.atomic import as_path
 from tilewright.runtime.container import write_program
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.host import HostTable
@@ -102,8 +104,11 @@ class Module:
         """Calls the model `repeat` times, after once to warm up, and times every step. Printed, the
         profile is a table. `watch` is told before each call how many of how many are done. (Inputs
         of the names `repeat` and `watch` are passed by position.)"""
-        if repeat < 1:
-            raise InputError(f"repeat is {repeat}, and must be at least 1")
+        if not isinstance(repeat, Integral) or isinstance(repeat, bool) or repeat < 1:
+            raise InputError(
+                f"repeat is {repeat!r}, and must be a whole number of 1 or more",
+                hint="for example module.profile(x, repeat=10)",
+            )
         executor, plan = self._open(), self.program.plan
         arrays = self._arrays(arrange(plan.inputs, args, named))
         executor.run(arrays)
@@ -189,7 +194,7 @@ class Module:
     def save(self, path: str | Path) -> int:
         """Writes the module to a file that `load` reads, all of it or nothing, and returns its size
         in bytes. Devices and pipes are written through; links are followed."""
-        return write_program(path, self.program)
+        return write_program(as_path(path, 'module.save("model.tw")'), self.program)
 
     def close(self) -> None:
         """Gives code and memory back, when the calls that run now are done."""
@@ -199,6 +204,10 @@ class Module:
     def closed(self) -> bool:
         """Whether `close` was called: a closed module cannot be."""
         return self._closed
+
+    def __reduce__(self) -> NoReturn:
+        """InputError: code and threads of this process are no data."""
+        raise not_picklable(self.name)
 
     def _open(self) -> Executor:
         executor = self._executor
@@ -213,3 +222,11 @@ class Module:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def not_picklable(name: str) -> InputError:
+    """What to say to pickle, and to copy.deepcopy."""
+    return InputError(
+        f"{name!r} cannot be pickled or copied: it is code that is loaded in this process",
+        hint="save it with module.save(path), and load it elsewhere with tilewright.load(path)",
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.base.words import nanoseconds, shorten
+from tilewright.runtime.atomic import as_path
 from tilewright.runtime.plan import Plan, StepKind
 from tilewright.runtime.shapes import Signature
 from tilewright.runtime.size import evaluate_size
@@ -52,7 +53,7 @@ class Profile:
     def save(self, path: str | Path) -> None:
         """Writes every timed call as a trace, which https://ui.perfetto.dev and chrome://tracing
         open: all of it, or ArtifactError and nothing."""
-        write_trace(path, self._events())
+        write_trace(as_path(path, 'profile.save("trace.json")'), self._events())
 
     def __str__(self) -> str:
         return "\n".join(self._lines())

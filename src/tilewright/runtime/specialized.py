@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from tilewright.base.errors import ContentsError, InputError, ModelError
 from tilewright.runtime.array import arrange, as_input
-from tilewright.runtime.module import Module
+from tilewright.runtime.module import Module, not_picklable
 from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
 from tilewright.runtime.profile import Profile
 
@@ -88,11 +88,18 @@ class SpecializedModule:
         module = self._find(values)
         return module.run({t.name: values[t.name] for t in module.inputs}, out=out)
 
-    def profile(self, *args: Any, repeat: int = 10, **named: Any) -> Profile:
+    def profile(
+        self,
+        *args: Any,
+        repeat: int = 10,
+        watch: Callable[[int, int], None] | None = None,
+        **named: Any,
+    ) -> Profile:
         """As of the Module for these inputs."""
         values = self._arrange(args, named)
         module = self._find(values)
-        return module.profile(*(values[t.name] for t in module.inputs), repeat=repeat)
+        arrays = (values[t.name] for t in module.inputs)
+        return module.profile(*arrays, repeat=repeat, watch=watch)
 
     def specialize(self, *args: Any, **named: Any) -> Module:
         """The Module for inputs that hold this, and have these sizes. It takes the others alone."""
@@ -141,19 +148,27 @@ class SpecializedModule:
         return (
             f"SpecializedModule({self.name}: {inputs} -> {outputs};"
             f" for each of {self._causes()}: {self.compiled} compiled,"
-            f" {len(self._modules)} of at most {KEPT} kept, {self.reused} calls found theirs)"
+            f" {len(self._modules)} of at most {KEPT} kept,"
+            f" {self.reused} call{'s' if self.reused != 1 else ''} found one ready)"
         )
 
     # ------------------------------------------------------------ life
 
     def save(self, path: object) -> int:
         """InputError: a file holds one program."""
+        values = _option("values", self._inputs)
+        sizes = _option("dims", [s.name for s in self.symbols])
+        also = f"; add {sizes} if it fits certain sizes only" if values and sizes else ""
         raise InputError(
             f"{self.name!r} cannot be saved to {path} as it is: its shapes depend on"
             f" {self._causes()}, and a file has one program",
-            hint="save the one for certain inputs: module.specialize(…).save(path), or compile with"
-            " Options(values=…)",
+            hint="save the one for certain inputs: module.specialize(…).save(path), or fix what it"
+            f" depends on: options=Options({values or sizes}){also}",
         )
+
+    def __reduce__(self) -> NoReturn:
+        """InputError, as of a Module."""
+        raise not_picklable(self.name)
 
     def close(self) -> None:
         """Gives code and memory back, when the calls that run now are done."""
@@ -173,11 +188,11 @@ class SpecializedModule:
 
     # ------------------------------------------------------------ the modules
 
-    def _arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    def _arrange(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, np.ndarray]:
         values = arrange(self.inputs, args, named)
-        return {t.name: value for t, value in zip(self.inputs, values, strict=True)}
+        return {t.name: as_input(t, value) for t, value in zip(self.inputs, values, strict=True)}
 
-    def _find(self, values: Mapping[str, Any]) -> Module:
+    def _find(self, values: Mapping[str, np.ndarray]) -> Module:
         with self._lock:
             if self._closed:
                 raise InputError(f"{self.name!r} is closed")
@@ -217,11 +232,11 @@ class SpecializedModule:
         if len(self._modules) > KEPT:
             self._modules.popitem(last=False)
 
-    def _contents(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _contents(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         found = {}
         for tensor in self.inputs:
             if tensor.name in self._inputs:
-                array = as_input(tensor, values[tensor.name])
+                array = values[tensor.name]
                 if array.size > LARGEST:
                     raise InputError(
                         f"the model's shapes depend on what input {tensor.name!r} holds, and it has"
@@ -230,10 +245,10 @@ class SpecializedModule:
                 found[tensor.name] = array
         return found
 
-    def _sizes(self, values: Mapping[str, Any]) -> dict[str, int]:
+    def _sizes(self, values: Mapping[str, np.ndarray]) -> dict[str, int]:
         found: dict[str, int] = {}
         for tensor in self.inputs:
-            shape = np.shape(values[tensor.name])
+            shape = values[tensor.name].shape
             if len(shape) == len(tensor.shape):  # the Module itself refuses others
                 named = zip(tensor.shape, shape, strict=True)
                 found |= {d: n for d, n in named if isinstance(d, str) and d in self._symbols}
@@ -241,6 +256,8 @@ class SpecializedModule:
 
     def _last(self) -> Module:
         with self._lock:
+            if self._closed:
+                raise InputError(f"{self.name!r} is closed")
             if self._modules:
                 return next(reversed(self._modules.values()))
         raise InputError(
@@ -251,3 +268,8 @@ class SpecializedModule:
         """ "the contents of 'shape' and the size of n"."""
         causes = [f"the contents of {n!r}" for n in self._inputs]
         return " and ".join([*causes, *(f"the size of {n}" for n in self._symbols)])
+
+
+def _option(name: str, keys: Sequence[str]) -> str:
+    """ "values={'shape': …}"; nothing for nothing."""
+    return f"{name}={{{', '.join(f'{key!r}: …' for key in keys)}}}" if keys else ""

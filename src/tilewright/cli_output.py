@@ -1,0 +1,59 @@
+"""Where results go: stdout, whatever that is. What its encoding has no character for is written as
+JSON writes it, \\uXXXX; that nothing can be written is an error as any other."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import io
+import json
+import os
+import sys
+from typing import TextIO
+
+ESCAPE = "tilewright.escape"  # how characters are written that the encoding does not have
+
+_OF_WRITING = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF, errno.EPIPE)
+)
+
+
+def prepare_output() -> None:
+    """Before anything is printed. Who closed stdout gets an error if there are results; who closed
+    stderr wants to hear nothing."""
+    codecs.register_error(ESCAPE, _escape)
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull)  # noqa: SIM115 (for the process; it takes nothing)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors=ESCAPE)
+
+
+def _escape(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def explain_output_error(error: OSError) -> str | None:
+    """What to say if an error is about writing to stdout; None if it is not: such errors name no
+    file. Where nobody is left to read there is nothing to say: "". What still waits to be written
+    is dropped, since Python would try again at the end of the process."""
+    closed = isinstance(error, io.UnsupportedOperation)
+    if not closed and (error.filename is not None or error.errno not in _OF_WRITING):
+        return None
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _drop(stream)
+    if isinstance(error, BrokenPipeError):
+        return ""
+    return f"cannot write to stdout: {'it is closed' if closed else error.strerror}"
+
+
+def _drop(stream: TextIO) -> None:
+    with contextlib.suppress(OSError), open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
