@@ -58,6 +58,21 @@ def _rsqrt(x: Expr) -> Expr:
     return const(1, x.dtype) / Unary(UnaryOp.SQRT, x)
 
 
+def _power(exponent: int, seen: float) -> Case:
+    """pow by a constant, which is a product."""
+
+    def power_of_x(x: Expr) -> Expr:
+        return Binary(BinaryOp.POW, x, const(float(exponent), x.dtype))
+
+    def exact(x: np.ndarray) -> np.ndarray:
+        power = math.prod([x] * abs(exponent))
+        return power if exponent > 0 else 1 / power
+
+    name = f"pow_{exponent}" if exponent > 0 else f"pow_minus_{-exponent}"
+    mirror = -1 if exponent % 2 else 1
+    return Case(name, power_of_x, exact, 4, seen, mirror)
+
+
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small, 1.0) / (1.0 + small)
@@ -93,6 +108,8 @@ CASES = {
         Case("softplus", _wide(activation.softplus), _softplus, 4, 1.8),
         Case("pow", lambda x, y: Binary(BinaryOp.POW, x, y), np.power, 4, 0.6, operands=2),
         Case("atan2", lambda y, x: Binary(BinaryOp.ATAN2, y, x), np.arctan2, 4, 2, operands=2),
+        *(_power(n, s) for n, s in {2: 0.5, 3: 1.3, 4: 2.0, -1: 0.5}.items()),
+        *(_power(n, s) for n, s in {-2: 2.0, -3: 3.5, -4: 3.5}.items()),
     )
 }
 

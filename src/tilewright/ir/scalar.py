@@ -162,6 +162,12 @@ def _erf_array(a: np.ndarray) -> np.ndarray:
     return _erf(a.astype(np.float64)) if a.size else a.astype(np.float64)
 
 
+def _sigmoid(a: Array) -> Array:
+    """1 / (1 + e**-a), and below 0 e**a / (1 + e**a): the power is at most 1."""
+    power = np.exp(-np.abs(a))
+    return np.where(a < 0, power, a.dtype.type(1)) / (1 + power)
+
+
 _TESTS: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.ISNAN: np.isnan,
     UnaryOp.ISINF: np.isinf,
@@ -189,7 +195,7 @@ _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.ACOSH: np.arccosh,
     UnaryOp.ATANH: np.arctanh,
     UnaryOp.ERF: lambda a: _erf_array(np.asarray(a)),
-    UnaryOp.SIGMOID: lambda a: 1 / (1 + np.exp(-a)),
+    UnaryOp.SIGMOID: _sigmoid,
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,
