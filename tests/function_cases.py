@@ -23,9 +23,10 @@ from tilewright.ops.common import widened
 from tilewright.target.target import Target
 
 try:
-    from scipy.special import erf
+    from scipy.special import erf, erfc
 except ImportError:  # only the exhaustive run needs it to be fast
     erf = np.vectorize(math.erf, otypes=[np.float64])
+    erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ CASES = {
         Case("acosh", _op("acosh"), np.arccosh, 4, 2.6),
         Case("atanh", _op("atanh"), np.arctanh, 4, 2.5, -1),
         Case("erf", _op("erf"), erf, 2, 1.95, -1),
+        Case("erfc", _op("erfc"), erfc, 6, 5.6),
         Case("sqrt", _op("sqrt"), np.sqrt, 0.5, 0.5),
         Case("rsqrt", _wide(_rsqrt), lambda x: 1 / np.sqrt(x), 2, 1.6),
         Case("sigmoid", _op("sigmoid"), _sigmoid, 2, 1.95),

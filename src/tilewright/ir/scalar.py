@@ -155,11 +155,15 @@ def _shift_right(a: Array, b: Array) -> Array:
     )
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+def _of_each(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function of Python's floats on every element, as f64."""
+    each = np.vectorize(function, otypes=[np.float64])
 
+    def apply(a: Array) -> Array:
+        wide = np.asarray(a, np.float64)
+        return each(wide) if wide.size else wide
 
-def _erf_array(a: np.ndarray) -> np.ndarray:
-    return _erf(a.astype(np.float64)) if a.size else a.astype(np.float64)
+    return apply
 
 
 def _sigmoid(a: Array) -> Array:
@@ -194,7 +198,8 @@ _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.ASINH: np.arcsinh,
     UnaryOp.ACOSH: np.arccosh,
     UnaryOp.ATANH: np.arctanh,
-    UnaryOp.ERF: lambda a: _erf_array(np.asarray(a)),
+    UnaryOp.ERF: _of_each(math.erf),
+    UnaryOp.ERFC: _of_each(math.erfc),
     UnaryOp.SIGMOID: _sigmoid,
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,

@@ -15,7 +15,7 @@ from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, Unary
 from tilewright.ir.loop import Kernel, map_block, map_exprs
 from tilewright.lower.math_arc import acos, asin, atan, atan2
 from tilewright.lower.math_common import absolute
-from tilewright.lower.math_erf import erf
+from tilewright.lower.math_erf import erf, erfc
 from tilewright.lower.math_exp import cosh, exp, expm1, sigmoid, sinh, tanh
 from tilewright.lower.math_log import acosh, asinh, atanh, log, log1p
 from tilewright.lower.math_pow import pow_
@@ -39,6 +39,7 @@ UNARY: dict[UnaryOp, Callable[[Expr], Expr]] = {
     UnaryOp.ACOSH: acosh,
     UnaryOp.ATANH: atanh,
     UnaryOp.ERF: erf,
+    UnaryOp.ERFC: erfc,
     UnaryOp.SIGMOID: sigmoid,
 }
 BINARY: dict[BinaryOp, Callable[[Expr, Expr], Expr]] = {
