@@ -147,3 +147,16 @@ def test_what_a_sum_reads_many_times_is_computed_once():
     kernel = default_schedule(loops, target("avx2")).kernel
     stores = [s for s in walk_statements(kernel.body) if isinstance(s, Store)]
     assert any(s.buffer.name == "made" for s in stores)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_vectors_of_sums_are_shared_among_cores(keepdims: bool):
+    """The outer loop of the one along vectors too, and not a loop of one iteration alone."""
+    x, b = Buffer("x", f32, (512, 768)), Builder({"x"})
+    add = BinaryOp.ADD
+    total = reduce_axes(b, "y", x.shape, (0,), add, lambda *i: x[i], keepdims=keepdims)
+    mean = b.compute("mean", total.shape, lambda *i: total[i] * const(0.5, f32))
+    loops = create_loops(TensorProgram("k", (x,), b.items, (mean,)))
+    kernel = default_schedule(loops, target("host-2")).kernel
+    found = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
+    assert [s.extent > 8 for s in found if s.kind is LoopKind.PARALLEL] == [True]
