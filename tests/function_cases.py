@@ -23,9 +23,10 @@ from tilewright.ops.common import widened
 from tilewright.target.target import Target
 
 try:
-    from scipy.special import erf
+    from scipy.special import erf, erfc
 except ImportError:  # only the exhaustive run needs it to be fast
     erf = np.vectorize(math.erf, otypes=[np.float64])
+    erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,21 @@ def _rsqrt(x: Expr) -> Expr:
     return const(1, x.dtype) / Unary(UnaryOp.SQRT, x)
 
 
+def _power(exponent: int, seen: float) -> Case:
+    """pow by a constant, which is a product."""
+
+    def power_of_x(x: Expr) -> Expr:
+        return Binary(BinaryOp.POW, x, const(float(exponent), x.dtype))
+
+    def exact(x: np.ndarray) -> np.ndarray:
+        power = math.prod([x] * abs(exponent))
+        return power if exponent > 0 else 1 / power
+
+    name = f"pow_{exponent}" if exponent > 0 else f"pow_minus_{-exponent}"
+    mirror = -1 if exponent % 2 else 1
+    return Case(name, power_of_x, exact, 4, seen, mirror)
+
+
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     small = np.exp(-np.abs(x))
     return np.where(x < 0, small, 1.0) / (1.0 + small)
@@ -87,12 +103,15 @@ CASES = {
         Case("acosh", _op("acosh"), np.arccosh, 4, 2.6),
         Case("atanh", _op("atanh"), np.arctanh, 4, 2.5, -1),
         Case("erf", _op("erf"), erf, 2, 1.95, -1),
+        Case("erfc", _op("erfc"), erfc, 6, 5.7),
         Case("sqrt", _op("sqrt"), np.sqrt, 0.5, 0.5),
         Case("rsqrt", _wide(_rsqrt), lambda x: 1 / np.sqrt(x), 2, 1.6),
         Case("sigmoid", _op("sigmoid"), _sigmoid, 2, 1.95),
         Case("softplus", _wide(activation.softplus), _softplus, 4, 1.8),
         Case("pow", lambda x, y: Binary(BinaryOp.POW, x, y), np.power, 4, 0.6, operands=2),
         Case("atan2", lambda y, x: Binary(BinaryOp.ATAN2, y, x), np.arctan2, 4, 2, operands=2),
+        *(_power(n, s) for n, s in {2: 0.5, 3: 1.3, 4: 2.0, -1: 0.5}.items()),
+        *(_power(n, s) for n, s in {-2: 2.0, -3: 3.5, -4: 3.5}.items()),
     )
 }
 

@@ -92,6 +92,11 @@ def odd_weight(function: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mp
     return lambda s: s * mp.sqrt(s) / function(mp.sqrt(s))
 
 
+def erfcx(t: mp.mpf) -> mp.mpf:
+    """e**(t**2) * erfc(t)"""
+    return mp.exp(t * t) * mp.erfc(t)
+
+
 TINY = 1e-9
 FITS = {
     "exp": Fit(
@@ -116,10 +121,15 @@ FITS = {
         lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
         TINY, 1.0, 6,
     ),
-    "erfc": Fit(  # at the end no error may show: erf has to arrive at 1
+    "erf_far": Fit(  # at the end no error may show: erf has to arrive at 1
         lambda t: mp.erfc(t + 1.25) ** 0.25,
         lambda t: 4 * mp.erfc(t + 1.25) ** 0.75 * (1 + 2 * ((t + 0.25) / 3.05) ** 6),
         -0.25, 2.8, 8,
+    ),
+    "erfc": Fit(  # of u = 1 / (t + 2) - 1 / 4
+        lambda u: erfcx(1 / (u + 0.25) - 2) / (u + 0.25),
+        lambda u: (u + 0.25) / erfcx(1 / (u + 0.25) - 2),
+        1 / 12.1 - 0.25, 0.25, 10,
     ),
     "exp2_f32": Fit(
         lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,

@@ -115,7 +115,7 @@ _EXACT_UNARY = {
     UnaryOp.SQRT: lambda a: a if a == 0 else math.sqrt(a) if a > 0 else NAN,
 }
 _MATH = {op: getattr(math, op.value) for op in UnaryOp if hasattr(math, op.value)}
-_MATH[UnaryOp.SIGMOID] = lambda a: 0.0 if a < -745 else 1 / (1 + math.exp(-a))
+_MATH[UnaryOp.SIGMOID] = lambda a: (math.exp(a) if a < 0 else 1.0) / (1 + math.exp(-abs(a)))
 _POLES = {
     UnaryOp.LOG: {0.0: -INF},
     UnaryOp.LOG1P: {-1.0: -INF},

@@ -23,7 +23,7 @@ ULPS = {
     **dict.fromkeys((UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.LOG, UnaryOp.LOG1P), 4),
     UnaryOp.SIGMOID: 4,
     **dict.fromkeys((UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN), 4),
-    **dict.fromkeys((UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN, UnaryOp.ERF), 4),
+    **dict.fromkeys((UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN, UnaryOp.ERF, UnaryOp.ERFC), 4),
     **dict.fromkeys((UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH), 4),
     **dict.fromkeys((UnaryOp.ASINH, UnaryOp.ACOSH, UnaryOp.ATANH), 4),
     BinaryOp.POW: 4,

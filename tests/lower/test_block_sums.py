@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import textwrap
 
 import numpy as np
 import pytest
 from native import build
 
+from tilewright.analyze.bounds import faults
+from tilewright.base.dtype import DType, f16, f32, f64
+from tilewright.ir.evaluate import op_program
+from tilewright.ir.expr import Buffer
 from tilewright.ir.interpret import interpret
+from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.text import parse_kernel
 from tilewright.lower.block_sums import block_sums
+from tilewright.lower.native import native_passes
+from tilewright.ops.table import OPS
+from tilewright.schedule.create_loops import create_loops
+from tilewright.schedule.default import default_schedule
 from tilewright.targets import cpu
 
 ROWS = textwrap.dedent(
@@ -101,3 +111,79 @@ def test_a_million_terms(columns: int):
     off = np.abs(y - exact).max() / exact.min()
     assert off <= (1024 + n / 256) * 2**-24
     assert off <= 64 * 2**-24
+
+
+GUARDED = textwrap.dedent(
+    """\
+    def sums(x: f32[600, 5], y: out(f32[5])):
+        for j in range(5):
+            y[j] = f32(0.0)
+        for k in range(600):
+            for j_o in range(2):
+                for j_i in vectorize(4):
+                    if j_o * 4 + j_i < 5:
+                        y[j_o * 4 + j_i] += x[k, j_o * 4 + j_i]"""
+)
+
+
+def test_the_tail_of_what_is_summed_stays_guarded():
+    made = block_sums(parse_kernel(GUARDED))
+    assert str(made).splitlines()[-4:] == [
+        "    for j_o_total_1 in range(2):",
+        "        for j_i_total_1 in vectorize(4):",
+        "            if j_o_total_1 * 4 + j_i_total_1 < 5:",
+        "                y[j_o_total_1 * 4 + j_i_total_1] += y_part[j_o_total_1, j_i_total_1]",
+    ]
+    x = np.arange(3000, dtype=np.float32).reshape(600, 5) % 17
+    np.testing.assert_array_equal(interpret(made, [x])[0], x.sum(axis=0))
+
+
+@pytest.mark.parametrize(
+    "condition, in_blocks",
+    [
+        ("k < 590", True),  # which terms there are: the sum is there without them
+        ("i < 3", True),  # whether there is a sum
+        ("k + i < 601", True),  # both, of an element that is always there
+        ("k + 600 * i < 1200", False),  # both, and the element may not be there
+    ],
+)
+def test_conditions(condition: str, in_blocks: bool):
+    """Rows of y that a condition leaves out stay untouched, those that do not exist above all."""
+    rows = 2 if "1200" in condition else 3 if "i < 3" in condition else 4
+    text = f"""\
+def sums(x: f32[600], y: out(f32[{rows}])):
+    for i in range({rows}):
+        y[i] = f32(0.0)
+    for i_1 in range(4):
+        for k in range(600):
+            if {condition.replace("i", "i_1")}:
+                y[i_1] += x[k]"""
+    kernel = parse_kernel(text)
+    made = block_sums(kernel)
+    assert (made is not kernel) == in_blocks
+    x = np.arange(600, dtype=np.float32) % 17
+    np.testing.assert_array_equal(interpret(made, [x])[0], interpret(kernel, [x])[0])
+
+
+def _operator(rng: random.Random, n: int, width: int, dtype: DType) -> TensorProgram:
+    """An operator that sums along an axis of n beside one of `width`."""
+    name = rng.choice(["softmax", "log_softmax", "reduce_sum", "reduce_mean", "reduce_logsumexp"])
+    shape = rng.choice([(n, width), (2, n, width), (n, 1, width), (n, 2, width)])
+    attrs = {"axis": shape.index(n)}
+    if name.startswith("reduce"):
+        attrs = {"axes": (shape.index(n),), "keepdims": rng.random() < 0.5}
+    op = OPS[name]
+    return op_program(op, op.attrs(**attrs), [Buffer("x", dtype, shape)])
+
+
+@pytest.mark.parametrize("width", range(1, 71))
+def test_nothing_is_touched_outside_of_its_buffer(width: int):
+    """Whatever the tail along vectors: every access is proven for all iterations."""
+    rng = random.Random(width)
+    n, dtype = rng.choice([513, 600, 1024, 1100]), rng.choice([f32, f64, f16])
+    target = cpu.cpu(rng.choice(["sse2", "avx2", "avx512"]))
+    kernel = default_schedule(create_loops(_operator(rng, n, width, dtype)), target).kernel
+    passes = native_passes(target)
+    for run in passes[: passes.index(block_sums) + 1]:
+        kernel = run(kernel)
+    assert [str(fault) for fault in faults(kernel)] == []

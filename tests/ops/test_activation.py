@@ -77,6 +77,17 @@ def test_gelu(tanh):
     assert found[-1] == x[-1]
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=str)
+def test_gelu_far_below_0(dtype):
+    """By its size, not x's: nothing cancels where erf is nearly -1."""
+    x = np.linspace(-15, 6, 40011).astype(dtype)
+    wide = x.astype(np.float64)
+    off = units_off(run("gelu", {}, x), wide * _erfc(-wide / np.sqrt(2)) / 2)
+    bound = 8 + 1.5 * wide**2 if dtype == np.float32 else np.full(x.shape, 0.51)
+    k = int((off / bound).argmax())
+    assert off[k] <= bound[k], f"{x[k]}: off by {off[k]}"
+
+
 @pytest.mark.parametrize("name, attrs", [("layer_norm", {}), ("standardize", {"axes": (1,)})])
 def test_a_mean_far_from_zero_costs_nothing(name, attrs):
     """A mean of 1000 beside a deviation of 0.1: the mean's rounding would show as 3e-4."""

@@ -13,11 +13,23 @@ from strategies import arrays, same, symbol_values, tensor_programs
 from strategies_programs import Program, programs
 from strategies_schedule import layouts, packed_inputs, unpacked_outputs
 
+from tilewright.base.dtype import f32
+from tilewright.ir.expr import BinaryOp, Buffer, Expr, Unary, UnaryOp, const, select
 from tilewright.ir.graph import Layout
 from tilewright.ir.interpret import interpret
-from tilewright.ir.loop import Kernel, symbols
-from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    For,
+    Kernel,
+    LoopKind,
+    Store,
+    symbols,
+    walk_statements,
+)
+from tilewright.ir.tensor import Builder, TensorProgram
 from tilewright.ir.verify import verify_kernel
+from tilewright.ops.reduce import reduce_axes
 from tilewright.schedule.create_loops import create_loops
 from tilewright.schedule.default import default_schedule
 from tilewright.target.target import Target
@@ -89,3 +101,62 @@ def test_kernels_of_models(name: str, program: Program, data: st.DataObject):
     outputs = interpret(found, packed_inputs(kernel.inputs, inputs, listed), values)
     shapes = [np.shape(a) for a in wanted]
     program.compare(unpacked_outputs(kernel.outputs, outputs, listed, shapes), wanted)
+
+
+def _sum_of_a_function(axes: tuple[int, ...], keepdims: bool, before: str) -> Kernel:
+    """The sum along axes of the exponential of a matrix, or of a padded one."""
+    b, x = Builder({"x"}), Buffer("x", f32, (40, 67))
+
+    def padded(*i: Expr) -> Expr:
+        return select(i[1] > 0, x[i[0], i[1] - 1], const(0.0, f32))
+
+    def exponential(*i: Expr) -> Expr:
+        return Unary(UnaryOp.EXP, x[i])
+
+    made = b.compute("made", x.shape, padded if before == "pad" else exponential)
+    add = BinaryOp.ADD
+    total = reduce_axes(b, "y", x.shape, axes, add, lambda *i: made[i], keepdims=keepdims)
+    return create_loops(TensorProgram("k", (x,), b.items, (total,)))
+
+
+@pytest.mark.parametrize("before", ["exp", "pad"])
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
+def test_what_a_sum_reads_once_is_computed_in_it(
+    axes: tuple[int, ...], keepdims: bool, before: str
+):
+    """Along vectors, and without a buffer of its own: also where axes are kept with extent 1."""
+    kernel = default_schedule(_sum_of_a_function(axes, keepdims, before), target("avx2")).kernel
+    names = {s.buffer.name for s in walk_statements(kernel.body) if isinstance(s, Alloc)}
+    assert "made" not in names
+    (update,) = (s for s in walk_statements(kernel.body) if isinstance(s, Accumulate))
+    vectors = [
+        loop
+        for loop in walk_statements(kernel.body)
+        if isinstance(loop, For) and loop.kind is LoopKind.VECTORIZE
+    ]
+    assert any(update in walk_statements((loop,)) for loop in vectors)
+
+
+def test_what_a_sum_reads_many_times_is_computed_once():
+    """Of a matrix product's operand that is an exponential."""
+    b, x, w = Builder({"x", "w"}), Buffer("x", f32, (8, 16)), Buffer("w", f32, (16, 32))
+    made = b.compute("made", x.shape, lambda *i: Unary(UnaryOp.EXP, x[i]))
+    y = b.reduce("y", (8, 32), BinaryOp.ADD, (16,), lambda i, j, k: made[i, k] * w[k, j])
+    loops = create_loops(TensorProgram("k", (x, w), b.items, (y,)))
+    kernel = default_schedule(loops, target("avx2")).kernel
+    stores = [s for s in walk_statements(kernel.body) if isinstance(s, Store)]
+    assert any(s.buffer.name == "made" for s in stores)
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_vectors_of_sums_are_shared_among_cores(keepdims: bool):
+    """The outer loop of the one along vectors too, and not a loop of one iteration alone."""
+    x, b = Buffer("x", f32, (512, 768)), Builder({"x"})
+    add = BinaryOp.ADD
+    total = reduce_axes(b, "y", x.shape, (0,), add, lambda *i: x[i], keepdims=keepdims)
+    mean = b.compute("mean", total.shape, lambda *i: total[i] * const(0.5, f32))
+    loops = create_loops(TensorProgram("k", (x,), b.items, (mean,)))
+    kernel = default_schedule(loops, target("host-2")).kernel
+    found = [s for s in walk_statements(kernel.body) if isinstance(s, For)]
+    assert [s.extent > 8 for s in found if s.kind is LoopKind.PARALLEL] == [True]

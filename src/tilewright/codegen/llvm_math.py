@@ -109,7 +109,8 @@ def _popcount(f: Function, v: Value) -> Value:
 
 
 _LIBRARY = (
-    *(UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.LOG, UnaryOp.LOG1P, UnaryOp.ERF),
+    *(UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.LOG, UnaryOp.LOG1P),
+    *(UnaryOp.ERF, UnaryOp.ERFC),
     *(UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN),
     *(UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH, UnaryOp.ASINH, UnaryOp.ACOSH, UnaryOp.ATANH),
     *(UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN),

@@ -18,6 +18,7 @@ from tilewright.frontends.onnx_tensor import to_array
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, Expr, Symbol, as_expr, product
 from tilewright.ir.graph import Value
+from tilewright.ops.common import widened
 
 Result = Value | Sequence[Value | None]
 Importer = Callable[["NodeContext", Node], Result]
@@ -59,6 +60,10 @@ class NodeContext:
 
     def cast(self, x: Value, to: DType) -> Value:
         return x if x.dtype == to else self.emit("cast", [x], to=to)
+
+    def widened(self, x: Value) -> Value:
+        """Short floats as f32, in which several steps are computed before the result is rounded."""
+        return self.cast(x, widened(x.dtype))
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
         """`x` under another shape; a constant is reshaped at once."""

@@ -235,7 +235,9 @@ def _global(op: str) -> Importer:
 
 
 def global_lp_pool(ctx: NodeContext, node: Node) -> Value:
-    return p_norm(ctx, node.input(0), spatial_axes(node.input(0)), node.int("p", 2))
+    x = node.input(0)
+    norm = p_norm(ctx, ctx.widened(x), spatial_axes(x), node.int("p", 2))
+    return ctx.cast(norm, x.dtype)
 
 
 def p_norm(ctx: NodeContext, x: Value, axes: Sequence[int], p: int) -> Value:

@@ -177,23 +177,23 @@ def group_normalization(ctx: NodeContext, node: Node) -> Value:
 
 def mean_variance_normalization(ctx: NodeContext, node: Node) -> Value:
     """MeanVarianceNormalization (9, 13)."""
-    x = node.input(0)
+    x = ctx.widened(node.input(0))
     axes = tuple(axis_of(a, x.type.rank) for a in node.ints("axes", (0, 2, 3)))
     _, distance = _centered(ctx, x, axes)
     squares = ctx.emit("mul", [distance, distance])
     variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
     deviation = ctx.emit("add", [ctx.emit("sqrt", [variance]), ctx.scalar(1e-9, x)])
-    return ctx.emit("div", [distance, deviation])
+    return ctx.cast(ctx.emit("div", [distance, deviation]), node.input(0).dtype)
 
 
 def lp_normalization(ctx: NodeContext, node: Node) -> Value:
     """LpNormalization (1, 22): along an axis; what has norm 0 stays 0."""
-    x = node.input(0)
+    x = ctx.widened(node.input(0))
     axis = axis_of(node.int("axis", -1), x.type.rank)
     norm = p_norm(ctx, x, [axis], node.int("p", 2))
     zero = ctx.emit("equal", [norm, ctx.scalar(0, x)])
     quotient = ctx.emit("div", [x, norm])
-    return ctx.emit("where", [zero, ctx.scalar(0, x), quotient])
+    return ctx.cast(ctx.emit("where", [zero, ctx.scalar(0, x), quotient]), node.input(0).dtype)
 
 
 def lrn(ctx: NodeContext, node: Node) -> Value:

@@ -26,21 +26,23 @@ def _reduce(
     before: Callable[[NodeContext, Value], Value] = lambda ctx, x: x,
     after: Callable[[NodeContext, Value], Value] = lambda ctx, x: x,
 ) -> Importer:
-    """after(reduction of before(x)). Without axes and with noop_with_empty_axes nothing is
-    combined, but `before` and `after` apply."""
+    """after(reduction of before(x)), rounded to x's type once: `before` may give a wider one.
+    Without axes and with noop_with_empty_axes nothing is combined, but both apply."""
 
     def importer(ctx: NodeContext, node: Node) -> Value:
         axes, combines = reduction_axes(ctx, node, since)
         x = before(ctx, node.input(0))
         if combines:
             x = ctx.emit(op, [x], axes=axes, keepdims=node.flag("keepdims", True))
-        return after(ctx, x)
+        return ctx.cast(after(ctx, x), node.input(0).dtype)
 
     return importer
 
 
 def _square(ctx: NodeContext, x: Value) -> Value:
-    return ctx.emit("mul", [x, x])
+    """Of short floats in f32, where it does not overflow."""
+    wide = ctx.widened(x)
+    return ctx.emit("mul", [wide, wide])
 
 
 def _as_float(op: str) -> Callable[[NodeContext, Value], Value]:
@@ -100,7 +102,7 @@ IMPORTERS: dict[str, Importer] = {
     "CumSum": partial(_cumulate, "cumsum"),
     "ReduceL1": _reduce(18, "reduce_sum", before=_unary("abs")),
     "ReduceL2": _reduce(18, "reduce_sum", before=_square, after=_as_float("sqrt")),
-    "ReduceLogSum": _reduce(18, "reduce_sum", after=_as_float("log")),
+    "ReduceLogSum": _reduce(18, "reduce_sum", before=NodeContext.widened, after=_as_float("log")),
     "ReduceLogSumExp": _logsumexp,
     "ReduceMax": _reduce(18, "reduce_max"),
     "ReduceMean": _reduce(18, "reduce_mean"),

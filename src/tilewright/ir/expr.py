@@ -47,6 +47,7 @@ class UnaryOp(enum.Enum):
     ACOSH = "acosh"
     ATANH = "atanh"
     ERF = "erf"
+    ERFC = "erfc"  # 1 - erf(x)
     SIGMOID = "sigmoid"  # 1 / (1 + exp(-x))
     FLOOR = "floor"
     CEIL = "ceil"

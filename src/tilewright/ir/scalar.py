@@ -155,11 +155,21 @@ def _shift_right(a: Array, b: Array) -> Array:
     )
 
 
-_erf = np.vectorize(math.erf, otypes=[np.float64])
+def _of_each(function: Callable[[float], float]) -> Callable[[Array], Array]:
+    """A function of Python's floats on every element, as f64."""
+    each = np.vectorize(function, otypes=[np.float64])
+
+    def apply(a: Array) -> Array:
+        wide = np.asarray(a, np.float64)
+        return each(wide) if wide.size else wide
+
+    return apply
 
 
-def _erf_array(a: np.ndarray) -> np.ndarray:
-    return _erf(a.astype(np.float64)) if a.size else a.astype(np.float64)
+def _sigmoid(a: Array) -> Array:
+    """1 / (1 + e**-a), and below 0 e**a / (1 + e**a): the power is at most 1."""
+    power = np.exp(-np.abs(a))
+    return np.where(a < 0, power, a.dtype.type(1)) / (1 + power)
 
 
 _TESTS: dict[UnaryOp, Callable[[Array], Array]] = {
@@ -188,8 +198,9 @@ _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.ASINH: np.arcsinh,
     UnaryOp.ACOSH: np.arccosh,
     UnaryOp.ATANH: np.arctanh,
-    UnaryOp.ERF: lambda a: _erf_array(np.asarray(a)),
-    UnaryOp.SIGMOID: lambda a: 1 / (1 + np.exp(-a)),
+    UnaryOp.ERF: _of_each(math.erf),
+    UnaryOp.ERFC: _of_each(math.erfc),
+    UnaryOp.SIGMOID: _sigmoid,
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,

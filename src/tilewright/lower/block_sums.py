@@ -43,11 +43,13 @@ MOST = 64  # elements that are summed side by side
 @dataclass(frozen=True)
 class Sum:
     """The accumulation at the end of a perfect nest. `places` are the loops that its element
-    depends on; the others, `steps`, add to it."""
+    depends on; the others, `steps`, add to it. `frame` is the places among the conditions that say
+    which elements there are, outermost first."""
 
     update: Accumulate
     places: tuple[For, ...]
     steps: tuple[For, ...]
+    frame: tuple[For | If, ...]
 
 
 @dataclass(frozen=True)
@@ -69,28 +71,45 @@ def block_sums(kernel: Kernel) -> Kernel:
 
 def _visit(stmt: Stmt, known: _Known) -> Stmt | Block:
     if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
-        found = _sum_of(stmt)
+        found = _sum_of(stmt, known.simplifier)
         if found is not None and _is_long(found, known) and _iterations(found, known) > 0:
             return _in_blocks(stmt, found, known)
     return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, known)))
 
 
-def _sum_of(stmt: For) -> Sum | None:
+def _sum_of(stmt: For, s: Simplifier) -> Sum | None:
     """The sum that a loop is, if it is nothing else."""
-    nest: list[For] = []
+    nest: list[For | If] = []
     at: Stmt = stmt
     while isinstance(at, (For, If)):
         if len(at.body) != 1 or (isinstance(at, If) and at.orelse):
             return None
-        nest += [at] if isinstance(at, For) else []
+        nest.append(at)
         at = at.body[0]
     if not isinstance(at, Accumulate) or at.op is not BinaryOp.ADD or not at.value.dtype.is_float:
         return None
     used = frozenset().union(*(variables(i) for i in at.indices))
     if any(isinstance(x, Load) for i in at.indices for x in i.walk()) or stmt.var in used:
         return None
-    places = tuple(loop for loop in nest if loop.var in used)
-    return Sum(at, places, tuple(loop for loop in nest if loop.var not in used))
+    loops = [x for x in nest if isinstance(x, For)]
+    places = tuple(loop for loop in loops if loop.var in used)
+    steps = tuple(loop for loop in loops if loop.var not in used)
+    frame = _frame(nest, at, {loop.var for loop in steps}, s)
+    return None if frame is None else Sum(at, places, steps, frame)
+
+
+def _frame(
+    nest: Sequence[For | If], update: Accumulate, steps: set[Var], s: Simplifier
+) -> tuple[For | If, ...] | None:
+    """What says which elements there are: the places, and the conditions that no step decides. A
+    condition that both decide (the tail of a sum along vectors) is left out, which is right only
+    where the elements exist without it; None if they may not."""
+    conditions = [(x, variables(x.cond)) for x in nest if isinstance(x, If)]
+    both = any(used & steps and used - steps for _, used in conditions)
+    if both and not s.in_bounds(update.buffer, update.indices):
+        return None
+    decided = {id(x) for x, used in conditions if used & steps}
+    return tuple(x for x in nest if id(x) not in decided and getattr(x, "var", None) not in steps)
 
 
 def _is_long(s: Sum, known: _Known) -> bool:
@@ -145,9 +164,9 @@ def _summed(loop: For, s: Sum, part: Buffer, known: _Known) -> Block:
     clear = Store(part, index, neutral(BinaryOp.ADD, part.dtype))
     total = s.update.with_(value=Load(part, index))
     return (
-        _around(s.places, clear, "clear", known),
+        _around(s.places, clear, "clear", known),  # of all lanes: `part` has them
         loop,
-        _around(s.places, total, "total", known),
+        _around(s.frame, total, "total", known),
     )
 
 
@@ -158,11 +177,14 @@ def _part(s: Sum, known: _Known) -> Buffer:
     )
 
 
-def _around(places: tuple[For, ...], stmt: Stmt, suffix: str, known: _Known) -> Stmt:
-    """A statement in copies of the loops that its element depends on."""
-    for loop in reversed(places):
-        var = _fresh_var(loop.var, suffix, known)
-        stmt = loop.with_(var=var, body=_at((stmt,), loop.var, var))
+def _around(frame: Sequence[For | If], stmt: Stmt, suffix: str, known: _Known) -> Stmt:
+    """A statement in copies of loops and conditions."""
+    for outer in reversed(frame):
+        if isinstance(outer, For):
+            var = _fresh_var(outer.var, suffix, known)
+            stmt = outer.with_(var=var, body=_at((stmt,), outer.var, var))
+        else:
+            stmt = outer.with_(body=(stmt,))
     return stmt
 
 

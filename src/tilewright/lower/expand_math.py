@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.base.dtype import f32
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, const
+from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, const, select
 from tilewright.ir.loop import Kernel, map_block, map_exprs
 from tilewright.lower.math_arc import acos, asin, atan, atan2
-from tilewright.lower.math_erf import erf
+from tilewright.lower.math_common import absolute
+from tilewright.lower.math_erf import erf, erfc
 from tilewright.lower.math_exp import cosh, exp, expm1, sigmoid, sinh, tanh
 from tilewright.lower.math_log import acosh, asinh, atanh, log, log1p
 from tilewright.lower.math_pow import pow_
@@ -38,6 +39,7 @@ UNARY: dict[UnaryOp, Callable[[Expr], Expr]] = {
     UnaryOp.ACOSH: acosh,
     UnaryOp.ATANH: atanh,
     UnaryOp.ERF: erf,
+    UnaryOp.ERFC: erfc,
     UnaryOp.SIGMOID: sigmoid,
 }
 BINARY: dict[BinaryOp, Callable[[Expr, Expr], Expr]] = {
@@ -47,8 +49,10 @@ BINARY: dict[BinaryOp, Callable[[Expr, Expr], Expr]] = {
 
 
 def _sigmoid_of_exp(x: Expr) -> Expr:
+    """1 / (1 + e**-x), and below 0 e**x / (1 + e**x): the power is at most 1."""
     one = const(1.0, x.dtype)
-    return one / (one + Unary(UnaryOp.EXP, -x))
+    power = Unary(UnaryOp.EXP, -absolute(x))
+    return select(x < 0, power, one) / (one + power)
 
 
 # Functions of f64 that the C library lacks, by those that it has.

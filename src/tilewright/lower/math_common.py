@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.base.dtype import DType, f32, i32
+from tilewright.base.dtype import DType, f32, f64, i32
 from tilewright.ir.expr import Bitcast, Const, Expr, Unary, UnaryOp, const, select
 
 LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4  # the sum is ln 2; n * high is exact
 INFINITY = float("inf")
+ROUND_F64 = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
 _SIGN = -(1 << 31)
 
 
 def number(value: float) -> Const:
     """A constant of f32."""
     return const(value, f32)
+
+
+def double(value: float) -> Const:
+    """A constant of f64."""
+    return const(value, f64)
 
 
 def whole(value: int) -> Const:

@@ -1,10 +1,24 @@
-"""The error function: an odd polynomial below 1, from there 1 - erfc, whose fourth root is a
-polynomial. Both were fitted to the least greatest error by tools/fit_functions.py."""
+"""The error function and what it lacks of 1. Polynomials: tools/fit_functions.py.
+
+erf is an odd polynomial below 1, from there 1 - erfc, whose fourth root is a polynomial: good to
+what shows in erf. erfc is e**(-x**2) * u * P(u) with u = 1 / (|x| + 2), after Shepherd and
+Laframboise (1981), and the same taken from 2 below 0. x**2 is split, for its own rounding would
+be multiplied by the exponential: the square of x's first 12 bits is exact.
+"""
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Expr, minimum, select
-from tilewright.lower.math_common import absolute, number, polynomial, sign_bit, with_sign
+from tilewright.base.dtype import f32, i32
+from tilewright.ir.expr import Bitcast, Expr, minimum, select
+from tilewright.lower.math_common import (
+    absolute,
+    number,
+    polynomial,
+    sign_bit,
+    whole,
+    with_sign,
+)
+from tilewright.lower.math_exp import exp_times
 
 _ERF = (
     -0.0005628342623822391,
@@ -14,7 +28,7 @@ _ERF = (
     -0.37612321972846985,
     0.12837912142276764,
 )
-_ERFC_ROOT = (
+_ERF_FAR = (
     -0.00016182138642761856,
     0.0015692462911829352,
     -0.0036707648541778326,
@@ -24,7 +38,20 @@ _ERFC_ROOT = (
     -0.4041293263435364,
     0.5269427299499512,
 )
+_ERFC = (
+    11.913764953613281,
+    -34.710853576660156,
+    11.970745086669922,
+    12.462363243103027,
+    -6.593014240264893,
+    -5.5045976638793945,
+    2.3319554328918457,
+    4.4715423583984375,
+    2.748643398284912,
+    1.0215827226638794,
+)
 _END = 4.05  # from 3.92 on, f32 has 1
+_ERFC_END = 10.1  # from 10.06 on, f32 has 0
 
 
 def erf(x: Expr) -> Expr:
@@ -32,7 +59,18 @@ def erf(x: Expr) -> Expr:
     size = minimum(number(_END), absolute(x))
     square = size * size
     near = size + size * polynomial(square, _ERF)
-    fourth_root = polynomial(size - number(1.25), _ERFC_ROOT)
+    fourth_root = polynomial(size - number(1.25), _ERF_FAR)
     half_power = fourth_root * fourth_root
     far = number(1.0) - half_power * half_power
     return with_sign(select(size < number(1.0), near, far), sign_bit(x))
+
+
+def erfc(x: Expr) -> Expr:
+    """1 - erf(x), which has all its bits where it is small."""
+    size = minimum(number(_ERFC_END), absolute(x))
+    head = Bitcast(f32, Bitcast(i32, size) & whole(-(1 << 12)))
+    rest = (head - size) * (head + size)
+    u = number(1.0) / (size + number(2.0))
+    scaled = u * polynomial(u - number(0.25), _ERFC)
+    above = exp_times(-(head * head), rest, scaled)
+    return select(x < number(0.0), number(2.0) - above, above)

@@ -53,11 +53,12 @@ _EXP2 = (  # (2**f - 1) / f
 )
 
 
-def _reduced(x: Expr, offset: int) -> tuple[Expr, Expr]:
-    """e**r - 1, and an i32 whose low bits are n + offset."""
+def _reduced(x: Expr, offset: int, low: Expr | None = None) -> tuple[Expr, Expr]:
+    """e**r - 1, and an i32 whose low bits are n + offset; of x + low, of which n counts x only."""
     shifted = x * number(_LOG2_E) + number(_ROUND + offset)
     n = shifted - number(_ROUND + offset)
     r = x - n * number(LN2_HIGH) - n * number(LN2_LOW)
+    r = r if low is None else r + low
     return polynomial(r, _EXP) * (r * r) + r, Bitcast(i32, shifted)
 
 
@@ -109,6 +110,14 @@ def tanh(x: Expr) -> Expr:
     scaled = Bitcast(f32, Bitcast(i32, power) + (Bitcast(i32, shifted) << whole(23)))
     far = number(1.0) - number(2.0) / (scaled + number(1.0))
     return with_sign(select(size >= number(0.55), far, near), sign_bit(x))  # NaN is near
+
+
+def exp_times(x: Expr, low: Expr, factor: Expr) -> Expr:
+    """e**(x + low) * factor for x from -104 to 0 and a small `low`, which holds what x as an f32
+    does not. The factor is normal, so that only the last product may lose bits."""
+    p, bits = _reduced(x, _BIAS + 64, low)
+    scale = power_of_two(bits)  # 2**64 times too large, to be normal
+    return (p * scale + scale) * factor * number(2.0**-64)
 
 
 def sinh(x: Expr) -> Expr:

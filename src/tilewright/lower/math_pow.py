@@ -18,7 +18,9 @@ from tilewright.ir.expr import (
 )
 from tilewright.lower.math_common import (
     INFINITY,
+    ROUND_F64,
     absolute,
+    double,
     number,
     polynomial,
     sign_bit,
@@ -27,7 +29,6 @@ from tilewright.lower.math_common import (
 )
 from tilewright.lower.math_log import split_any
 
-_ROUND = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
 _BEYOND = 400.0  # 2**this is infinite in f32, and 2**-this is 0
 _PRODUCTS = (-4, -3, -2, -1, 1, 2, 3, 4)  # exponents that are cheaper multiplied out
 _LOG2 = (
@@ -49,22 +50,18 @@ _EXP2 = (
 )
 
 
-def _double(value: float) -> Const:
-    return const(value, f64)
-
-
 def _log2(size: Expr) -> Expr:
     """log2 of a positive f32, as f64: 2 atanh(m / (2 + m)) / ln 2 beside the exponent."""
     m, e = split_any(size)
     wide = Cast(f64, m)
-    ratio = wide / (wide + _double(2.0))
+    ratio = wide / (wide + double(2.0))
     return ratio * polynomial(ratio * ratio, _LOG2, f64) + Cast(f64, e)
 
 
 def _exp2(x: Expr) -> Expr:
     """2**x, f64, for |x| <= _BEYOND."""
-    shifted = x + _double(_ROUND)
-    power = polynomial(x - (shifted - _double(_ROUND)), _EXP2, f64)
+    shifted = x + double(ROUND_F64)
+    power = polynomial(x - (shifted - double(ROUND_F64)), _EXP2, f64)
     exponent = Bitcast(i64, shifted) << const(52, i64)
     return Bitcast(f64, Bitcast(i64, power) + exponent)
 
@@ -73,9 +70,9 @@ def _positive_power(size: Expr, y: Expr) -> Expr:
     """size**y for a size that is not negative; 0 and infinity are their own logarithms' signs."""
     logarithm = _log2(size)
     logarithm = select(size < number(INFINITY), logarithm, Cast(f64, size))
-    logarithm = select(size.equals(0.0), _double(-INFINITY), logarithm)
+    logarithm = select(size.equals(0.0), double(-INFINITY), logarithm)
     exponent = logarithm * Cast(f64, y)
-    limited = minimum(_double(_BEYOND), maximum(_double(-_BEYOND), exponent))
+    limited = minimum(double(_BEYOND), maximum(double(-_BEYOND), exponent))
     return Cast(f32, _exp2(limited))
 
 
@@ -97,6 +94,14 @@ def pow_(x: Expr, y: Expr) -> Expr:
 
 
 def _multiplied(x: Expr, exponent: int) -> Expr:
+    """x**exponent. Of negative ones a power of 1 / x, or of 1 / x**2: these overflow and lose bits
+    only where the result is 0 or infinite anyway, while 1 / x**2 is 0 where x**-2 is not yet."""
+    one = number(1.0)
+    if exponent == -4:
+        return _power(one / (x * x), 2)
+    return _power(x if exponent > 0 else one / x, abs(exponent))
+
+
+def _power(x: Expr, exponent: int) -> Expr:
     square = x * x
-    power = {1: x, 2: square, 3: square * x, 4: square * square}[abs(exponent)]
-    return power if exponent > 0 else number(1.0) / power
+    return {1: x, 2: square, 3: square * x, 4: square * square}[exponent]

@@ -12,14 +12,21 @@ import itertools
 
 from tilewright.base.dtype import DType, f32, f64, i32, i64, u32, u64
 from tilewright.ir.expr import Bitcast, Cast, Const, Expr, const, select
-from tilewright.lower.math_common import absolute, number, polynomial, sign_bit, whole
+from tilewright.lower.math_common import (
+    ROUND_F64,
+    absolute,
+    double,
+    number,
+    polynomial,
+    sign_bit,
+    whole,
+)
 
 _LIMIT = float(1 << 23)
 _TWO_OVER_PI = 0.63661977236758134308
 _HALF_PI = 1.5707963267948966
 _HALF_PI_HIGH = 1.570796325802803  # 30 bits: products with 23 more are exact
 _HALF_PI_LOW = 9.920935796805404e-10
-_ROUND = 6755399441055744.0  # 1.5 * 2**52: adding it leaves the nearest integer in the low bits
 # 2 / pi in words of 32 bits; the first bit of the first one stands for 2, the second for 1.
 _WORDS = (*(0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410, 0x7F9458EA),)
 _SIN = (
@@ -42,10 +49,6 @@ def _long(value: int) -> Const:
     return const(value, i64)
 
 
-def _double(value: float) -> Const:
-    return const(value, f64)
-
-
 def _with_quadrant(r: Expr, quadrant: Expr) -> Expr:
     """r as f64 with the quadrant (i64) in its two lowest bits, which is an error of 2**-50: so both
     ways of reducing an argument give one value."""
@@ -54,9 +57,9 @@ def _with_quadrant(r: Expr, quadrant: Expr) -> Expr:
 
 def _reduce_small(size: Expr) -> Expr:
     wide = Cast(f64, size)
-    shifted = wide * _double(_TWO_OVER_PI) + _double(_ROUND)
-    n = shifted - _double(_ROUND)
-    r = wide - n * _double(_HALF_PI_HIGH) - n * _double(_HALF_PI_LOW)
+    shifted = wide * double(_TWO_OVER_PI) + double(ROUND_F64)
+    n = shifted - double(ROUND_F64)
+    r = wide - n * double(_HALF_PI_HIGH) - n * double(_HALF_PI_LOW)
     return _with_quadrant(r, Bitcast(i64, shifted))
 
 
@@ -65,7 +68,7 @@ def _reduce_large(size: Expr) -> Expr:
     quarters = _quarter_turns(Bitcast(i32, size))
     fraction = Bitcast(i64, quarters << _unsigned(2, u64))  # -1/2 to 1/2, times 2**64
     quadrant = ((quarters >> _unsigned(61, u64)) + _unsigned(1, u64)) >> _unsigned(1, u64)
-    r = Cast(f64, fraction) * _double(_HALF_PI * 2.0**-64)
+    r = Cast(f64, fraction) * double(_HALF_PI * 2.0**-64)
     return _with_quadrant(r + Cast(f64, size - size), Bitcast(i64, quadrant))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.errors import ModelError
 from tilewright.ir.dims import canonical
 from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, Value
-from tilewright.ops.common import NoAttrs
+from tilewright.ops.common import NoAttrs, widened
 from tilewright.ops.function import scalar_value
 from tilewright.ops.movement import ReshapeAttrs, TransposeAttrs
 from tilewright.ops.table import op as op_named
@@ -191,9 +191,9 @@ def square(n: GraphNode, view: View) -> GraphNode | None:
 
 def cube(n: GraphNode, view: View) -> GraphNode | None:
     """pow(x, 3) -> x * x * x. The one rule that may change a last bit: no library's pow is exact
-    to it either, and all take many times as long."""
+    to it either, and all take many times as long. Of short floats the square would be rounded."""
     x, y = n.inputs
-    if view.number(y) != 3 or x.type != n.outputs[0].type:
+    if view.number(y) != 3 or x.type != n.outputs[0].type or widened(x.dtype) != x.dtype:
         return None
     return _instead(n, "mul", NoAttrs(), view.add_node(n, "mul", NoAttrs(), x, x), x)
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.analyze.nests import is_cheap, nests
+from tilewright.analyze.nests import Nest, is_cheap, nests
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Load, Select
 from tilewright.ir.graph import Layout
-from tilewright.ir.loop import Kernel, Store, loads, walk_statements
+from tilewright.ir.loop import Kernel, Store, loads
 from tilewright.schedule.contraction import find_contraction, schedule_contraction
 from tilewright.schedule.parallelize import attempt
 from tilewright.schedule.reduction import schedule_reductions
@@ -54,8 +54,8 @@ def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> Schedule:
 def inline_stages(s: Schedule) -> None:
     """Inlines intermediates that cost little to compute again, or are read once per element.
 
-    A guarded copy (padding) read by a reduction stays: its condition would be tested in the
-    innermost loop.
+    A guarded copy (padding) of which a reduction reads an element several times stays: its
+    condition would be tested in the innermost loop.
     """
     for buffer in list(s.allocations()):
         if _should_inline(s, buffer):
@@ -89,23 +89,27 @@ def _should_inline(s: Schedule, buffer: Buffer) -> bool:
     if len(found) != 1 or not isinstance(found[0].store, Store) or found[0].reduce:
         return False
     value = found[0].store.value
-    readers = [
-        n
-        for n in nests(s.kernel.body)
-        if any(isinstance(x, Load) and x.buffer == buffer for w in n.writes for x in w.value.walk())
-    ]
+    readers = [n for n in nests(s.kernel.body) if _reads(n, buffer)]
+    if len(readers) == 1 and _reads_once(readers[0], buffer):
+        return True
     in_reduction = any(n.update is not None for n in readers)
     if in_reduction and any(isinstance(x, Select) for x in value.walk()):
         return False
-    if is_cheap(value):
-        return True
-    return len(readers) == 1 and not in_reduction and _reads(s, buffer) == 1
+    return is_cheap(value)
 
 
-def _reads(s: Schedule, buffer: Buffer) -> int:
-    return sum(
-        isinstance(x, Load) and x.buffer == buffer
-        for stmt in walk_statements(s.kernel.body)
-        if isinstance(stmt, Store)
-        for x in stmt.value.walk()
-    )
+def _reads(nest: Nest, buffer: Buffer) -> list[Load]:
+    """The reads of a buffer in what a nest writes."""
+    return [
+        x for w in nest.writes for x in w.value.walk() if isinstance(x, Load) and x.buffer == buffer
+    ]
+
+
+def _reads_once(nest: Nest, buffer: Buffer) -> bool:
+    """Whether an iteration reads one element; of a reduction, which may go over its operands many
+    times, also whether each reads another one."""
+    if nest.update is None:
+        return len(_reads(nest, buffer)) == 1
+    elements = {x.indices for x in _reads(nest, buffer)}
+    loops = [loop.var for loop in (*nest.axes, *nest.reduce) if loop.extent != 1]
+    return len(elements) == 1 and set(loops) <= set(*elements)

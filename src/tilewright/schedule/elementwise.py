@@ -51,7 +51,8 @@ def arrange(s: Schedule, nest: Nest, along: Buffer | None = None) -> list[Loop]:
             outer, inner = s.split(Loop(var), factor)
             names[-1:] = [outer.var, inner.var]
     nest_now = _nest_with(s, names[0])
-    order = _memory_order(_subscripts(nest_now, along) if nest_now else (), names)
+    single = {v for v in names if s.for_(Loop(v)).extent == 1}
+    order = _memory_order(_subscripts(nest_now, along) if nest_now else (), names, single)
     if attempt(s.reorder, *(Loop(v) for v in order)):
         names = order
     return [Loop(v) for v in names]
@@ -86,13 +87,14 @@ def _move_innermost(s: Schedule, names: list[Var], var: Var) -> bool:
     return True
 
 
-def _memory_order(indices: tuple[Expr, ...], names: list[Var]) -> list[Var]:
-    """Loops by where they first stand in the result's subscripts; the others last."""
+def _memory_order(indices: tuple[Expr, ...], names: list[Var], single: set[Var]) -> list[Var]:
+    """Loops by where they first stand in the result's subscripts. Of the others those of a single
+    iteration, which subscripts need not show, come first, and the rest last."""
     first: dict[Var, int] = {}
     for position, i in enumerate(indices):
         for v in sorted(variables(i), key=lambda v: v.name):
             first.setdefault(v, position)
-    return sorted(names, key=lambda v: first.get(v, len(indices)))
+    return sorted(names, key=lambda v: first.get(v, -1 if v in single else len(indices)))
 
 
 def collapse(s: Schedule, loops: list[Loop], most: int | None = None) -> list[Loop]:

@@ -40,8 +40,8 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
             attempt(s.compute_at, buffer, at)
     for stmt in _update_nests(s):
         schedule_update(s, stmt, target)
-    outer = [loop for loop in loops if loop not in vector and _exists(s, loop)]
-    parallelize(s, outer, target)
+    outer = [loop for loop in loops if loop not in vector] + vector[:-1]
+    parallelize(s, [loop for loop in outer if _exists(s, loop)], target)
 
 
 def _exists(s: Schedule, loop: Loop) -> bool:
