@@ -70,7 +70,11 @@ def erfc(x: Expr) -> Expr:
     size = minimum(number(_ERFC_END), absolute(x))
     head = Bitcast(f32, Bitcast(i32, size) & whole(-(1 << 12)))
     rest = (head - size) * (head + size)
-    u = number(1.0) / (size + number(2.0))
+    below = size + number(2.0)
+    u = number(1.0) / below
+    # What u lacks, in parts of u: of the quotient, and of the sum, both rounded.
+    lost = (number(1.0) - u * below) - u * (size - (below - number(2.0)))
     scaled = u * polynomial(u - number(0.25), _ERFC)
-    above = exp_times(-(head * head), rest, scaled)
+    slope = number(0.7) + number(3.1) * u  # of log(u * P(u)) against log(u), about
+    above = exp_times(-(head * head), rest + slope * lost, scaled)
     return select(x < number(0.0), number(2.0) - above, above)
