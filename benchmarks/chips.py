@@ -5,7 +5,7 @@
     python benchmarks/chips.py --json FILE            all figures as well
 
 Each kernel is compiled from the chip's description alone, twice: with tiles that overlap and with
-one tile after another. The bound is counted without a simulator (schedule/tile_model.py): the
+one tile after another. The bound is counted without a simulator (plan/tile_model.py): the
 queue of the unit at work all the time, on multiply-adds, on clearing sums where the unit cannot
 begin them, and on what follows, between one smallest load and one smallest store; or every byte
 moved once, between a set-up and a latency. It counts multiply-adds of the kernel, not of padding:

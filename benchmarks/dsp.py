@@ -39,7 +39,7 @@ from dsp_kernels import (
 from rich.console import Console
 from rich.table import Table
 
-from tilewright.bundles.code import loops
+from tilewright.backends.bundles.code import loops
 from tilewright.chip import ChipKernel, build_chip
 from tilewright.ir.loop import Kernel
 from tilewright.targets.dsp import dsp

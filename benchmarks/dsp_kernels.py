@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 
 M, N, K, T, H, W, C, F, R = dims("M N K T H W C F R", min=1)
 LOCAL = "local"

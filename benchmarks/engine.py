@@ -36,14 +36,14 @@ from tilewright.chip import (
     lower_bound,
     stream_kernel,
 )
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Call, For, Kernel, Store, walk_statements
-from tilewright.schedule.choose_tiles import Choice
-from tilewright.schedule.map_values import map_values
-from tilewright.schedule.one_loop import flatten, stages_of
-from tilewright.schedule.plan import Plan, find_mappings, nests_with
+from tilewright.ir.python.words import out
+from tilewright.plan.choose_tiles import Choice
+from tilewright.plan.map_values import map_values
+from tilewright.plan.one_loop import flatten, stages_of
+from tilewright.plan.plan import Plan, find_mappings, nests_with
+from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.dsp import dsp

@@ -42,7 +42,7 @@ RANGES = {  # of the operands
 WORKER = """
 import ctypes, json, sys, time
 import numpy as np
-from tilewright import backends
+from tilewright.backends.native import passes as backends
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Unary, UnaryOp, Var
 from tilewright.ir.loop import For, Kernel, LoopKind, Store

@@ -4,7 +4,7 @@
 
 The schedule is the one of tests/schedule/convolution.py: 15 primitives on a 3x3 convolution. Other
 factors are decided 1,000 times, checked and costed without building a program
-(schedule/candidates.py). Milliseconds, medians.
+(schedule/trace/space.py). Milliseconds, medians.
 """
 
 import random
@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "schedule
 
 from convolution import CONV, convolution
 
-from tilewright.ir.text import parse_kernel
+from tilewright.ir.text.parse import parse_kernel
 from tilewright.schedule.schedule import Schedule
 
 ROUNDS, DECISIONS = 15, 1000

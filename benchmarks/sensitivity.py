@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from tilewright.chip import build_chip
-from tilewright.schedule.units import units
+from tilewright.plan.units import units
 from tilewright.target.target import Target
 from tilewright.target.vary import twice, with_bursts, with_costs, with_memory
 from tilewright.targets.conv_engine import conv_engine

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from tilewright.base.dtype import i8
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr, const
 from tilewright.ir.instruction import Region, axis
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Alloc, Block, Call, For, Kernel
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost
 from tilewright.target.target import Target
 

@@ -10,11 +10,11 @@ import slow_clock
 from random_chips import as_steps, machine_of, random_chip, random_stream
 from random_units import Facts, chip_of, gemm_of, random_facts
 
+from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.waits import synchronise
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.chip import build_chip
-from tilewright.sim.distances import check_distances
 from tilewright.sim.events import simulate
-from tilewright.sim.waits import synchronise
 
 MOST = 14  # instructions of a stream
 

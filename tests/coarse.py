@@ -6,10 +6,10 @@ from strategies import array
 import tilewright
 from tilewright import grid, i8, i32, reduce
 from tilewright.ir.interpret import interpret
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Call, Kernel, walk_statements
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.kernels import KernelFunction
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, flag, limit, read_instruction, view

@@ -39,7 +39,7 @@ from onnx.backend.test.loader import load_model_tests
 import tilewright
 from tilewright.base.dtype import DType
 from tilewright.base.errors import CompileError, ContentsError, ModelError
-from tilewright.frontends.onnx import import_inputs, import_model
+from tilewright.frontends.onnx.load import import_inputs, import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph

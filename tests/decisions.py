@@ -43,31 +43,31 @@ from strategies_programs import program  # noqa: E402
 from strategies_schedule import application, primitives  # noqa: E402
 from strategies_tensor import random_tensor_program  # noqa: E402
 
-from tilewright import backends  # noqa: E402
 from tilewright.analyze.dependence import conflict  # noqa: E402
 from tilewright.analyze.simplify import Simplifier  # noqa: E402
+from tilewright.backends.host.cost import kernel_cost  # noqa: E402
+from tilewright.backends.host.llvm import KernelSignature, emit_host  # noqa: E402
+from tilewright.backends.host.plan import plan_json  # noqa: E402
+from tilewright.backends.native import passes as backends  # noqa: E402
+from tilewright.backends.stream.disassemble import disassemble  # noqa: E402
 from tilewright.base.dtype import DTYPES, bool_, f64, i32, u8  # noqa: E402
 from tilewright.base.errors import ModelError, TilewrightError  # noqa: E402
 from tilewright.base.passes import Recorder  # noqa: E402
 from tilewright.chip import analytic_model  # noqa: E402
-from tilewright.codegen.disassemble import disassemble  # noqa: E402
-from tilewright.codegen.host_cost import kernel_cost  # noqa: E402
-from tilewright.codegen.host_llvm import KernelSignature, emit_host  # noqa: E402
-from tilewright.codegen.host_plan import plan_json  # noqa: E402
 from tilewright.compiler import call_program, compile  # noqa: E402
 from tilewright.ir.expr import Symbol  # noqa: E402
-from tilewright.ir.graph import TensorType  # noqa: E402
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements  # noqa: E402
 from tilewright.ir.op import attr_rows  # noqa: E402
+from tilewright.ir.tensor_type import TensorType  # noqa: E402
 from tilewright.ops.function import CALL  # noqa: E402
 from tilewright.ops.table import OPS  # noqa: E402
 from tilewright.optimize.plan_memory import KernelUse, plan_memory  # noqa: E402
-from tilewright.schedule.choose_tiles import choose_tiles  # noqa: E402
-from tilewright.schedule.create_loops import create_loops  # noqa: E402
-from tilewright.schedule.default import default_schedule  # noqa: E402
-from tilewright.schedule.normal_form import normal_form  # noqa: E402
+from tilewright.plan.choose_tiles import choose_tiles  # noqa: E402
+from tilewright.plan.create_loops import create_loops  # noqa: E402
+from tilewright.plan.default import default_schedule  # noqa: E402
+from tilewright.plan.normal_form import normal_form  # noqa: E402
 from tilewright.schedule.schedule import Schedule  # noqa: E402
-from tilewright.sim import perfetto  # noqa: E402
+from tilewright.sim import timeline as timelines  # noqa: E402
 from tilewright.sim.pipelines import run_pipelines  # noqa: E402
 from tilewright.target.target import Target  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
@@ -309,7 +309,7 @@ def chip(i: int) -> Entry:
     cycles = f"{built.cycles} cycles, {built.predicted} expected, at least {bound}"
     summary = f"{tile}; {len(built.stream)} instructions, {built.waits.count} waits; {cycles}"
     texts = [str(built.kernel), *disassemble(built.stream, built.waits), str(built.timeline)]
-    texts.append(json.dumps(list(perfetto.events(built.timeline))))
+    texts.append(json.dumps(list(timelines.events(built.timeline))))
     return Entry(name, summary, "\n".join(texts))
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright import backends
+from tilewright.backends.native import passes as backends
 from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Kernel, symbols

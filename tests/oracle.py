@@ -33,9 +33,9 @@ from tilewright.base.dtype import DType, from_numpy, index
 from tilewright.base.errors import TilewrightError
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import COMMUTATIVE, BinaryOp, CompareOp, Load, Select, UnaryOp
-from tilewright.ir.graph import Layout
 from tilewright.ir.loop import If, Kernel, expressions, walk_statements
 from tilewright.ir.tensor import neutral
+from tilewright.ir.tensor_type import Layout
 
 Layouts = Mapping[str, Sequence[Layout]]
 
@@ -307,7 +307,7 @@ QUESTIONS: dict[str, Callable[..., Any]] = {
     "_check_kept": lambda *args, **kwargs: None,
     "_check_repeatable": lambda *args, **kwargs: None,
 }
-WRITTEN = {"tilewright.schedule.caching": "buffers_written"}  # cache_read asks this way
+WRITTEN = {"tilewright.schedule.primitives.caching": "buffers_written"}  # cache_read asks this way
 
 
 @contextlib.contextmanager

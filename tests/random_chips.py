@@ -11,10 +11,10 @@ import slow_clock
 from handmade import Row, stream_of
 
 from tilewright import grid, u8
-from tilewright.codegen.stream import Stream
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel_words import out
-from tilewright.sim.waits import Waits
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost
 from tilewright.target.target import Target
 

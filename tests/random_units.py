@@ -8,9 +8,9 @@ import numpy as np
 from tilewright import cast, grid, i8, i32, kernel, local, reduce
 from tilewright.ir.expr import maximum
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Kernel
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 

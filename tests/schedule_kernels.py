@@ -25,7 +25,7 @@ from tilewright import (
     out,
     reduce,
 )
-from tilewright.ir.kernel import KernelFunction
+from tilewright.ir.python.kernel import KernelFunction
 
 B, C, D, G, H, K, M, N, T, W = dims("B C D G H K M N T W")
 

@@ -38,7 +38,7 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.verify_expr import BINARY_TAKES, UNARY_TAKES
+from tilewright.ir.verify.expr import BINARY_TAKES, UNARY_TAKES
 
 T = TypeVar("T")
 ALL_DTYPES = tuple(DTYPES.values())

@@ -25,8 +25,9 @@ from strategies_graph_maker import (
 )
 
 from tilewright.base.dtype import DType, bool_, f32, i8, i64, u8
-from tilewright.ir.graph import Graph, Layout, Value
+from tilewright.ir.graph import Graph, Value
 from tilewright.ir.op import Op
+from tilewright.ir.tensor_type import Layout
 
 
 @st.composite

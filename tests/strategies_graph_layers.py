@@ -19,8 +19,9 @@ from strategies_graph_maker import (
 
 from tilewright.base.dtype import DType, bool_, f32, i32, i64
 from tilewright.ir.expr import Symbol
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Op
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.table import OPS
 
 # ---------------------------------------------------------------- contractions and windows

@@ -23,8 +23,9 @@ from tilewright.base.dtype import DType, bool_, f32, i8, i32, i64, u8
 from tilewright.base.errors import ModelError
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Dim, Symbol
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value, symbols_in
+from tilewright.ir.graph import Graph, GraphNode, Value, symbols_in
 from tilewright.ir.op import Op
+from tilewright.ir.tensor_type import TensorType
 
 GRAPH_DTYPES = (f32, i32, i64, bool_, u8, i8)
 

@@ -2,7 +2,7 @@
 
 from tilewright.base.dtype import DType, bf16, f16, f32, f64, i8, i16, i32, i64, u8
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel_words import grid, out, reduce
+from tilewright.ir.python.words import grid, out, reduce
 from tilewright.target.describe import Range, read_instruction, view
 
 LENGTH, STEP = Range(1, 64), Range(-4096, 4096)

@@ -13,7 +13,8 @@ from strategies_expr import Draws
 
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Dim, Symbol
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.table import OPS
 
 CHANNELS = (8, 16, 3, 1, 4, 17, 32, 24, 33)

@@ -15,8 +15,9 @@ from strategies_expr import Draws
 from tilewright.base.dtype import DType, bf16, f16, f32, f64, i8, i32, i64
 from tilewright.ir.evaluate import evaluate_dim, evaluate_program, op_program
 from tilewright.ir.expr import Buffer, Dim, Symbol
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
 

@@ -16,11 +16,11 @@ from tilewright.analyze.accesses import accesses
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.evaluate import poisoned
 from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Accumulate, Alloc, For, Store, walk_statements
-from tilewright.schedule.loops import Tail
+from tilewright.ir.tensor_type import Layout
+from tilewright.schedule.core.state import Loop
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.state import Loop
 
 TRIED = 12  # arguments of one primitive, to find some that it takes
 

@@ -12,8 +12,8 @@ from test_epilogues import CHIPS
 
 from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
 from tilewright.chip import ChipKernel, build_chip
-from tilewright.ir.kernel import KernelFunction
 from tilewright.ir.loop import Kernel
+from tilewright.ir.python.kernel import KernelFunction
 from tilewright.kernels import build
 from tilewright.target.target import Target
 from tilewright.targets import cpu

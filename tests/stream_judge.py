@@ -19,14 +19,14 @@ from dataclasses import replace
 import numpy as np
 from fast_interpret import Numbers, Program, Watch
 
+from tilewright.backends.stream.stream import Site, Stream
+from tilewright.backends.stream.waits import Waits
 from tilewright.chip import ChipKernel
-from tilewright.codegen.stream import Site, Stream
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Kernel
 from tilewright.sim.data import DataEngine
-from tilewright.sim.waits import Waits
 from tilewright.targets import cpu
 
 Cells = np.ndarray  # bytes, numbered over all memories: sorted, each once

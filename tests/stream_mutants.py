@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.backends.stream.place import Place, bytes_of
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits
 from tilewright.chip import ChipKernel
-from tilewright.codegen.place import Place, bytes_of
-from tilewright.codegen.stream import Stream
 from tilewright.ir.expr import Buffer, Compare, CompareOp, Select, Symbol, as_expr, const
 from tilewright.ir.instruction import Instruction, axis
-from tilewright.sim.waits import Waits
 
 
 @dataclass(frozen=True)

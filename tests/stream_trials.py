@@ -12,14 +12,14 @@ from stream_cases import CASES
 from stream_judge import Judge
 from stream_mutants import KINDS, Mutant, mutant
 
+from tilewright.backends.stream.boxes import boxes
+from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.faults import Fault
+from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits
 from tilewright.chip import ChipKernel
-from tilewright.codegen.stream import Stream
-from tilewright.sim.boxes import boxes
-from tilewright.sim.check import check_waits
-from tilewright.sim.faults import Fault
-from tilewright.sim.memory import check_memory
 from tilewright.sim.replay import replay
-from tilewright.sim.waits import Waits
 from tilewright.targets import cpu
 
 HOST = cpu.host(threads=1)

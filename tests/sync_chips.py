@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tilewright import cast, grid, i8, i32, reduce
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 

@@ -13,7 +13,7 @@ from bad_models import BAD_MODELS, WEIGHT, model, node, tensor, write_bad_models
 from onnx import numpy_helper
 
 import tilewright
-from tilewright import cli
+from tilewright.cli import main as cli
 from tilewright.runtime import shapes
 from tilewright.targets import cpu
 

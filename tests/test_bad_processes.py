@@ -43,7 +43,7 @@ def slow(handle):
     print("saving", flush=True)
     time.sleep(60)
 atomic.os.fsync = slow
-from tilewright.cli import main
+from tilewright.cli.main import main
 sys.argv = ["tilewright", "compile", "good.onnx", "-o", "new.tw"]
 main()
 """

@@ -9,8 +9,8 @@ from tilewright import grid, i8, opaque
 from tilewright.base.errors import CompileError
 from tilewright.chip import ChipKernel, stream_kernel
 from tilewright.ir.instruction import BlackBox
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.replay import replay
 from tilewright.target.describe import Range, TargetBuilder, cost, limit, view

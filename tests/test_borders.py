@@ -11,7 +11,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.chip import lower_bound
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
-from tilewright.schedule.borders import with_borders
+from tilewright.plan.borders import with_borders
 from tilewright.targets.chips import CHIPS
 
 

@@ -7,9 +7,9 @@ from test_epilogues import CHIPS
 
 from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.chip import ChipKernel, build_chip, lower_bound
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Kernel
-from tilewright.schedule.rates import least, most_a_cycle
+from tilewright.ir.python.words import out
+from tilewright.plan.rates import least, most_a_cycle
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 from tilewright.targets.conv_engine import conv_engine

@@ -26,8 +26,8 @@ from tilewright import (
     reduce,
 )
 from tilewright.ir.expr import Const, const
-from tilewright.ir.graph import Layout
 from tilewright.ir.loop import map_block, map_exprs
+from tilewright.ir.tensor_type import Layout
 from tilewright.targets import cpu
 from tilewright.targets.tiny import tiny
 

@@ -9,15 +9,15 @@ from test_any_size import layer
 
 import tilewright
 from tilewright import cast, grid, i8, i32, local, reduce
+from tilewright.backends.stream.boxes import dependences
+from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.decode import decode
+from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip, lower_bound
-from tilewright.codegen.decode import decode
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Kernel
-from tilewright.sim.boxes import dependences
-from tilewright.sim.check import check_waits
+from tilewright.ir.python.words import out
 from tilewright.sim.events import simulate
-from tilewright.sim.waits import Waits
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.vary import with_bursts
 from tilewright.targets.conv_engine import conv_engine

@@ -15,7 +15,9 @@ import pytest
 import schemas
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright import cli, cli_check, cli_session
+from tilewright.cli import check as cli_check
+from tilewright.cli import main as cli
+from tilewright.cli import session as cli_session
 from tilewright.compiled import load
 from tilewright.compiler import STAGES, compile
 from tilewright.ir.graph import Graph
@@ -497,7 +499,7 @@ def test_a_failed_command_leaves_no_files(tilewright, model, monkeypatch):
 
 
 def start(*arguments, **settings):
-    command = [sys.executable, "-c", "from tilewright.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from tilewright.cli.main import main; main()", *arguments]
     settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings}
     return subprocess.Popen(command, **settings)
 
@@ -520,7 +522,7 @@ def test_a_reader_that_has_seen_enough(model):
 
 def test_progress_is_for_terminals(model):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", "from tilewright.cli import main; main()"]
+    command = [sys.executable, "-c", "from tilewright.cli.main import main; main()"]
     arguments = ["bench", "small.onnx", "--seconds", "0.3"]
     environment = {**os.environ, "TERM": "xterm"}
     with subprocess.Popen(

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright import cli
+from tilewright.cli import main as cli
 
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
 

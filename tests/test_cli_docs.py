@@ -11,7 +11,7 @@ import pytest
 import schemas
 import typer
 
-from tilewright import cli
+from tilewright.cli import main as cli
 from tilewright.targets.chips import CHIPS
 
 ROOT = Path(__file__).parents[1]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tilewright.cli_machine import Level, Limits, measure_limits
-from tilewright.cli_measure import Bound, find_bound, totals
-from tilewright.cli_show import limits_line
+from tilewright.cli.machine import Level, Limits, measure_limits
+from tilewright.cli.measure import Bound, find_bound, totals
+from tilewright.cli.show import limits_line
 from tilewright.runtime.plan import StepKind
 from tilewright.runtime.profile import StepTime
 

@@ -10,10 +10,10 @@ from fcntl import ioctl
 
 import pytest
 
-from tilewright.cli_layout import ENDLESS, Column, fit_table, make_console, wrap
-from tilewright.cli_measure import Bound, StepRow, costliest
-from tilewright.cli_progress import Progress
-from tilewright.cli_show import steps_table
+from tilewright.cli.layout import ENDLESS, Column, fit_table, make_console, wrap
+from tilewright.cli.measure import Bound, StepRow, costliest
+from tilewright.cli.progress import Progress
+from tilewright.cli.show import steps_table
 
 
 def row(number, name, nodes, spent, share, bound):

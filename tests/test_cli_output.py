@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tilewright.cli_output import explain_output_error
+from tilewright.cli.output import explain_output_error
 from tilewright.ops.table import OPS
 
 COMMAND = [sys.executable, "-m", "tilewright"]

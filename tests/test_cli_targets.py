@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import cli
 from tilewright.check.conformance import check_conformance
 from tilewright.check.skeleton import SKELETON
+from tilewright.cli import main as cli
 from tilewright.targets.chips import CHIPS
 
 MANUAL = Path(__file__).parent / "check" / "manual.txt"
 SMALL = """
 from tilewright import cast, grid, i8, i32, reduce
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, view
 from tilewright.target.encoding import address, bits, constant, end_entry, field, first_entry, pop
 

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from tilewright import cast, dims, grid, i8, i32, kernel, out, reduce
+from tilewright.backends.stream.boxes import queue_numbers
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_choice, stream_kernel
 from tilewright.ir.loop import For, walk_statements
 from tilewright.kernels import Schedule
-from tilewright.schedule.accelerate import accelerate
-from tilewright.schedule.choose_tiles import Choice
-from tilewright.schedule.plan import Plan, find_mappings
-from tilewright.schedule.state import Loop
-from tilewright.sim.boxes import queue_numbers
+from tilewright.plan.accelerate import accelerate
+from tilewright.plan.choose_tiles import Choice
+from tilewright.plan.plan import Plan, find_mappings
+from tilewright.schedule.core.state import Loop
 from tilewright.target.describe import TargetBuilder
 from tilewright.target.target import Target
 from tilewright.targets import cpu

@@ -4,10 +4,10 @@ import pytest
 
 from tilewright import grid, i8
 from tilewright.base.errors import CompileError
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
-from tilewright.ir.text import parse_kernel
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
+from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.target.describe import Range, limit, read_instruction
 
 R, N = dims("R N", max=64)

@@ -7,7 +7,7 @@ import pytest
 import tilewright
 from tilewright import cast, grid, i8, i32, local, reduce
 from tilewright.chip import build_chip
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 

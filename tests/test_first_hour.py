@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright
-from tilewright import cli
 from tilewright.base.version import VERSION
+from tilewright.cli import main as cli
 from tilewright.targets import cpu
 from tilewright.targets.names import PROCESSORS
 from tilewright.targets.vta import vta

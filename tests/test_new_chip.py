@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import cli
+from tilewright.cli import main as cli
 
 PAGE = (Path(__file__).parents[1] / "docs" / "new-chip.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w+)(?: (\S+))?\n(.*?)^```", PAGE, re.M | re.S)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright import cli
+from tilewright.cli import main as cli
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

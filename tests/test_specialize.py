@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from tilewright.base.errors import ContentsError, InputError, ModelError
-from tilewright.frontends.onnx import import_inputs, import_model
+from tilewright.frontends.onnx.load import import_inputs, import_model
 from tilewright.options import Options
 from tilewright.runtime.specialized import KEPT, SpecializedModule
 from tilewright.targets import cpu

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, defs, helper, numpy_helper
 
 import tilewright
-from tilewright.frontends.onnx_table import IMPORTERS
+from tilewright.frontends.onnx.table import IMPORTERS
 
 PAGE = (Path(__file__).parents[1] / "docs" / "unsupported.md").read_text(encoding="utf-8")
 

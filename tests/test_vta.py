@@ -28,7 +28,7 @@ from vta_machine import (
     assemble,
 )
 
-from tilewright.codegen.decode import decode
+from tilewright.backends.stream.decode import decode
 from tilewright.sim.data import FILL, DataEngine
 from tilewright.targets import cpu
 from tilewright.targets.vta import vta

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tilewright
-from tilewright.frontends import onnx as onnx_frontend
+from tilewright.frontends.onnx import load as onnx_frontend
 
 X = np.ones((1, 3), np.float32)
 

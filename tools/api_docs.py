@@ -16,7 +16,7 @@ from typing import Any
 
 import tilewright
 from tilewright.base.dtype import DType
-from tilewright.ir.kernel_words import Word
+from tilewright.ir.python.words import Word
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 INTRODUCTION = """\

@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from zoo_light import light  # noqa: E402  (the path above)
 from zoo_text import gpt2, lstm  # noqa: E402
 
-from tilewright import cli  # noqa: E402
+from tilewright.cli import main as cli  # noqa: E402
 
 COUNT, SEED, JOBS = 500, 0, os.cpu_count() or 1
 ADDRESS_SPACE = 4 << 30  # bytes

@@ -21,10 +21,10 @@ from typing import Any
 from primitive_examples import EXAMPLES
 
 from tilewright import Schedule
-from tilewright.ir.graph import Layout
-from tilewright.ir.text import parse_kernel
-from tilewright.ir.verify import verify_kernel
-from tilewright.schedule.loops import Tail
+from tilewright.ir.tensor_type import Layout
+from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.verify.programs import verify_kernel
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.targets.tiny import tiny
 
 PAGE = Path(__file__).parents[1] / "docs" / "primitives.md"

@@ -28,8 +28,8 @@ from special_values_explained import EXPLAINED, Difference
 
 import tilewright
 from tilewright.base.errors import TilewrightError
-from tilewright.frontends.onnx import import_model
-from tilewright.frontends.onnx_table import IMPORTERS
+from tilewright.frontends.onnx.load import import_model
+from tilewright.frontends.onnx.table import IMPORTERS
 from tilewright.targets import cpu
 
 OPSET = 24

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright import Schedule, f32
 from tilewright.kernels import BuiltKernel
-from tilewright.schedule.state import Loop
+from tilewright.schedule.core.state import Loop
 from tilewright.target.target import Target
 
 LEAST = 1e-3  # seconds that the clock tells from none

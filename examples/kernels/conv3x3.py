@@ -15,9 +15,9 @@ from common import Case, random, vectors, zeros
 
 import tilewright as tw
 from tilewright import Schedule, dims, f32, grid, local, reduce
-from tilewright.ir.graph import Layout, TensorType
+from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.optimize.arrange import arrange
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

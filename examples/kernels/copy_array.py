@@ -12,7 +12,7 @@ from common import Case, random, vectors, zeros
 
 import tilewright as tw
 from tilewright import Schedule, dims, f32, grid
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

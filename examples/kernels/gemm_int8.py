@@ -16,8 +16,8 @@ import numpy as np
 import tilewright as tw
 from tilewright import cast, dims, grid, i8, i32, reduce, u8
 from tilewright.base.errors import TargetError
-from tilewright.ir.graph import Layout
-from tilewright.schedule.loops import Tail
+from tilewright.ir.tensor_type import Layout
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.targets import cpu
 
 M, N, K = dims("M N K")

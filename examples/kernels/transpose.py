@@ -10,7 +10,7 @@ from common import Case, random, zeros
 
 import tilewright as tw
 from tilewright import Schedule, dims, f32, grid
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -46,7 +46,7 @@ def schedule(program: tw.KernelFunction, target: Target) -> Schedule:
     tile = s.fuse(i_tile, j_tile)
 
     # A square: its rows are read as vectors, turned in registers (64 shuffles of two vectors each,
-    # codegen/llvm_transpose.py), and written as vectors, whole lines of Y that need not be read
+    # backends/native/transpose.py), and written as vectors, whole lines of Y that need not be read
     # before.
     s.unroll(j)
     s.vectorize(i)

@@ -54,8 +54,8 @@ from tilewright.base.errors import (
 from tilewright.base.passes import Recorder
 from tilewright.base.version import VERSION as __version__
 from tilewright.compiled import load
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import (
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import (
     acos,
     acosh,
     asin,

@@ -1,5 +1,5 @@
 """`python -m tilewright` is `tilewright`."""
 
-from tilewright.cli import main
+from tilewright.cli.main import main
 
 main()

@@ -19,22 +19,27 @@ from typing import Any
 import numpy as np
 
 from tilewright.analyze.nests import Nest, nests
+from tilewright.backends.bundles import bound as bundles
+from tilewright.backends.bundles.assembly import assembly
+from tilewright.backends.bundles.build import build_bundles
+from tilewright.backends.bundles.choose import choose_plans
+from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.durations import durations
+from tilewright.backends.stream.encode import encode
+from tilewright.backends.stream.faults import Fault
+from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.micro_ops import place_lists
+from tilewright.backends.stream.place import bytes_of
+from tilewright.backends.stream.registers import place_settings
+from tilewright.backends.stream.stream import Stream, expand_stream
+from tilewright.backends.stream.waits import Waits, synchronise
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.bundles import bound as bundles
-from tilewright.bundles.assembly import assembly
-from tilewright.bundles.build import build_bundles
-from tilewright.bundles.choose import choose_plans
-from tilewright.bundles.program import Program, make_program
-from tilewright.codegen.encode import encode
-from tilewright.codegen.micro_ops import place_lists
-from tilewright.codegen.place import bytes_of
-from tilewright.codegen.registers import place_settings
-from tilewright.codegen.stream import Stream, expand_stream
 from tilewright.explain.explain import explain
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer, Var
-from tilewright.ir.graph import Layout, TensorType
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
@@ -48,35 +53,30 @@ from tilewright.ir.loop import (
     symbols,
     walk_statements,
 )
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.schedule import units
-from tilewright.schedule.accelerate import accelerate
-from tilewright.schedule.borders import Borders, with_borders
-from tilewright.schedule.bound import Bound, find_bound
-from tilewright.schedule.choose_tiles import Choice, choose_tiles
-from tilewright.schedule.control import CHOSEN, Control
-from tilewright.schedule.controlled import controlled_tiles, no_tile
-from tilewright.schedule.fastest import build_fastest
-from tilewright.schedule.interleave import Step, delay, most_elements
-from tilewright.schedule.normal_form import normal_form
-from tilewright.schedule.pad_kernel import pad_kernel
-from tilewright.schedule.plan import Plan, find_mappings
-from tilewright.schedule.rates import iterations_of, most_a_cycle, reads
+from tilewright.plan import units
+from tilewright.plan.accelerate import accelerate
+from tilewright.plan.borders import Borders, with_borders
+from tilewright.plan.bound import Bound, find_bound
+from tilewright.plan.choose_tiles import Choice, choose_tiles
+from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.controlled import controlled_tiles, no_tile
+from tilewright.plan.fastest import build_fastest
+from tilewright.plan.interleave import Step, delay, most_elements
+from tilewright.plan.normal_form import normal_form
+from tilewright.plan.pad_kernel import pad_kernel
+from tilewright.plan.plan import Plan, find_mappings
+from tilewright.plan.rates import iterations_of, most_a_cycle, reads
+from tilewright.plan.tile_model import Besides, Model
+from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.state import State
-from tilewright.schedule.tile_model import Besides, Model
-from tilewright.sim.check import check_waits
 from tilewright.sim.data import run_stream
-from tilewright.sim.distances import check_distances
-from tilewright.sim.durations import durations
 from tilewright.sim.events import simulate
-from tilewright.sim.faults import Fault
-from tilewright.sim.memory import check_memory
 from tilewright.sim.pipelines import run_pipelines
 from tilewright.sim.replay import replay
 from tilewright.sim.timeline import Timeline
-from tilewright.sim.waits import Waits, synchronise
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -151,7 +151,7 @@ class ChipKernel:
         )  # fmt: skip
 
     def words(self) -> np.ndarray:
-        """The instructions in the chip's own bits, as it fetches them (codegen/encode.py)."""
+        """The instructions in the chip's own bits, as it fetches them (stream/encode.py)."""
         return encode(self.stream, self.waits)
 
     @property
@@ -199,7 +199,7 @@ def build_chip(
     serial: bool = False,
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
-    """The kernel on the chip's instructions, tiled as its author says (schedule/control.py) and, in
+    """The kernel on the chip's instructions, tiled as its author says (plan/control.py) and, in
     the rest, as is best. `parameters` are the names of its arrays, in the order of calls."""
     control = Control(tile or {}, whole, overlap, rings, serial)
     return build_controlled(kernel, target, control, parameters)

@@ -22,24 +22,25 @@ from functools import partial
 from itertools import count
 from typing import Any, Literal, overload
 
-from tilewright import backends
 from tilewright.analyze.emptiness import never_empty
+from tilewright.backends.host.cost import kernel_cost
+from tilewright.backends.host.llvm import KernelSignature, emit_host
+from tilewright.backends.host.plan import host_table, pack_constants, plan_json
+from tilewright.backends.native import passes as backends
+from tilewright.backends.native.machine import compile_assembly
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
 from tilewright.base.version import VERSION
-from tilewright.codegen.host_cost import kernel_cost
-from tilewright.codegen.host_llvm import KernelSignature, emit_host
-from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
-from tilewright.codegen.machine import compile_assembly
-from tilewright.frontends.onnx import LoadedModel, ModelSource, import_model, load_model
+from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import Graph, GraphNode, Layout
+from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.host import HostProgram
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
-from tilewright.ir.verify import verify_graph
+from tilewright.ir.tensor_type import Layout
+from tilewright.ir.verify.programs import verify_graph
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
 from tilewright.optimize.check_contents import check_contents
@@ -54,12 +55,12 @@ from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.options import Options, check_options
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.default import default_schedule
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program
 from tilewright.runtime.system import available_memory, out_of_memory, require_memory
-from tilewright.schedule.create_loops import create_loops
-from tilewright.schedule.default import default_schedule
 from tilewright.schedule.schedule import Schedule
 from tilewright.specialize import specialize
 from tilewright.target.target import Target

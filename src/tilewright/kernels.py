@@ -17,20 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from tilewright import backends
 from tilewright.analyze.bounds import faults
+from tilewright.backends.native import passes as backends
+from tilewright.backends.native.machine import compile_assembly
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.passes import Recorder
 from tilewright.chip import ChipKernel, build_controlled, stream_kernel
-from tilewright.codegen.machine import compile_assembly
-from tilewright.ir import kernel as front_end
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.bind_symbols import bind_symbols
 from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Symbol
-from tilewright.ir.graph import Layout, TensorType
+from tilewright.ir.identifiers import identifier
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import (
     Call,
@@ -42,6 +41,7 @@ from tilewright.ir.loop import (
     symbols,
     walk_statements,
 )
+from tilewright.ir.python import kernel as front_end
 from tilewright.ir.samples import (
     count_statements,
     first_difference,
@@ -49,19 +49,20 @@ from tilewright.ir.samples import (
     sample_arrays,
     sample_sizes,
 )
-from tilewright.ir.text_names import identifier
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
+from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.default import default_schedule
 from tilewright.runtime import _native
 from tilewright.runtime.array import address_of
 from tilewright.runtime.loader import LoadedCode, load_code
 from tilewright.runtime.machine import check_machine
 from tilewright.runtime.plan import TargetFacts
 from tilewright.runtime.pool import shared_pool
-from tilewright.schedule import loops, schedule
-from tilewright.schedule.control import CHOSEN, Control
-from tilewright.schedule.default import default_schedule
-from tilewright.schedule.state import Loop, State
+from tilewright.schedule import schedule
+from tilewright.schedule.core.state import Loop, State
+from tilewright.schedule.primitives import loops
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

@@ -15,7 +15,7 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType, namedtupl
 
 from tilewright.base.errors import ContentsError, InputError, ModelError
 from tilewright.compiler import compile
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 from tilewright.targets import cpu
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.base.errors import ContentsError
-from tilewright.frontends.onnx import LoadedModel, import_inputs
+from tilewright.frontends.onnx.load import LoadedModel, import_inputs
 from tilewright.ir.expr import Symbol, product
 from tilewright.ir.graph import Value
 from tilewright.options import Options

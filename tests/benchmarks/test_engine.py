@@ -21,11 +21,11 @@ from engine import (
     windows,
 )
 
+from tilewright.backends.stream.boxes import boxes
 from tilewright.base.errors import CompileError
 from tilewright.chip import build_chip
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Alloc, walk_statements
-from tilewright.sim.boxes import boxes
 from tilewright.targets.conv_engine import conv_engine
 
 SIZES = {"C": 4, "F": 6, "H": 12, "W": 12}

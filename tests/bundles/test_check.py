@@ -8,12 +8,12 @@ from bundle_programs import SIZE, M, programs, small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tilewright.backends.bundles.check import check
+from tilewright.backends.bundles.code import Bundle, Code, LoopControl, Repeat
+from tilewright.backends.bundles.machine import Machine
+from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.bundles.sections import Section
 from tilewright.base.errors import CompileError
-from tilewright.bundles.check import check
-from tilewright.bundles.code import Bundle, Code, LoopControl, Repeat
-from tilewright.bundles.machine import Machine
-from tilewright.bundles.program import Program, make_program
-from tilewright.bundles.sections import Section
 from tilewright.ir.loop import Kernel
 from tilewright.sim.data import FILL
 from tilewright.target.target import Target

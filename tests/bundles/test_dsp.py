@@ -22,10 +22,10 @@ from dsp_kernels import (
 )
 
 from tilewright import cast, grid, i8, i32, kernel, reduce
+from tilewright.backends.bundles.code import loops
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.bundles.code import loops
 from tilewright.chip import ChipKernel, build_chip
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.kernels import KernelFunction, Schedule
 from tilewright.targets.dsp import dsp
 

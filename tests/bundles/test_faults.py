@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from bundle_programs import KEPT, LANES, LOCAL, SIZE, M, V, small, whole
 
+from tilewright.backends.bundles.check import check
+from tilewright.backends.bundles.code import Code, Issue, LoopControl, Repeat
+from tilewright.backends.bundles.machine import Machine
+from tilewright.backends.bundles.place import OutOfRegisters
+from tilewright.backends.bundles.program import make_program
+from tilewright.backends.bundles.sections import Section
 from tilewright.base.dtype import i8
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.bundles.check import check
-from tilewright.bundles.code import Code, Issue, LoopControl, Repeat
-from tilewright.bundles.machine import Machine
-from tilewright.bundles.place import OutOfRegisters
-from tilewright.bundles.program import make_program
-from tilewright.bundles.sections import Section
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr, const
 from tilewright.ir.instruction import Region, axis
 from tilewright.ir.loop import Alloc, Block, Call, For, If

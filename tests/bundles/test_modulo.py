@@ -8,15 +8,15 @@ from bundle_programs import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.bundles.dependences import Edge
-from tilewright.bundles.modulo import (
+from tilewright.backends.bundles.dependences import Edge
+from tilewright.backends.bundles.modulo import (
     Modulo,
     heights,
     modulo_schedule,
     recurrence_bound,
     resource_bound,
 )
-from tilewright.bundles.operations import Operation
+from tilewright.backends.bundles.operations import Operation
 from tilewright.ir.loop import Call
 
 SLOTS = {"ls": 2, "alu": 1}

@@ -5,15 +5,15 @@ import dataclasses
 import numpy as np
 from bundle_programs import DRAM, LANES, LOCAL, SIZE, V, X, Y, small
 
+from tilewright.backends.bundles.assembly import assembly
+from tilewright.backends.bundles.bound import program_bound
+from tilewright.backends.bundles.machine import run_cycles
+from tilewright.backends.bundles.program import Program, Wait, check_waits, make_program, run_timed
+from tilewright.backends.stream.boxes import dependences
 from tilewright.base.dtype import i8
-from tilewright.bundles.assembly import assembly
-from tilewright.bundles.bound import program_bound
-from tilewright.bundles.machine import run_cycles
-from tilewright.bundles.program import Program, Wait, check_waits, make_program, run_timed
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.instruction import Region, axis
 from tilewright.ir.loop import Alloc, Call, For, Kernel
-from tilewright.sim.boxes import dependences
 from tilewright.sim.data import run_stream
 from tilewright.target.target import Target
 from tilewright.targets import cpu

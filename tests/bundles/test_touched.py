@@ -7,9 +7,9 @@ from bundle_programs import programs, small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.bundles.operations import Body, Loop, Operand
-from tilewright.bundles.program import make_program
-from tilewright.bundles.touched import program_touched
+from tilewright.backends.bundles.operations import Body, Loop, Operand
+from tilewright.backends.bundles.program import make_program
+from tilewright.backends.bundles.touched import program_touched
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr
 

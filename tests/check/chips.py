@@ -1,7 +1,7 @@
 """A small chip without a fault, and ways to spoil it."""
 
 from tilewright import cast, grid, i8, i32, reduce
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.encoding import address, bits, constant, field, pop, push
 from tilewright.target.target import Target

@@ -8,13 +8,13 @@ import pytest
 from chips import ACC, DRAM, SPAD, Chip, code
 
 from tilewright import cast, f32, grid, i8, i32, opaque, reduce
+from tilewright.backends.stream.decode import decode
+from tilewright.backends.stream.encode import encode
 from tilewright.base.errors import CompileError
 from tilewright.check.conformance import check_conformance
 from tilewright.check.engine import simulator
-from tilewright.codegen.decode import decode
-from tilewright.codegen.encode import encode
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, state, view
 from tilewright.target.encoding import address, bits, end_entry, field, first_entry
 

@@ -9,8 +9,8 @@ from chips import ACC, DRAM, SPAD, Chip, code
 from tilewright import cast, grid, i8, i32, reduce
 from tilewright.check.lint import RULES, STRUCTURE, lint
 from tilewright.check.problem import Severity
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, limit, state, view
 from tilewright.target.encoding import (
     address,

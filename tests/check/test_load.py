@@ -65,7 +65,7 @@ def test_a_file_that_changes(tmp_path):
     """The text of the second version is read, not what Python remembers of the first."""
     first = """
 from tilewright import i8, grid
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.target.describe import TargetBuilder, cost
 
 def chip():

@@ -11,21 +11,21 @@ from hypothesis import strategies as st
 from vta_machine import ALU, FACTORS, HEAD, LOOPS, MOVE, SIZES, UOP, assemble
 
 from tilewright import cast, grid, i8, i32
+from tilewright.backends.stream.bits import pack, unpack
+from tilewright.backends.stream.decode import decode
+from tilewright.backends.stream.disassemble import disassemble
+from tilewright.backends.stream.encode import encode, encode_entries
+from tilewright.backends.stream.micro_ops import place_lists
+from tilewright.backends.stream.registers import place_settings
+from tilewright.backends.stream.rows import Rows, stream_of_rows
+from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.chip import build_chip
-from tilewright.codegen.bits import pack, unpack
-from tilewright.codegen.decode import decode
-from tilewright.codegen.disassemble import disassemble
-from tilewright.codegen.encode import encode, encode_entries
-from tilewright.codegen.micro_ops import place_lists
-from tilewright.codegen.registers import place_settings
-from tilewright.codegen.rows import Rows, stream_of_rows
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.kernel import KernelFunction, kernel
-from tilewright.ir.kernel_words import local, out, reduce
+from tilewright.ir.python.kernel import KernelFunction, kernel
+from tilewright.ir.python.words import local, out, reduce
 from tilewright.sim.data import DataEngine
-from tilewright.sim.waits import Waits
 from tilewright.target.describe import Range, TargetBuilder, state, view
 from tilewright.target.encoding import (
     Carries,

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from tilewright import grid, i8
+from tilewright.backends.stream.decode import decode
+from tilewright.backends.stream.disassemble import disassemble
+from tilewright.backends.stream.encode import encode, encode_entries
+from tilewright.backends.stream.rows import Rows, stream_of_rows
+from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.codegen.decode import decode
-from tilewright.codegen.disassemble import disassemble
-from tilewright.codegen.encode import encode, encode_entries
-from tilewright.codegen.rows import Rows, stream_of_rows
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
-from tilewright.sim.waits import Waits
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, view
 from tilewright.target.encoding import (
     address,

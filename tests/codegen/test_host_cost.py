@@ -1,7 +1,7 @@
 """Counting what a kernel does."""
 
+from tilewright.backends.host.cost import kernel_cost
 from tilewright.base.dtype import f32
-from tilewright.codegen.host_cost import kernel_cost
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ops.table import OPS

@@ -8,9 +8,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.runtime.handmade import object_code, slot, tensor
+from tilewright.backends.host.llvm import KernelSignature, emit_host
 from tilewright.base.dtype import f32, i64, u8
 from tilewright.base.errors import CompileError
-from tilewright.codegen.host_llvm import KernelSignature, emit_host
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Symbol, UnaryOp, as_expr, binary, unary
 from tilewright.ir.host import Call, Copy, HostCall, HostProgram, Memory, MemoryKind

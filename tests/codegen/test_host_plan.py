@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.handmade import Placed, host_program, slot, tensor
-from tilewright.base.dtype import DType, bf16, f32
-from tilewright.base.errors import CompileError, ModelError
-from tilewright.codegen.host_plan import (
+from tilewright.backends.host.plan import (
     KernelCost,
     attrs_from_json,
     attrs_to_json,
@@ -18,10 +16,13 @@ from tilewright.codegen.host_plan import (
     plan_json,
     size_json,
 )
+from tilewright.base.dtype import DType, bf16, f32
+from tilewright.base.errors import CompileError, ModelError
 from tilewright.ir.expr import Symbol, UnaryOp, unary
-from tilewright.ir.graph import Attrs, GraphNode, Layout, TensorType, Value, attr
+from tilewright.ir.graph import GraphNode, Value
 from tilewright.ir.host import Call, Copy, HostCall, MemoryKind
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Attrs, Category, Op, attr
+from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.table import OPS
 from tilewright.runtime.plan import plan_from_json
 from tilewright.runtime.size import evaluate_size, size_from_json

@@ -11,18 +11,19 @@ from native import build
 from strategies import array
 
 import tilewright
-from tilewright import backends, grid, reduce
+from tilewright import grid, reduce
+from tilewright.backends.native import passes as backends
+from tilewright.backends.native.machine import compile_assembly
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError
-from tilewright.codegen.machine import compile_assembly
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, For, Kernel, Store, buffers_written
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.verify.programs import verify_kernel
+from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.state import Loop
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from tilewright.backends.native.machine import compile_assembly, compile_object
 from tilewright.base.errors import CompileError
-from tilewright.codegen.machine import compile_assembly, compile_object
 from tilewright.target.target import Native
 
 NATIVE = Native("x86_64-unknown-linux-gnu", "x86-64", ())
@@ -38,7 +38,7 @@ def test_what_llvm_refuses():
 
 GROWTH = """
 from pathlib import Path
-from tilewright.codegen.machine import compile_object
+from tilewright.backends.native.machine import compile_object
 from tilewright.target.target import Native
 
 def resident():

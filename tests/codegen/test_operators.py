@@ -30,7 +30,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.loop import For, If, Kernel, LoopKind, Store
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
-from tilewright.ir.verify_expr import BINARY_TAKES, UNARY_TAKES
+from tilewright.ir.verify.expr import BINARY_TAKES, UNARY_TAKES
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

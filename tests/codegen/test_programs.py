@@ -14,10 +14,10 @@ from strategies import symbol_values
 from strategies_programs import Program, programs
 from strategies_schedule import layouts, packed_inputs, unpacked_outputs
 
-from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Kernel, symbols
-from tilewright.schedule.create_loops import create_loops
-from tilewright.schedule.default import default_schedule
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.default import default_schedule
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

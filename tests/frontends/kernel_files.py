@@ -8,7 +8,7 @@ import pytest
 
 import tilewright
 from tilewright.base.dtype import DTYPES
-from tilewright.ir import kernel_words
+from tilewright.ir.python import words as kernel_words
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.graph import Graph
 

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from onnx_models import FLOAT, INT64, model, node, numbers, refusal
 
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 
 CHECK = "\n  hint: check the model with onnx.checker.check_model(full_check=True)"
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto
 from onnx_models import model, node, refusal
 
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 
 WEIGHT = np.arange(4, dtype=np.float32)
 

@@ -15,7 +15,7 @@ from onnx_models import (
     typed,
 )
 
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.expr import Symbol
 
 DOMAIN = "my.functions"
@@ -109,7 +109,7 @@ def test_functions_that_call_themselves():
 
 
 def test_functions_that_explode(monkeypatch):
-    monkeypatch.setattr("tilewright.frontends.onnx_model.MOST_NODES", 1000)
+    monkeypatch.setattr("tilewright.frontends.onnx.model.MOST_NODES", 1000)
     functions = [function("F0", ["a"], ["b"], [node("Relu", ["a"], ["b"])])]
     for level in range(1, 40):
         twice = [call(f"F{level - 1}", ["a"], ["c"]), call(f"F{level - 1}", ["c"], ["b"])]

@@ -6,9 +6,9 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import FLOAT, INT64, compute, model, node, numbers, ops, refusal, tensor
 
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.expr import Symbol
-from tilewright.ir.text import parse_graph
+from tilewright.ir.text.parse import parse_graph
 from tilewright.ops.table import OPS
 
 RELU = node("Relu", ["x"], ["y"])

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright import cast, grid, i32, kernel
 from tilewright.base.errors import CompileError
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.target.describe import read_instruction
 from tilewright.targets import cpu
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from strategies import arrays, kernels, same, symbol_values
 
 from tilewright.base.dtype import DTYPES
-from tilewright.ir import kernel_words
 from tilewright.ir.interpret import interpret
-from tilewright.ir.kernel import kernel
-from tilewright.ir.kernel_words import BINARY
 from tilewright.ir.loop import symbols
+from tilewright.ir.python import words as kernel_words
+from tilewright.ir.python.kernel import kernel
+from tilewright.ir.python.words import BINARY
 
 OPERATORS = {"add": ast.Add, "mul": ast.Mult, "and_": ast.BitAnd, "or_": ast.BitOr}
 OPERATORS |= {"xor": ast.BitXor}

@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import compute, model, node, numbers, ops, refusal
 
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 
 
 def softmax(x, axis):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx_models import FLOAT, INT64, compute, model, node, numbers, ops, refusal
 
-from tilewright.frontends.onnx import import_model
+from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.expr import Symbol
 
 

@@ -8,9 +8,9 @@ import pytest
 from tilewright.base.dtype import DTYPES, Kind
 from tilewright.ir.expr import BinaryOp, CompareOp, UnaryOp
 from tilewright.ir.loop import LoopKind
-from tilewright.ir.text import parse_graph, parse_host, parse_kernel, parse_program
-from tilewright.ir.verify import verify_graph, verify_host, verify_kernel, verify_program
-from tilewright.ir.verify_expr import BINARY_TAKES, UNARY_TAKES
+from tilewright.ir.text.parse import parse_graph, parse_host, parse_kernel, parse_program
+from tilewright.ir.verify.expr import BINARY_TAKES, UNARY_TAKES
+from tilewright.ir.verify.programs import verify_graph, verify_host, verify_kernel, verify_program
 from tilewright.ops.table import OPS
 
 PROJECT = Path(__file__).parents[2]

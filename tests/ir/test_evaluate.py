@@ -20,13 +20,14 @@ from tilewright.ir.evaluate import (
     op_program,
 )
 from tilewright.ir.expr import BinaryOp, Buffer, Symbol, const
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import symbols
 from tilewright.ir.tensor import Builder, TensorProgram
-from tilewright.ir.text import parse_kernel, parse_program
+from tilewright.ir.tensor_type import TensorType
+from tilewright.ir.text.parse import parse_kernel, parse_program
 from tilewright.ops.table import OPS
-from tilewright.schedule.create_loops import create_loops
+from tilewright.plan.create_loops import create_loops
 
 
 def block(text: str) -> str:

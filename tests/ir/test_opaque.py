@@ -9,10 +9,10 @@ from tilewright.base.errors import CompileError, ScheduleError, TilewrightError
 from tilewright.ir.expr import Opaque
 from tilewright.ir.instruction import BlackBox
 from tilewright.ir.interpret import interpret
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
-from tilewright.ir.text import parse_kernel
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
+from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, TargetBuilder, limit, read_instruction, view
 from tilewright.targets import cpu

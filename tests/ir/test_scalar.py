@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tilewright.base.dtype import DTYPES, DType, Kind, dtype, f32, from_numpy, i4, u4
 from tilewright.ir.expr import TESTS, BinaryOp, CompareOp, UnaryOp
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
-from tilewright.ir.verify_expr import BINARY_TAKES, UNARY_TAKES
+from tilewright.ir.verify.expr import BINARY_TAKES, UNARY_TAKES
 
 TYPES = tuple(DTYPES.values())
 

@@ -2,20 +2,13 @@
 
 import types
 
-from tilewright.ir import (
-    evaluate,
-    expr,
-    host,
-    interpret,
-    loop,
-    scalar,
-    text_expr,
-    verify_expr,
-    verify_host,
-    verify_loop,
-)
+from tilewright.ir import evaluate, expr, host, interpret, loop, scalar
 from tilewright.ir.expr import BinaryOp, CompareOp, Expr, UnaryOp
 from tilewright.ir.loop import Stmt
+from tilewright.ir.text import expr as text_expr
+from tilewright.ir.verify import expr as verify_expr
+from tilewright.ir.verify import host as verify_host
+from tilewright.ir.verify import loop as verify_loop
 
 
 def kinds(module: types.ModuleType, base: type) -> set[type]:

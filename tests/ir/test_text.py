@@ -30,11 +30,11 @@ from tilewright.ir.expr import (
     const,
     select,
 )
+from tilewright.ir.identifiers import RESERVED, format_number, identifier, name_of, quote
 from tilewright.ir.loop import WORKER, Accumulate, Alloc, For, If, Kernel, LoopKind, Store, loads
 from tilewright.ir.tensor import Axis, Builder, Scan, Stage, TensorProgram
-from tilewright.ir.text import parse_kernel, parse_program
-from tilewright.ir.text_names import RESERVED, format_number, identifier, name_of, quote
-from tilewright.ir.verify import verify_kernel, verify_program
+from tilewright.ir.text.parse import parse_kernel, parse_program
+from tilewright.ir.verify.programs import verify_kernel, verify_program
 
 
 def block(text: str) -> str:

@@ -5,7 +5,7 @@ import textwrap
 import pytest
 
 from tilewright.base.errors import CompileError
-from tilewright.ir.text import parse_graph, parse_host, parse_kernel, parse_program
+from tilewright.ir.text.parse import parse_graph, parse_host, parse_kernel, parse_program
 from tilewright.ops.table import OPS
 
 FEW = {name: OPS[name] for name in ("add", "cast", "leaky_relu", "sigmoid")}  # for near misses

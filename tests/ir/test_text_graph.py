@@ -9,15 +9,7 @@ from strategies import graphs
 
 from tilewright.base.dtype import bf16, bool_, f32, i4, i64
 from tilewright.ir.expr import Symbol
-from tilewright.ir.graph import (
-    Graph,
-    GraphNode,
-    Layout,
-    TensorType,
-    Value,
-    format_attr,
-    large_constants,
-)
+from tilewright.ir.graph import Graph, GraphNode, Value, format_attr, large_constants
 from tilewright.ir.host import (
     Call,
     Copy,
@@ -27,8 +19,9 @@ from tilewright.ir.host import (
     MemoryKind,
     Slot,
 )
-from tilewright.ir.text import parse_graph, parse_host
-from tilewright.ir.verify import verify_graph, verify_host
+from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.ir.text.parse import parse_graph, parse_host
+from tilewright.ir.verify.programs import verify_graph, verify_host
 from tilewright.ops.table import OPS
 
 

@@ -14,9 +14,9 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.tensor import Axis, Scan, Stage, TensorProgram
-from tilewright.ir.text import parse_program
-from tilewright.ir.verify import verify_kernel, verify_program
-from tilewright.schedule.create_loops import create_loops
+from tilewright.ir.text.parse import parse_program
+from tilewright.ir.verify.programs import verify_kernel, verify_program
+from tilewright.plan.create_loops import create_loops
 
 
 def block(text: str) -> str:

@@ -15,12 +15,12 @@ from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.interpret import interpret
 from tilewright.ir.tensor import TensorProgram
-from tilewright.ir.text import parse_kernel
+from tilewright.ir.text.parse import parse_kernel
 from tilewright.lower.block_sums import block_sums
 from tilewright.lower.native import native_passes
 from tilewright.ops.table import OPS
-from tilewright.schedule.create_loops import create_loops
-from tilewright.schedule.default import default_schedule
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.default import default_schedule
 from tilewright.targets import cpu
 
 ROWS = textwrap.dedent(

@@ -15,10 +15,10 @@ import numpy as np
 from tilewright.base.dtype import DType, bool_, f16, f32, i8, i32, i64, u8
 from tilewright.ir.evaluate import evaluate_program, op_program
 from tilewright.ir.expr import Buffer, Symbol
-from tilewright.ir.graph import TensorType
 from tilewright.ir.op import Op
 from tilewright.ir.tensor import TensorProgram
-from tilewright.ir.verify import verify_program
+from tilewright.ir.tensor_type import TensorType
+from tilewright.ir.verify.programs import verify_program
 from tilewright.ops.table import op as find_op
 
 N = 5

@@ -12,7 +12,8 @@ from function_cases import units_off
 
 import tilewright
 from tilewright.base.dtype import from_numpy
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.table import OPS
 from tilewright.targets import cpu
 

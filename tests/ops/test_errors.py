@@ -5,7 +5,7 @@ import pytest
 from tilewright.base.dtype import bool_, f16, f32, i32, i64
 from tilewright.base.errors import ModelError
 from tilewright.ir.expr import Symbol
-from tilewright.ir.graph import TensorType
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.table import op as find_op
 
 n, m = Symbol("n"), Symbol("m")

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtype import DType, f32, from_numpy
 from tilewright.ir.evaluate import evaluate_dim, evaluate_graph
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
-from tilewright.ir.text import parse_graph
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.tensor_type import TensorType
+from tilewright.ir.text.parse import parse_graph
 from tilewright.ops.table import OPS, op
 
 

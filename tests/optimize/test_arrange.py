@@ -8,9 +8,9 @@ import pytest
 from tilewright.base.dtype import f32
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import const
-from tilewright.ir.graph import Layout, TensorType
+from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.schedule.memory import physical_indices
+from tilewright.schedule.primitives.memory import physical_indices
 
 LAYOUTS = [
     ((2, 6, 3, 2), Layout((0, 1, 2, 3), ((1, 4),))),

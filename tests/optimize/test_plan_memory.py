@@ -10,8 +10,9 @@ from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.evaluate import evaluate_dim, evaluate_graph
 from tilewright.ir.expr import Buffer, Symbol
-from tilewright.ir.graph import Graph, Layout, TensorType, Value
+from tilewright.ir.graph import Graph, Value
 from tilewright.ir.op import Category
+from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.optimize.check_memory import check_memory, show_bytes
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory

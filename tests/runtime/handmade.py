@@ -11,14 +11,15 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from tilewright.backends.host.llvm import KernelSignature, emit_host
+from tilewright.backends.host.plan import host_table, pack_constants, plan_json
 from tilewright.base.dtype import DType, f32
 from tilewright.base.errors import InputError, TargetError
-from tilewright.codegen.host_llvm import KernelSignature, emit_host
-from tilewright.codegen.host_plan import host_table, pack_constants, plan_json
 from tilewright.ir.expr import Dim, Symbol, product
-from tilewright.ir.graph import Attrs, GraphNode, TensorType, Value, attr
+from tilewright.ir.graph import GraphNode, Value
 from tilewright.ir.host import Call, Copy, HostCall, HostProgram, HostStep, Memory, MemoryKind, Slot
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Attrs, Category, Op, attr
+from tilewright.ir.tensor_type import TensorType
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
 from tilewright.runtime.program import Program

@@ -23,8 +23,8 @@ from tests.runtime.handmade import (
     times_factor,
     with_host,
 )
+from tilewright.backends.host.plan import host_table
 from tilewright.base.errors import ArtifactError
-from tilewright.codegen.host_plan import host_table
 from tilewright.ir.host import Copy
 from tilewright.runtime import artifact, atomic, container, machine, system
 from tilewright.runtime.container import read_program, write_program

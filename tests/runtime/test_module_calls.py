@@ -22,8 +22,8 @@ from tests.runtime.handmade import (
     times_factor,
     with_host,
 )
+from tilewright.backends.host.plan import host_table
 from tilewright.base.errors import ArtifactError, CompileError, InputError, ModelError
-from tilewright.codegen.host_plan import host_table
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import GraphNode, Value
 from tilewright.ir.host import HostCall

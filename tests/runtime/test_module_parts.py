@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.runtime.handmade import affine, facts, kernels, object_code
+from tilewright.backends.host.plan import size_json
 from tilewright.base.errors import ArtifactError, InputError
-from tilewright.codegen.host_plan import size_json
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Symbol, as_expr, binary
 from tilewright.runtime import system

@@ -7,9 +7,9 @@ from schedule_cases import refused, rewritten, schedule
 from schedule_programs import LOCAL, MATRIX, ROWS, STAGES, SUM
 
 from tilewright.base.errors import ScheduleError
-from tilewright.schedule.annotate import annotate
+from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.primitives.annotate import annotate
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.state import Loop, State, primitive, refuse
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ import tilewright
 from tilewright import grid, i8, i32, reduce
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
-from tilewright.schedule.match import Matcher
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
+from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, read_instruction, view
 

@@ -3,7 +3,7 @@
 from schedule_cases import rewritten
 from schedule_programs import EVEN, LOCAL, MATRIX, SUM, TILES
 
-from tilewright.ir.graph import Layout
+from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.schedule import Schedule
 
 

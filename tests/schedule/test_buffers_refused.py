@@ -4,7 +4,7 @@ import pytest
 from schedule_cases import refused
 from schedule_programs import LOCAL, MATRIX, STAGES, SUM, TILES
 
-from tilewright.ir.graph import Layout
+from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.schedule import Schedule
 
 

@@ -16,10 +16,10 @@ from strategies_instructions import INSTRUCTIONS
 from strategies_schedule import applications
 
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.graph import Layout
 from tilewright.ir.loop import Alloc, For, walk_statements
+from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.steps import Loop
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Memory, Target
 
 BLUR = """

@@ -12,9 +12,9 @@ import tilewright
 from tilewright import grid, i8, i32, local, reduce
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import If, walk_statements
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, flag, read_instruction, view
 

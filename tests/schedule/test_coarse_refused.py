@@ -7,8 +7,8 @@ import tilewright
 from tilewright import f32, grid, i8, i32, reduce
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import out
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, limit, read_instruction, view
 

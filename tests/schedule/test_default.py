@@ -15,7 +15,6 @@ from strategies_schedule import layouts, packed_inputs, unpacked_outputs
 
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Unary, UnaryOp, const, select
-from tilewright.ir.graph import Layout
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import (
     Accumulate,
@@ -28,10 +27,11 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.tensor import Builder, TensorProgram
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.tensor_type import Layout
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.ops.reduce import reduce_axes
-from tilewright.schedule.create_loops import create_loops
-from tilewright.schedule.default import default_schedule
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.default import default_schedule
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tilewright.base.errors import ScheduleError
-from tilewright.schedule.fastest import MOST, build_fastest
+from tilewright.plan.fastest import MOST, build_fastest
 
 
 @dataclass(frozen=True)

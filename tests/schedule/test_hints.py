@@ -6,7 +6,7 @@ from schedule_programs import LOCAL, MATRIX, ROWS, SUM
 from strategies_instructions import INSTRUCTIONS
 
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.graph import Layout
+from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.schedule import Schedule
 
 (COPY,) = (x for x in INSTRUCTIONS if x.name == "copy_f32")

@@ -15,7 +15,7 @@ from strategies_instructions import INSTRUCTIONS
 
 from tilewright.ir.samples import sample_arrays
 from tilewright.kernels import build
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu
 

@@ -3,7 +3,7 @@
 from schedule_cases import rewritten, schedule
 from schedule_programs import EVEN, LONG, MATRIX, ROWS, SUM
 
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 
 

@@ -3,7 +3,7 @@
 from schedule_cases import refused
 from schedule_programs import CARRIED, LOCAL, LONG, MATRIX, ROWS, STENCIL, SUM
 
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 
 

@@ -18,7 +18,7 @@ from tilewright.ir.expr import (
     maximum,
     minimum,
 )
-from tilewright.schedule.neutral import clamped, neutral_value, value_range
+from tilewright.schedule.match.neutral import clamped, neutral_value, value_range
 
 X = Buffer("x", i8, ())
 WIDE, U = cast(i32, X[()]), Buffer("u", u8, ())

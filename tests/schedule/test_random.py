@@ -12,13 +12,13 @@ from strategies_instructions import INSTRUCTIONS
 from strategies_schedule import Application, applications, packed_inputs, unpacked_outputs
 
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.graph import Layout
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, symbols
-from tilewright.ir.text import parse_kernel
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.tensor_type import Layout
+from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.lower.place_barriers import place_barriers
-from tilewright.schedule.create_loops import create_loops
+from tilewright.plan.create_loops import create_loops
 from tilewright.schedule.schedule import Schedule
 
 STEPS = 6

@@ -9,11 +9,11 @@ from strategies import array
 import tilewright
 from tilewright import cast, f32, grid, i8, i32, reduce
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.interpret import interpret
-from tilewright.ir.kernel_words import out
-from tilewright.ir.verify import verify_kernel
+from tilewright.ir.python.words import out
+from tilewright.ir.tensor_type import Layout
+from tilewright.ir.verify.programs import verify_kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, read_instruction, view
 

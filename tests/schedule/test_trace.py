@@ -15,14 +15,14 @@ from strategies_schedule import applications
 
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import Layout
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.text import parse_kernel
-from tilewright.schedule.loops import Tail
+from tilewright.ir.tensor_type import Layout
+from tilewright.ir.text.parse import parse_kernel
+from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.state import Loop, State, primitive, refuse
-from tilewright.schedule.steps import Kind, Reference, leaves
-from tilewright.schedule.trace import Trace
+from tilewright.schedule.trace.steps import Kind, Reference, leaves
+from tilewright.schedule.trace.trace import Trace
 from tilewright.target.target import Target
 from tilewright.targets import tiny
 
@@ -62,7 +62,7 @@ def test_python():
         s.trace.python()
         == """\
 from tilewright.ir.graph import Layout
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 
 i_o, i_i = s.split(s.loop("i"), 2, Tail.CUT)
 b = s.pack_layout(s.buffer("b"), Layout((1, 0), ((1, 4),)))

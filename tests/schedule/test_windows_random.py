@@ -11,7 +11,7 @@ from strategies_windows import chains, windows
 from test_random import Trial
 
 from tilewright.ir.loop import For, Kernel
-from tilewright.ir.text import parse_kernel
+from tilewright.ir.text.parse import parse_kernel
 from tilewright.schedule.schedule import Schedule
 
 PRODUCT = """

@@ -8,11 +8,11 @@ import numpy as np
 from sync_chips import KINDS
 
 from tilewright import cast, dims, grid, i8, i32, reduce, select, u8
-from tilewright.codegen.stream import Site, Stream
+from tilewright.backends.stream.stream import Site, Stream
 from tilewright.ir.expr import Buffer, const
 from tilewright.ir.instruction import Instruction, Region, axis
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import Call
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from stream_cases import CASES
 
-from tilewright.sim import boxes as module
-from tilewright.sim.boxes import Cut, boxes, dependences
-from tilewright.sim.check import check_waits
-from tilewright.sim.memory import check_memory
-from tilewright.sim.waits import no_waits
+from tilewright.backends.stream import boxes as module
+from tilewright.backends.stream.boxes import Cut, boxes, dependences
+from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.waits import no_waits
 
 SOME = ("tiny, window", "vta", "gemmini", "engine", "chip with events", "chip with interlock")
 ALWAYS, NEVER = 0, 1 << 40  # values of FEW: cells between runs, or of equal size

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright import grid, u8
 from tilewright.base.errors import TargetError
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, TargetBuilder, cost
 from tilewright.target.vary import twice, with_costs
 

@@ -10,12 +10,12 @@ from stream_cases import CASES
 from sync_chips import KINDS, chip
 
 from tilewright import grid, u8
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits, no_waits, synchronise
 from tilewright.base.errors import ArtifactError
-from tilewright.codegen.stream import Stream
-from tilewright.ir.kernel_words import out
+from tilewright.ir.python.words import out
 from tilewright.sim.events import durations, simulate
 from tilewright.sim.timeline import REASONS, Timeline
-from tilewright.sim.waits import Waits, no_waits, synchronise
 from tilewright.target.describe import Range, TargetBuilder, cost
 from tilewright.target.target import Target
 

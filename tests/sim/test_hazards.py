@@ -6,14 +6,14 @@ import pytest
 from handmade import stream_of
 
 from tilewright import dims, grid, i8, u8
+from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.faults import Kind
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import no_waits, synchronise
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.codegen.stream import Stream
-from tilewright.ir.kernel_words import out
-from tilewright.sim.distances import check_distances
+from tilewright.ir.python.words import out
 from tilewright.sim.events import simulate
-from tilewright.sim.faults import Kind
 from tilewright.sim.timeline import REASONS, Timeline
-from tilewright.sim.waits import no_waits, synchronise
 from tilewright.target.describe import Range, TargetBuilder, cost, distance, read_instruction, state
 from tilewright.target.target import Target
 from tilewright.target.vary import with_costs

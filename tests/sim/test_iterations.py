@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tilewright import dims, grid, i32, reduce, u8
+from tilewright.backends.stream.iterations import least_apart
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Load, as_expr
 from tilewright.ir.instruction import Instruction, MicroOps
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import For, If
-from tilewright.sim.iterations import least_apart
+from tilewright.ir.python.words import out
 from tilewright.target.describe import Range, distance, flag, read_instruction, view
 
 FEW = Range(0, 4)

@@ -13,8 +13,8 @@ from test_epilogues import CHIPS
 from tilewright import cast, exp, f32, grid, i8, i32, local, reduce
 from tilewright.base.errors import CompileError
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.kernel_words import out
 from tilewright.ir.loop import For, LoopKind, walk_statements
+from tilewright.ir.python.words import out
 from tilewright.sim.data import DataEngine
 from tilewright.sim.meaning import meaning, site_code, vectorized
 from tilewright.target.describe import Range, TargetBuilder, flag, view

@@ -8,7 +8,7 @@ from stream_judge import Judge
 from stream_mutants import KINDS, mutant
 from stream_trials import Subject, run_case
 
-from tilewright.sim.waits import Waits, no_waits, synchronise
+from tilewright.backends.stream.waits import Waits, no_waits, synchronise
 
 NAMES = ["tiny", "vta", "fused, small", "in place, single", "chip with events"]
 

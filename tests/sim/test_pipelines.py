@@ -11,9 +11,9 @@ from stream_cases import gemm, layer, planes
 from tilewright import cast, dims, grid, i8, i32, kernel, reduce
 from tilewright.chip import analytic_model, build_chip, build_choice
 from tilewright.ir.instruction import Hazard
-from tilewright.schedule import choose_tiles, pipelines
-from tilewright.schedule.control import Control
-from tilewright.schedule.pipelines import Fetches, Loads, Moves, StepTimes
+from tilewright.plan import choose_tiles, pipelines
+from tilewright.plan.control import Control
+from tilewright.plan.pipelines import Fetches, Loads, Moves, StepTimes
 from tilewright.sim.pipelines import run_pipelines
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini

@@ -8,12 +8,12 @@ from handmade import BYTES, copier, stream_of, windows
 from stream_cases import CASES
 
 from tilewright import u8
+from tilewright.backends.stream.faults import Kind
+from tilewright.backends.stream.place import Place
+from tilewright.backends.stream.waits import Waits, no_waits, synchronise
 from tilewright.chip import ChipKernel
-from tilewright.codegen.place import Place
 from tilewright.ir.expr import Buffer
-from tilewright.sim.faults import Kind
 from tilewright.sim.replay import replay
-from tilewright.sim.waits import Waits, no_waits, synchronise
 from tilewright.targets import cpu
 
 HOST = cpu.host(threads=1)

@@ -9,9 +9,9 @@ from stream_cases import CASES
 from stream_judge import MEMORY, Judge
 from test_epilogues import CHIPS
 
-from tilewright.codegen.touched import touched
-from tilewright.sim.boxes import Boxes, boxes
-from tilewright.sim.waits import no_waits
+from tilewright.backends.stream.boxes import Boxes, boxes
+from tilewright.backends.stream.touched import touched
+from tilewright.backends.stream.waits import no_waits
 from tilewright.targets.tiny import tiny
 
 

@@ -6,13 +6,13 @@ from handmade import BYTES, QUEUES, copier, random_rows, stream_of
 from stream_judge import Judge
 from sync_chips import KINDS
 
+from tilewright.backends.stream.boxes import boxes, dependences
+from tilewright.backends.stream.check import check_waits, interleave
+from tilewright.backends.stream.faults import Kind
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Synchronised, Waits, no_waits, synchronise
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Stream
-from tilewright.sim.boxes import boxes, dependences
-from tilewright.sim.check import check_waits, interleave
 from tilewright.sim.events import simulate
-from tilewright.sim.faults import Kind
-from tilewright.sim.waits import Synchronised, Waits, no_waits, synchronise
 
 ABLE = [kind for kind in KINDS if kind not in ("nothing", "tokens", "few events")]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.backends.stream.encode import listed_operands
+from tilewright.backends.stream.rows import Rows, operand_extents, operand_steps
 from tilewright.check.problem import extent_fields, operands_written
-from tilewright.codegen.encode import listed_operands
-from tilewright.codegen.rows import Rows, operand_extents, operand_steps
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Field

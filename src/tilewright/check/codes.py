@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tilewright.backends.stream.decode import ambiguous_pairs
 from tilewright.check.data_flow import least_bytes
 from tilewright.check.problem import Problems, error, warning
-from tilewright.codegen.decode import ambiguous_pairs
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
 from tilewright.target.encoding_faults import fit_faults

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.backends.stream.decode import decode
+from tilewright.backends.stream.encode import encode
+from tilewright.backends.stream.rows import stream_of_rows
 from tilewright.base.errors import TilewrightError
 from tilewright.check.cases import Case, cases, memory_sizes, rows_of
 from tilewright.check.engine import Engine, constants, run, simulator, synchronised
 from tilewright.check.hazards import Hazards, check_hazards
 from tilewright.check.reference import differences, interpret_rows, random_memories
-from tilewright.codegen.decode import decode
-from tilewright.codegen.encode import encode
-from tilewright.codegen.rows import stream_of_rows
 from tilewright.ir.instruction import Cost, Instruction
 from tilewright.ir.samples import count_statements
 from tilewright.target.encoding_faults import fit_faults

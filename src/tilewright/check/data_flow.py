@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.analyze.bounds import faults
+from tilewright.backends.stream.micro_ops import list_loader
+from tilewright.backends.stream.rows import Rows, operand_extents
 from tilewright.base.errors import TargetError, did_you_mean
 from tilewright.check.problem import (
     Problems,
@@ -18,8 +20,6 @@ from tilewright.check.problem import (
     operands_written,
     warning,
 )
-from tilewright.codegen.micro_ops import list_loader
-from tilewright.codegen.rows import Rows, operand_extents
 from tilewright.ir.expr import DRAM, Binary, BinaryOp, Expr
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Accumulate, Block, If, Kernel, loads, walk_statements

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewright.backends.stream.boxes import boxes
+from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.micro_ops import place_lists
+from tilewright.backends.stream.registers import place_settings
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Synchronised, Waits, no_waits, synchronise
 from tilewright.check.reference import Memories
-from tilewright.codegen.micro_ops import place_lists
-from tilewright.codegen.registers import place_settings
-from tilewright.codegen.stream import Stream
-from tilewright.sim.boxes import boxes
-from tilewright.sim.check import check_waits
 from tilewright.sim.data import DataEngine
-from tilewright.sim.waits import Synchronised, Waits, no_waits, synchronise
 from tilewright.targets import cpu
 
 Engine = Callable[[Stream, Waits, Memories], None]  # changes the memories in place

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.backends.stream.rows import stream_of_rows
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Synchronised
 from tilewright.base.errors import CompileError, TilewrightError
 from tilewright.check.cases import Case, CaseMaker, memory_sizes, rows_of
 from tilewright.check.engine import Engine, are_safe, left_out, run, simulator, synchronised
 from tilewright.check.problem import operands_read, operands_written
 from tilewright.check.reference import differences, random_memories
-from tilewright.codegen.rows import stream_of_rows
-from tilewright.codegen.stream import Stream
 from tilewright.sim.events import simulate
-from tilewright.sim.waits import Synchronised
 from tilewright.target.target import Target
 
 KINDS = ("RAW", "WAR", "WAW")

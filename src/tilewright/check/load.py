@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tilewright.base.errors import TargetError, TilewrightError, did_you_mean
-from tilewright.ir.kernel import KernelFunction
+from tilewright.ir.python.kernel import KernelFunction
 from tilewright.target.target import Target
 
 _FORM = re.compile(r"(?P<file>.*\.py)(:(?P<function>\w*))?\Z")

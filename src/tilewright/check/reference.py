@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.rows import Rows, operand_extents, stream_of_rows
-from tilewright.codegen.stream import Site, Stream
+from tilewright.backends.stream.rows import Rows, operand_extents, stream_of_rows
+from tilewright.backends.stream.stream import Site, Stream
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, Kernel

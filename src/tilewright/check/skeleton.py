@@ -34,7 +34,7 @@ SKELETON = '''"""NAME: what the compiler and the simulators know of the chip is 
 """
 
 from tilewright import i8, i32
-from tilewright.ir.kernel_words import cast, grid, out, reduce
+from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.encoding import address, bits, constant, field, pop, push
 from tilewright.target.target import Target

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tilewright.backends.stream.boxes import boxes
+from tilewright.backends.stream.waits import Waits
 from tilewright.explain.explanation import Explanation, Spent
 from tilewright.explain.times import longest_chain, memory_times, queue_times
 from tilewright.explain.what_if import WhatIf, ask, changes, retimed
-from tilewright.sim.boxes import boxes
 from tilewright.sim.timeline import Timeline
-from tilewright.sim.waits import Waits
 from tilewright.target.target import Target
 
 BINDS = 1e-3  # of the time: what saves less keeps nothing out

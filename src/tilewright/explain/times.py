@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.sim.boxes import queue_numbers
-from tilewright.sim.durations import Durations, durations
+from tilewright.backends.stream.boxes import queue_numbers
+from tilewright.backends.stream.durations import Durations, durations
 from tilewright.sim.timeline import Timeline
 
 

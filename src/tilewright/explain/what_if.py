@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.codegen.stream import Stream
+from tilewright.backends.stream.boxes import Boxes
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits
 from tilewright.ir.expr import Symbol
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import For, walk_statements
-from tilewright.schedule.units import units
-from tilewright.sim.boxes import Boxes
+from tilewright.plan.units import units
 from tilewright.sim.events import simulate
-from tilewright.sim.waits import Waits
 from tilewright.target.target import Memory, Target
 from tilewright.target.vary import half, with_costs, with_memory, with_range, with_slots
 

@@ -20,7 +20,9 @@ from tilewright.frontends.names import Names, identifier
 from tilewright.ir.dims import limits, tensor_type
 from tilewright.ir.evaluate import evaluate_dim, evaluate_node, op_program
 from tilewright.ir.expr import Buffer, Const, Dim, Expr, Symbol
-from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Attrs
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.table import op as find_op
 
 LARGEST = 1 << 40  # bytes of a tensor that anyone can mean

@@ -25,7 +25,7 @@ from tilewright.ir.expr import (
     maximum,
     minimum,
 )
-from tilewright.ir.graph import TensorType
+from tilewright.ir.tensor_type import TensorType
 
 Monomial = tuple[Expr, ...]  # factors, sorted by their text
 Polynomial = dict[Monomial, int]  # monomial to coefficient; none is zero

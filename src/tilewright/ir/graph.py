@@ -6,81 +6,19 @@ of exactly one node, and nodes stand in an order in which values are defined bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtype import DType, from_numpy
-from tilewright.base.node import Node, node
-from tilewright.ir.expr import Dim, Symbol, ceil_div, format_type, product
+from tilewright.base.node import Node
+from tilewright.ir.expr import Dim, Symbol
+from tilewright.ir.identifiers import format_number, identifier, quote
 from tilewright.ir.loop import INDENT, format_symbols
-from tilewright.ir.text_names import format_number, identifier, quote
-
-if TYPE_CHECKING:
-    from tilewright.ir.op import Op
-
-
-@node
-class Layout(Node):
-    """How a value's elements are arranged in memory.
-
-    `order` permutes the axes; then each block (axis, factor) cuts `factor` off its axis and puts
-    it innermost, in the order given. NCHW16c is Layout((0, 1, 2, 3), ((1, 16),)). An axis that
-    its factors do not divide is padded; the padding is never read.
-    """
-
-    order: tuple[int, ...]
-    blocks: tuple[tuple[int, int], ...] = ()
-
-    def physical_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        """The shape in memory of a value whose logical shape is `shape`."""
-        outer = [ceil_div(shape[axis], self.factor(axis)) for axis in self.order]
-        return (*outer, *(factor for _, factor in self.blocks))
-
-    def factor(self, axis: int) -> int:
-        """The product of the blocks cut off `axis`."""
-        return int(product(tuple(f for a, f in self.blocks if a == axis)))
-
-    def __str__(self) -> str:
-        blocks = [f"{axis}:{factor}" for axis, factor in self.blocks]
-        return f"layout[{', '.join([*map(str, self.order), *blocks]) or '()'}]"
-
-    __repr__ = __str__
-
-
-def plain_layout(rank: int) -> Layout:
-    """Row-major."""
-    return Layout(tuple(range(rank)))
-
-
-@node
-class TensorType(Node):
-    """What a value is: element type, logical shape, and its layout (None is row-major)."""
-
-    dtype: DType
-    shape: tuple[Dim, ...]
-    layout: Layout | None = None
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def physical_shape(self) -> tuple[Dim, ...]:
-        return self.shape if self.layout is None else self.layout.physical_shape(self.shape)
-
-    @property
-    def bytes(self) -> Dim:
-        """Bytes in memory, layout padding included."""
-        return product((*self.physical_shape, self.dtype.bytes))
-
-    def __str__(self) -> str:
-        layout = f" @ {self.layout}" if self.layout is not None else ""
-        return f"{format_type(self.dtype, self.shape)}{layout}"
-
-    __repr__ = __str__
+from tilewright.ir.op import Attrs, Op
+from tilewright.ir.tensor_type import TensorType
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -100,34 +38,6 @@ class Value:
     @property
     def dtype(self) -> DType:
         return self.type.dtype
-
-
-@dataclass(frozen=True, slots=True)
-class Attrs:
-    """Base of every operator's attributes: a frozen record whose fields are typed and documented
-    (`attr(default, doc=…)`)."""
-
-    @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        """The attributes' names."""
-        return tuple(f.name for f in fields(cls))
-
-    def items(self) -> Iterator[tuple[str, Any]]:
-        for key in self.keys():
-            yield key, getattr(self, key)
-
-
-def attr(
-    default: Any = ...,
-    *,
-    doc: str,
-    choices: tuple[Any, ...] | None = None,
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """Declares one attribute: default (none: required), meaning, and its legal values."""
-    metadata = {"doc": doc, "choices": choices, "low": low, "high": high}
-    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, eq=False, slots=True)

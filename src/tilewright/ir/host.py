@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import Dim, Symbol
-from tilewright.ir.graph import TensorType
+from tilewright.ir.identifiers import identifier, quote
 from tilewright.ir.loop import INDENT, format_symbols
-from tilewright.ir.text_names import identifier, quote
+from tilewright.ir.tensor_type import TensorType
 
 
 class MemoryKind(enum.Enum):

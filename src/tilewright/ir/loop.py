@@ -31,9 +31,9 @@ from tilewright.ir.expr import (
     as_dim,
     format_type,
 )
+from tilewright.ir.identifiers import identifier, quote
 from tilewright.ir.instruction import Instruction, Region
 from tilewright.ir.shared_parts import name_parts
-from tilewright.ir.text_names import identifier, quote
 
 # The number of the worker that runs an iteration of a parallel loop; 0 elsewhere. Bound everywhere.
 WORKER = Var("worker")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import Attrs, TensorType
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 
 
 class Category(enum.Enum):
@@ -22,6 +22,34 @@ class Category(enum.Enum):
     REDUCTION = "reduction"  # takes injective producers
     COMPLEX = "complex-out-fusable"  # takes element-wise consumers on its output
     OPAQUE = "opaque"  # a call to the host, or a kernel that fuses with nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Attrs:
+    """Base of every operator's attributes: a frozen record whose fields are typed and documented
+    (`attr(default, doc=…)`)."""
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """The attributes' names."""
+        return tuple(f.name for f in fields(cls))
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        for key in self.keys():
+            yield key, getattr(self, key)
+
+
+def attr(
+    default: Any = ...,
+    *,
+    doc: str,
+    choices: tuple[Any, ...] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+) -> Any:
+    """Declares one attribute: default (none: required), meaning, and its legal values."""
+    metadata = {"doc": doc, "choices": choices, "low": low, "high": high}
+    return field(metadata=metadata) if default is ... else field(default=default, metadata=metadata)
 
 
 Infer = Callable[[Any, Sequence[TensorType]], Sequence[TensorType]]

@@ -20,6 +20,7 @@ from tilewright.base.dtype import DType, index
 from tilewright.base.errors import CompileError
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import COMBINERS, BinaryOp, Buffer, Const, Dim, Expr, Var, as_expr, const
+from tilewright.ir.identifiers import identifier
 from tilewright.ir.loop import (
     INDENT,
     format_buffer_type,
@@ -28,7 +29,6 @@ from tilewright.ir.loop import (
     format_symbols,
     symbols,
 )
-from tilewright.ir.text_names import identifier
 
 
 @node

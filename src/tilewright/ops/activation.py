@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.ir.expr import Expr, UnaryOp, cast, const, maximum, select, unary
-from tilewright.ir.graph import Attrs, attr
-from tilewright.ir.op import Op
+from tilewright.ir.op import Attrs, Op, attr
 from tilewright.ops.common import widened
 from tilewright.ops.elementwise import FLOATS, elementwise
 

@@ -33,10 +33,11 @@ from tilewright.ir.expr import (
     const,
     select,
 )
-from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.graph import Graph, GraphNode
+from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.substitute import substitute
 from tilewright.ir.tensor import Axis, Builder, Item, Stage
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import maximum, require, wrapped_index
 from tilewright.ops.movement import flatten_index, split_index
 

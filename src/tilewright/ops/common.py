@@ -25,8 +25,9 @@ from tilewright.ir.expr import (
     minimum,
     select,
 )
-from tilewright.ir.graph import Attrs, TensorType
+from tilewright.ir.op import Attrs
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from tilewright.base.dtype import DType, f32, i32
 from tilewright.ir.dims import canonical, tensor_type
 from tilewright.ir.expr import BinaryOp, Buffer, Dim, Expr, all_of, as_expr, cast, const, select
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs, broadcast, read_broadcast, require, require_same_dtype
 
 

@@ -20,9 +20,9 @@ from tilewright.ir.expr import (
     minimum,
     select,
 )
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Op
+from tilewright.ir.op import Attrs, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import (
     axis_names,
     broadcast,

@@ -16,9 +16,9 @@ from tilewright.ir.expr import (
     const,
     select,
 )
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import (
     as_number,
     axis_names,

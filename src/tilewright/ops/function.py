@@ -9,9 +9,10 @@ import numpy as np
 
 from tilewright.base.dtype import DType
 from tilewright.ir.expr import Buffer, Expr, const
-from tilewright.ir.graph import Attrs, Graph, Layout, TensorType, Value, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.graph import Graph, Value
+from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.common import require
 
 

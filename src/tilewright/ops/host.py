@@ -16,8 +16,8 @@ from tilewright.base.dtype import bool_, i64
 from tilewright.base.errors import ModelError
 from tilewright.ir.dims import limits, tensor_type
 from tilewright.ir.expr import Dim
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Evaluate, Infer, Op
+from tilewright.ir.op import Attrs, Category, Evaluate, Infer, Op, attr
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs, normalize_axis, require
 
 Arrays = Sequence[np.ndarray]

@@ -26,9 +26,9 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import as_number, axis_names, require, require_same_dtype, widened
 
 CUBIC = -0.75  # the parameter of the cubic kernel (Keys 1981), as PyTorch has it

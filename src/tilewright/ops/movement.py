@@ -24,9 +24,9 @@ from tilewright.ir.expr import (
     product,
     select,
 )
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Compute, Infer, Op
+from tilewright.ir.op import Attrs, Category, Compute, Infer, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import (
     axis_names,
     fit_hint,

@@ -26,9 +26,9 @@ from tilewright.ir.expr import (
     select,
     unary,
 )
-from tilewright.ir.graph import Attrs, TensorType, attr
-from tilewright.ir.op import Category, Op
+from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor import Builder
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import require, widened
 from tilewright.ops.contract import pad_spatial, window_extent
 from tilewright.ops.movement import flatten_index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.ir.graph import Layout, TensorType
+from tilewright.ir.tensor_type import Layout, TensorType
 
 
 def arrange(array: np.ndarray, type_: TensorType) -> np.ndarray:

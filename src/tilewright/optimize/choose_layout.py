@@ -1,6 +1,6 @@
 """How every value lies in memory: what the kernels like best, and copies where they disagree.
 
-Contractions say what they prefer (schedule/contraction.py): constants are packed as they like
+Contractions say what they prefer (plan/contraction.py): constants are packed as they like
 while compiling, results are blocked so that vectors are stored whole. Kernels without a contraction
 take the blocked layout of an operand over for their results, so it spreads through a network and
 is undone only where something needs rows: a change of shape, a call to the host, the model's
@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import Graph, GraphNode, Layout, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.function import CALL, RELAYOUT, CallAttrs, RelayoutAttrs
-from tilewright.schedule.contraction import Preference, preferred_layouts
-from tilewright.schedule.create_loops import create_loops
-from tilewright.schedule.default import inline_stages
+from tilewright.plan.contraction import Preference, preferred_layouts
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.default import inline_stages
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 

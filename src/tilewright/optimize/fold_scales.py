@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild, with_inputs

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.graph import Attrs, Graph, GraphNode, Value
-from tilewright.ir.op import Category
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Attrs, Category
 from tilewright.optimize.edit import rebuild, resolve
 
 # Operators whose two operands may trade places, to the bit.

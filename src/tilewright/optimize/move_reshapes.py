@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, product
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Category
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.movement import ReshapeAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.op import Category
-
-if TYPE_CHECKING:
-    from tilewright.target.target import Target
+from tilewright.target.target import Target
 
 HOST = ""  # the machine that calls the model
 Assign = Callable[[GraphNode], "str | None"] | Mapping[str, str]

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.errors import CompileError
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol
-from tilewright.ir.graph import Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.host import (
     Call,
     Copy,
@@ -28,6 +28,7 @@ from tilewright.ir.host import (
     Slot,
 )
 from tilewright.ir.op import Category
+from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange
 from tilewright.optimize.merge_common import digest
 from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up

@@ -15,7 +15,9 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.ir.dims import canonical
-from tilewright.ir.graph import Attrs, Graph, GraphNode, TensorType, Value
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Attrs
+from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs, widened
 from tilewright.ops.function import scalar_value
 from tilewright.ops.movement import ReshapeAttrs, TransposeAttrs

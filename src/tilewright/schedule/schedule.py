@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 
-from tilewright.schedule import (
+from tilewright.schedule.core.state import State
+from tilewright.schedule.match import tensorize
+from tilewright.schedule.primitives import (
     annotate,
     caching,
-    cost,
     hints,
     hoist,
     loops,
@@ -18,12 +19,11 @@ from tilewright.schedule import (
     ring,
     sink,
     stages,
-    tensorize,
     values,
     vthread,
     workers,
 )
-from tilewright.schedule.state import State
+from tilewright.schedule.trace import cost
 from tilewright.target.target import Target
 
 

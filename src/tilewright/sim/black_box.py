@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.touched import touched
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Stream
-from tilewright.codegen.touched import touched
 from tilewright.ir.evaluate import Env, evaluate_dim, evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, as_expr
 from tilewright.ir.instruction import Instruction

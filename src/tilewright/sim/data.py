@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.stream import Site, Stream
+from tilewright.backends.stream import native
+from tilewright.backends.stream.stream import Site, Stream
 from tilewright.ir.expr import Buffer
-from tilewright.sim import native
 from tilewright.sim.black_box import BlackBoxCode, check_shapes
 from tilewright.sim.meaning import site_code
 from tilewright.target.target import Target

@@ -14,14 +14,21 @@ import math
 
 import numpy as np
 
+from tilewright.backends.stream import native
+from tilewright.backends.stream.boxes import (
+    Boxes,
+    boxes,
+    dependences,
+    hazards,
+    members,
+    queue_numbers,
+)
+from tilewright.backends.stream.check import interleave
+from tilewright.backends.stream.durations import Durations, durations
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits, native_sync
 from tilewright.base.errors import CompileError
-from tilewright.codegen.stream import Stream
-from tilewright.sim import native
-from tilewright.sim.boxes import Boxes, boxes, dependences, hazards, members, queue_numbers
-from tilewright.sim.check import interleave
-from tilewright.sim.durations import Durations, durations
 from tilewright.sim.timeline import COLUMNS, Timeline
-from tilewright.sim.waits import Waits, native_sync
 from tilewright.target.target import Target
 
 

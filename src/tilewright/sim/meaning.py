@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import accesses_of, stride
+from tilewright.backends.native.llvm import emit_kernel
+from tilewright.backends.native.machine import compile_object
 from tilewright.base.dtype import index
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.base.passes import run_passes
-from tilewright.codegen.llvm import emit_kernel
-from tilewright.codegen.machine import compile_object
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Expr, Load, as_expr, const
 from tilewright.ir.instruction import Instruction, Region, axis
@@ -39,9 +39,9 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.lower.native import native_passes
 from tilewright.runtime.loader import LoadedCode, load_code
-from tilewright.schedule.loops import Tail
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.steps import Loop
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 Steps = tuple[tuple[int, ...], ...]  # bytes, of each operand along each of its axes

@@ -13,11 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.codegen.stream import Stream
-from tilewright.ir.expr import Buffer
-from tilewright.ir.samples import first_difference
-from tilewright.sim import native
-from tilewright.sim.boxes import (
+from tilewright.backends.stream import native
+from tilewright.backends.stream.boxes import (
     INPUT,
     UNWRITTEN,
     Boxes,
@@ -27,12 +24,15 @@ from tilewright.sim.boxes import (
     queue_numbers,
     writers,
 )
-from tilewright.sim.check import interleave
+from tilewright.backends.stream.check import interleave
+from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, use_line
+from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits
+from tilewright.ir.expr import Buffer
+from tilewright.ir.samples import first_difference
 from tilewright.sim.data import FILL, DataEngine, get_outputs, put_inputs
-from tilewright.sim.distances import check_distances
-from tilewright.sim.faults import Fault, Kind, lines, name_of, use_line
-from tilewright.sim.memory import check_memory
-from tilewright.sim.waits import Waits
 from tilewright.target.target import Target
 
 OTHER_FILL = 0x3C

@@ -10,10 +10,10 @@ from typing import Any
 from tilewright.base.errors import TargetError
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var
 from tilewright.ir.instruction import COST_TERMS, Cost, MicroOps
-from tilewright.ir.kernel_source import MISSING
-from tilewright.ir.kernel_stmt import KernelStmtReader
-from tilewright.ir.kernel_words import Word
 from tilewright.ir.loop import Block, buffers_written
+from tilewright.ir.python.source import MISSING
+from tilewright.ir.python.stmt import KernelStmtReader
+from tilewright.ir.python.words import Word
 from tilewright.target.iterations import MOST_APART, find_nests
 
 cost = Word("cost", "cost(setup=16, busy=rows, latency=8, bytes=rows * 16)")

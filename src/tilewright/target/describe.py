@@ -15,7 +15,7 @@
 
     target = t.build()
 
-An instruction is a function read from its source like a kernel (ir/kernel.py); its operands are
+An instruction is a function read from its source like a kernel (ir/python); its operands are
 formal buffers, of the largest shape, in the memory where they must lie; its other parameters are
 fields, and so are the dims() in shapes: an operand of such a shape is contiguous in that many
 elements. `cost` gives its time in cycles as arithmetic on fields, `limit` says what must hold of
@@ -40,10 +40,10 @@ from tilewright.base.dtype import BufferType
 from tilewright.base.errors import TargetError
 from tilewright.ir.expr import Buffer, Dim, Opaque, Symbol, as_dim, as_expr
 from tilewright.ir.instruction import BlackBox, Field, Instruction, MicroOps
-from tilewright.ir.kernel_source import MISSING
-from tilewright.ir.kernel_stmt import KernelStmtReader
-from tilewright.ir.kernel_words import Output, Word
 from tilewright.ir.loop import Block, walk_statements
+from tilewright.ir.python.source import MISSING
+from tilewright.ir.python.stmt import KernelStmtReader
+from tilewright.ir.python.words import Output, Word
 from tilewright.target.clauses import (
     cost,
     distance,
@@ -261,7 +261,7 @@ class TargetBuilder:
         black_box: BlackBox | None = None,
     ) -> Callable[[Callable[..., Any]], Instruction]:
         """Declares the function below as an instruction of a queue, or of a processor: `native` is
-        the call of an LLVM intrinsic that does it (codegen/llvm_call.py). `name` is the function's
+        the call of an LLVM intrinsic that does it (native/call.py). `name` is the function's
         unless one function describes several; `encoding` is the instruction's bits
         (target/encoding.py). One that does nothing (`pass`) lets two queues wait for each other
         that are not linked. `black_box(fields, arrays)` simulates what is opaque in it: it gets the

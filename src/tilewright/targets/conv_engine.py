@@ -5,8 +5,8 @@ Everything the compiler and the simulators know of it is in this file.
 """
 
 from tilewright.base.dtype import i8, i32
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import grid, out, reduce
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, limit, view
 from tilewright.target.target import Target
 

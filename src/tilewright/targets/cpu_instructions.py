@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tilewright.base.dtype import bf16, f32, f64, i8, i32, u8
-from tilewright.ir.kernel_words import cast, grid, out, reduce
+from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import TargetBuilder
 
 

@@ -6,7 +6,7 @@ which step as the loops around the operation do, and wrap where a ring buffer or
 """
 
 from tilewright.base.dtype import DType, i8, i16, i32
-from tilewright.ir.kernel_words import cast, grid, out, reduce
+from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 

@@ -4,8 +4,8 @@ instructions, and the chip itself finds out what they have to wait for.
 """
 
 from tilewright.base.dtype import i8, i32
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import cast, grid, out, reduce
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, state, view
 from tilewright.target.encoding import address, at, bits, constant, field
 from tilewright.target.target import Target

@@ -4,7 +4,7 @@ Everything the compiler and the simulators know of it is in this file.
 """
 
 from tilewright.base.dtype import i8, i32
-from tilewright.ir.kernel_words import cast, grid, out, reduce
+from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.encoding import address, bits, constant, field, pop, push
 from tilewright.target.target import Target

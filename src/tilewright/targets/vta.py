@@ -7,8 +7,8 @@ everything that VTA's own configuration has; the defaults are those of its edge 
 import operator
 
 from tilewright.base.dtype import i8, i32
-from tilewright.ir.kernel import dims
-from tilewright.ir.kernel_words import cast, grid, out, reduce
+from tilewright.ir.python.kernel import dims
+from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, distance, limit, view
 from tilewright.target.encoding import address, at, bits, constant, field, pad, pop, push
 from tilewright.target.encoding import end_entry as end

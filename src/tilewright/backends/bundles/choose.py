@@ -1,0 +1,479 @@
+"""Which plan to give a statically scheduled chip: by what its slots and transfers need.
+
+A step of what overlaps takes each slot for as many cycles as it has operations, spread over the
+slots of that kind; the busiest decides (the resource bound of modulo scheduling), and a chain of
+sums takes as long as its operations' latencies. Filling and draining comes once for each time the
+steps begin. Tiles move the bytes of their operands, each as often as a loop over tiles changes it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Names
+from dataclasses import dataclass
+
+from tilewright.analyze.linear import Linear, linear
+from tilewright.analyze.nests import Nest, nests
+from tilewright.backends.bundles.move import Move, memory_before, move_between
+from tilewright.backends.bundles.plan import Plan, layout_for
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.loop import Kernel
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.plan import find_mappings
+from tilewright.plan.units import Mapping
+from tilewright.target.target import Target
+
+CALLS = 32  # operations of the unit in a block, at most
+MOST = 128  # in what overlaps
+BLOCKS = 10  # of which tiles are looked at
+TILES = 2  # of each block that stay
+FILL = 12  # cycles until the first operations of a loop have their operands
+CROWDED = 1.15  # times a file's size: what may seem to be needed at most, and then be less
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan, and the cycles that the model expects of it."""
+
+    plan: Plan
+    cycles: float
+
+
+def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Iterator[Choice]:
+    """Plans that fit the local memory, those that pad least first, of these the fastest; of a
+    statically scheduled chip, only loops of the result are cut into tiles."""
+    rings = control.rings is not False
+    for _, found in itertools.groupby(sorted(_mappings(kernel, target), key=_work), _work):
+        models = [Model(*each, target, control) for each in found]
+        blocks = [(model, block) for model in models for block in model.blocks()]
+        blocks.sort(key=lambda pair: pair[1].rank)
+        plans = [
+            Choice(plan, model.cycles(plan))
+            for model, block in blocks[:BLOCKS]
+            for plan in model.tiles(block, rings)
+        ]
+        alike: dict[object, Choice] = {}  # blocks of one tile, the fastest of them
+        for choice in sorted(plans, key=lambda c: c.cycles):
+            alike.setdefault((*choice.plan.tile.items(), choice.plan.order), choice)
+        yield from alike.values()
+
+
+def _work(found: tuple[Kernel, Nest, Mapping]) -> int:
+    """Iterations of a contraction with what is added to its loops."""
+    _, nest, _ = found
+    extents = (x.extent for x in (*nest.axes, *nest.reduce))
+    return math.prod(n for n in extents if isinstance(n, int))
+
+
+def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+    """The ways for the target's operations to do a kernel's contraction, each with the kernel,
+    whose loops are padded to what the operation takes."""
+    assert target.bundles is not None
+    slots = {name for name, _ in target.bundles.slots}
+    none = True
+    for padded, nest, mapping in find_mappings(kernel, target):
+        if mapping.unit.instruction.queue in slots and _steps_alike(nest, mapping):
+            none = False
+            yield padded, nest, mapping
+    if none:
+        raise ScheduleError(
+            f"no operation of {target.name} takes a contraction of this kernel",
+            program=kernel,
+            hint="the axes of an operation move its registers as loops move the kernel's arrays",
+        )
+
+
+def _steps_alike(nest: Nest, mapping: Mapping) -> bool:
+    """Whether the operands have the unit's types, and subscripts that move as its own do."""
+    plan = Plan(nest, mapping, {}, {}, ())
+    assert nest.update is not None
+    result = Load(nest.update.buffer, nest.update.indices), plan.result
+    loops = {axis: loop.var for axis, loop in mapping.axes}
+    for theirs, ours in (*plan.reads, result):
+        wanted = [{loops[v]: k for v, k in linear(i).items() if v in loops} for i in ours.indices]
+        found = [
+            {v: k for v, k in linear(i).items() if v in set(loops.values())} for i in theirs.indices
+        ]
+        moving = [form for form in found if form]
+        if theirs.dtype != ours.dtype or len(moving) != len(wanted):
+            return False
+        if any(form not in moving for form in wanted):
+            return False
+    return True
+
+
+# ---------------------------------------------------------------- pieces
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """An operand, or the result: how its subscripts move with the loops, how it lies in memory,
+    and what moves it between local memory and registers, and between that and its own."""
+
+    load: Load
+    forms: tuple[Linear, ...]
+    layout: Layout | None
+    registers: Move
+    transfer: Move | None
+    row: int  # bytes of a register
+
+    @property
+    def bytes(self) -> int:
+        return self.load.dtype.bytes
+
+    def moves(self, var: Var) -> bool:
+        return any(var in form for form in self.forms)
+
+    def reach(self, sizes: Names[Var, int]) -> list[int]:
+        """Elements along each subscript, for so many iterations of each loop."""
+        return [
+            1 + sum(abs(k) * (sizes.get(v, 1) - 1) for v, k in form.items() if isinstance(v, Var))
+            for form in self.forms
+        ]
+
+    def size(self, sizes: Names[Var, int]) -> int:
+        """Bytes."""
+        return math.prod(self.reach(sizes)) * self.bytes
+
+    def dims(self, sizes: Names[Var, int]) -> list[int]:
+        """Its extents as it lies in memory, outermost first."""
+        reach = self.reach(sizes)
+        if self.layout is None:
+            return reach
+        blocks = dict(self.layout.blocks)
+        outer = [-(-reach[p] // blocks.get(p, 1)) for p in self.layout.order]
+        return [*outer, *(min(f, reach[p]) for p, f in self.layout.blocks)]
+
+    def runs(self, part: Names[Var, int], whole: Names[Var, int]) -> list[int]:
+        """Elements side by side, and how often these are repeated, innermost first, where a part
+        of a whole is moved: neighbours join where the part has all of one."""
+        runs = [1]
+        inside, around = self.dims(part), self.dims(whole)
+        for n, m in zip(reversed(inside), reversed(around), strict=True):
+            runs[-1] *= n
+            if n != m:
+                runs.append(1)
+        return [*runs, 1]
+
+    def operations(self, part: Names[Var, int], whole: Names[Var, int]) -> int:
+        """Loads or stores that move a part between local memory and registers."""
+        side, *rest = self.runs(part, whole)
+        return math.prod(rest) * -(-side // self.registers.sizes[-1])
+
+    def cycles(self, part: Names[Var, int], whole: Names[Var, int]) -> float:
+        """The time of a transfer."""
+        if self.transfer is None:
+            return 0.0
+        _, rows, *rest = self.runs(part, whole)
+        calls = math.prod(rest) * (-(-rows // self.transfer.sizes[0]))
+        return calls * self.transfer.setup + self.size(part) / self.transfer.rate
+
+    def held(self, sizes: Names[Var, int]) -> int:
+        """Registers."""
+        return -(-self.size(sizes) // self.row)
+
+
+# ---------------------------------------------------------------- the model
+
+
+@dataclass(frozen=True)
+class Block:
+    """What is in registers at a time, which loops' iterations overlap, and how many cycles each
+    operation of the unit takes in the long run."""
+
+    sizes: Names[Var, int]
+    steady: tuple[Var, ...]
+    operations: int
+    pace: float
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The faster the better; of two alike, the shorter."""
+        return round(self.pace, 2), self.operations
+
+
+class Model:
+    """Slots, registers, bytes and cycles of a contraction on a unit."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        nest: Nest,
+        mapping: Mapping,
+        target: Target,
+        control: Control = CHOSEN,
+    ) -> None:
+        assert target.bundles is not None
+        self.target, self.nest, self.mapping = target, nest, mapping
+        self.slots = dict(target.bundles.slots)
+        self.bare = Plan(nest, mapping, {}, {}, ())
+        near = memory_before(target, self.bare.reads[0][1].buffer.memory)
+        self.near = near
+        assert nest.update is not None
+        result = Load(nest.update.buffer, nest.update.indices)
+        final = _result_of(kernel, nest)
+        self.loads = [self._piece(x, ours, x.buffer, near) for x, ours in self.bare.reads]
+        self.result = self._piece(result, self.bare.result, final, near, out=True)
+        self.whole = {x.var: x.extent for x in (*nest.axes, *nest.reduce)}
+        self.axes = [x.var for x in nest.axes if x.extent != 1]
+        self.unit = mapping.unit.instruction
+        self.busy = max(1, _number(self.unit.cost.busy))
+        self.latency = max(1, _number(self.unit.cost.latency))
+        self.steps = math.prod(self.whole[x.var] // self.bare.size(x.var) for x in nest.reduce)
+        self._intervals: dict[tuple, int] = {}
+        extents = {v: self.whole[v] for v in self.axes}
+        self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
+        self.extra = int(final != nest.buffer)  # something is made of the sums
+
+    def _piece(self, load: Load, ours: Load, home: Buffer, near: str, out: bool = False) -> Piece:
+        file = ours.buffer.memory
+        ends = (file, near) if out else (near, file)
+        far = (near, home.memory) if out else (home.memory, near)
+        kept = home.dtype if out else load.dtype
+        transfer = None if home.memory == near else move_between(self.target, *far, kept)
+        return Piece(
+            Load(home, load.indices) if out else load,
+            tuple(linear(i) for i in load.indices),
+            layout_for(self.bare, load.indices, ours, len(load.indices)),
+            move_between(self.target, *ends, kept),
+            transfer,
+            self.target.memory(file).row,
+        )
+
+    # ---------------------------------------------------------- blocks
+
+    def blocks(self) -> list[Block]:
+        """The blocks that keep the unit busiest."""
+        found = []
+        for steady in self._steady():
+            if steady and not self._lies_evenly():
+                continue
+            for sizes in self._sizes():
+                operations = self._calls(sizes) * (self.steps if steady else 1)
+                pace = self._pace(sizes, steady) if operations <= MOST else None
+                if pace is not None:
+                    found.append(Block(sizes, steady, operations, pace))
+        return sorted(found, key=lambda b: b.rank)[:BLOCKS]
+
+    def _steady(self) -> list[tuple[Var, ...]]:
+        """The loops whose iterations may overlap: the sums' own; or all of the result's, or those
+        that one of the operands does not change with."""
+        some = [tuple(v for v in self.axes if not p.moves(v)) for p in self.loads]
+        found = dict.fromkeys([tuple(self.axes), *some])
+        if self.steps > 1:
+            found[()] = None
+        return [steady for steady in found if steady or self.steps > 1]
+
+    def _lies_evenly(self) -> bool:
+        """Whether operands that fill registers begin where one does, when the sums are unrolled:
+        no step of a sum may shift them by less."""
+        for p, (_, ours) in zip(self.loads, self.bare.reads, strict=True):
+            size = math.prod(n for n in ours.buffer.shape if isinstance(n, int)) * p.bytes
+            taken = {loop.var for _, loop in self.mapping.axes if p.moves(loop.var)}
+            shifts = {x.var for x in self.nest.reduce} - taken
+            along = [set(form) for form in p.forms if set(form) & taken]
+            if size % p.row == 0 and any(form & shifts for form in along):
+                return False
+        return True
+
+    def _sizes(self) -> Iterator[dict[Var, int]]:
+        options = []
+        for v in self.axes:
+            step, extent = self.bare.size(v), self.whole[v]
+            options.append([(v, b) for b in range(step, extent + 1, step)
+                            if any(t % b == 0 for t in self.sizes[v])
+                            and b // step <= CALLS])  # fmt: skip
+        for chosen in itertools.product(*options):
+            if math.prod(b // self.bare.size(v) for v, b in chosen) <= CALLS:
+                yield dict(chosen)
+
+    def _divisors(self) -> Iterator[tuple[Var, list[int]]]:
+        """Of every loop of the result, in whole steps of the unit; what is in local memory already
+        has no tiles."""
+        for v in self.axes:
+            step, extent = self.bare.size(v), self.whole[v]
+            found = [t for t in range(step, extent + 1, step) if extent % t == 0]
+            yield v, found if self.result.transfer is not None else [extent]
+
+    def _step(self, sizes: Names[Var, int], steady: Sequence[Var]) -> dict[Var, int]:
+        """Iterations of every loop in one step of what overlaps."""
+        sums = {x.var: self.bare.size(x.var) for x in self.nest.reduce}
+        if steady:
+            sums = {x.var: self.whole[x.var] for x in self.nest.reduce}
+        return {**sums, **sizes}
+
+    def _calls(self, sizes: Names[Var, int]) -> int:
+        """Operations of the unit for one step of the sums of a block."""
+        return math.prod(sizes[v] // self.bare.size(v) for v in self.axes)
+
+    def interval(self, sizes: Names[Var, int], steady: Sequence[Var]) -> int:
+        """Cycles between the steps that overlap: what slots need, and chains of sums."""
+        key = tuple(sizes.items()), tuple(steady)
+        if key not in self._intervals:
+            self._intervals[key] = self._interval(sizes, steady)
+        return self._intervals[key]
+
+    def _interval(self, sizes: Names[Var, int], steady: Sequence[Var]) -> int:
+        step = self._step(sizes, steady)
+        calls = self._calls(sizes) * (self.steps if steady else 1)
+        used = dict.fromkeys(self.slots, 0)
+        used[self.unit.queue] += calls * self.busy
+        for p in self.loads:
+            if not steady or any(p.moves(v) for v in steady):
+                used[p.registers.queue] += p.operations(step, self.whole)
+        if steady:
+            stores = self.result.operations(step, self.whole)
+            used[self.result.registers.queue] += stores
+            used[self.unit.queue] += self.extra * stores
+        needed = max(-(-n // self.slots[slot]) for slot, n in used.items())
+        return needed if steady else max(needed, self.latency)
+
+    def _pace(self, sizes: Names[Var, int], steady: Sequence[Var]) -> float | None:
+        """Cycles for each operation of the unit; None where the registers are too few."""
+        step = self._step(sizes, steady)
+        every = self.interval(sizes, steady)
+        most = CROWDED if steady else 1.0
+        used: dict[str, float] = {}
+        for p in self.loads:
+            file = self.target.memory(p.registers.ends[1])
+            still = bool(steady) and not any(p.moves(v) for v in steady)
+            share = 1.0 if still else min(2.0, 1.0 + self.latency / every) if not steady else 0.5
+            used[file.name] = used.get(file.name, 0) + share * p.held(step)
+        sums = self._held_sums(sizes)
+        if steady:
+            life = max(self.steps * self.latency, every) + 2 * self.latency
+            sums = -(-sums * life // every) if life > every else sums
+        file = self.target.memory(self.bare.result.buffer.memory)
+        used[file.name] = used.get(file.name, 0) + sums
+        for name, count in used.items():
+            memory = self.target.memory(name)
+            if count > most * (memory.size or 0) / memory.row:
+                return None
+        total = self._section(self.whole_axes, sizes, steady)
+        return total / (self._calls(self.whole_axes) * self.steps)
+
+    def _held_sums(self, sizes: Names[Var, int]) -> int:
+        """Registers of a block's sums."""
+        count = math.prod(sizes[v] for v in self.axes)
+        wide = self.bare.result.dtype.bytes
+        return -(-count * wide // self.target.memory(self.bare.result.buffer.memory).row)
+
+    @property
+    def whole_axes(self) -> dict[Var, int]:
+        return {v: self.whole[v] for v in self.axes}
+
+    def _section(
+        self, tile: Names[Var, int], sizes: Names[Var, int], steady: Sequence[Var]
+    ) -> float:
+        """Cycles of all blocks of a tile."""
+        every = self.interval(sizes, steady)
+        inside = math.prod(tile[v] // sizes[v] for v in steady) if steady else self.steps
+        around = math.prod(tile[v] // sizes[v] for v in self.axes if v not in steady)
+        step = self._step(sizes, steady)
+        still = sum(
+            p.operations(step, self.whole)
+            for p in self.loads
+            if steady and not any(p.moves(v) for v in steady)
+        )
+        if steady:
+            ends = still / 2 + max(0, self.steps * self.latency - every)
+        else:
+            ends = self.result.operations(step, self.whole) / 2
+        return around * (every * inside + FILL + ends)
+
+    # ---------------------------------------------------------- tiles
+
+    def tiles(self, block: Block, ring: bool) -> list[Plan]:
+        """The best plans with a block."""
+        if self.result.transfer is None:
+            plan = Plan(
+                self.nest, self.mapping, self.whole_axes, block.sizes, tuple(self.axes),
+                block.steady, ring,
+            )  # fmt: skip
+            return [plan] if self.fits(plan) else []
+        found = [
+            Plan(self.nest, self.mapping, tile, block.sizes, order, block.steady, ring)
+            for tile in self._tile_sizes(block)
+            for order in self._orders(tile)
+        ]
+        fitting = [p for p in found if self.fits(p)]
+        return sorted(fitting, key=self.cycles)[:TILES]
+
+    def _tile_sizes(self, block: Block) -> Iterator[dict[Var, int]]:
+        options = [[(v, t) for t in self.sizes[v] if t % block.sizes[v] == 0] for v in self.axes]
+        for chosen in itertools.product(*options):
+            yield dict(chosen)
+
+    def _orders(self, tile: Names[Var, int]) -> list[tuple[Var, ...]]:
+        """The loops over tiles, each in turn innermost."""
+        cut = [v for v in self.axes if tile[v] != self.whole[v]] or self.axes[-1:]
+        rest = [v for v in self.axes if v not in cut]
+        return [(*rest, *(v for v in cut if v != last), last) for last in cut]
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether local memory holds two of what changes from tile to tile, and one of the rest."""
+        size = self.target.memory(self.near).size
+        part = self._tile(plan)
+        last = plan.order[-1]
+        used = 0
+        for p in (*self.loads, self.result):
+            twice = p.transfer is not None and (p is self.result or p.moves(last))
+            held = p.size(part) * (2 if twice and plan.tile[last] != self.whole[last] else 1)
+            if plan.ring and p is not self.result and twice:
+                held = int(p.size(part) * (1 + self._new(p, plan)))
+            used += -(-held // 64) * 64
+        return size is None or used <= size
+
+    def _tile(self, plan: Plan) -> dict[Var, int]:
+        return {**self.whole, **plan.tile}
+
+    def _new(self, p: Piece, plan: Plan) -> float:
+        """How much of an operand's tile the one before did not have, where that is kept."""
+        d = plan.sliding(p.load)
+        if not plan.ring or d is None:
+            return 1.0
+        last, part = plan.order[-1], self._tile(plan)
+        return min(1.0, p.forms[d][last] * part[last] / p.reach(part)[d])
+
+    def cycles(self, plan: Plan) -> float:
+        """The whole contraction."""
+        part, last = self._tile(plan), plan.order[-1]
+        section = self._section(plan.tile, plan.block, plan.steady)
+        turns = {v: self.whole[v] // plan.tile[v] for v in self.axes}
+        inner = turns[last]
+        outer = math.prod(n for v, n in turns.items() if v != last)
+        each, first, once = 0.0, 0.0, 0.0
+        for p in self.loads:
+            time = p.cycles(part, self.whole)
+            if p.moves(last):
+                each += time * self._new(p, plan)
+                first += time
+            elif any(p.moves(v) for v in self.axes if turns[v] > 1):
+                first += time
+            else:
+                once += time
+        send = self.result.cycles(part, self.whole)
+        if inner == 1:
+            return once + outer * (first + section + send)
+        step = max(section, each + send)  # transfers share the memory's bandwidth
+        return once + outer * (first + inner * step + send)
+
+
+def _result_of(kernel: Kernel, nest: Nest) -> Buffer:
+    """What leaves the registers: the sums themselves, or what is made of them."""
+    if nest.buffer in kernel.params:
+        return nest.buffer
+    for other in nests(kernel.body):
+        if other.buffer != nest.buffer:
+            loads = (x for w in other.writes for x in w.value.walk() if isinstance(x, Load))
+            if any(x.buffer == nest.buffer for x in loads):
+                return other.buffer
+    return nest.buffer
+
+
+def _number(term: object) -> int:
+    return term if isinstance(term, int) else 1

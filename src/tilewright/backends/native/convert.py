@@ -1,0 +1,163 @@
+"""Values in LLVM IR: constants, lanes, and conversions from type to type (docs/semantics.md).
+
+bf16 and the 8-bit floats are held as their bits: hardware that converts bf16 takes subnormal
+numbers for zero, and other machines have no conversion at all.
+"""
+
+from __future__ import annotations
+
+from tilewright.backends.native.text import Function, Value, element_type, literal, splat, type_name
+from tilewright.base.dtype import DType, Kind, bf16, bool_, f32, f64, i32
+
+
+def constant(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
+    return Value(splat(literal(value, dtype), dtype, lanes), dtype, lanes)
+
+
+def suffix(v: Value) -> str:
+    """The type suffix of an overloaded intrinsic."""
+    base = {"double": "f64", "float": "f32", "half": "f16"}
+    name = element_type(v.dtype)
+    name = base.get(name, name)
+    return f"v{v.lanes}{name}" if v.lanes > 1 else name
+
+
+def intrinsic(f: Function, name: str, *args: Value) -> Value:
+    """A call of an LLVM intrinsic whose result is of its first argument's type."""
+    first = args[0]
+    result = f.call(first.type, f"llvm.{name}.{suffix(first)}", *args)
+    return Value(result, first.dtype, first.lanes)
+
+
+def broadcast(f: Function, v: Value, lanes: int) -> Value:
+    """The scalar in all lanes; a vector as it is."""
+    if v.lanes == lanes or lanes == 1:
+        return v
+    if not v.ref.startswith("%"):
+        return Value(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
+    kind = type_name(v.dtype, lanes)
+    first = f.let(f"insertelement {kind} poison, {v}, i64 0")
+    mask = f"<{lanes} x i32> zeroinitializer"
+    return Value(f.let(f"shufflevector {kind} {first}, {kind} poison, {mask}"), v.dtype, lanes)
+
+
+def is_narrow(dtype: DType) -> bool:
+    """A float type that is computed in f32 and rounded after each operator."""
+    return dtype.is_float and dtype.bits <= 16
+
+
+# ---------------------------------------------------------------- conversions
+
+
+def convert(f: Function, v: Value, to: DType) -> Value:
+    """Conversion by value."""
+    source = v.dtype
+    if source == to:
+        return v
+    if to.kind is Kind.BOOL:
+        return _to_bool(f, v)
+    if source.kind is Kind.BOOL:
+        if is_narrow(to):
+            return convert(f, convert(f, v, f32), to)
+        return _op(f, "uitofp" if to.is_float else "zext", v, to)
+    if source.is_float and to.is_float:
+        return _float_to_float(f, v, to)
+    if source.is_float:
+        return _float_to_int(f, v, to)
+    if to.is_float:
+        return _int_to_float(f, v, to)
+    return _int_to_int(f, v, to)
+
+
+def _op(f: Function, op: str, v: Value, to: DType) -> Value:
+    return Value(f.let(f"{op} {v} to {type_name(to, v.lanes)}"), to, v.lanes)
+
+
+def _to_bool(f: Function, v: Value) -> Value:
+    if is_narrow(v.dtype):
+        v = convert(f, v, f32)
+    zero = splat(literal(0, v.dtype), v.dtype, v.lanes)
+    op = "fcmp une" if v.dtype.is_float else "icmp ne"
+    return Value(f.let(f"{op} {v}, {zero}"), bool_, v.lanes)
+
+
+def _float_to_float(f: Function, v: Value, to: DType) -> Value:
+    if v.dtype is bf16:
+        return convert(f, _from_bf16(f, v), to)
+    if to is bf16:
+        return _to_bf16(f, convert(f, v, f32))
+    if to.bits > v.dtype.bits:
+        return _op(f, "fpext", v, to)
+    if v.dtype is f64 and to.bits == 16:
+        return _op(f, "fptrunc", _op(f, "fptrunc", v, f32), to)
+    return _op(f, "fptrunc", v, to)
+
+
+def _from_bf16(f: Function, v: Value) -> Value:
+    """The upper half of an f32."""
+    bits = _op(f, "zext", v, i32)
+    upper = Value(f.let(f"shl {bits}, {splat('16', i32, v.lanes)}"), i32, v.lanes)
+    return _op(f, "bitcast", upper, f32)
+
+
+def _to_bf16(f: Function, v: Value) -> Value:
+    """The upper half, rounded to nearest even on the bits; a NaN keeps a bit that says so."""
+
+    def line(op: str, a: Value, b: Value) -> Value:
+        return Value(f.let(f"{op} {a}, {b.ref}"), i32, v.lanes)
+
+    def number(n: int) -> Value:
+        return constant(n, i32, v.lanes)
+
+    bits = _op(f, "bitcast", v, i32)
+    odd = line("and", line("lshr", bits, number(16)), number(1))
+    rounded = line("add", line("add", bits, odd), number(0x7FFF))
+    quiet = line("or", bits, number(0x400000))
+    is_nan = f.let(f"fcmp uno {v}, {v.ref}")
+    mask = f"<{v.lanes} x i1>" if v.lanes > 1 else "i1"
+    kept = Value(f.let(f"select {mask} {is_nan}, {quiet}, {rounded}"), i32, v.lanes)
+    return _op(f, "trunc", line("lshr", kept, number(16)), bf16)
+
+
+def _float_to_int(f: Function, v: Value, to: DType) -> Value:
+    if is_narrow(v.dtype):
+        v = convert(f, v, f32)
+    sign = "s" if to.kind is Kind.INT else "u"
+    if to.bits < 8:  # saturate at the narrow limits: clamp before
+        wide = _float_to_int(f, v, i32)
+        return _int_to_int(f, _clamp(f, wide, int(to.min), int(to.max)), to)
+    result = type_name(to, v.lanes)
+    name = f"llvm.fpto{sign}i.sat.{suffix(Value('', to, v.lanes))}.{suffix(v)}"
+    return Value(f.call(result, name, v), to, v.lanes)
+
+
+def _clamp(f: Function, v: Value, low: int, high: int) -> Value:
+    v = intrinsic(f, "smax", v, constant(low, v.dtype, v.lanes))
+    return intrinsic(f, "smin", v, constant(high, v.dtype, v.lanes))
+
+
+def _int_to_float(f: Function, v: Value, to: DType) -> Value:
+    if is_narrow(to):
+        return convert(f, _int_to_float(f, v, f32), to)
+    return _op(f, "sitofp" if v.dtype.kind is Kind.INT else "uitofp", v, to)
+
+
+def _int_to_int(f: Function, v: Value, to: DType) -> Value:
+    have, want = max(8, v.dtype.bits), max(8, to.bits)
+    if want < have:
+        v = _op(f, "trunc", v, to)
+    elif want > have:
+        v = _op(f, "sext" if v.dtype.kind is Kind.INT else "zext", v, to)
+    else:
+        v = Value(v.ref, to, v.lanes)
+    return wrap_narrow(f, v)
+
+
+def wrap_narrow(f: Function, v: Value) -> Value:
+    """Brings the value of a type below 8 bits, held in a byte, back into its range."""
+    if not v.dtype.is_integer or v.dtype.bits >= 8:
+        return v
+    shift = splat(str(8 - v.dtype.bits), v.dtype, v.lanes)
+    up = Value(f.let(f"shl {v}, {shift}"), v.dtype, v.lanes)
+    down = "ashr" if v.dtype.kind is Kind.INT else "lshr"
+    return Value(f.let(f"{down} {up}, {shift}"), v.dtype, v.lanes)

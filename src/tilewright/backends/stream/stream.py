@@ -1,0 +1,267 @@
+"""Issue programs to streams: the instructions that a chip is given, all at once, as arrays.
+
+A stream has one row for each instruction in program order. Rows of one call of the program are
+filled together: the loops around it become index arrays, and every field and address is computed
+for all of them at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.linear import Linear, linear, to_expr
+from tilewright.analyze.simplify import Simplifier
+from tilewright.backends.stream.place import Place, check_sizes, place_buffers
+from tilewright.base.errors import CompileError
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
+from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_statements
+from tilewright.ir.substitute import substitute, variables
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """A call of the program, and where its operands step in memory.
+
+    `steps[o][d]` is how many bytes a step along axis d of operand o is. Where a list of
+    micro-operations has the steps, that is 0, and `listed[o]` says how many elements from the
+    operand's first the entry `_d` is."""
+
+    call: Call
+    memories: tuple[str, ...]
+    steps: tuple[tuple[int, ...], ...]
+    listed: tuple[Expr | None, ...] = ()
+
+    @property
+    def instruction(self) -> Instruction:
+        return self.call.instruction
+
+    @cached_property
+    def offsets(self) -> tuple[np.ndarray | None, ...]:
+        """Bytes from each operand's first element to each entry of its list."""
+        operands = self.instruction.operands
+        return tuple(_offsets(self.call, b, x) for b, x in zip(operands, self.listed, strict=False))
+
+    @property
+    def entries(self) -> int:
+        """Micro-operations in the list of a call; 0 for an instruction without."""
+        return max((len(o) for o in self.offsets if o is not None), default=0)
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """n instructions: the site of each [n], its fields [n, most fields], and the address of the
+    first element of each operand [n, most operands], in bytes from the start of its memory.
+
+    `lists` is where the list of micro-operations of each instruction begins [n], in entries; -1 for
+    those without. `constants` is what some buffers hold from the start."""
+
+    target: Target
+    sites: tuple[Site, ...]
+    site: np.ndarray
+    fields: np.ndarray
+    addresses: np.ndarray
+    places: Mapping[Buffer, Place]
+    sizes: Mapping[str, int]  # bytes used of each memory
+    lists: np.ndarray
+    constants: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.site)
+
+    def rows(self, k: int) -> np.ndarray:
+        """The rows of site k."""
+        return np.flatnonzero(self.site == k)
+
+
+def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
+    """The stream of a kernel whose every statement is a loop, a condition or a call; without
+    `limits`, memories are as large as it takes."""
+    places, sizes = place_buffers(kernel, target)
+    if limits:
+        check_sizes(kernel, target, sizes)
+    found = list(_calls(kernel.body, (), (), 0))
+    sites = tuple(_site(call, places) for call, _, _, _ in found)
+    none = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64)
+    parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
+    parts = parts or [none]
+    width = max(f.shape[1] for _, f, _ in parts)
+    operands = max(a.shape[1] for _, _, a in parts)
+    order = np.concatenate([p for p, _, _ in parts])
+    site = np.concatenate([np.full(len(p), k, np.int32) for k, (p, _, _) in enumerate(parts)])
+    fields = np.concatenate([_widened(f, width) for _, f, _ in parts])
+    addresses = np.concatenate([_widened(a, operands) for _, _, a in parts])
+    rank = np.argsort(order, kind="stable")
+    lists = np.full(len(rank), -1, np.int64)
+    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes, lists)
+
+
+def _widened(rows: np.ndarray, width: int) -> np.ndarray:
+    out = np.zeros((len(rows), width), np.int64)
+    out[:, : rows.shape[1]] = rows
+    return out
+
+
+# ---------------------------------------------------------------- calls
+
+Loops = tuple[tuple[Var, int, int], ...]  # variable, extent, instructions in one iteration
+
+
+def _calls(
+    block: Block, loops: Loops, conditions: tuple[Expr, ...], base: int
+) -> Iterator[tuple[Call, Loops, tuple[Expr, ...], int]]:
+    """Every call with the loops around it, the conditions on it, and its position in the first
+    iteration."""
+    for stmt in block:
+        if isinstance(stmt, Call):
+            yield stmt, loops, conditions, base
+        elif isinstance(stmt, For):
+            inner = (*loops, (stmt.var, _extent(stmt), _count(stmt.body)))
+            yield from _calls(stmt.body, inner, conditions, base)
+        elif isinstance(stmt, If):
+            yield from _calls(stmt.body, loops, (*conditions, stmt.cond), base)
+            other = (*conditions, ~stmt.cond)
+            yield from _calls(stmt.orelse, loops, other, base + _count(stmt.body))
+        elif not isinstance(stmt, Alloc):
+            raise CompileError(
+                "a statement is left that no instruction does", program=stmt,
+                hint="map it with tensorize, or leave it to the host",
+            )  # fmt: skip
+        base += _positions(stmt)
+
+
+def _count(block: Block) -> int:
+    """Positions that one run of a block takes, conditions taken as true."""
+    return sum(_positions(s) for s in block)
+
+
+def _positions(stmt: Stmt) -> int:
+    if isinstance(stmt, For):
+        return _extent(stmt) * _count(stmt.body)
+    if isinstance(stmt, If):
+        return _count(stmt.body) + _count(stmt.orelse)
+    return int(isinstance(stmt, Call))
+
+
+def _extent(loop: For) -> int:
+    if not isinstance(loop.extent, int):
+        raise CompileError(f"loop {loop.var} runs {loop.extent} times, which is not a number")
+    return loop.extent
+
+
+def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
+    memories = tuple(places[r.buffer].memory for r in call.regions)
+    pairs = list(zip(call.instruction.operands, call.regions, strict=True))
+    steps = tuple(_steps(call, operand, region) for operand, region in pairs)
+    listed = tuple(_listed(call, operand, region) for operand, region in pairs)
+    return Site(call, memories, steps, listed)
+
+
+def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
+    form = Simplifier().linear(_position(region))
+    listed = call.instruction.listed(operand)
+    steps = []
+    for d in range(len(operand.shape)):
+        if d != listed and _bends(form, axis(d)):
+            raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+        steps.append(0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes)
+    return tuple(steps)
+
+
+def _bends(form: Linear, along: Var) -> bool:
+    """Whether a form is not linear in a variable."""
+    atoms = (x for x in form if x is not None and x != along)
+    return any(along in variables(x) for x in atoms)
+
+
+def _listed(call: Call, operand: Buffer, region: Region) -> Expr | None:
+    """Elements from an operand's first to the entry `_d` of its list, d being its listed axis; None
+    for an operand without one."""
+    listed = call.instruction.listed(operand)
+    if listed is None:
+        return None
+    along = axis(listed)
+    moves: Expr = const(0)
+    for atom, k in linear(_position(region)).items():
+        if atom is not None and along in (atom, *variables(atom)):
+            if variables(atom) - {along}:
+                raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
+            moves = moves + atom * k
+    first = evaluate_expr(moves, {along: np.int64(0)}, {})
+    return moves - int(first)
+
+
+def _offsets(call: Call, operand: Buffer, steps: Expr | None) -> np.ndarray | None:
+    listed = call.instruction.listed(operand)
+    if steps is None or listed is None:
+        return None
+    entries = np.arange(_entries(call, operand, listed))
+    moves = np.broadcast_to(evaluate_expr(steps, {axis(listed): entries}, {}), entries.shape)
+    return moves * operand.dtype.bytes
+
+
+def _entries(call: Call, operand: Buffer, listed: int) -> int:
+    """Iterations along an operand's listed axis."""
+    body = call.instruction.body
+    loops = {s.var: s for s in walk_statements(body) if isinstance(s, For)}
+    used = next(a for a in accesses(body) if a.buffer == operand)
+    (var,) = variables(used.indices[listed])
+    values = {f.symbol: v for f, v in zip(call.instruction.fields, call.fields, strict=True)}
+    extent = constant_value(substitute(as_expr(loops[var].extent), values))
+    if extent is None:
+        raise CompileError(f"{call} has no fixed number of micro-operations")
+    return int(extent)
+
+
+def _position(region: Region) -> Expr:
+    """Elements from the buffer's start, in the operand's axes."""
+    at: Expr = const(0)
+    for i, n in zip(region.indices, region.buffer.shape, strict=True):
+        at = at * n + i
+    return to_expr(Simplifier({}).linear(at))
+
+
+def _expand(
+    site: Site,
+    loops: Loops,
+    conditions: tuple[Expr, ...],
+    base: int,
+    places: Mapping[Buffer, Place],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(positions, fields, addresses) of all instances of a call."""
+    shape = tuple(extent for _, extent, _ in loops)
+    rank = len(shape)
+    env: dict[Expr, np.ndarray] = {
+        var: np.arange(n).reshape([-1 if d == k else 1 for d in range(rank)])
+        for k, (var, n, _) in enumerate(loops)
+    }
+
+    def column(e: Dim) -> np.ndarray:
+        return np.broadcast_to(evaluate_expr(as_expr(e), env, {}), shape).reshape(-1)
+
+    position = base + sum((column(v * each) for v, _, each in loops), np.zeros(1, np.int64))
+    position = np.broadcast_to(position, (int(np.prod(shape, dtype=np.int64)),))
+    fields = [column(value) for value in site.call.fields]
+    addresses = [_address(r, places[r.buffer], column) for r in site.call.regions]
+    keep = np.ones(len(position), bool)
+    for condition in conditions:
+        keep &= column(condition)
+    table = [np.stack(rows, axis=1) if rows else np.zeros((len(position), 0), np.int64)
+             for rows in (fields, addresses)]  # fmt: skip
+    return position[keep], table[0][keep], table[1][keep]
+
+
+def _address(region: Region, place: Place, column: Callable[[Dim], np.ndarray]) -> np.ndarray:
+    axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
+    first = substitute(_position(region), axes)
+    begin = place.offset + column(first) * region.buffer.dtype.bytes
+    if not place.apart:
+        return begin
+    return begin + column(substitute(region.indices[0], axes)) * place.apart

@@ -1,0 +1,228 @@
+"""How the instructions of a stream wait for each other: the fewest waits, in the target's kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+
+from tilewright.backends.stream import native
+from tilewright.backends.stream.boxes import Boxes, boxes, dependences, queue_numbers
+from tilewright.backends.stream.distances import keep_distances
+from tilewright.backends.stream.faults import name_of
+from tilewright.backends.stream.idle import ended, insert_idle
+from tilewright.backends.stream.stream import Stream
+from tilewright.base.errors import CompileError
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """Of n instructions. Tokens: bit p of pops[i] says that instruction i takes one from queue p
+    before it begins, bit q of pushes[j] that instruction j gives one to queue q when it is done.
+    Events: bit e of awaits[i] says that i waits for event e (which is then free again), bit e of
+    sets[j] that j sets it. Before instruction i with barriers[i], all that stand before it are
+    done. Nothing where left out."""
+
+    pops: np.ndarray
+    pushes: np.ndarray
+    awaits: np.ndarray | None = None
+    sets: np.ndarray | None = None
+    barriers: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        n = len(self.pops)
+        kinds = (("pops", np.uint32), ("pushes", np.uint32), ("awaits", np.uint64))
+        for name, kind in (*kinds, ("sets", np.uint64), ("barriers", np.uint8)):
+            given = getattr(self, name)
+            made = np.zeros(n, kind) if given is None else np.ascontiguousarray(given, kind)
+            object.__setattr__(self, name, made)
+
+    @property
+    def count(self) -> int:
+        """How many tokens and events are waited for, and barriers there are."""
+        waits = np.bitwise_count(self.pops).sum() + np.bitwise_count(self.awaits).sum()
+        return int(waits + self.barriers.sum())
+
+
+def no_waits(stream: Stream) -> Waits:
+    return Waits(np.zeros(len(stream), np.uint32), np.zeros(len(stream), np.uint32))
+
+
+def native_sync(stream: Stream, waits: Waits) -> native.Struct:
+    """Queues and waits as the native functions take them."""
+    depth = np.array([q.depth for q in stream.target.queues], np.int32)
+    return native.Sync(
+        len(stream), len(stream.target.queues), stream.target.events, queue_numbers(stream), depth,
+        waits.pops, waits.pushes, waits.awaits, waits.sets, waits.barriers,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Synchronised:
+    """A stream and its waits. `need` are the dependences they must imply. The stream has
+    instructions that do nothing where two queues can only wait for each other through a third."""
+
+    stream: Stream
+    boxes: Boxes
+    need: np.ndarray
+    waits: Waits
+
+
+def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
+    """The fewest waits that keep all dependences; with `serial` every instruction waits until all
+    before it are done, but for those of queues that nothing links to its own. CompileError where
+    the target's queues cannot wait so."""
+    stream = ended(stream)
+    stream, found = keep_distances(stream, boxes(stream))
+    need = dependences(stream, found)
+    if serial:
+        need = np.maximum(need, serial_order(stream))
+    if stream.target.interlock:
+        return Synchronised(stream, found, need, no_waits(stream))
+    placed = _Placed(stream, need)
+    if placed.idle:
+        stream, need = _with_idle(stream, need, placed.idle)
+        found, placed = boxes(stream), _Placed(stream, need)
+    return Synchronised(stream, found, need, placed.waits())
+
+
+def serial_order(stream: Stream) -> np.ndarray:
+    """need[i, p], as of `dependences`, that runs one instruction after another, as far as queues
+    can wait for each other."""
+    queue, n = queue_numbers(stream), len(stream)
+    rows, linked = np.arange(n), linked_queues(stream.target)
+    need = np.full((n, len(stream.target.queues)), -1, np.int32)
+    if linked.all():
+        need[rows[1:], queue[:-1]] = rows[:-1]
+        return need
+    for p in range(len(stream.target.queues)):
+        last = np.maximum.accumulate(np.where(queue == p, rows, -1))
+        before = np.concatenate([[-1], last[:-1]])
+        need[:, p] = np.where(linked[queue, p] & (queue != p), before, -1)
+    return need
+
+
+def linked_queues(target: Target) -> np.ndarray:
+    """Which queues can wait for which [queues, queues]: each for itself, too."""
+    names = [q.name for q in target.queues]
+    found = [[p in target.waits_for(q) for p in names] for q in names]
+    return np.array(found, bool).reshape(len(names), len(names))
+
+
+def place_waits(stream: Stream, need: np.ndarray) -> Waits:
+    """The fewest waits that imply all needs, of a stream that needs no further instructions."""
+    return _Placed(stream, need).waits()
+
+
+class _Placed:
+    """Waits found natively."""
+
+    def __init__(self, stream: Stream, need: np.ndarray) -> None:
+        self.stream = stream
+        n, queues = need.shape
+        target = stream.target
+        self.queue = queue_numbers(stream)
+        names = [q.name for q in target.queues]
+        tokens = np.zeros(queues, np.uint32)
+        for a, b in target.tokens:
+            tokens[names.index(a)] |= np.uint32(1 << names.index(b))
+            tokens[names.index(b)] |= np.uint32(1 << names.index(a))
+        idle = np.array([target.idle(name) is not None for name in names], np.uint8)
+        self.links = native.Links(
+            n, queues, self.queue, tokens, idle, target.events, int(target.barriers)
+        )
+        self.need = np.array(need, np.int32)
+        self.clock = np.empty((n, queues), np.int32)
+        self.pops, self.pushes, self.pairs = (np.zeros(n, np.uint32) for _ in range(3))
+        self.barriers = np.zeros(n, np.uint8)
+        self.relay = np.full((n, queues), -1, np.int32)
+        unlinked = np.zeros(1, np.int32)
+        row = native.place_waits(
+            self.links,
+            native.Placed(
+                self.need, self.clock, self.pops, self.pushes, self.pairs, self.barriers,
+                self.relay,
+            ),
+            unlinked,
+        )  # fmt: skip
+        if row >= 0:
+            self._refuse(row, int(unlinked[0]))
+
+    def _refuse(self, row: int, p: int) -> NoReturn:
+        stream, queues = self.stream, self.stream.target.queues
+        q = queues[self.queue[row]].name
+        raise CompileError(
+            f"{name_of(stream, row)}, must wait for {name_of(stream, self.need[row, p])}, and "
+            f"{stream.target.name} has nothing that links {queues[p].name} and {q}",
+            hint="describe tokens for the two, events, barriers, or an instruction that does "
+            "nothing of a queue that is linked to both",
+        )
+
+    @property
+    def idle(self) -> list[tuple[int, int, int]]:
+        """(row, queue, instruction): before this row, an instruction that does nothing must stand
+        in this queue, and wait for that one."""
+        rows, queues = np.nonzero(self.relay >= 0)
+        return [
+            (int(i), int(self.relay[i, p]), int(self.need[i, p]))
+            for i, p in zip(rows, queues, strict=True)
+        ]
+
+    def waits(self) -> Waits:
+        awaits, sets = self._events()
+        return Waits(self.pops, self.pushes, awaits, sets, self.barriers)
+
+    def _events(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers for the events."""
+        n, queues = self.need.shape
+        awaits, sets = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+        taker, p = np.nonzero(self.pairs[:, None] >> np.arange(queues, dtype=np.uint32) & 1)
+        giver = self.need[taker, p].astype(np.int64)
+        order = np.lexsort((taker, giver))
+        giver, taker = giver[order], taker[order].astype(np.int64)
+        number = np.zeros(len(giver), np.int32)
+        k = native.number_events(
+            self.links, self.clock, _previous(self.queue), len(giver), giver, taker, number
+        )
+        if k >= 0:
+            target = self.stream.target
+            raise CompileError(
+                f"{name_of(self.stream, giver[k])}, must let {name_of(self.stream, taker[k])}, "
+                f"wait for it, and all {target.events} events of {target.name} are in use",
+                hint="describe more events, or let less happen at the same time (smaller depths "
+                "of buffers)",
+            )
+        bits = np.uint64(1) << number.astype(np.uint64)
+        np.bitwise_or.at(awaits, taker, bits)
+        np.bitwise_or.at(sets, giver, bits)
+        return awaits, sets
+
+
+def _previous(queue: np.ndarray) -> np.ndarray:
+    """The instruction before each in its queue; -1 for the first."""
+    found = np.full(len(queue), -1, np.int32)
+    for q in np.unique(queue):
+        rows = np.flatnonzero(queue == q)
+        found[rows[1:]] = rows[:-1]
+    return found
+
+
+# ---------------------------------------------------------------- instructions that do nothing
+
+
+def _with_idle(
+    stream: Stream, need: np.ndarray, idle: list[tuple[int, int, int]]
+) -> tuple[Stream, np.ndarray]:
+    """The stream with these instructions (as in _Placed.idle), and what it needs."""
+    n, queue = len(stream), queue_numbers(stream)
+    before = np.array([row for row, _, _ in idle])
+    new_row = np.arange(n) + np.searchsorted(before, np.arange(n), side="right")
+    own = before + np.arange(len(idle))
+    moved = np.where(need >= 0, new_row[need], -1).astype(np.int32)
+    needed = np.insert(moved, before, -1, axis=0)
+    for row, (late, between, early) in zip(own, idle, strict=True):
+        needed[row, queue[early]] = new_row[early]
+        needed[new_row[late], between] = max(needed[new_row[late], between], row)
+    return insert_idle(stream, before, [between for _, between, _ in idle]), needed

@@ -1,0 +1,571 @@
+"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `ops`, `targets`,
+`check-target`, `new-target`.
+
+Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
+code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module reads the environment.
+What the commands print as JSON stands in docs/cli.md.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tilewright.base.errors import (
+    InputError,
+    ModelError,
+    TargetError,
+    TilewrightError,
+    did_you_mean,
+)
+from tilewright.base.passes import Step
+from tilewright.base.version import VERSION
+from tilewright.check.conformance import check_conformance
+from tilewright.check.lint import is_sound, lint
+from tilewright.check.load import is_file
+from tilewright.check.manual import manual
+from tilewright.check.problem import Severity
+from tilewright.check.skeleton import write_skeleton
+from tilewright.cli import show
+from tilewright.cli import target as chips
+from tilewright.cli.arrays import (
+    drawn_inputs,
+    make_inputs,
+    output_files,
+    parse_dims,
+    parse_values,
+    write_outputs,
+)
+from tilewright.cli.check import check as check_results
+from tilewright.cli.kernel import explain_kernel
+from tilewright.cli.layout import make_console, wrap
+from tilewright.cli.machine import measure_limits
+from tilewright.cli.measure import costliest, explain_steps, measure
+from tilewright.cli.output import explain_output_error, prepare_output
+from tilewright.cli.progress import Progress
+from tilewright.cli.session import (
+    Request,
+    module_for,
+    onnx_operators,
+    open_module,
+    save_module,
+    stage_texts,
+)
+from tilewright.compiler import STAGES
+from tilewright.ops.table import OPS
+from tilewright.runtime.atomic import is_same_file
+from tilewright.runtime.module import Module
+from tilewright.runtime.system import format_bytes, out_of_memory, require_memory
+from tilewright.targets.chips import CHIPS
+from tilewright.targets.names import HOST, PROCESSORS, find_target
+
+FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+COMMAND_BYTES = 24 << 20  # before any model is read
+
+
+class _Commands(TyperGroup):
+    """The commands; a model in the place of one is answered with the command that runs it."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and Path(args[0]).suffix in (".onnx", ".tw"):
+            ctx.fail(f"{args[0]} is no command. Run the model with: tilewright run {args[0]}")
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(
+    name="tilewright",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # which joins the lines of a paragraph
+)
+
+Model = Annotated[Path, typer.Argument(help="an .onnx model, or a compiled .tw")]
+Source = Annotated[Path, typer.Argument(help="an .onnx model")]
+TargetName = Annotated[
+    str,
+    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(PROCESSORS)}"),
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads", min=1, max=1024, envvar="TILEWRIGHT_THREADS", help="by default, all CPUs"
+    ),
+]
+Dims = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NAME=NUMBER", help="fixes a symbolic dimension; repeatable"),
+]
+Values = Annotated[
+    list[str] | None,
+    typer.Option("--value", metavar="NAME=FILE.npy", help="fixes what an input holds; repeatable"),
+]
+Checks = Annotated[
+    bool,
+    typer.Option("--checks", help="stop at indices out of range and integers divided by zero"),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", metavar="NAME=FILE.npy|random", help="by default, random; repeatable"),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="of random inputs")]
+DESCRIPTION = "a target, or a file with a description, which is run as any file of yours"
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print results and errors only")]
+Json = Annotated[bool, typer.Option("--json", help="print JSON")]
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        _print(f"tilewright {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="print the version", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Compiles deep-learning models, runs them, and explains what they do."""
+
+
+@app.command(epilog="Example: tilewright run examples/digits/digits.onnx --dim batch=4 --check")
+def run(
+    model: Model,
+    inputs: Inputs = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
+    seed: Seed = 0,
+    check: Annotated[
+        bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
+    ] = False,
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", metavar="FOLDER|NAME=FILE.npy", help="write outputs to files"),
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Run a model once and show its outputs."""
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    module, arrays = session.open_with(inputs, seed)
+    files = output_files(module.output_names, output or [])
+    start = time.perf_counter_ns()
+    results = module.run({t.name: arrays[t.name] for t in module.inputs})
+    spent = time.perf_counter_ns() - start
+    report = None
+    if check:
+        with session.working("checking"):
+            report = check_results(session.request, arrays, results)
+    write_outputs(files, results)
+    rows = [show.result_json(t, results[t.name], files.get(t.name)) for t in module.outputs]
+    if json:
+        found = {"model": str(model), **session.facts(module), "nanoseconds": spent}
+        found |= {"outputs": rows}
+        _print(show.to_json(found | ({"check": show.report_json(report)} if report else {})))
+    else:
+        _print(show.results_table(rows, make_console().width))
+        for line in show.report_lines(report) if report else []:
+            _say(line)
+    if report is not None and not report.agrees:
+        raise typer.Exit(FAILED)
+
+
+@app.command(
+    name="compile", epilog="Example: tilewright compile examples/digits/digits.onnx -o digits.tw"
+)
+def compile_(
+    model: Source,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="by default, the model's name with .tw; - is stdout"),
+    ] = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Compile a model to a file that loads in milliseconds."""
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    if session.request.is_compiled:
+        raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
+    path = model.with_suffix(".tw") if output is None else output
+    if str(path) == "-":
+        path = Path("/dev/stdout")
+    if is_same_file(path, sys.stdout) and sys.stdout.isatty():
+        raise InputError(
+            "a compiled model is not for a terminal to show", hint="give a file: -o model.tw"
+        )
+    start = time.perf_counter()
+    module = session.open()
+    seconds = time.perf_counter() - start
+    size = save_module(module, path)
+    if json:
+        found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
+        _print(show.to_json(found), beside=path)
+    elif not quiet:
+        wrote = f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s"
+        _say(show.module_line(module), beside=path)
+        _say(wrote, beside=path)
+
+
+@app.command(epilog="Example: tilewright bench examples/digits/digits.onnx --threads 1 --seconds 1")
+def bench(
+    model: Model,
+    inputs: Inputs = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
+    seed: Seed = 0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Time a model."""
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    module, arrays = session.open_with(inputs, seed)
+    with session.working("timing"):
+        timing = measure(module, arrays, seconds, session.on_call)
+    if json:
+        found = {"model": str(model), **session.facts(module), "threads": module.threads}
+        _print(show.to_json(found | show.timing_json(timing)))
+    else:
+        _say(show.timing_line(timing))
+
+
+@app.command(epilog="Example: tilewright explain examples/digits/digits.onnx --dim batch=360")
+def explain(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL|KERNEL.py[:NAME]",
+            help="an .onnx model, or a compiled .tw; or a file with a kernel, which is run as any"
+            " file of yours",
+        ),
+    ],
+    inputs: Inputs = None,
+    target: Annotated[
+        str,
+        typer.Option(
+            "--target",
+            envvar="TILEWRIGHT_TARGET",
+            help=f"one of {', '.join(PROCESSORS)}; of a kernel, a chip or its description's file",
+        ),
+    ] = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
+    seed: Seed = 0,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
+    worst: Annotated[
+        int | None, typer.Option("--worst", min=1, help="only so many steps, the costliest first")
+    ] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Show for every step where it runs, what it costs, and how near that is to the best possible.
+
+    A step's bound is the longest of three times: its arithmetic at this machine's peak, its bytes
+    from the nearest memory that can hold them all, and a step that does nothing. All are measured
+    here. 100% is a step that cannot be faster.
+
+    Of a kernel on a chip (--target NAME or FILE.py[:FUNCTION]): which queue or memory is the
+    bottleneck, where the cycles go, what keeps better tiles out, and what would help."""
+    if is_file(model):
+        with Progress(quiet or json).working("explaining"):
+            found = explain_kernel(model, target, parse_dims(dims or []), inputs or [])
+        if json:
+            _print(show.to_json(found.json()))
+        else:
+            _say(str(found))
+        return
+    session = _Session(Path(model), target, threads, dims, quiet or json, values, checks)
+    module, arrays = session.open_with(inputs, seed)
+    with session.working("measuring what this machine can do"):
+        limits = measure_limits(module.threads)
+    with session.working("timing"):
+        rows = explain_steps(module, arrays, repeat, limits, session.on_call)
+    if json:
+        found = {"model": model, **session.facts(module), "threads": module.threads}
+        found |= {"limits": show.limits_json(limits)}
+        shown = costliest(rows, worst)
+        _print(show.to_json(found | {"steps": [show.step_json(r) for r in shown]}))
+        return
+    _print(show.steps_table(rows, make_console().width, worst))
+    for line in [show.limits_line(limits), *show.host_lines(rows)]:
+        _say(line)
+
+
+@app.command(epilog="Example: tilewright dump examples/digits/digits.onnx --stage graph")
+def dump(
+    model: Source,
+    stage: Annotated[str, typer.Option("--stage", help=f"one of {', '.join(STAGES)}")],
+    kernel: Annotated[str | None, typer.Option("--kernel", help="only this kernel")] = None,
+    target: TargetName = HOST,
+    threads: Threads = None,
+    dims: Dims = None,
+    values: Values = None,
+    checks: Checks = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Print the program as a stage of the compiler leaves it."""
+    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    with session.working("compiling"):
+        texts = stage_texts(session.request, stage, kernel)
+    if json:
+        _print(show.to_json({"model": str(model), "stage": stage, "programs": texts}))
+    else:
+        _print("\n\n".join(texts.values()))
+
+
+@app.command(epilog="Example: tilewright ops conv")
+def ops(
+    name: Annotated[str | None, typer.Argument(help="one operator, with its attributes")] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="list ONNX's operators instead")] = False,
+    json: Json = False,
+) -> None:
+    """List the compiler's operators, describe one, or list what is read of ONNX."""
+    if onnx:
+        names = onnx_operators()
+        _print(show.to_json(names) if json else "\n".join(show.onnx_lines(names)))
+        return
+    if name is not None and name not in OPS:
+        hint = did_you_mean(name, sorted(OPS))
+        raise ModelError(f"there is no operator called {name!r}", hint=hint)
+    found = [OPS[name]] if name is not None else [OPS[n] for n in sorted(OPS)]
+    if json:
+        rows = [show.op_json(op) for op in found]
+        _print(show.to_json(rows[0] if name is not None else rows))
+    elif name is not None:
+        for part in show.op_tables(found[0]):
+            _print(part)
+    else:
+        _print(show.ops_table(found))
+
+
+@app.command(epilog="Example: tilewright targets tiny")
+def targets(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME|FILE.py[:FUNCTION]]", help=DESCRIPTION)
+    ] = None,
+    threads: Threads = None,
+    json: Json = False,
+) -> None:
+    """List the targets there are, or print the manual of one.
+
+    The manual follows from the description: memories, queues, instructions with their meaning,
+    limits, time and bits."""
+    if name is not None:
+        target = chips.find_description(name, threads)
+        if json:
+            _print(show.to_json(manual(target)))
+            return
+        for part in chips.manual_parts(target):
+            _print(part)
+        return
+    found = {n: find_target(n, threads) for n in PROCESSORS}
+    described = {n: make() for n, make in CHIPS.items()}
+    if json:
+        rows = {**found, **described}.items()
+        _print(show.to_json([chips.listed_json(n, t) for n, t in rows]))
+    else:
+        width = make_console().width
+        for part in (show.targets_table(found, width), "", chips.chips_table(described, width)):
+            _print(part)
+
+
+@app.command(name="check-target", epilog="Example: tilewright check-target tiny")
+def check_target(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.py[:FUNCTION]", help=DESCRIPTION)],
+    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is tried")] = 0,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Lint the description of a chip, and try it: its instructions on its own simulator against
+    the interpreter of their meaning, hazards between its queues, its encoding both ways."""
+    target = chips.find_description(name, None)
+    if target.native is not None:
+        raise TargetError(f"{name} is a processor", hint="check-target is for chips with queues")
+    problems = lint(target)
+    report = None
+    if is_sound(target):
+        progress, tried = Progress(quiet or json), itertools.count()
+        total = len(target.instructions) + 1
+
+        def on_trial(what: str) -> None:
+            progress.count(next(tried), total, f"tried, now {what}")
+
+        with progress.working("trying"):
+            report = check_conformance(target, seed=seed, listener=on_trial)
+    errors = any(p.severity is Severity.ERROR for p in problems)
+    passes = report is not None and report.conforms and not errors
+    if json:
+        found = {"target": target.name, "passes": passes}
+        found |= {"problems": [chips.problem_json(p) for p in problems]}
+        _print(show.to_json(found | {"report": report and chips.report_json(report)}))
+    else:
+        for part in chips.check_parts(problems, report):
+            (_say if isinstance(part, str) else _print)(part)
+    if not passes:
+        raise typer.Exit(FAILED)
+
+
+@app.command(name="new-target", epilog="Example: tilewright new-target mychip")
+def new_target(
+    name: Annotated[str, typer.Argument(help="of the chip; a Python name")],
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Write NAME.py: the description of a small chip that works, with a word on every part."""
+    path = write_skeleton(name, Path())
+    if json:
+        _print(show.to_json({"file": str(path)}))
+    elif not quiet:
+        _print(f"wrote {path}; next: tilewright check-target {path}")
+
+
+# ---------------------------------------------------------------- what commands share
+
+
+class _Session(Progress):
+    """One command's model and target."""
+
+    def __init__(
+        self,
+        model: Path,
+        target: str,
+        threads: int | None,
+        dims: list[str] | None,
+        quiet: bool,
+        values: list[str] | None,
+        checks: bool,
+    ) -> None:
+        super().__init__(quiet)
+        self.dims = parse_dims(dims or [])
+        fixed = parse_values(values or [])
+        self.request = Request(
+            model, target, threads, self.dims, fixed, checks, self._on_step, self._on_kernel
+        )
+        if self.request.is_compiled:
+            _refuse_options(model, target, bool(values), checks)
+        else:
+            self.say(f"target: {show.target_line(target, find_target(target, threads))}")
+
+    def open(self) -> Module:
+        with self.working("loading" if self.request.is_compiled else "compiling"):
+            return open_module(self.request)
+
+    def open_with(self, given: list[str] | None, seed: int) -> tuple[Module, dict[str, Any]]:
+        """The module, and arrays for it: the one for these where shapes depend on them."""
+        module = self.open()
+        arrays = self.inputs(module, given or [], seed)
+        with self.working("compiling"):
+            return module_for(module, arrays, drawn_inputs(module.inputs, given or [])), arrays
+
+    def inputs(self, module: Module, given: list[str], seed: int) -> dict[str, Any]:
+        """Arrays for the module; dimensions that the compiler has fixed are no longer symbols."""
+        symbols = module.symbols
+        dims = self.dims
+        if not self.request.is_compiled:
+            dims = {k: v for k, v in dims.items() if k in {s.name for s in symbols}}
+        return make_inputs(module.inputs, symbols, given, dims, seed)
+
+    def facts(self, module: Module) -> dict[str, Any]:
+        return {"target": module.target.name, "triple": module.target.triple}
+
+    def _on_step(self, step: Step) -> None:
+        if not step.subject:  # of the whole model: kernels are counted
+            self.tell(step.name)
+
+    def _on_kernel(self, done: int, total: int) -> None:
+        self.count(done, total, "kernels")
+
+    def on_call(self, done: int, total: int) -> None:
+        self.count(done, total, "calls")
+
+
+def _refuse_options(model: Path, target: str, has_values: bool, checks: bool) -> None:
+    """ModelError for what can only be asked of the compiler, where there is nothing to compile."""
+    is_default = target in (HOST, os.environ.get("TILEWRIGHT_TARGET"))
+    given = {"--target": not is_default, "--value": has_values, "--checks": checks}
+    for name in (name for name, is_given in given.items() if is_given):
+        raise ModelError(
+            f"{model} is compiled already, and {name} says how to compile",
+            hint="give the .onnx model that it was compiled from",
+        )
+
+
+def _print(what: object, *, beside: Path | None = None) -> None:
+    """To stdout: a table, or text as it is; to stderr if a file, `beside`, went to stdout."""
+    if not isinstance(what, str):
+        console = make_console()
+        with console.capture() as captured:
+            console.print(what)
+        what = "\n".join(line.rstrip() for line in captured.get().splitlines())
+    aside = beside is not None and is_same_file(beside, sys.stdout)
+    (sys.stderr if aside else sys.stdout).write(what + "\n")
+
+
+def _say(text: str, *, beside: Path | None = None) -> None:
+    """Sentences, to stdout (or as _print): as wide as a terminal is."""
+    _print(wrap(text, make_console().width), beside=beside)
+
+
+def _fail(text: str) -> None:
+    try:
+        make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
+    except OSError as error:
+        explain_output_error(error)  # but nobody hears it
+    raise SystemExit(BROKEN) from None
+
+
+def _run_command() -> None:
+    prepare_output()
+    require_memory(COMMAND_BYTES, "this command")
+    try:
+        app()
+    finally:
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """The entry point: exit codes, and errors in words."""
+    try:
+        _run_command()
+    except TilewrightError as error:
+        _fail(str(error))
+    except MemoryError:
+        _fail(str(out_of_memory("this command")))
+    except OSError as error:
+        problem = explain_output_error(error)
+        if problem is None:
+            raise
+        if not problem:
+            raise SystemExit(FAILED) from None
+        _fail(problem)
+    except RecursionError:
+        _fail("the model is nested too deeply")
+    except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code
+        raise SystemExit(INTERRUPTED) from None

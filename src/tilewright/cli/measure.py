@@ -1,0 +1,153 @@
+"""Timing models: `bench` as a whole, `explain` step by step against what the machine could do."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.cli.machine import Limits
+from tilewright.runtime.module import Module
+from tilewright.runtime.plan import StepKind
+from tilewright.runtime.profile import StepTime
+
+Arrays = Mapping[str, np.ndarray]
+Watch = Callable[[int, int], None]  # how many are done, of how many
+
+WARM_UP = 0.2  # seconds
+BETWEEN = 0.1  # seconds between two words about how far it is
+FEWEST, MOST = 5, 1 << 24  # calls
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Nanoseconds for a call, over `calls` of them."""
+
+    calls: int
+    fastest: int
+    median: int
+    slowest_tenth: int
+
+    @property
+    def per_second(self) -> float:
+        return 1e9 / self.median
+
+
+def measure(module: Module, inputs: Arrays, seconds: float, watch: Watch | None = None) -> Timing:
+    """Calls the model for about so long, after a warm-up. `watch` is told between calls, now and
+    then, how many of about how many are done."""
+    arrays = [inputs[t.name] for t in module.inputs]
+    end = time.perf_counter() + min(WARM_UP, seconds)
+    while True:
+        module(*arrays)
+        if time.perf_counter() > end:
+            break
+    spent = array("q")
+    begun = told = time.perf_counter()
+    end = begun + seconds
+    while len(spent) < FEWEST or (time.perf_counter() < end and len(spent) < MOST):
+        start = time.perf_counter_ns()
+        module(*arrays)
+        spent.append(time.perf_counter_ns() - start)
+        now = time.perf_counter()
+        if watch is not None and now > told + BETWEEN:
+            told = now
+            watch(len(spent), max(FEWEST, round(len(spent) * seconds / (now - begun))))
+    median, tenth = np.percentile(spent, [50, 90])
+    return Timing(len(spent), min(spent), int(median), int(tenth))
+
+
+# ---------------------------------------------------------------- explain
+
+COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least that a step can take. `limit` says what for; `memory` which memory's rate counts,
+    the nearest that holds all of the step's data."""
+
+    nanoseconds: float
+    limit: str
+    memory: str | None = None
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One step, timed. Steps that run on the host in Python have no bound."""
+
+    number: int
+    kind: str
+    name: str
+    device: str
+    nodes: tuple[str, ...]
+    nanoseconds: int
+    share: float  # of the model's time
+    operations: int | None
+    bytes: int | None
+    bound: Bound | None
+
+    @property
+    def of_bound(self) -> float | None:
+        """How near the step is to the bound: 1 is there."""
+        if self.bound is None or not self.nanoseconds:
+            return None
+        return self.bound.nanoseconds / self.nanoseconds
+
+
+def explain_steps(
+    module: Module, inputs: Arrays, repeat: int, limits: Limits, watch: Watch | None = None
+) -> list[StepRow]:
+    """Every step, timed, beside what the machine allows."""
+    arrays = [inputs[t.name] for t in module.inputs]
+    profile = module.profile(*arrays, repeat=repeat, watch=watch)
+    total = max(1, sum(s.nanoseconds for s in profile.steps))
+    return [
+        StepRow(
+            number,
+            s.kind.value,
+            s.name,
+            s.device,
+            s.nodes,
+            s.nanoseconds,
+            s.nanoseconds / total,
+            s.operations,
+            s.bytes,
+            find_bound(s, limits),
+        )
+        for number, s in enumerate(profile.steps)
+    ]
+
+
+def find_bound(step: StepTime, limits: Limits) -> Bound | None:
+    """The longest of what the arithmetic takes at the machine's peak, what the bytes take from the
+    nearest memory that holds them, and what an empty step takes."""
+    if step.kind is StepKind.HOST_CALL:
+        return None
+    bounds = [Bound(limits.step_nanoseconds, OVERHEAD)]
+    if step.operations:
+        bounds.append(Bound(step.operations / limits.operations_per_second * 1e9, COMPUTE))
+    if step.bytes:
+        level = limits.level(step.bytes)
+        bounds.append(Bound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))
+    return max(bounds, key=lambda b: b.nanoseconds)
+
+
+def costliest(rows: Sequence[StepRow], count: int | None) -> list[StepRow]:
+    """The `count` steps that take longest, the first of them first; all in order for None."""
+    if count is None:
+        return list(rows)
+    return sorted(rows, key=lambda r: (-r.nanoseconds, r.number))[:count]
+
+
+def totals(rows: Sequence[StepRow]) -> dict[str, float]:
+    """Sums over the steps."""
+    return {
+        "nanoseconds": sum(r.nanoseconds for r in rows),
+        "operations": sum(r.operations or 0 for r in rows),
+        "bytes": sum(r.bytes or 0 for r in rows),
+        "bound": sum(r.bound.nanoseconds for r in rows if r.bound is not None),
+    }

@@ -1,0 +1,161 @@
+"""ONNX models as graphs: opset 7 and later, and much of what came before.
+
+    load → check → inputs and constants → nodes, one by one → graph
+
+Each operator has a small function in one of the tables of onnx_*.py. Operators without one are
+replaced by the body that ONNX or the model defines for them. What cannot be imported is refused
+with a ModelError that names the node; no other exception comes out, whatever the file holds.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from tilewright.base.errors import ModelError
+from tilewright.frontends.foreign import (
+    nearest_file,
+    refuse_content,
+    refuse_ending,
+    refuse_folder,
+    refuse_object,
+)
+from tilewright.frontends.names import shown
+from tilewright.frontends.onnx.check import check_texts
+from tilewright.frontends.onnx.model import ModelImporter
+from tilewright.ir.graph import Graph, Value
+
+LARGEST_FILE = (1 << 31) - 1
+START = 1 << 16  # bytes that tell what kind of file a larger one is
+
+
+class ModelMessage(Protocol):
+    """What an onnx.ModelProto is to a type checker: protobuf's own classes have no types."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that was read, and the folder of the files beside it."""
+
+    proto: onnx.ModelProto
+    folder: Path | None
+
+
+ModelSource = str | os.PathLike[str] | bytes | ModelMessage | LoadedModel
+
+
+def import_model(
+    model: ModelSource,
+    *,
+    dims: Mapping[str, int] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """The graph of an ONNX model: a path, the file's bytes, or a loaded model.
+
+    `dims` gives numbers for symbolic dimensions, by name. A dimension without a name is called
+    after its input and axis: `x_0`. `constants` gives the contents of inputs that are the same in
+    every call, such as the target shape of a reshape; the graph does not have these inputs. Where
+    shapes depend on the contents of others, the ContentsError names them.
+    Initializers in other files are read from the model's folder.
+    """
+    loaded = load_model(model)
+    check_texts(loaded.proto)
+    given = dims or {}, constants or {}
+    try:
+        return ModelImporter(loaded.proto, loaded.folder, *given).run()
+    except ModelError:  # it may mean dimensions not to be 0
+        return ModelImporter(loaded.proto, loaded.folder, *given, least=1).run()
+
+
+def import_inputs(
+    model: ModelSource, *, dims: Mapping[str, int] | None = None
+) -> tuple[Value, ...]:
+    """The inputs that the graph of a model has, or would have if the rest can be imported."""
+    loaded = load_model(model)
+    check_texts(loaded.proto)
+    return ModelImporter(loaded.proto, loaded.folder, dims or {}, {}).inputs()
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load_model(model: object) -> LoadedModel:
+    """The model, read from its file or bytes."""
+    if isinstance(model, LoadedModel):
+        return model
+    if isinstance(model, onnx.ModelProto):
+        return LoadedModel(model, None)
+    if isinstance(model, bytes):
+        return LoadedModel(_parse(model, "the model given as bytes", Path("model")), None)
+    if not isinstance(model, (str, os.PathLike)) or model == "":
+        raise refuse_object(model)
+    path = Path(model)
+    what = repr(shown(path.name))
+    data = _read(path, what)
+    if not data:
+        raise ModelError(f"{what} is empty", hint="was it written to the end?")
+    return LoadedModel(_parse(data, what, path), path.parent)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        if path.is_dir() and (refusal := refuse_folder(path)):
+            raise refusal
+        status = path.stat()
+        if stat.S_ISCHR(status.st_mode):  # it may never end
+            raise ModelError(
+                f"{shown(str(path))!r} is a device, not a file",
+                hint="give the path of an .onnx file, or pipe the model in: … | tilewright run"
+                " /dev/stdin",
+            )
+        is_large = status.st_size > LARGEST_FILE
+        with open(path, "rb") as file:
+            if stat.S_ISREG(status.st_mode):
+                data = file.read(START if is_large else -1)
+            else:
+                data = _read_pipe(file)
+                is_large = len(data) > LARGEST_FILE
+        if is_large:
+            raise refuse_content(data, what, path) or ModelError(
+                f"{what} is larger than 2 GiB, which protobuf cannot read",
+                hint="save the model with its weights as external data",
+            )
+        return data
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        near = nearest_file(path) if isinstance(error, FileNotFoundError) else None
+        hint = f"did you mean {shown(str(near))!r}?" if near else None
+        raise ModelError(f"cannot read {shown(str(path))!r}: {why}", hint=hint) from None
+
+
+def _read_pipe(file: BinaryIO) -> bytes:
+    """What a pipe brings, but not much more than a model can have: it may never end."""
+    data = bytearray()
+    while len(data) <= LARGEST_FILE and (part := file.read(START)):
+        data += part
+    return bytes(data)
+
+
+def _parse(data: bytes, what: str, path: Path) -> onnx.ModelProto:
+    if refusal := refuse_content(data, what, path):
+        raise refusal
+    try:
+        found = onnx.ModelProto.FromString(data)
+    except DecodeError:
+        raise refuse_ending(what, path) or ModelError(
+            f"{what} is not an ONNX model, or is damaged",
+            hint="it does not parse as a ModelProto message: was the file cut short?",
+        ) from None
+    if not found.HasField("graph") and (refusal := refuse_ending(what, path)):
+        raise refusal
+    return found

@@ -1,0 +1,223 @@
+"""ONNX's normalisations: batch, layer, group, softmax and kin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewright.base.errors import ModelError
+from tilewright.frontends.onnx.context import (
+    Importer,
+    NodeContext,
+    axis_of,
+    cut_of,
+    number_of,
+)
+from tilewright.frontends.onnx.neural import p_norm, per_channel, spatial_axes
+from tilewright.frontends.onnx.node import Node
+from tilewright.ir.dims import canonical
+from tilewright.ir.expr import as_expr
+from tilewright.ir.graph import Value
+from tilewright.ops.common import widened
+
+
+def batch_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
+    """BatchNormalization (7, 9, 14: training_mode, 15: types). At inference it is one product and
+    one sum per channel."""
+    x = node.input(0)
+    scale, bias, mean, variance = (node.input(i) for i in range(1, 5))
+    if node.opset < 9 and not node.flag("spatial", True):
+        raise ModelError("spatial=0 is not supported", hint="export with opset 9 or later")
+    for value in (scale, bias, mean, variance):
+        if x.type.rank < 2 or value.shape != x.shape[1:2]:
+            raise ModelError(f"{value.type} does not hold a number for each channel of {x.type}")
+    epsilon = node.float("epsilon", 1e-5)
+    if node.flag("training_mode"):
+        return _train(ctx, node, x, epsilon)
+    if any(node.wants(i) for i in range(1, 5)):
+        raise ModelError("it has outputs of training", hint="export the model for inference")
+    known = [ctx.known_constant(v) for v in (scale, bias, mean, variance)]
+    if all(k is not None for k in known):
+        s, b, m, v = (np.asarray(k, np.float64) for k in known)
+        factor = s / np.sqrt(v + epsilon)
+        offset = b - m * factor
+        gain = ctx.constant(factor.astype(x.dtype.numpy))
+        shift = ctx.constant(offset.astype(x.dtype.numpy))
+    else:
+        scale, bias, mean, variance = (ctx.cast(v, x.dtype) for v in (scale, bias, mean, variance))
+        deviation = ctx.emit("sqrt", [ctx.emit("add", [variance, ctx.scalar(epsilon, x)])])
+        gain = ctx.emit("div", [scale, deviation])
+        shift = ctx.emit("sub", [bias, ctx.emit("mul", [mean, gain])])
+    out = ctx.emit("mul", [x, per_channel(ctx, gain, x)])
+    return [ctx.emit("add", [out, per_channel(ctx, shift, x)])]
+
+
+def _centered(ctx: NodeContext, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
+    """The mean along axes, and x minus the mean, in two steps: what the mean's rounding left is
+    the mean of the distances."""
+    mean = ctx.emit("reduce_mean", [x], axes=axes, keepdims=True)
+    distance = ctx.emit("sub", [x, mean])
+    rest = ctx.emit("reduce_mean", [distance], axes=axes, keepdims=True)
+    return mean, ctx.emit("sub", [distance, rest])
+
+
+def _train(ctx: NodeContext, node: Node, x: Value, epsilon: float) -> Sequence[Value]:
+    """The batch's own statistics, and the running ones moved towards them."""
+    scale, bias, mean, variance = (node.input(i) for i in range(1, 5))
+    axes = (0, *range(2, x.type.rank))
+    momentum = node.float("momentum", 0.9)
+    batch_mean, distance = _centered(ctx, x, axes)
+    squares = ctx.emit("mul", [distance, distance])
+    batch_variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
+    deviation = ctx.emit("sqrt", [ctx.emit("add", [batch_variance, ctx.scalar(epsilon, x)])])
+    out = ctx.emit("mul", [ctx.emit("div", [distance, deviation]), per_channel(ctx, scale, x)])
+    out = ctx.emit("add", [out, per_channel(ctx, bias, x)])
+
+    def moved(old: Value, new: Value) -> Value:
+        new = ctx.cast(ctx.reshape(new, old.shape), old.dtype)
+        kept = ctx.emit("mul", [old, ctx.scalar(momentum, old)])
+        return ctx.emit("add", [kept, ctx.emit("mul", [new, ctx.scalar(1 - momentum, old)])])
+
+    return [out, moved(mean, batch_mean), moved(variance, batch_variance)]
+
+
+def _softmax(op: str) -> Importer:
+    def importer(ctx: NodeContext, node: Node) -> Value:
+        """Softmax and LogSoftmax (1: over all axes from `axis` on, 13: along one)."""
+        x = node.input(0)
+        if node.opset >= 13:
+            return ctx.emit(op, [x], axis=axis_of(node.int("axis", -1), x.type.rank))
+        axis = cut_of(node.int("axis", 1), x.type.rank)
+        if axis == x.type.rank - 1:
+            return ctx.emit(op, [x], axis=axis)
+        flat = ctx.reshape(x, [number_of(x.shape[:axis]), number_of(x.shape[axis:])])
+        return ctx.reshape(ctx.emit(op, [flat], axis=1), x.shape)
+
+    return importer
+
+
+def hardmax(ctx: NodeContext, node: Node) -> Value:
+    """Hardmax (1: over all axes from `axis` on, 13: along one): 1 at the first maximum."""
+    x = node.input(0)
+    shape = x.shape
+    if node.opset < 13:
+        axis = cut_of(node.int("axis", 1), x.type.rank)
+        x, axis = ctx.reshape(x, [number_of(shape[:axis]), number_of(shape[axis:])]), 1
+    else:
+        axis = axis_of(node.int("axis", -1), x.type.rank)
+    place = ctx.emit("argmax", [x], axis=axis, keepdims=True)
+    running = ctx.emit("iota", [], length=x.shape[axis])
+    running = ctx.reshape(running, [x.shape[axis], *[1] * (x.type.rank - axis - 1)])
+    return ctx.reshape(ctx.cast(ctx.emit("equal", [running, place]), x.dtype), shape)
+
+
+def layer_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
+    """LayerNormalization (17)."""
+    x = node.input(0)
+    if node.int("stash_type", 1) != 1:
+        raise ModelError("a stash_type other than float is not supported")
+    inputs = [x, node.input(1)]
+    bias = node.optional(2)
+    inputs += [] if bias is None else [bias]
+    statistics = node.wants(1) or node.wants(2)
+    return ctx.emit_all(
+        "layer_norm",
+        inputs,
+        axis=axis_of(node.int("axis", -1), x.type.rank),
+        epsilon=node.float("epsilon", 1e-5),
+        statistics=statistics,
+    )
+
+
+def rms_normalization(ctx: NodeContext, node: Node) -> Value:
+    """RMSNormalization (23); scale may be of another type, which is the result's."""
+    x, scale = node.input(0), node.input(1)
+    axis = axis_of(node.int("axis", -1), x.type.rank)
+    epsilon = node.float("epsilon", 1e-5)
+    if scale.dtype == x.dtype:
+        return ctx.emit("rms_norm", [x, scale], axis=axis, epsilon=epsilon)
+    ones = ctx.constant(np.ones(1, widened(x.dtype).numpy))
+    wide = ctx.emit("rms_norm", [ctx.cast(x, ones.dtype), ones], axis=axis, epsilon=epsilon)
+    return ctx.emit("mul", [ctx.cast(wide, scale.dtype), scale])
+
+
+def instance_normalization(ctx: NodeContext, node: Node) -> Value:
+    """InstanceNormalization (6, 22)."""
+    x, scale, bias = (node.input(i) for i in range(3))
+    epsilon = node.float("epsilon", 1e-5)
+    out = ctx.emit("standardize", [x], axes=spatial_axes(x), epsilon=epsilon)
+    out = ctx.emit("mul", [out, per_channel(ctx, scale, x)])
+    return ctx.emit("add", [out, per_channel(ctx, bias, x)])
+
+
+def group_normalization(ctx: NodeContext, node: Node) -> Value:
+    """GroupNormalization (18: scale and bias per group, 21: per channel)."""
+    x, scale, bias = (node.input(i) for i in range(3))
+    groups = node.int("num_groups")
+    if x.type.rank < 3 or groups < 1:
+        raise ModelError(f"{groups} groups of the channels of {x.type}")
+    n, c = x.shape[:2]
+    if isinstance(c, int) and c % groups:
+        raise ModelError(f"{c} channels do not divide into {groups} groups")
+    wide = widened(x.dtype)
+    per_group = canonical(as_expr(c) // groups)
+    grouped = ctx.reshape(ctx.cast(x, wide), [n, groups, per_group, *x.shape[2:]])
+    axes = tuple(range(2, x.type.rank + 1))
+    out = ctx.emit("standardize", [grouped], axes=axes, epsilon=node.float("epsilon", 1e-5))
+    if node.opset < 21:
+        scale, bias = (ctx.reshape(v, [groups, *[1] * (x.type.rank - 1)]) for v in (scale, bias))
+    else:
+        out = ctx.reshape(out, x.shape)
+        scale, bias = per_channel(ctx, scale, x), per_channel(ctx, bias, x)
+    out = ctx.emit("mul", [out, ctx.cast(scale, wide)])
+    out = ctx.emit("add", [out, ctx.cast(bias, wide)])
+    return ctx.cast(ctx.reshape(out, x.shape), x.dtype)
+
+
+def mean_variance_normalization(ctx: NodeContext, node: Node) -> Value:
+    """MeanVarianceNormalization (9, 13)."""
+    x = ctx.widened(node.input(0))
+    axes = tuple(axis_of(a, x.type.rank) for a in node.ints("axes", (0, 2, 3)))
+    _, distance = _centered(ctx, x, axes)
+    squares = ctx.emit("mul", [distance, distance])
+    variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
+    deviation = ctx.emit("add", [ctx.emit("sqrt", [variance]), ctx.scalar(1e-9, x)])
+    return ctx.cast(ctx.emit("div", [distance, deviation]), node.input(0).dtype)
+
+
+def lp_normalization(ctx: NodeContext, node: Node) -> Value:
+    """LpNormalization (1, 22): along an axis; what has norm 0 stays 0."""
+    x = ctx.widened(node.input(0))
+    axis = axis_of(node.int("axis", -1), x.type.rank)
+    norm = p_norm(ctx, x, [axis], node.int("p", 2))
+    zero = ctx.emit("equal", [norm, ctx.scalar(0, x)])
+    quotient = ctx.emit("div", [x, norm])
+    return ctx.cast(ctx.emit("where", [zero, ctx.scalar(0, x), quotient]), node.input(0).dtype)
+
+
+def lrn(ctx: NodeContext, node: Node) -> Value:
+    """LRN (1, 13)."""
+    return ctx.emit(
+        "lrn",
+        [node.input(0)],
+        size=node.int("size"),
+        alpha=node.float("alpha", 1e-4),
+        beta=node.float("beta", 0.75),
+        bias=node.float("bias", 1.0),
+    )
+
+
+IMPORTERS: dict[str, Importer] = {
+    "BatchNormalization": batch_normalization,
+    "GroupNormalization": group_normalization,
+    "Hardmax": hardmax,
+    "InstanceNormalization": instance_normalization,
+    "LRN": lrn,
+    "LayerNormalization": layer_normalization,
+    "LogSoftmax": _softmax("log_softmax"),
+    "LpNormalization": lp_normalization,
+    "MeanVarianceNormalization": mean_variance_normalization,
+    "RMSNormalization": rms_normalization,
+    "Softmax": _softmax("softmax"),
+}

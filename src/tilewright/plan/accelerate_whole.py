@@ -1,0 +1,124 @@
+"""Whole operators of a chip: an instruction that does sums and what follows them does a tile."""
+
+from __future__ import annotations
+
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Var
+from tilewright.ir.loop import (
+    loads,
+)
+from tilewright.ir.substitute import variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.map_values import map_values
+from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.plan import (
+    BURST,
+    Plan,
+    consumer_of,
+    made_of,
+    nest_with,
+    nests_with,
+    order_of,
+)
+from tilewright.plan.rings import keep_shared
+from tilewright.schedule.core.state import Loop
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+
+def accelerate_whole(
+    s: Schedule, target: Target, plan: Plan, *, overlap: bool
+) -> dict[str, Layout]:
+    """An instruction that does a whole operator does a tile of it: operands are brought, and the
+    result is stored, in the order of its own axes."""
+    acc, unit = plan.nest.buffer, plan.unit
+    if acc not in set(s.allocations()):
+        raise ScheduleError(
+            f"{unit.instruction} keeps its sums to itself, and {acc.name} is a parameter",
+            program=s.kernel,
+            hint="it makes of the sums what its description says: narrow them in the kernel",
+        )
+    layouts = _order_parameters(s, plan, acc)
+    _, nest = consumer_of(s, acc)
+    local = s.cache_write(s.buffer(nest.buffer.name), unit.result.buffer.memory)
+    tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
+    local = s.compute_at(local, tiles[-1])
+    spatial = _made_in_order(s, plan, acc, local)
+    s.compute_at(s.buffer(acc.name), spatial[-1])
+    summed = {x.var for x in plan.nest.reduce}
+    s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
+    memory = unit.result.buffer.memory
+    inputs = [s.buffer(b.name) for b in s.kernel.inputs]
+    held = [s.cache_read(b, tiles[-1], memory, slack=BURST) for b in inputs]
+    hoist_all(s, tiles)
+    once: list[str] = []
+    if plan.rings:
+        tiles, once = keep_shared(s, target, tiles, local.name, plan.ahead if overlap else 0)
+    s.tensorize(spatial[0], unit.instruction)
+    for buffer in held:  # a ring is filled by two nests
+        while (nest := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
+            map_values(s, target, Loop(nest.axes[0].var))
+    map_values(s, target, Loop(inside[0]))
+    loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
+    count = s.for_(loop).extent
+    if overlap and isinstance(count, int) and count > plan.ahead:
+        s.pipeline(loop, stages_of(s, loop, plan.ahead))
+    return layouts
+
+
+def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:
+    """Arranges parameters in the order of a whole operator's operands."""
+    made = next(made_of(s, plan, acc))
+    layouts: dict[str, Layout] = {}
+    for theirs, ours in (*plan.reads, made):
+        order = order_of(plan, theirs, ours)
+        if order != tuple(range(len(order))):
+            layouts[theirs.buffer.name] = Layout(order)
+            s.pack_layout(s.buffer(theirs.buffer.name), Layout(order))
+    return layouts
+
+
+def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:
+    """Cuts what copies the result into tiles: the loops over them, and those inside of one."""
+    read, nest = consumer_of(s, acc)
+    theirs, _ = plan.result
+    axes = dict(zip(read.indices, theirs.indices, strict=True))
+    copy = nest_with(s, s.buffer(name))
+    outer: dict[Var, Loop] = {}
+    inside = []
+    over = {
+        loop: axis
+        for at, i in zip(copy.store.indices, nest.store.indices, strict=True)
+        for loop in variables(at)
+        for axis in variables(axes[i])
+    }
+    for x in copy.axes:
+        axis = over.get(x.var)  # None for a loop that runs once
+        size = plan.tile.get(axis, 1)
+        if axis is None or size == x.extent:
+            inside.append(Loop(x.var))
+        else:
+            outer[axis], part = s.split(Loop(x.var), size)
+            inside.append(part)
+    if not outer:
+        once, inside[0] = s.split(inside[0], int(s.for_(inside[0]).extent))
+        outer[Var("once")] = once
+    tiles = list(dict.fromkeys(outer[v] for v in (*plan.order, *outer) if v in outer))
+    s.reorder(*tiles, *inside)
+    return tiles, [x.var for x in inside]
+
+
+def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[Loop]:
+    """The loops that make a tile of the result, in the order of the operator's axes."""
+    made = nest_with(s, local)
+    read = next(x for x in loads(made.store.value) if x.buffer.name == acc.name)
+    inner = {x.var for x in made.axes}
+    theirs, _ = plan.result
+    ours = {}
+    for i, axis in zip(read.indices, theirs.indices, strict=True):
+        for var in variables(axis):
+            for v in variables(i) & inner:  # none for a loop that runs once
+                ours[var] = Loop(v)
+    order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
+    s.reorder(*order)
+    return order or [Loop(made.axes[-1].var)]

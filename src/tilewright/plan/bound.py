@@ -1,0 +1,131 @@
+"""Cycles that a contraction takes at least, however it is scheduled: counted without a simulator,
+from what an instruction does in a cycle at best, and from bytes that are moved once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from tilewright.ir.instruction import Hazard
+from tilewright.plan.pieces import Piece, Sizes, queue_cycles
+from tilewright.plan.rates import least, most_a_cycle, most_for
+from tilewright.plan.tile_model import Model, combined, tile_sizes
+from tilewright.plan.units import mappings, units
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Either queues that do the contraction, and what follows it there, are at `work` all the time,
+    with the first operands to come before (`fill`) and the last result to leave behind (`drain`);
+    or the busiest memory moves everything once (`moves`), between the first move's set-up and the
+    last one's latency (`ends`). Before that the first instruction is fetched and issued; behind it
+    comes what ends the stream (`control`)."""
+
+    work: float
+    moves: float
+    fill: float
+    drain: float
+    ends: float = 0.0
+    control: float = 0.0
+
+    @property
+    def cycles(self) -> int:
+        longest = max(self.work + self.fill + self.drain, self.moves + self.ends)
+        return math.ceil(longest + self.control - 1e-6)
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Each of them, rounded up."""
+        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
+
+
+def find_bound(model: Model) -> Bound:
+    """What no schedule can beat, one that pads nothing either: with the instructions that a kernel
+    is mapped to, and all that could contract."""
+    tiles = combined(tile_sizes(model))  # not always the smallest is there first
+    moves = [p for p in (*model.loads, model.store) if p is not None and p.move is not None]
+    setups = [float(np.min(p.times(tiles)[1])) for p in moves]
+    latencies = [p.move.latency for p in moves if p.move is not None]
+    ends = min(setups, default=0.0) + min(latencies, default=0)
+    fill = _fill(model, tiles)
+    drain, control = _drain(model, tiles), _control(model.target)
+    return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends, control)
+
+
+def _control(target: Target) -> float:
+    """Until the first instruction is in its queue, and from when all others are done."""
+    cycles = target.issue
+    if target.fetch is not None:
+        memory = target.memory(target.fetch.memory)
+        cycles += math.ceil(target.fetch.bytes / (memory.bandwidth or math.inf)) + memory.latency
+    if target.end is not None:
+        cost = target.end.cost
+        cycles += sum(least(x) for x in (cost.setup, cost.busy, cost.latency))
+    return float(cycles)
+
+
+def _drain(model: Model, tiles: Sizes) -> float:
+    """From the unit's last call until the last results are there. What follows the sums may be done
+    while that call's are on their way, and stored in parts of the smallest tile."""
+    _, after = model.besides.least
+    unit, move = model.unit.instruction, model.store.move
+    cycles = float(least(unit.cost.latency))
+    if move is not None and move.queue == unit.queue and unit.cost.hazard is not Hazard.STALL:
+        cycles = 0.0  # the store may have the last results before others do
+    cycles = max(0.0, cycles - after * _elements(model))
+    if model.store.move is None:
+        return cycles
+    calls, setup, *_ = times = model.store.times(tiles)
+    last = setup if after else queue_cycles(times)
+    return cycles + float(np.min(last / calls)) + model.store.move.latency
+
+
+def _elements(model: Model) -> int:
+    """Of the result."""
+    return math.prod(int(model.wanted[x.var][0]) for x in model.nest.axes if x.var in model.wanted)
+
+
+def _work(model: Model, fill: float) -> float:
+    """Cycles of the contraction where all queues that can do it share it; if that is one, with what
+    it has to do besides: what reads nothing may be done while operands come."""
+    rates: dict[str, float] = {}
+    for unit in units(model.target):
+        if unit == model.unit or any(m.waste < math.inf for m in mappings(model.nest, unit)):
+            queue = unit.instruction.queue
+            rates[queue] = max(rates.get(queue, 0.0), most_a_cycle(unit.instruction))
+    products = math.prod(int(n[0]) for n in model.wanted.values())
+    work = products / sum(rates.values())
+    if len(rates) > 1:
+        return work
+    elements, (before, after) = _elements(model), model.besides.least
+    return work + after * elements + max(0.0, before * elements - fill)
+
+
+def _fill(model: Model, tiles: dict) -> float:
+    """Until the smallest pieces of both factors are there; queues bring them at the same time."""
+    busy: dict[str, float] = {}
+    latency: dict[str, float] = {}
+    for piece in model.loads[:2]:
+        if piece.move is not None:
+            queue = piece.move.queue
+            busy[queue] = busy.get(queue, 0.0) + float(np.min(queue_cycles(piece.times(tiles))))
+            own = queue == model.unit.instruction.queue
+            late = 0 if own and piece.move.within[0] is not Hazard.STALL else piece.move.latency
+            latency[queue] = min(latency.get(queue, math.inf), late)
+    return max((busy[q] + latency[q] for q in busy), default=0.0)
+
+
+def _moves(model: Model, moves: list[Piece]) -> float:
+    """Cycles of the busiest memory, if all that is touched is moved once."""
+    found: dict[str, float] = {}
+    for piece in moves:
+        assert piece.move is not None
+        elements, instruction = piece.elements(model.wanted), piece.move.instruction
+        for name, rate in piece.move.rates:
+            least_bytes = 1 / most_for(instruction, instruction.cost.bytes_in(name))
+            size = elements * min(least_bytes, piece.bytes)
+            found[name] = found.get(name, 0.0) + size / rate
+    return max(found.values(), default=0.0)

@@ -1,0 +1,126 @@
+"""Which tiles of a contraction to give a chip, and the order of the loops over them: every legal
+size, by an analytic model of the pipeline's time (tile_model.py)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping as Names
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.ir.expr import Var
+from tilewright.plan.pipelines import Run, StepTimes
+from tilewright.plan.plan import Plan
+from tilewright.plan.tile_model import Model, combined, tile_sizes
+
+# Steps that operands may be brought before they are used, and tiles of the result that may be there
+# at the same time. Of those that the model finds equal the first is taken: it forgives most.
+PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
+MOST = 32  # tiles of each order and pace that are candidates
+BEST = 16  # of all candidates, that are found by running their pipelines step by step
+BATCH = 64  # pipelines that are run together
+# Of sizes that are looked at; if there are more, every other size of a loop is left out.
+COMBINATIONS = 1 << 18
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A plan, and the cycles that the model expects of it."""
+
+    plan: Plan
+    cycles: float
+
+
+def choose_tiles(
+    model: Model,
+    run: Run | None,
+    *,
+    overlap: bool = True,
+    rings: bool = False,
+    sizes: Names[Var, Sequence[int]] | None = None,
+) -> list[Choice]:
+    """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
+    these sizes, if some are given. `run` times their pipelines; without it, cycles are estimates.
+    With `rings` whole operators may keep what consecutive tiles share."""
+    every = combined(_fewer(sizes or tile_sizes(model)))
+    count = next(iter(every.values())).size
+    plans: list[Plan] = []
+    times: list[StepTimes] = []
+    for plan in _plans(model, overlap, rings and model.unit.whole):
+        fits = np.flatnonzero(np.broadcast_to(model.fits(every, plan), count))
+        if not len(fits):
+            continue
+        steps = model.step_times({v: n[fits] for v, n in every.items()}, plan)
+        best = np.argsort(steps.estimate(), kind="stable")[:MOST]
+        steps = steps.only(best)
+        tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
+        cut, axes = zip(steps.portions.tolist(), steps.axis.tolist(), strict=True), [*model.rows]
+        plans += [
+            replace(
+                plan, tile=t, portions=n, portioned=axes[k] if n > 1 else None, interleave=parts
+            )
+            for t, (n, k), parts in zip(tiles, cut, steps.parts.tolist(), strict=True)
+        ]
+        times.append(steps)
+    if not plans:
+        return []
+    joined = StepTimes.joined(times)
+    cycles = joined.estimate() if run is None else _best(joined, run)
+    chosen: dict[object, Choice] = {}
+    for plan, expected in zip(plans, cycles.tolist(), strict=True):
+        if expected == math.inf:
+            continue
+        same = (*plan.tile.values(), round(expected))  # another pace makes no difference
+        chosen.setdefault(same, Choice(plan, expected))
+    return sorted(chosen.values(), key=lambda c: c.cycles)
+
+
+def _best(times: StepTimes, run: Run) -> np.ndarray:
+    """Cycles of pipelines; infinitely many of those that are not run, because the BEST are faster
+    than they can be."""
+    least = times.lower_bound()
+    cycles = np.full(len(least), math.inf)
+    order = np.argsort(least, kind="stable")
+    for k in range(0, len(order), BATCH):
+        batch = order[k : k + BATCH]
+        if k >= BEST and np.partition(cycles, BEST - 1)[BEST - 1] <= least[batch[0]]:
+            break
+        cycles[batch] = times.only(batch).expected(run)
+    return cycles
+
+
+def _fewer(sizes: Names[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
+    """Sizes with as many combinations as are looked at: the largest always."""
+    left = dict(sizes)
+    while math.prod(map(len, left.values())) > COMBINATIONS:
+        most = max(left, key=lambda v: len(left[v]))
+        left[most] = left[most][::-1][::2][::-1]
+    return left
+
+
+def _plans(model: Model, overlap: bool, rings: bool) -> Iterator[Plan]:
+    """All that matter, but for the sizes of tiles."""
+    seeded, whole_unit = model.besides.seeded, model.unit.whole
+    any_ = Plan(model.nest, model.mapping, {}, ahead=0, places=1, seeded=seeded)
+    kept = (True, False) if rings else (False,)
+    paces: Iterable[tuple[int, int]] = PACES if overlap else ((0, 1),)
+    if overlap and (seeded or whole_unit):  # a tile is begun by a move, or in the operator
+        paces = dict.fromkeys((ahead, 2) for ahead, _ in PACES)
+    once = (True, False) if overlap and model.behind and not whole_unit else (False,)
+    for order, (ahead, places), o, r in itertools.product(_orders(model), paces, once, kept):
+        yield replace(any_, order=order, ahead=ahead, places=places, once=o, rings=r)
+
+
+def _orders(model: Model) -> Iterator[tuple[Var, ...]]:
+    """The loops over tiles, those over parts of sums innermost: loops that move the same pieces
+    stay together."""
+    groups: dict[tuple[bool, ...], list[Var]] = {}
+    for loop in (x for x in model.nest.axes if x.extent != 1):
+        key = tuple(p.moved_by(loop.var) for p in model.loads[:2])
+        groups.setdefault(key, []).append(loop.var)
+    sums = [x.var for x in model.nest.reduce]
+    for order in itertools.permutations(groups.values()):
+        yield (*(v for group in order for v in group), *sums)

@@ -1,0 +1,375 @@
+"""Contractions (matrix multiplication, convolution …): the default schedule.
+
+    for batch …, columns_o, rows …, row_o:                       shared among cores
+        acc = registers [rows, vectors, lanes]; acc = 0
+        for reduction …:
+            for row: for vector: for lane: acc += data * weight     unrolled, vectorized
+        for row: for vector: for lane: out = epilogue(acc)
+
+What is called what follows from the accesses: a loop that only one operand uses is a row or a
+column; the columns run along vectors. A loop that both use (a batch, or the channels of a
+depthwise convolution) may run along vectors as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
+from tilewright.ir.dims import same_dim
+from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
+from tilewright.ir.loop import For, Store, walk_statements
+from tilewright.ir.substitute import variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.elementwise import block_factor
+from tilewright.plan.parallelize import attempt, parallelize
+from tilewright.plan.tiles import RegisterTile, register_tile
+from tilewright.schedule.core.state import Loop
+from tilewright.schedule.primitives.loops import Tail
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """Which axis of the result is what. Axes are positions in the result's subscripts."""
+
+    nest: Nest
+    vector: int  # the axis that runs along vectors
+    row: int | None  # the axis whose tile is unrolled
+    data: Load
+    weight: Load
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.nest.buffer
+
+    def extent(self, axis: int) -> Dim:
+        return self.buffer.shape[axis]
+
+    def axis_var(self, axis: int) -> Var:
+        var = self.nest.store.indices[axis]
+        assert isinstance(var, Var)
+        return var
+
+
+def find_contraction(s: Schedule) -> Contraction | None:
+    """The kernel's sum of products, with its roles; None if there is none that suits vectors."""
+    return next(_contractions(s, packed=False), None)
+
+
+def _contractions(s: Schedule, *, packed: bool) -> Iterator[Contraction]:
+    """With `packed`, operands are taken to lie in memory as a contraction likes them."""
+    for nest in nests(s.kernel.body):
+        update = nest.update
+        pair = factors(update.value) if update is not None else None
+        if update is None or pair is None or update.op is not BinaryOp.ADD:
+            continue
+        for data, weight in (pair, pair[::-1]):
+            found = _roles(s, nest, data, weight, packed)
+            if found is not None:
+                yield found
+                break
+
+
+def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
+    axes = list(enumerate(nest.store.indices))
+    if any(not isinstance(i, Var) and nest.buffer.shape[p] != 1 for p, i in axes):
+        return None
+    in_data, in_weight = variables_of(data), variables_of(weight)
+    long = [(p, i) for p, i in axes if isinstance(i, Var) and nest.buffer.shape[p] != 1]
+    columns = [p for p, i in long if i in in_weight - in_data]
+    rows = [p for p, i in long if i in in_data - in_weight]
+    both = [p for p, i in long if i in in_data & in_weight]
+    candidates = columns or [
+        p for p in both if packed or _runs_along(s, (data, weight), nest.store.indices[p])
+    ]
+    if not candidates:
+        return None
+    vector = max(candidates, key=lambda p: _size(nest.buffer.shape[p]) or 1 << 30)
+    var = nest.store.indices[vector]
+    assert isinstance(var, Var)
+    if packed and _position(weight, var) is None:
+        return None
+    if columns and not packed and not _vector_readable(s, weight, var):
+        return None
+    return Contraction(nest, vector, rows[-1] if rows else None, data, weight)
+
+
+def variables_of(load: Load) -> set[Var]:
+    """The loop variables in a read's subscripts."""
+    return set().union(*(variables(i) for i in load.indices)) if load.indices else set()
+
+
+def _runs_along(s: Schedule, reads: tuple[Load, ...], var: object) -> bool:
+    return isinstance(var, Var) and all(_vector_readable(s, read, var) for read in reads)
+
+
+def _vector_readable(s: Schedule, read: Load, var: object) -> bool:
+    """Whether neighbours along `var` are neighbours in memory: by stride, or within a block."""
+    assert isinstance(var, Var)
+    if stride(read.buffer, read.indices, var, s.simplifier) == 1:
+        return True
+    return bool(read.indices) and block_factor(read.indices[-1:], var) is not None
+
+
+def _size(extent: Dim) -> int | None:
+    return extent if isinstance(extent, int) else None
+
+
+# ---------------------------------------------------------------- layouts
+
+
+@dataclass(frozen=True)
+class Preference:
+    """The arrangement in memory for which schedule_contraction reads and writes in order, by the
+    names of a kernel's parameters. `weight` is worth packing when it is constant."""
+
+    data: tuple[str, Layout | None]
+    weight: tuple[str, Layout]
+    result: tuple[str, Layout | None]
+
+
+def preferred_layouts(
+    s: Schedule, target: Target, known: Mapping[str, Layout]
+) -> Preference | None:
+    """What a kernel with row-major buffers, whose cheap stages are inlined, would like best;
+    `known` gives layouts already decided. None if it has no contraction."""
+    c = next((c for c in _contractions(s, packed=True)), None)
+    if c is None or len(s.kernel.outputs) != 1:
+        return None
+    lanes = target.vector.lanes(c.buffer.dtype)
+    width = tile_of(c, target).vectors * lanes
+    result = s.kernel.outputs[0]
+    rank = len(result.shape)
+    runs_last = all(result.shape[a] == 1 for a in range(c.vector + 1, rank))
+    blocked = rank == len(c.buffer.shape) and not runs_last
+    result_layout = Layout(tuple(range(rank)), ((c.vector, lanes),)) if blocked else None
+    source = _source(s, c.data)
+    vector = c.axis_var(c.vector)
+    data_axis = _position(c.data, vector)
+    data_layout = None
+    if data_axis is not None:  # both operands run along vectors
+        data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
+    weight_layout = _weight_layout(c, vector, width, known.get(source))
+    return Preference(
+        (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
+    )
+
+
+def _source(s: Schedule, data: Load) -> str:
+    """The parameter behind a read of a padded copy; the buffer itself otherwise."""
+    for nest in nests(s.kernel.body):
+        if nest.buffer == data.buffer:
+            reads = {x.buffer for w in nest.writes for x in w.value.walk() if isinstance(x, Load)}
+            if len(reads) == 1:
+                return next(iter(reads)).name
+    return data.buffer.name
+
+
+def _position(read: Load, var: Var) -> int | None:
+    return next((p for p, i in enumerate(read.indices) if i == var), None)
+
+
+def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:
+    """Columns in tiles; within a tile in the order of the reduction's loops; a tile's row last."""
+    order: list[int] = []
+    reduced = {x.var for x in c.nest.reduce}
+    for p, i in enumerate(c.weight.indices):  # batches and tiles first, reductions behind
+        if not variables(i) & reduced:
+            order.append(p)
+    order += [p for p in range(len(c.weight.indices)) if p not in order]
+    blocks: list[tuple[int, int]] = []
+    if data is not None and data.blocks:
+        axis, factor = data.blocks[-1]
+        read = c.data.indices[axis] if axis < len(c.data.indices) else None
+        p = _position(c.weight, read) if isinstance(read, Var) and read in reduced else None
+        extent = None if p is None else _size(c.weight.buffer.shape[p])
+        if p is not None and extent is not None and extent % factor == 0:
+            blocks.append((p, factor))
+    at = _position(c.weight, vector)
+    assert at is not None
+    return Layout(tuple(order), (*blocks, (at, width)))
+
+
+# ---------------------------------------------------------------- schedule
+
+
+def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
+    """Applies the schedule in the module's docstring."""
+    acc, out = _accumulator(s, c.buffer)
+    axes = _master_axes(s, acc, out)
+    lanes = target.vector.lanes(acc.dtype)
+    vector, row = axes[c.vector], None if c.row is None else axes[c.row]
+    assert vector is not None
+    tile = tile_of(c, target)
+    others = [x for x in _loops_of(s, out) if x not in (vector, row)]
+    outer, inner = _order_master(s, vector, row, others, tile, lanes)
+    local = s.compute_at(acc, outer[-1])
+    _schedule_tile(s, local, c, tile, lanes)
+    _finish_lanes(s, inner, tile, lanes)
+    parallelize(s, outer[:-1] or outer, target)
+
+
+def tile_of(c: Contraction, target: Target) -> RegisterTile:
+    """The register tile for a contraction's rows and columns."""
+    rows = 1 if c.row is None else _size(c.extent(c.row)) or 1
+    lanes = target.vector.lanes(c.buffer.dtype)
+    return register_tile(rows, _size(c.extent(c.vector)), lanes, target.vector)
+
+
+def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
+    """(the buffer that is accumulated, the result that one element-wise nest makes of it)."""
+    readers = [
+        n
+        for n in nests(s.kernel.body)
+        if any(isinstance(x, Load) and x.buffer == buffer for w in n.writes for x in w.walk())
+    ]
+    if buffer not in s.kernel.outputs and len(readers) == 1 and _follows(readers[0], buffer):
+        return buffer, readers[0].buffer
+    local = s.cache_write(buffer)
+    return local, buffer
+
+
+def _follows(reader: Nest, buffer: Buffer) -> bool:
+    """Whether a nest reads a buffer element by element, in its own loops' order."""
+    if reader.update is not None or not isinstance(reader.stmt, For):
+        return False
+    reads = {
+        x.indices
+        for w in reader.writes
+        for x in w.walk()
+        if isinstance(x, Load) and x.buffer == buffer
+    }
+    if len(reads) != 1:
+        return False
+    (indices,) = reads
+    extents = {loop.var: loop.extent for loop in reader.axes}
+    return all(
+        n == 1 or (isinstance(i, Var) and i in extents and same_dim(extents[i], n))
+        for i, n in zip(indices, buffer.shape, strict=True)
+    )
+
+
+def _loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
+    nest = next(n for n in nests(s.kernel.body) if n.buffer == buffer)
+    return [Loop(x.var) for x in walk_statements((nest.stmt,)) if isinstance(x, For)]
+
+
+def _master_axes(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
+    """The result nest's loop for each axis of the accumulator; None for axes of one element."""
+    nest = next(n for n in nests(s.kernel.body) if n.buffer == out)
+    read = next(x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc)
+    return [Loop(i) if isinstance(i, Var) else None for i in read.indices]
+
+
+def _order_master(
+    s: Schedule, vector: Loop, row: Loop | None, others: list[Loop], tile: RegisterTile, lanes: int
+) -> tuple[list[Loop], list[Loop]]:
+    """Tiles the result's loops: (outer loops, tile's loops). The vector axis is split while it
+    is innermost, so that a condition for its last tile stands inside a perfect nest."""
+    rows = [] if row is None else [row]
+    s.reorder(*others, *rows, vector)
+    vector_o, vector_i = s.split(vector, tile.vectors * lanes)
+    if row is None:
+        s.reorder(vector_o, *others, vector_i)
+        return [vector_o, *others], [vector_i]
+    s.reorder(vector_o, *others, row, vector_i)
+    static = isinstance(s.for_(row).extent, int)
+    row_o, row_i = s.split(row, tile.rows, Tail.SHIFT if static else Tail.GUARD)
+    return [vector_o, *others, row_o], [row_i, vector_i]
+
+
+def _schedule_tile(
+    s: Schedule, local: Buffer, c: Contraction, tile: RegisterTile, lanes: int
+) -> None:
+    """The accumulation in registers: reduction loops outside, rows and vectors unrolled."""
+    order = [a for a in range(len(local.shape)) if a not in (c.row, c.vector)]
+    order += [a for a in (c.row, c.vector) if a is not None]
+    local = s.set_memory(s.pack_layout(local, Layout(tuple(order))), "register")
+    for loop in s.split_init(local):
+        _by_role(s, loop, local, tile, lanes)
+    reduce, axes = _update_loops(s, local)
+    row = Loop(c.axis_var(c.row)) if c.row is not None else None
+    vector = Loop(c.axis_var(c.vector))
+    units = [x for x in axes if x not in (row, vector)]
+    reduce = _order_reduction(s, reduce, c)
+    inner = [x for x in (row, vector) if x is not None]
+    s.reorder(*reduce, *units, *inner)
+    _unroll_window(s, reduce)
+    if row is not None:
+        s.unroll(row)
+    _lanes(s, vector, lanes)
+
+
+def _update_loops(s: Schedule, local: Buffer) -> tuple[list[Loop], list[Loop]]:
+    nest = next(
+        n
+        for stmt in walk_statements(s.kernel.body)
+        if isinstance(stmt, For)
+        and (n := nest_of(stmt)) is not None
+        and n.buffer == local
+        and n.update is not None
+    )
+    return [Loop(x.var) for x in nest.reduce], [Loop(x.var) for x in nest.axes]
+
+
+def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Loop]:
+    """A reduction axis that lies in blocks is split, its blocks outermost, within them innermost:
+    then both operands are read in order."""
+    for loop in reduce:
+        factor = next(
+            (f for read in (c.data, c.weight) if (f := block_factor(read.indices, loop.var))), None
+        )
+        extent = s.for_(loop).extent
+        if factor is not None and isinstance(extent, int) and extent % factor == 0:
+            outer, inner = s.split(loop, factor)
+            return [outer, *(x for x in reduce if x != loop), inner]
+    return reduce
+
+
+def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
+    """A short reduction (a depthwise window) is unrolled whole: neighbours share their reads."""
+    total = 1
+    for loop in reduce:
+        total *= _size(s.for_(loop).extent) or UNROLLED_WINDOW + 1
+    if total <= UNROLLED_WINDOW:
+        for loop in reduce:
+            s.unroll(loop)
+
+
+def _by_role(s: Schedule, loop: Loop, local: Buffer, tile: RegisterTile, lanes: int) -> None:
+    """Initialisation: vectors along the last axis, copies along the rows."""
+    extent = s.for_(loop).extent
+    inside = walk_statements(s.for_(loop).body)
+    store = next(x for x in inside if isinstance(x, Store) and x.buffer == local)
+    if loop.var in variables(store.indices[-1]) and extent == tile.vectors * lanes:
+        _lanes(s, loop, lanes)
+    elif isinstance(extent, int) and extent > 1:
+        s.unroll(loop)
+
+
+def _lanes(s: Schedule, loop: Loop, lanes: int) -> None:
+    """Unrolled vectors of `lanes`."""
+    if s.for_(loop).extent == lanes:
+        s.vectorize(loop)
+        return
+    outer, inner = s.split(loop, lanes)
+    s.unroll(outer)
+    s.vectorize(inner)
+
+
+def _finish_lanes(s: Schedule, inner: list[Loop], tile: RegisterTile, lanes: int) -> None:
+    """The result's part of the tile."""
+    *rows, vector = inner
+    for row in rows:
+        s.unroll(row)
+    if s.for_(vector).extent == lanes:
+        attempt(s.vectorize, vector)
+        return
+    outer, lane = s.split(vector, lanes)
+    s.unroll(outer)
+    attempt(s.vectorize, lane)

@@ -1,0 +1,67 @@
+"""The tiles that are left when a kernel's author has decided some, and what to say if there are
+none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+
+from tilewright.base.errors import TargetError
+from tilewright.ir.loop import Kernel
+from tilewright.plan.choose_tiles import Choice, choose_tiles
+from tilewright.plan.control import Control
+from tilewright.plan.pipelines import Run
+from tilewright.plan.tile_model import Model, tile_sizes
+from tilewright.target.vary import with_memory
+
+LARGEST = 1 << 40  # bytes
+
+
+def controlled_tiles(
+    kernel: Kernel, model: Model, control: Control, run: Run | None
+) -> list[Choice]:
+    """The tiles that fit the memories and are as the author says, the fastest first."""
+    extents = {x.var: int(x.extent) for x in model.loops}
+    sizes = control.sizes(kernel.name, extents, tile_sizes(model))
+    return choose_tiles(model, run, overlap=control.overlap, rings=bool(control.rings), sizes=sizes)
+
+
+def no_tile(kernel: Kernel, model: Model, control: Control) -> TargetError:
+    """The error where no tile fits: which memory is too small."""
+    target = model.target
+    what = f"no tile of {kernel.name}" + (f" with {control}" if str(control) else "")
+    ways = ["smaller tiles, or fewer loops whole"] * bool(str(control))
+    ways += ["overlap=False, which needs no second place for operands"] * control.overlap
+    hint = ", or ".join(ways) or "that is one step of the unit"
+    sized = [m for m in target.memories if m.size is not None]
+    for m in sized:
+        need = _least(m.size, lambda size, m=m: _fits(kernel, model, control, m.name, size))
+        if need is not None:
+            what += f" fits {m.name} of {target.name}, which has {m.size:,} bytes"
+            return TargetError(f"{what}: the smallest takes {need:,}", hint=hint)
+    held = ", ".join(f"{m.name} {m.size:,}" for m in sized)
+    return TargetError(
+        f"{what} fits the memories of {target.name}, in bytes ({held}): several are too small",
+        hint=hint,
+    )
+
+
+def _fits(kernel: Kernel, model: Model, control: Control, memory: str, size: int) -> bool:
+    """Whether some tile would, were a memory of this size."""
+    other = copy(model)
+    banks = model.target.memory(memory).banks
+    other.target = with_memory(model.target, memory, size=size // banks * banks)
+    return bool(controlled_tiles(kernel, other, control, None))
+
+
+def _least(size: int, fits: Callable[[int], bool]) -> int | None:
+    """The least size that fits, which is more than this one; None if there is none."""
+    low = high = size
+    while not fits(high):
+        low, high = high, 2 * high
+        if high > LARGEST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high

@@ -1,0 +1,115 @@
+"""Default schedules: what a kernel gets without search. Rules that read the target and use only
+the schedule's primitives.
+
+    1. inline what is cheap to compute again
+    2. a contraction is tiled for the registers (contraction.py), a reduction is computed where
+       its result is used (reduction.py), the rest runs along memory (remaining.py)
+    3. outer loops are shared among the cores
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.analyze.nests import Nest, is_cheap, nests
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Load, Select
+from tilewright.ir.loop import Kernel, Store, loads
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.contraction import find_contraction, schedule_contraction
+from tilewright.plan.parallelize import attempt
+from tilewright.plan.reduction import schedule_reductions
+from tilewright.plan.remaining import schedule_remaining
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+
+def default_schedule(
+    kernel: Kernel, target: Target, layouts: Mapping[str, Layout] | None = None
+) -> Schedule:
+    """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory."""
+    try:
+        s = _prepared(kernel, layouts or {})
+        contraction = find_contraction(s)
+        if contraction is not None:
+            schedule_contraction(s, contraction, target)
+        else:
+            schedule_reductions(s, target)
+    except ScheduleError:  # a shape that the rules do not foresee: slower, but never a refusal
+        s = _prepared(kernel, layouts or {})
+    schedule_remaining(s, target)
+    return s
+
+
+def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> Schedule:
+    s = Schedule(kernel)
+    inline_stages(s)
+    localize_results(s)  # before layouts: local copies stay row-major and without padding
+    for name, layout in layouts.items():
+        s.pack_layout(s.buffer(name), layout)
+    pack_copies(s, layouts)
+    return s
+
+
+def inline_stages(s: Schedule) -> None:
+    """Inlines intermediates that cost little to compute again, or are read once per element.
+
+    A guarded copy (padding) of which a reduction reads an element several times stays: its
+    condition would be tested in the innermost loop.
+    """
+    for buffer in list(s.allocations()):
+        if _should_inline(s, buffer):
+            try:
+                s.inline(buffer)
+            except ScheduleError:
+                continue  # not a plain definition: it stays a stage
+
+
+def localize_results(s: Schedule) -> None:
+    """A result that is a reduction is computed locally, and copied out element by element."""
+    for nest in nests(s.kernel.body):
+        if nest.update is not None and nest.buffer in s.kernel.outputs:
+            attempt(s.cache_write, nest.buffer)
+
+
+def pack_copies(s: Schedule, layouts: Mapping[str, Layout]) -> None:
+    """A guarded copy (padding) that stays lies in memory as its source does."""
+    for buffer in list(s.allocations()):
+        found = [n for n in nests(s.kernel.body) if n.buffer == buffer]
+        if len(found) != 1 or found[0].update is not None:
+            continue
+        sources = {x.buffer for x in loads(found[0].store.value)}
+        layout = layouts.get(next(iter(sources)).name) if len(sources) == 1 else None
+        if layout is not None and len(layout.order) == len(buffer.shape):
+            s.pack_layout(buffer, layout)
+
+
+def _should_inline(s: Schedule, buffer: Buffer) -> bool:
+    found = [n for n in nests(s.kernel.body) if n.buffer == buffer]
+    if len(found) != 1 or not isinstance(found[0].store, Store) or found[0].reduce:
+        return False
+    value = found[0].store.value
+    readers = [n for n in nests(s.kernel.body) if _reads(n, buffer)]
+    if len(readers) == 1 and _reads_once(readers[0], buffer):
+        return True
+    in_reduction = any(n.update is not None for n in readers)
+    if in_reduction and any(isinstance(x, Select) for x in value.walk()):
+        return False
+    return is_cheap(value)
+
+
+def _reads(nest: Nest, buffer: Buffer) -> list[Load]:
+    """The reads of a buffer in what a nest writes."""
+    return [
+        x for w in nest.writes for x in w.value.walk() if isinstance(x, Load) and x.buffer == buffer
+    ]
+
+
+def _reads_once(nest: Nest, buffer: Buffer) -> bool:
+    """Whether an iteration reads one element; of a reduction, which may go over its operands many
+    times, also whether each reads another one."""
+    if nest.update is None:
+        return len(_reads(nest, buffer)) == 1
+    elements = {x.indices for x in _reads(nest, buffer)}
+    loops = [loop.var for loop in (*nest.axes, *nest.reduce) if loop.extent != 1]
+    return len(elements) == 1 and set(loops) <= set(*elements)

@@ -1,0 +1,177 @@
+"""Nests that run along memory: the default schedule of everything that is no contraction.
+
+Loops follow the order of the result in memory, neighbours that are contiguous in every operand
+become one, the innermost runs along vectors, the outermost are shared among cores.
+"""
+
+from __future__ import annotations
+
+from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Compare, Const, Expr, Load, Var
+from tilewright.ir.loop import (
+    For,
+    expressions,
+    walk_statements,
+)
+from tilewright.ir.substitute import variables
+from tilewright.plan.parallelize import PIECES, WORK, attempt, parallelize
+from tilewright.schedule.core.state import Loop
+from tilewright.schedule.primitives.loops import Tail
+from tilewright.schedule.primitives.stages import nest_loops
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+
+def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> None:
+    """Arranges, vectorizes and (with `share`) parallelizes one perfect nest."""
+    nest = nest_of(stmt)
+    assert nest is not None
+    loops = arrange(s, nest)
+    loops = collapse(s, loops)
+    lanes = lanes_of(s, loops[-1], target)
+    if share and len(loops) == 1:
+        loops = _cut_for_cores(s, loops[0], lanes, target)
+    inner = vectorize_innermost(s, loops[-1], lanes)
+    if share:
+        parallelize(s, [*loops[:-1], *inner[:-1]], target)
+
+
+# ---------------------------------------------------------------- order
+
+
+def arrange(s: Schedule, nest: Nest, along: Buffer | None = None) -> list[Loop]:
+    """Puts the loops of a nest into the order in memory of its result, or of the buffer `along`
+    that it reads; reductions (if any) innermost. Blocked axes are split so that the block is a loop
+    of its own."""
+    loops, _ = nest_loops(nest.stmt)
+    names = [x.var for x in loops]
+    for var in list(names):
+        factor = block_factor(_subscripts(nest, along), var)
+        if factor is not None and _move_innermost(s, names, var):
+            outer, inner = s.split(Loop(var), factor)
+            names[-1:] = [outer.var, inner.var]
+    nest_now = _nest_with(s, names[0])
+    single = {v for v in names if s.for_(Loop(v)).extent == 1}
+    order = _memory_order(_subscripts(nest_now, along) if nest_now else (), names, single)
+    if attempt(s.reorder, *(Loop(v) for v in order)):
+        names = order
+    return [Loop(v) for v in names]
+
+
+def _subscripts(nest: Nest, along: Buffer | None) -> tuple[Expr, ...]:
+    """Where the nest touches a buffer that it reads; where it writes, for None."""
+    if along is None:
+        return nest.store.indices
+    reads = (x for x in nest.store.value.walk() if isinstance(x, Load) and x.buffer == along)
+    return next(reads).indices
+
+
+def _nest_with(s: Schedule, var: Var) -> Nest | None:
+    return nest_of(s.for_(Loop(var)))
+
+
+def block_factor(indices: tuple[Expr, ...], var: Var) -> int | None:
+    """The factor f of a subscript `var % f`, if there is one."""
+    for i in indices:
+        if isinstance(i, Binary) and i.op is BinaryOp.MOD and i.a == var and isinstance(i.b, Const):
+            return int(i.b.value)
+    return None
+
+
+def _move_innermost(s: Schedule, names: list[Var], var: Var) -> bool:
+    """A condition that split adds stays inside a perfect nest if its loop is innermost."""
+    order = [v for v in names if v != var] + [var]
+    if order != names and not attempt(s.reorder, *(Loop(v) for v in order)):
+        return False
+    names[:] = order
+    return True
+
+
+def _memory_order(indices: tuple[Expr, ...], names: list[Var], single: set[Var]) -> list[Var]:
+    """Loops by where they first stand in the result's subscripts. Of the others those of a single
+    iteration, which subscripts need not show, come first, and the rest last."""
+    first: dict[Var, int] = {}
+    for position, i in enumerate(indices):
+        for v in sorted(variables(i), key=lambda v: v.name):
+            first.setdefault(v, position)
+    return sorted(names, key=lambda v: first.get(v, -1 if v in single else len(indices)))
+
+
+def collapse(s: Schedule, loops: list[Loop], most: int | None = None) -> list[Loop]:
+    """Fuses neighbouring loops that step through every operand as one loop would, from the inside
+    out, as far as the result runs at most so often."""
+    out = [loops[-1]]
+    for loop in reversed(loops[:-1]):
+        if _contiguous(s, loop, out[0]) and _at_most(s, loop, out[0], most):
+            out[0] = s.fuse(loop, out[0])
+        else:
+            out.insert(0, loop)
+    return out
+
+
+def _at_most(s: Schedule, outer: Loop, inner: Loop, most: int | None) -> bool:
+    extents = s.for_(outer).extent, s.for_(inner).extent
+    whole = extents[0] * extents[1] if all(isinstance(n, int) for n in extents) else 0
+    return most is None or whole <= most
+
+
+def _contiguous(s: Schedule, outer: Loop, inner: Loop) -> bool:
+    """Whether, in every operand, a step of the outer loop is as far as all of the inner one."""
+    extent = s.for_(inner).extent
+    if extent == 1 or s.for_(outer).extent == 1:
+        return True
+    if not isinstance(extent, int):
+        return False
+    for stmt in walk_statements((s.for_(outer),)):
+        for e in expressions(stmt):
+            if any(
+                isinstance(x, Compare) and variables(x) & {outer.var, inner.var} for x in e.walk()
+            ):
+                return False
+        for buffer, indices in accesses_of(stmt):
+            a = stride(buffer, indices, outer.var, s.simplifier)
+            b = stride(buffer, indices, inner.var, s.simplifier)
+            if a is None or b is None or a != b * extent:
+                return False
+    return True
+
+
+# ---------------------------------------------------------------- vectors
+
+
+def lanes_of(s: Schedule, loop: Loop, target: Target) -> int:
+    """Lanes that fill a register with the widest type in the loop."""
+    widest = 1
+    for stmt in walk_statements((s.for_(loop),)):
+        for buffer, _ in accesses_of(stmt):
+            widest = max(widest, buffer.dtype.bytes)
+    return max(1, target.vector.bytes // widest)
+
+
+def vectorize_innermost(s: Schedule, loop: Loop, lanes: int) -> list[Loop]:
+    """Runs the innermost loop along vectors of `lanes`, if that is legal. Returns the loops it
+    became, outermost first."""
+    extent = s.for_(loop).extent
+    if lanes == 1 or extent == 1:
+        return [loop]
+    if isinstance(extent, int) and extent <= lanes:
+        attempt(s.vectorize, loop)
+        return [loop]
+    before, steps = s.kernel, len(s.trace)
+    for tail in (Tail.SHIFT, Tail.GUARD):  # a shifted last vector needs no mask
+        pair = attempt(s.split, loop, lanes, tail)
+        if pair is not None and attempt(s.vectorize, pair[1]):
+            return list(pair)
+        s.kernel, s.trace = before, s.trace[:steps]
+    return [loop]
+
+
+def _cut_for_cores(s: Schedule, loop: Loop, lanes: int, target: Target) -> list[Loop]:
+    """Gives a single long loop an outer one to share: pieces of whole vectors."""
+    extent = s.for_(loop).extent
+    if target.cores == 1 or not isinstance(extent, int) or extent < WORK:
+        return [loop]
+    wanted = PIECES * target.cores
+    exact = (p for p in range(wanted, 4 * wanted) if extent % (p * lanes) == 0)
+    pieces = next(exact, wanted)
+    return list(s.split(loop, -(-extent // (pieces * lanes)) * lanes))

@@ -1,0 +1,325 @@
+"""Element-wise work on a chip's instructions: a nest that computes a buffer becomes calls.
+
+An instruction may do all that a nest does, or the last of it: the rest then gets a buffer in the
+memory where the instruction wants its operand, and is mapped in the same way.
+
+    Y[i, j] = cast(i8, min(Acc[i, j] + b[j], 127))
+->  T2[j] = b[j]                 load
+    T1[i, j] = Acc[i, j] + T2[j] add
+    T0[i, j] = cast(i8, min(T1)) clip, narrow
+    Y[i, j] = T0[i, j]           store
+
+Instructions that do more are tried first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tilewright.analyze.nests import Nest, nest_of, nests
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Symbol, Var
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import (
+    Accumulate,
+    Block,
+    For,
+    Store,
+    Write,
+    sub_blocks,
+    walk_statements,
+)
+from tilewright.ir.substitute import variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.elementwise import arrange, collapse
+from tilewright.plan.parallelize import attempt
+from tilewright.schedule.core.state import Loop, refuse
+from tilewright.schedule.match.binding import Binding
+from tilewright.schedule.match.match import Matcher
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+MOVES = 2  # copies between an operator and the next, or memory: from one memory over another
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How the elements of a nest lie in a chip's memory, by its loops: `order` from outside
+    inwards, then blocks of so many iterations of some loops, innermost."""
+
+    order: tuple[Var, ...]
+    blocks: tuple[tuple[Var, int], ...]
+
+    def layout(self, axes: Sequence[Var]) -> Layout:
+        """Of a buffer whose axes are some of these loops."""
+        order = tuple(axes.index(v) for v in self.order if v in axes)
+        return Layout(order, tuple((axes.index(v), n) for v, n in self.blocks if v in axes))
+
+    def renamed(self, names: dict[Var, Var]) -> Rows:
+        """For a nest with loops of other names, or fewer."""
+        order = tuple(names[v] for v in self.order if v in names)
+        return Rows(order, tuple((names[v], n) for v, n in self.blocks if v in names))
+
+
+def map_values(
+    s: Schedule, target: Target, loop: Loop, rows: Rows | None = None, interleave: int = 1
+) -> None:
+    """Replaces the nest of a loop, which stores into one buffer, by calls of the target's
+    instructions. ScheduleError, and the schedule as it was, where they cannot do it. `rows` says
+    how buffers that become necessary are to lie; without it none may. Each step of the arithmetic
+    is done in `interleave` parts, if its loops can be cut so: the first of the next step needs none
+    but the first of the one before."""
+    nest = nest_of(s.for_(loop))
+    if nest is None or isinstance(nest.store, Accumulate):
+        refuse(f"{loop} does more than store into one buffer", s)
+    if _map(s, target, loop, rows, MOVES, interleave) is None:
+        source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
+        raise ScheduleError(
+            f"no instructions of {target.name} make {nest.store.buffer} of {source}",
+            program=nest.stmt,
+            hint="it needs one for each operator, and copies between the memories",
+        )
+
+
+def bring_part(
+    s: Schedule, target: Target, loop: Loop, rows: Rows, part: Load, memory: str
+) -> Buffer:
+    """Copies what a nest reads of a parameter into a memory of the target, in front of the nest."""
+    found = _apart(s, target, loop, rows, part, memory, MOVES, 1)
+    if found is None:
+        refuse(f"no instruction of {target.name} brings {part.buffer.name} into {memory}", s)
+    return found
+
+
+def _map(
+    s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int, interleave: int
+) -> Buffer | None:
+    """The buffer that holds what the nest computes, once instructions do it; None if none can."""
+    store = _store(s, loop)
+    for instruction, leaves in covers(s, target, store):
+        only_moves = isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
+        if only_moves and moves == 0:
+            continue
+        before, steps = s.kernel, len(s.trace)
+        left = moves - 1 if only_moves else MOVES
+        try:
+            result = _use(s, target, loop, rows, instruction, leaves, left, interleave)
+            if result is not None:
+                return result
+        except ScheduleError:
+            pass  # another instruction may do
+        s.kernel, s.trace = before, s.trace[:steps]
+    return None
+
+
+def _use(
+    s: Schedule,
+    target: Target,
+    loop: Loop,
+    rows: Rows | None,
+    instruction: Instruction,
+    leaves: list[tuple[Buffer, Expr]],
+    moves: int,
+    interleave: int,
+) -> Buffer | None:
+    """Gives the last of a nest to an instruction, what it reads to others."""
+    held: dict[Buffer, Buffer] = {}
+    for operand, part in leaves:
+        found = part.buffer if isinstance(part, Load) else None
+        if found is None or (found.memory, found.dtype) != (operand.memory, operand.dtype):
+            found = rows and _apart(s, target, loop, rows, part, operand.memory, moves, interleave)
+            if found is None:
+                return None
+        held[operand] = found
+    pattern = _write_of(instruction)
+    result = _store(s, loop).buffer
+    if pattern is not None and held.get(pattern.buffer, result) != result:  # in place
+        s.reuse(result, held[pattern.buffer])
+        result = held[pattern.buffer]
+    _tensorize(s, target, loop, instruction, interleave)
+    return result
+
+
+def _apart(
+    s: Schedule,
+    target: Target,
+    loop: Loop,
+    rows: Rows,
+    part: Expr,
+    memory: str,
+    moves: int,
+    interleave: int,
+) -> Buffer | None:
+    """Part of a nest's value in a buffer of its own, mapped; None if it cannot be."""
+    store = _store(s, loop)
+    outer = [x.var for x in _nest(s, loop).axes]
+    needed = [v for v in outer if v in variables(part)]
+    if not needed:
+        return None  # one number: chips move rows
+    value = s.split_value(loop, _path(store.value, part), memory)
+    inner = next(n for n in _all_nests(s.kernel.body) if n.buffer == value)
+    names = dict(zip(needed, [x.var for x in inner.axes], strict=True))
+    below = rows.renamed(names)
+    layout = below.layout([x.var for x in inner.axes])
+    start = Loop(inner.axes[0].var)
+    s.pack_layout(value, layout)
+    return _map(s, target, start, below, moves, interleave)
+
+
+def _path(value: Expr, part: Expr) -> tuple[int, ...]:
+    """Where a part stands in a value: operand of operand."""
+
+    def search(e: Expr) -> tuple[int, ...] | None:
+        if e is part:
+            return ()
+        operands = [c for c in e.children() if isinstance(c, Expr)] if not _is_read(e) else []
+        for k, operand in enumerate(operands):
+            found = search(operand)
+            if found is not None:
+                return (k, *found)
+        return None
+
+    found = search(value)
+    if found is None:
+        raise ScheduleError(f"{part} is no part of {value}")
+    return found
+
+
+def _is_read(e: Expr) -> bool:
+    return isinstance(e, Load)
+
+
+# ---------------------------------------------------------------- which instructions
+
+
+def covers(
+    s: Schedule, target: Target, store: Store
+) -> Iterator[tuple[Instruction, list[tuple[Buffer, Expr]]]]:
+    """Every instruction that can do a store, or the last of it, with the values that its operands
+    would be; those that do most first."""
+    found = []
+    for instruction in target.instructions:
+        pattern = _write_of(instruction)
+        if pattern is None or not _same_place(pattern.buffer, store.buffer):
+            continue
+        value = pattern.value
+        if isinstance(pattern, Accumulate):  # in place
+            value = Binary(pattern.op, Load(pattern.buffer, pattern.indices), value)
+        for leaves in _Cover(instruction, s.simplifier).leaves(value, store.value):
+            if not any(isinstance(part, Const) for _, part in leaves):
+                found.append((_size(value), instruction, leaves))
+    for _, instruction, leaves in sorted(found, key=lambda f: -f[0]):
+        yield instruction, leaves
+
+
+def _write_of(instruction: Instruction) -> Write | None:
+    """What an element-wise instruction writes: once, each element in an iteration of its own."""
+    inner = list(walk_statements(instruction.body))
+    writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
+    loops = {x.var for x in inner if isinstance(x, For)}
+    if len(writes) != 1 or set().union(*map(variables, writes[0].indices)) != loops:
+        return None
+    return writes[0]
+
+
+def _same_place(operand: Buffer, buffer: Buffer) -> bool:
+    return operand.dtype == buffer.dtype and operand.memory == buffer.memory
+
+
+def _size(value: Expr) -> int:
+    """Operators in a value."""
+    return sum(not isinstance(x, (Load, Buffer)) for x in value.walk())
+
+
+class _Cover(Matcher):
+    """Values unified without loops: an operand may be any value."""
+
+    def leaves(self, pattern: Expr, value: Expr) -> Iterator[list[tuple[Buffer, Expr]]]:
+        for binding in self._value(pattern, value, Binding()):
+            yield list(binding.parts)
+
+    def _operand(self, pattern: Load, e: Expr, b: Binding) -> Iterator[Binding]:
+        yield b.with_part(pattern.buffer, e)
+
+    def _without(self, pattern: Binary, e: Expr, b: Binding) -> Iterator[Binding]:
+        """An instruction that does nothing brings a nest no further."""
+        yield from ()
+
+
+# ---------------------------------------------------------------- loops
+
+
+def _tensorize(
+    s: Schedule, target: Target, loop: Loop, instruction: Instruction, interleave: int
+) -> None:
+    """The nest's loops in the order of the chip's memory, as calls."""
+    nest = _nest(s, loop)
+    managed = target.memory(nest.buffer.memory).size is not None
+    read = next((x.buffer for x in _loads(nest.store.value) if _managed(target, x.buffer)), None)
+    loops = arrange(s, nest, None if managed else read)
+    several = [x for x in loops if s.for_(x).extent != 1] or loops[-1:]
+    s.reorder(*(x for x in loops if x not in several), *several)
+    loops = several
+    # The last run within one row of the instruction, if it has rows of its own.
+    extents = _extents(instruction)
+    rows = sum(isinstance(n, int) and n > 1 for n in extents)
+    ranges = sum(not isinstance(n, int) for n in extents)
+    most = max((n.upper or 1 for n in extents if isinstance(n, Symbol)), default=1)
+    within, outer = loops[len(loops) - rows :], loops[: len(loops) - rows]
+    if all(target.memory(b.memory).size is not None for b in instruction.operands):
+        outer = _in_turns(s, outer, within, interleave)
+    outer = collapse(s, outer, most) if outer else []
+    for loop in (*outer[max(0, len(outer) - ranges) :], *within):
+        if attempt(s.tensorize, loop, instruction):
+            return
+    s.tensorize([*outer, *within][-1], instruction)
+
+
+def _in_turns(s: Schedule, outer: list[Loop], within: list[Loop], parts: int) -> list[Loop]:
+    """The loops that are left once the outermost that can be is cut into parts, which are the
+    iterations of a loop around all others."""
+    for k, loop in enumerate(outer if parts > 1 else ()):
+        extent = s.for_(loop).extent
+        if isinstance(extent, int) and extent > parts and extent % parts == 0:
+            turns, inner = s.split(loop, extent // parts)
+            rest = [*outer[:k], inner, *outer[k + 1 :]]
+            s.reorder(turns, *rest, *within)
+            return rest
+        if extent == parts:
+            rest = [*outer[:k], *outer[k + 1 :]]
+            s.reorder(loop, *rest, *within)
+            return rest
+    return outer
+
+
+def _extents(instruction: Instruction) -> list[Dim]:
+    return [x.extent for x in walk_statements(instruction.body) if isinstance(x, For)]
+
+
+def _managed(target: Target, buffer: Buffer) -> bool:
+    return target.memory(buffer.memory).size is not None
+
+
+def _nest(s: Schedule, loop: Loop) -> Nest:
+    nest = nest_of(s.for_(loop))
+    assert nest is not None
+    return nest
+
+
+def _store(s: Schedule, loop: Loop) -> Store:
+    store = _nest(s, loop).store
+    assert isinstance(store, Store)
+    return store
+
+
+def _loads(value: Expr) -> list[Load]:
+    return [x for x in value.walk() if isinstance(x, Load)]
+
+
+def _all_nests(block: Block) -> Iterator[Nest]:
+    """The nests of a block and of the blocks in it."""
+    yield from nests(block)
+    for stmt in block:
+        for inner in sub_blocks(stmt):
+            yield from _all_nests(inner)

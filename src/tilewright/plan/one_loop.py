@@ -1,0 +1,63 @@
+"""All loops over tiles as one, whose iterations overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.analyze.rewrite import uses
+from tilewright.ir.expr import DRAM
+from tilewright.ir.loop import (
+    Alloc,
+    Call,
+    Stmt,
+    buffers_written,
+    walk_statements,
+)
+from tilewright.plan.parallelize import attempt
+from tilewright.schedule.core.state import Loop
+from tilewright.schedule.schedule import Schedule
+
+
+def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:
+    """Brings what is the same in every iteration of a loop before it; the result stays where it is,
+    also where one tile has all of it."""
+    for loop in reversed(around):
+        for stmt in s.for_(loop).body:
+            if isinstance(stmt, Alloc) and stmt.buffer.name != result:
+                attempt(s.hoist, stmt.buffer, loop)
+
+
+def flatten(
+    s: Schedule,
+    around: Sequence[Loop],
+    result: str,
+    depth: int,
+    tiles: int,
+    once: Sequence[str] = (),
+) -> Loop:
+    """Makes one loop of those over tiles. Buffers that an outer one fills for an inner one have
+    `depth` places, that of the result has `tiles`, and those named in `once` have one."""
+    loop = around[0]
+    for inner in around[1:]:
+        used, turns = s.for_(inner).body, s.for_(loop).extent
+        for stmt in s.for_(loop).body:
+            if isinstance(stmt, Alloc) and any(uses(x, stmt.buffer) for x in used):
+                places = tiles if stmt.buffer.name == result else depth
+                places = 1 if stmt.buffer.name in once else places
+                places = min(places, turns) if isinstance(turns, int) else places
+                s.multi_buffer(stmt.buffer, [loop], places)
+        s.sink(loop, inner)
+        loop = s.fuse(loop, inner)
+    return loop
+
+
+def stages_of(s: Schedule, loop: Loop, ahead: int, places: int = 2) -> tuple[int, ...]:
+    """Moves in, work so many steps later, moves out as late as the result's places allow."""
+
+    def stage(stmt: Stmt) -> int:
+        calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
+        written = {b.memory for b in buffers_written((stmt,))}
+        read = {r.buffer.memory for x in calls for r in x.regions} - written
+        return ahead + places - 1 if DRAM in written else 0 if DRAM in read else ahead
+
+    return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

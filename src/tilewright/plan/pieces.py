@@ -1,0 +1,316 @@
+"""Operands of a tile, as a chip's instructions move them: sizes and times of many tiles."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping as Names
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from tilewright.analyze.linear import Linear
+from tilewright.base.dtype import DType
+from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var
+from tilewright.ir.instruction import Hazard, Instruction
+from tilewright.ir.loop import For, walk_statements
+from tilewright.ir.substitute import variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.plan import (
+    BURST,
+    Plan,
+    far_axes,
+    layout_of,
+    local_layout,
+    order_of,
+    rows_of,
+)
+from tilewright.plan.rates import least
+from tilewright.plan.units import copies
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+Sizes = Names[Var, np.ndarray]  # of each loop, for all tiles that are compared
+
+
+@dataclass(frozen=True)
+class Move:
+    """An instruction that moves an operand between memories: what its time depends on."""
+
+    instruction: Instruction
+    rates: tuple[tuple[str, float], ...]  # bytes a cycle of each memory; inf for any number
+    latency: int  # from when it has left the queue's unit until the elements are there, at least
+    ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
+    # the field that says how far apart their steps are, or None: side by side
+
+    @property
+    def queue(self) -> str:
+        return self.instruction.queue
+
+    @property
+    def within(self) -> tuple[Hazard, int]:
+        """What its own queue does where it reads the elements; after how many cycles from its
+        beginning they are there for it, if they are forwarded, at least."""
+        cost = self.instruction.cost
+        known = cost.forward if cost.forward is not None else cost.exposed
+        return cost.hazard, least(0 if known is None else known)
+
+    def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+        """A term of the cost; fields that are not given are at their least."""
+        env: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in self.instruction.fields}
+        given = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
+        return np.asarray(evaluate_exactly(e, {**env, **given}), float)
+
+    def transfer(self, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+        """Cycles of the memory that takes longest."""
+        cost = self.instruction.cost
+        each = (np.ceil(self.term(cost.bytes_in(m), values) / rate) for m, rate in self.rates)
+        return functools.reduce(np.maximum, each)
+
+
+def find_move(
+    target: Target, source: str, destination: str, dram: str, dtype: DType | None = None
+) -> Move | None:
+    """The target's copy between two memories, of a type if one is given; `dram` is the one whose
+    elements lie apart."""
+    for instruction in copies(target, source, destination):
+        if dtype not in (None, *(b.dtype for b in instruction.operands if b.memory == dram)):
+            continue
+        memories = [target.memory(m) for m in (source, destination)]
+        rates = tuple((m.name, m.bandwidth or math.inf) for m in memories)
+        cost = instruction.cost
+        latency = max((m.latency for m in memories if least(cost.bytes_in(m.name)) > 0), default=0)
+        latency += least(cost.latency)
+        far = next(b for b in instruction.operands if b.memory == dram)
+        loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]
+        ranges = []
+        for d, x in enumerate(loops[: len(far.shape)]):
+            carrier = instruction.carrier(far, d)
+            if isinstance(x.extent, Symbol):
+                ranges.append((x.extent, None if carrier is None else carrier.symbol))
+        return Move(instruction, rates, latency, tuple(reversed(ranges)))
+    return None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One operand of a tile: its subscripts as linear forms of the contraction's loops, and the
+    dimensions of its copy in the unit's memory, rows left out, outermost first: (subscript,
+    elements of it that one step covers, elements between steps in the other memory)."""
+
+    forms: tuple[Linear, ...]
+    far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
+    dims: tuple[tuple[int, int, int], ...]
+    row: int  # elements between rows in the other memory, where they follow each other
+    bytes: int  # of an element
+    memory: str
+    move: Move | None  # None: it is there already, or nothing moves it
+    extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
+    loops: Names[Var, int] = field(default_factory=dict)  # how often they run, with extents
+
+    def moved_by(self, var: Var) -> bool:
+        return any(var in variables(x) for f in self.forms for x in f if x is not None)
+
+    def reach(self, tile: Sizes, after: Var | None = None) -> list[np.ndarray]:
+        """Elements along each subscript that the copy has; `after` the tile before it along a loop,
+        of those that it has not."""
+        steps = self._steps(tile)
+        reach = [-(-_reach(f, tile) // k) for f, k in zip(self.forms, steps, strict=True)]
+        most = self.extents or (math.inf,) * len(reach)
+        moving = [d for d, f in enumerate(self.forms) if after in f]
+        if after is not None and len(moving) == 1:
+            (d,) = moving
+            new = -(-abs(self.forms[d][after]) * tile[after] // steps[d])
+            reach[d] = np.where(reach[d] < most[d], np.minimum(reach[d], new), reach[d])
+        reach = [np.minimum(n, limit) for n, limit in zip(reach, most, strict=True)]
+        return [self._with_slack(d, n, tile) for d, n in enumerate(reach)]
+
+    def _with_slack(self, d: int, reach: np.ndarray, tile: Sizes) -> np.ndarray:
+        """A whole axis, if no tile is behind another along it and little is left out."""
+        if not self.extents:
+            return reach
+        apart = next((near for p, _, near in self.dims if p == d), 1) * self.bytes
+        loops = [v for v in self.forms[d] if isinstance(v, Var) and v in tile]
+        whole = math.prod((tile[v] == self.loops[v] for v in loops), start=np.ones(1, bool))
+        little = (self.extents[d] - reach) * apart < BURST
+        return np.where(whole & little, self.extents[d], reach)
+
+    def _steps(self, tile: Sizes) -> list[np.ndarray]:
+        """How far apart those are."""
+        return [
+            _step(form, tile) if far else np.ones(1, np.int64)
+            for form, far in zip(self.forms, self.far, strict=True)
+        ]
+
+    def size(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
+        """Bytes; `after` as of reach."""
+        return math.prod(self.reach(tile, after)) * self.bytes  # type: ignore[return-value]
+
+    def elements(self, whole: Sizes) -> int:
+        """How many different ones all iterations touch."""
+        counts = [_different(form, whole) for form in self.forms]
+        return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
+
+    def times(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
+        """Of moving the piece of a tile once: instructions, their cycles of set-up together, of
+        work, and on the memory [4, tiles]; `after` as of reach."""
+        if self.move is None:
+            return np.zeros((4, 1))
+        move, (counts, apart) = self.move, self._runs(tile, after)
+        calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
+        values = {}
+        for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
+            assert symbol.upper is not None
+            cuts = -(-count // symbol.upper)
+            calls = calls * cuts
+            values[symbol] = count / cuts  # on average
+            if carrier is not None:
+                values[carrier] = far
+        cost = move.instruction.cost
+        transfer = calls * move.transfer(values)
+        setup, busy = (calls * move.term(x, values) for x in (cost.setup, cost.busy))
+        return np.stack(np.broadcast_arrays(calls, setup, busy, transfer))
+
+    def _runs(self, tile: Sizes, after: Var | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Steps of equal distance that follow each other, innermost first, and those distances:
+        each run can be one loop of an instruction, if it is not longer than any. The first are
+        those that take whole rows."""
+        assert self.move is not None
+        reach, steps = self.reach(tile, after), self._steps(tile)
+        shape = np.broadcast_shapes(*(r.shape for r in reach))
+        runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
+        at = np.zeros(shape, int)
+        whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
+        most = max((symbol.upper or 1 for symbol, _ in self.move.ranges), default=1)
+        for p, step, near in reversed(self.dims):
+            distance = near * steps[p]
+            count = np.broadcast_to(-(-reach[p] // step), shape)
+            counts, distances = np.stack(runs), np.stack(apart)
+            now = np.take_along_axis(counts, at[None], 0)[0]
+            gap = np.take_along_axis(distances, at[None], 0)[0]
+            fresh = (now == 1) & ~((at == 0) & whole)
+            one = (now == 1) | (now * count <= most)  # longer ones are not made of two
+            joins = fresh | ((distance == gap * now) & one)
+            at = at + ((count > 1) & ~joins)
+            if at.max() == len(runs):
+                runs.append(np.ones(shape))
+                apart.append(np.zeros(shape))
+            for k, run in enumerate(runs):
+                here = (at == k) & (count > 1)
+                apart[k] = np.where(here & (run == 1), distance, apart[k])
+                runs[k] = np.where(here, run * count, run)
+        return runs, apart
+
+
+def filled(result: Piece, source: Piece) -> Piece:
+    """A tile of the result, where a move fills it from a source with fewer axes."""
+    dims = []
+    for p, step, _ in result.dims:
+        moving = [v for v in result.forms[p] if v is not None]
+        apart = [
+            near * step // each
+            for d, each, near in source.dims
+            if any(v in source.forms[d] for v in moving)
+        ]
+        dims.append((p, step, sum(apart)))
+    return replace(result, dims=tuple(dims), move=source.move, row=0)
+
+
+def queue_cycles(times: np.ndarray) -> np.ndarray:
+    """Of the queue that moves a piece, by the times of that."""
+    _, setup, work, transfer = times
+    return setup + np.maximum(work, transfer)
+
+
+def _reach(form: Linear, tile: Sizes) -> np.ndarray:
+    """How many values a subscript takes, from its least to its greatest."""
+    steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
+    return 1 + sum(steps, np.zeros(1, np.int64))
+
+
+def _step(form: Linear, tile: Sizes) -> np.ndarray:
+    """How far apart the values are that a subscript takes."""
+    found = np.zeros(1, np.int64)
+    for x, k in form.items():
+        if isinstance(x, Var) and x in tile:
+            found = np.gcd(found, np.where(tile[x] > 1, abs(k), 0))
+        elif x is not None:
+            return np.ones(1, np.int64)
+    return np.maximum(found, 1)
+
+
+def _different(form: Linear, whole: Sizes) -> int:
+    """How many different values a subscript takes, at least: as many as that, where each step of a
+    loop joins on to what the steps below it reach, or goes beyond."""
+    steps = [
+        (abs(k), int(whole[x][0])) for x, k in form.items() if isinstance(x, Var) and x in whole
+    ]
+    step, count, reach = 0, 1, 0  # of the values so far; a step of 0 where they are unevenly apart
+    for k, n in sorted(x for x in steps if x[1] > 1):
+        if count == 1:
+            step, count = k, n
+        elif step and k % step == 0 and k <= reach + step:
+            count += (n - 1) * (k // step)
+        else:
+            step, count = 0, count * n if k > reach else max(count, n)
+        reach += k * (n - 1)
+    return count
+
+
+def piece_of(
+    s: Schedule,
+    target: Target,
+    plan: Plan,
+    theirs: Load,
+    ours: Load,
+    *,
+    loaded: bool,
+    local: bool = False,
+) -> Piece:
+    """How an operand lies in memory and in the unit's; its elements are of the type that they have
+    there if `local`."""
+    if plan.unit.whole:
+        return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
+    rows = rows_of(plan, target, theirs, ours)
+    packed = layout_of(rows, plan, theirs, ours, s)
+    packed = packed or Layout(tuple(range(len(theirs.indices))))
+    held = local_layout(plan, rows, theirs, ours)
+    blocks = dict(packed.blocks)
+    shape = packed.physical_shape(tuple(theirs.buffer.shape))
+    far = [math.prod(int(n) for n in shape[d + 1 :]) for d in range(len(shape))]
+    sizes = dict(held.blocks)
+    dims = []
+    for p in held.order:
+        step = sizes.get(p, 1)
+        one = far[packed.order.index(p)]
+        dims.append((p, step, one if p in blocks else one * step))
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(
+        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+    )
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    row = math.prod(sizes.values())
+    width = (ours if local else theirs).buffer.dtype.bytes
+    distant = far_axes(theirs.buffer.with_(shape=shape))
+    apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
+    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+
+
+def _whole_piece(
+    s: Schedule, target: Target, plan: Plan, theirs: Load, ours: Load, *, loaded: bool
+) -> Piece:
+    """How an operand of a whole operator lies in memory: in the order of its axes."""
+    order = order_of(plan, theirs, ours)
+    shape = [int(theirs.buffer.shape[p]) for p in order]
+    dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
+    places = (theirs.buffer.memory, ours.buffer.memory)
+    move = find_move(
+        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+    )
+    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    never = (False,) * len(forms)
+    extents = tuple(int(n) for n in theirs.buffer.shape)
+    loops = {x.var: int(x.extent) for x in (*plan.nest.axes, *plan.nest.reduce)}
+    width, memory = theirs.buffer.dtype.bytes, ours.buffer.memory
+    return Piece(forms, never, tuple(dims), 1, width, memory, move, extents, loops)

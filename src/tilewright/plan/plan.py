@@ -1,0 +1,309 @@
+"""How a unit does a contraction: which loops are its axes, what a tile holds; and how operands lie
+in memory for the chip's moves to take whole rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Names
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tilewright.analyze.nests import Nest, guarded_factors, nests, stride
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Expr, Load, Var
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import (
+    Block,
+    For,
+    Kernel,
+    loads,
+    sub_blocks,
+    walk_statements,
+)
+from tilewright.ir.substitute import substitute, variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.pad_kernel import pad_kernel
+from tilewright.plan.rates import most_a_cycle
+from tilewright.plan.units import Mapping, Unit, copies, mappings, units
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+T = TypeVar("T")
+BURST = 64  # bytes: fewer that lie apart are moved no faster
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
+    of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
+    brought, how many tiles of the result have `places` at the same time, in how many `portions` a
+    tile is finished if that is one, parts of which axis (`portioned`), whether what is read behind
+    the sums is brought `once`, before all tiles, whether what is added to a sum is what it begins
+    with (`seeded`), whether what consecutive tiles share is kept (`rings`), and in how many parts
+    that take turns a tile is worked on (`interleave`), so that an instruction need not wait for the
+    one before it."""
+
+    nest: Nest
+    mapping: Mapping
+    tile: Names[Var, int]
+    order: tuple[Var, ...] = ()
+    ahead: int = 1
+    places: int = 2
+    portions: int = 1
+    portioned: Var | None = None
+    once: bool = False
+    seeded: bool = False
+    rings: bool = False
+    interleave: int = 1
+
+    @property
+    def unit(self) -> Unit:
+        return self.mapping.unit
+
+    @property
+    def extents(self) -> dict[Var, int]:
+        """Iterations of the contraction's loops, padded ones included."""
+        loops = (*self.nest.axes, *self.nest.reduce)
+        return {x.var: x.extent for x in loops if isinstance(x.extent, int)}
+
+    @property
+    def reads(self) -> tuple[tuple[Load, Load], ...]:
+        """The program's factors, each with the unit's operand for it."""
+        assert self.nest.update is not None
+        pair = guarded_factors(self.nest.update.value)
+        assert pair is not None
+        ours = (self.unit.left, self.unit.right)
+        return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
+
+    @property
+    def axes(self) -> list[For]:
+        """The loops that move the result."""
+        theirs, _ = self.result
+        moving = set().union(*map(variables, theirs.indices))
+        return [x for x in self.nest.axes if x.var in moving]
+
+    @property
+    def result(self) -> tuple[Load, Load]:
+        """What the program computes, with the unit's operand for it."""
+        update = self.nest.update
+        assert update is not None
+        return Load(update.buffer, update.indices), self.unit.operands[2]
+
+    def loop_of(self, axis: Var) -> For | None:
+        """The loop that is a fixed axis of the unit."""
+        return dict(self.mapping.axes).get(axis)
+
+    def step(self, axis: Var) -> int:
+        """Iterations of a fixed axis in one call."""
+        loop = self.loop_of(axis)
+        assert loop is not None
+        extent = self.tile.get(loop.var, loop.extent)
+        assert isinstance(extent, int)
+        return self.unit.step(axis, extent)
+
+
+def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+    """The ways for the target's units to do a kernel's contraction, those that take least time
+    first; each with the kernel, whose loops are padded to what the unit takes."""
+    refusal = None
+    none = True
+    for nest in nests(kernel.body):
+        order = [loop.var for loop in (*nest.axes, *nest.reduce)]
+        found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
+        # Of those that take as long, loops further in: they step by less in memory.
+        found.sort(key=lambda m: (_time(m), -sum(order.index(x.var) for _, x in m.axes)))
+        for mapping in found:
+            try:
+                padded = pad_kernel(kernel, mapping.extents)
+            except ScheduleError as error:
+                refusal = refusal or error
+                continue
+            none = False
+            yield _mapped(padded, nest.buffer.name, mapping)
+    if none:
+        raise refusal or ScheduleError(
+            f"no instruction of {target.name} takes a contraction of this kernel",
+            program=kernel,
+            hint="each axis of an instruction needs a loop that plays its part",
+        )
+
+
+def _time(mapping: Mapping) -> float:
+    """Cycles for each product that is wanted, at best."""
+    return mapping.waste / most_a_cycle(mapping.unit.instruction)
+
+
+def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
+    """A mapping with the loops of a schedule of the padded kernel."""
+    nest = next(n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result)
+    loops = {x.var: x for x in (*nest.axes, *nest.reduce)}
+    axes = tuple((axis, loops[x.var]) for axis, x in mapping.axes)
+    return kernel, nest, replace(mapping, axes=axes)
+
+
+def var_of(plan: Plan, axis: Var) -> Var:
+    loop = plan.loop_of(axis)
+    assert loop is not None
+    return loop.var
+
+
+def operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
+    """The fixed axes along which a unit's operand lies, outermost first, and their sizes."""
+    found = []
+    for i in ours.indices:
+        axes = [v for v in variables(i) if plan.loop_of(v) is not None]
+        found += [(v, plan.step(v)) for v in axes]
+    return found
+
+
+def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[Var, int]]:
+    """The last axes of a unit's operand, as many as lie side by side in what moves it at once: one
+    at least."""
+    axes = [x for x in operand_axes(plan, ours) if _moves(theirs, var_of(plan, x[0]))]
+    source, place = theirs.buffer.memory, ours.buffer.memory
+    moves = [*copies(target, source, place), *copies(target, place, source)]
+    wanted = row_elements(moves[0]) if moves else axes[-1][1]
+    rows: list[tuple[Var, int]] = []
+    while axes and (not rows or math.prod(size for _, size in rows) < wanted):
+        rows.insert(0, axes.pop())
+    return rows
+
+
+def row_elements(move: Instruction) -> int:
+    """Elements that an instruction moves of which no field says how far apart they are."""
+    loops = [x for x in walk_statements(move.body) if isinstance(x, For)]
+    return math.prod(x.extent for x in loops if isinstance(x.extent, int))
+
+
+def layout_of(
+    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, ours: Load, s: Schedule
+) -> Layout | None:
+    """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
+    follow each other; None for as it is."""
+    if not rows:
+        return None
+    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < BURST
+    if len(rows) == 1 and not short:
+        last = var_of(plan, rows[0][0])
+        if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
+            return None
+    for axis, size in rows:
+        _check_block(plan, theirs, axis, size)
+    if short:
+        return local_layout(plan, rows, theirs, ours)
+    blocks = tuple((position_of(theirs.indices, var_of(plan, axis)), size) for axis, size in rows)
+    return Layout(tuple(range(len(theirs.indices))), blocks)
+
+
+def _check_block(plan: Plan, theirs: Load, axis: Var, size: int) -> None:
+    """Refuses blocks that windows would begin inside of."""
+    var = var_of(plan, axis)
+    subscript = theirs.indices[position_of(theirs.indices, var)]
+    if subscript != var:
+        raise ScheduleError(
+            f"{theirs.buffer.name} cannot lie in blocks of {size} along {subscript}, as"
+            f" {plan.unit.instruction.name} would take it",
+            hint="of the loops that play an axis's part one has to be a subscript itself",
+        )
+
+
+def position_of(indices: Sequence[Expr], var: Var) -> int:
+    return next(p for p, i in enumerate(indices) if var in variables(i))
+
+
+def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
+    """What the nest behind the sums touches with them, by the loops of the contraction: what it
+    writes, then what it reads that goes along the rows of the unit's result."""
+    read, nest = consumer_of(s, acc)
+    theirs, ours = plan.result
+    names = dict(zip(read.indices, theirs.indices, strict=True))
+    along = {var_of(plan, axis) for axis, _ in operand_axes(plan, ours)}
+    if not plan.unit.whole:
+        along = {var_of(plan, operand_axes(plan, ours)[-1][0])}
+    made = Load(nest.store.buffer, nest.store.indices)
+    for access in (made, *loads(nest.store.value)):
+        if access.buffer != acc:
+            indices = tuple(substitute(i, names) for i in access.indices)
+            if access is made or any(along & variables(i) for i in indices):
+                yield Load(access.buffer, indices), ours
+
+
+def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
+    """How an operand lies in the unit's memory, in terms of the program's subscripts."""
+    axes = [axis for axis, _ in operand_axes(plan, ours) if _moves(theirs, var_of(plan, axis))]
+    places = {axis: position_of(theirs.indices, var_of(plan, axis)) for axis in axes}
+    return held_layout(rows, places, len(theirs.indices))
+
+
+def _moves(load: Load, var: Var) -> bool:
+    return any(var in variables(i) for i in load.indices)
+
+
+def held_layout(rows: Sequence[tuple[Var, int]], places: Names[Var, int], rank: int) -> Layout:
+    blocks = tuple((places[axis], size) for axis, size in rows)
+    others = [p for axis, p in places.items() if axis not in dict(rows)]
+    return Layout(rows_last(range(rank), others, [p for p, _ in blocks]), blocks)
+
+
+def rows_last(places: Sequence[T], others: Sequence[T], rows: Sequence[T]) -> tuple[T, ...]:
+    """The order of a unit's operand in its memory: as it is, but that rows follow each other along
+    the `others` of the unit's axes."""
+    order = [p for p in places if p not in others]
+    if others:
+        last = rows[-1]
+        order = [*(p for p in order if p != last), last]
+    return (*order, *others)
+
+
+def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:
+    """The subscripts of a parameter in the order of a whole operator's operand; those that are none
+    of its own first."""
+    places = {}
+    for d, i in enumerate(ours.indices):
+        loops = {var_of(plan, v) for v in variables(i) if plan.loop_of(v) is not None}
+        for p, e in enumerate(theirs.indices):
+            if loops & variables(e):
+                places[p] = d
+    return tuple(sorted(range(len(theirs.indices)), key=lambda p: places.get(p, -1)))
+
+
+def far_axes(buffer: Buffer) -> tuple[int, ...]:
+    """The axes along which neighbours are so far apart that those nobody needs are left out."""
+    shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
+    far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
+    return tuple(d for d, n in enumerate(far) if n >= BURST)
+
+
+def consumer_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
+    """The one read of the sums, element by element, and the nest behind them that does it."""
+    found = [
+        (x, n)
+        for n in nests(s.kernel.body)
+        if n.buffer != acc
+        for x in dict.fromkeys(loads(n.store.value))
+        if x.buffer == acc
+    ]
+    single = [n == 1 for n in acc.shape]
+    if len(found) != 1 or not all(
+        isinstance(i, Var) or one for i, one in zip(found[0][0].indices, single, strict=True)
+    ):
+        raise ScheduleError(
+            f"{acc.name} is read in {len(found)} ways, and a chip's tiles need one, element by"
+            " element",
+            program=s.kernel,
+            hint="inline what comes between",
+        )
+    return found[0]
+
+
+def nest_with(s: Schedule, buffer: Buffer) -> Nest:
+    """The nest that computes a buffer, wherever it stands: the first."""
+    return next(nests_with(s.kernel.body, buffer))
+
+
+def nests_with(block: Block, buffer: Buffer) -> Iterator[Nest]:
+    yield from (n for n in nests(block) if n.buffer == buffer)
+    for stmt in block:
+        for inner in sub_blocks(stmt):
+            yield from nests_with(inner, buffer)

@@ -1,0 +1,162 @@
+"""Reductions (softmax, normalisation, pooling …): computed where their result is used.
+
+The result's loops follow memory; every intermediate is computed at the innermost of them that all
+its uses share and that its subscripts depend on, so that nothing is computed twice:
+
+    for i:                                   shared among cores
+        m = alloc; for j: m = max(m, x[i, j])            along vectors
+        z = alloc; for j: z += exp(x[i, j] - m)
+        for j: y[i, j] = exp(x[i, j] - m) / z
+"""
+
+from __future__ import annotations
+
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.nests import Nest, nest_of, nests, stride
+from tilewright.ir.expr import Buffer, Load
+from tilewright.ir.loop import For, LoopKind, Stmt, walk_statements
+from tilewright.ir.substitute import variables
+from tilewright.plan.elementwise import arrange, lanes_of, vectorize_innermost
+from tilewright.plan.parallelize import attempt, parallelize
+from tilewright.schedule.core.state import Loop
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+CHAINS = 4  # vectors accumulated independently: about the latency of an addition
+
+
+def schedule_reductions(s: Schedule, target: Target) -> None:
+    """Schedules a kernel with one plain result nest; others keep their stages as they are."""
+    if not any(n.update is not None for n in nests(s.kernel.body)):
+        return
+    masters = [n for n in nests(s.kernel.body) if n.buffer in s.kernel.outputs]
+    if len(masters) != 1 or not isinstance(masters[0].stmt, For):
+        return
+    loops = arrange(s, masters[0])
+    vector = _vector_loop(s, loops, target)
+    for buffer in reversed(list(s.allocations())):
+        at = _place(s, buffer)
+        if at is not None:
+            attempt(s.compute_at, buffer, at)
+    for stmt in _update_nests(s):
+        schedule_update(s, stmt, target)
+    outer = [loop for loop in loops if loop not in vector] + vector[:-1]
+    parallelize(s, [loop for loop in outer if _exists(s, loop)], target)
+
+
+def _exists(s: Schedule, loop: Loop) -> bool:
+    return loop in s.loops()
+
+
+def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
+    """Vectorizes the result's innermost loop where the reductions read along it; returns the
+    loops it became (empty: reductions run along vectors themselves)."""
+    last = loops[-1]
+    lanes = lanes_of(s, last, target)
+    extent = s.for_(last).extent
+    along = _along(s, [n for n in nests(s.kernel.body) if n.update is not None], last, loops)
+    if not along or (isinstance(extent, int) and extent < max(2, lanes // 4)):
+        return []
+    return vectorize_innermost(s, last, lanes)
+
+
+def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop]) -> bool:
+    """Whether every reduction's own axis that becomes `last` steps by one element (or none) in
+    what it reads."""
+    master = nest_of(s.for_(loops[0]))
+    assert master is not None
+    for nest in reductions:
+        position = _axis_of(master, nest.buffer, last)
+        if position is None:
+            return False
+        axis = nest.store.indices[position]
+        used = variables(axis)
+        if len(used) != 1:
+            return False
+        (var,) = used
+        for access in accesses((nest.stmt,)):
+            if stride(access.buffer, access.indices, var, s.simplifier) not in (0, 1):
+                return False
+    return True
+
+
+def _axis_of(master: Nest, buffer: Buffer, loop: Loop) -> int | None:
+    """The subscript of `buffer` that follows `loop` where the master reads it."""
+    for write in master.writes:
+        for x in write.value.walk():
+            if isinstance(x, Load) and x.buffer == buffer:
+                for position, i in enumerate(x.indices):
+                    if loop.var in variables(i):
+                        return position
+    return None
+
+
+def _place(s: Schedule, buffer: Buffer) -> Loop | None:
+    """The innermost loop around all reads such that the buffer's elements read in different
+    iterations of the loops outside of it (and of itself) are different."""
+    reads = [a for a in accesses(s.kernel.body) if a.buffer == buffer and not a.writes]
+    if not reads:
+        return None
+    common: list[For] | None = None
+    for read in reads:
+        around = s.loops_around(read.stmt)
+        used = set().union(*(variables(i) for i in read.indices)) if read.indices else set()
+        chain: list[For] = []
+        for loop in around:
+            if loop.kind is LoopKind.VECTORIZE or (loop.var not in used and loop.extent != 1):
+                break
+            chain.append(loop)
+        common = chain if common is None else _shared(common, chain)
+    return Loop(common[-1].var) if common else None
+
+
+def _shared(a: list[For], b: list[For]) -> list[For]:
+    out = []
+    for x, y in zip(a, b, strict=False):
+        if x is not y:
+            break
+        out.append(x)
+    return out
+
+
+def _update_nests(s: Schedule) -> list[Stmt]:
+    """The outermost statement of every reduction."""
+    found: list[Stmt] = []
+    for stmt in walk_statements(s.kernel.body):
+        nest = nest_of(stmt) if isinstance(stmt, For) else None
+        if nest is None or nest.update is None:
+            continue
+        inside = {id(x) for outer in found for x in walk_statements((outer,))}
+        if id(stmt) not in inside:
+            found.append(stmt)
+    return found
+
+
+def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
+    """Vectors along an axis of the result where that is contiguous, else along the reduction."""
+    nest = nest_of(stmt)
+    assert nest is not None
+    assert nest.update is not None
+    axes = [Loop(x.var) for x in nest.axes if x.extent != 1]
+    reduce = [Loop(x.var) for x in nest.reduce if x.extent != 1]
+    if axes and _steps_by_one(s, nest, axes[-1]):
+        if nest.reduce:
+            init = attempt(s.split_init, nest.buffer)
+            if init is None or not attempt(s.reorder, *axes[:-1], *reduce, axes[-1]):
+                return
+            vectorize_innermost(s, init[-1], lanes_of(s, init[-1], target))
+        vectorize_innermost(s, axes[-1], lanes_of(s, axes[-1], target))
+    elif reduce and _steps_by_one(s, nest, reduce[-1]):
+        lanes = lanes_of(s, reduce[-1], target)
+        extent = s.for_(reduce[-1]).extent
+        if isinstance(extent, int) and extent >= CHAINS * lanes:
+            lanes *= CHAINS  # several accumulators: one alone waits for its own last result
+        vectorize_innermost(s, reduce[-1], lanes)
+
+
+def _steps_by_one(s: Schedule, nest: Nest, loop: Loop) -> bool:
+    """Whether everything the update touches is contiguous along a loop, or the same."""
+    assert nest.update is not None
+    touched = [a for a in accesses((nest.stmt,)) if a.stmt is nest.update]
+    steps = [stride(a.buffer, a.indices, loop.var, s.simplifier) for a in touched]
+    return all(step in (0, 1) for step in steps) and 1 in steps

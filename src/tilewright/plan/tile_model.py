@@ -1,0 +1,430 @@
+"""An analytic model of a contraction in tiles: which fit a chip's memories, and how long they take.
+
+The loops over tiles and parts of sums count like an odometer. A piece of an operand is brought
+again whenever a wheel turns that moves it. While one step is worked on, the pieces that the next
+one needs are brought; pipelines.py puts that together. Times are the instructions' own costs, with
+the fields that the moves would have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping as Names
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+
+from tilewright.analyze.nests import Nest
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
+from tilewright.ir.instruction import Hazard
+from tilewright.ir.loop import For
+from tilewright.ir.substitute import variables
+from tilewright.plan.interleave import PARTS, Stalls, Step, Work, chosen, stalls
+from tilewright.plan.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
+from tilewright.plan.pipelines import Fetches, Loads, Moves, StepTimes
+from tilewright.plan.plan import Plan, made_of, rows_of, var_of
+from tilewright.plan.rates import most
+from tilewright.plan.units import Mapping
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+PORTIONS = 8  # at most, in which a tile is finished
+
+
+@dataclass(frozen=True)
+class Besides:
+    """What an element of the result takes besides the contraction: the `steps` of the unit's queue,
+    one after the other; the `least` cycles with which any schedule does, of calls that read nothing
+    (which clear) and of others (which follow); bytes of memories, and of those that hold a result
+    until it is stored."""
+
+    steps: tuple[Step, ...] = ()
+    least: tuple[float, float] = (0.0, 0.0)
+    bytes: Names[str, float] = field(default_factory=dict)
+    stored: Names[str, float] = field(default_factory=dict)
+    seeded: bool = False  # what is added to the sums is what they begin with
+
+    def cycles(self, *, follows: bool) -> float:
+        """Of the steps before the sums, or of those that follow them."""
+        return sum(s.cycles for s in self.steps if s.follows == follows)
+
+
+class Model:
+    """Sizes and times of a contraction on a unit, for many tiles at a time. `wanted` is how often
+    loops ran before they were padded; without it, none is."""
+
+    def __init__(
+        self,
+        s: Schedule,
+        target: Target,
+        nest: Nest,
+        mapping: Mapping,
+        wanted: Names[Var, int] | None = None,
+        besides: Besides | None = None,
+    ) -> None:
+        self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
+        self.besides = besides or Besides()
+        self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
+        plan = Plan(nest, mapping, {})
+        self.loads = [piece_of(s, target, plan, *pair, loaded=True) for pair in plan.reads]
+        self.behind: list[Piece] = []  # of the loads: what is read behind the sums
+        self.seeds: list[Piece] = []  # or what they begin with, as it fills a tile
+        alone = nest.buffer not in set(s.allocations())  # nothing is made of the sums
+        made, *others = [plan.result] if alone else made_of(s, plan, nest.buffer)
+        self.store = self._stored(piece_of(s, target, plan, *made, loaded=False), made[0].buffer)
+        for theirs, ours in others:
+            piece = piece_of(s, target, plan, theirs, ours, loaded=True)
+            if self.besides.seeded:
+                self.seeds.append(filled(self.store, piece))
+            else:
+                self.loads.append(piece)
+                self.behind.append(piece)
+        self.result = piece_of(s, target, plan, *plan.result, loaded=False, local=True)
+        # The axes of the result, and how much of each is in a row of it.
+        self.rows = {x.var: 1 for x in plan.axes if x.extent != 1}
+        if not mapping.unit.whole:
+            found = rows_of(plan, target, *plan.result)
+            self.rows |= {v: n for axis, n in found if (v := var_of(plan, axis)) in self.rows}
+        self.whole = {x.var: np.array([x.extent]) for x in self.loops}
+        wanted = wanted or {}
+        self.wanted = {v: np.array([wanted.get(v, int(n[0]))]) for v, n in self.whole.items()}
+
+    def _stored(self, piece: Piece, into: Buffer) -> Piece:
+        """The piece, with the move of the memory where a result waits to be stored, if it is not in
+        the unit's own."""
+        moves = (
+            find_move(self.target, name, into.memory, into.memory, into.dtype)
+            for name in self.besides.stored
+        )
+        found = next((m for m in moves if m is not None), None)
+        return piece if piece.move is not None else replace(piece, move=found)
+
+    # ------------------------------------------------------ one tile
+
+    def work(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
+        """Of a tile: cycles of the unit, and its calls."""
+        cost, unit = self.unit.instruction.cost, self.unit
+        axes = dict(self.mapping.axes)
+        steps = {v: _each(lambda n, v=v: unit.step(v, n), tile[x.var]) for v, x in axes.items()}
+        total = math.prod(tile[x.var] for x in self.loops)
+        calls = total / math.prod(steps.values())
+        values: dict[Expr, object] = {f.symbol: np.int64(1) for f in unit.instruction.fields}
+        for v, n in steps.items():
+            extent = unit.loops[v].extent
+            if isinstance(extent, Symbol):
+                values[extent] = n
+        if unit.free:  # they run all in one
+            values[as_expr(unit.loops[unit.free[0]].extent)] = calls
+            calls = np.ones(1)
+        known = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
+        each = (evaluate_exactly(x, known) for x in (cost.setup, cost.busy))
+        return calls * sum(np.asarray(x, float) for x in each), calls
+
+    def elements(self, tile: Sizes) -> np.ndarray:
+        """Of a tile of the result."""
+        sizes = (tile[x.var] for x in self.nest.axes if x.var in tile)
+        return math.prod(sizes, start=np.ones(1, np.int64))
+
+    def fits(self, tile: Sizes, plan: Plan) -> np.ndarray:
+        """Whether every memory holds the pieces: one that is brought more than once has a place for
+        each step that it is ahead, as well."""
+        turns = self._turns(tile, plan.order)
+        last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
+        used: dict[str, np.ndarray] = {}
+        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
+        for piece in (*self.loads, self.result):
+            level = self._level(piece, turns, plan)
+            inner = (level == last) & (piece is not self.result)
+            turns_more = min(plan.ahead, 1)
+            if piece is self.result:
+                begun_early = self.besides.seeded and plan.ahead  # by a move
+                turns_more = plan.ahead + 1 if begun_early else plan.places - 1
+            many = np.where(level < 0, 1, 1 + np.where(inner, plan.ahead, turns_more))
+            size, name = self._held(piece, tile, plan), piece.memory
+            if plan.rings and piece is not self.result:
+                many, size = self._ring(piece, tile, plan, level, many, size)
+            used[name] = used.get(name, np.zeros(1)) + many * size
+            turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
+        elements = self.elements(tile)
+        for each, places in ((self.besides.bytes, 1), (self.besides.stored, plan.places)):
+            for name, size in each.items():
+                used[name] = used.get(name, np.zeros(1)) + size * places * elements
+        memories = {name: self.target.memory(name) for name in used}
+        limits = {name: m.size or math.inf for name, m in memories.items()}
+        fits = [size <= limits[name] for name, size in used.items()]
+        fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
+        return np.logical_and.reduce(fits)
+
+    def _held(self, piece: Piece, tile: Sizes, plan: Plan) -> np.ndarray:
+        """Bytes of a piece."""
+        return piece.size(self.whole if plan.once and piece in self.behind else tile)
+
+    def _ring(
+        self,
+        piece: Piece,
+        tile: Sizes,
+        plan: Plan,
+        level: np.ndarray,
+        many: np.ndarray,
+        size: np.ndarray,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many places a piece has, and the bytes of one, where tiles share elements: a lap of
+        the fewest tiles that follow each other in one place (see rings.py), or of all."""
+        outer: np.ndarray = np.ones(1, np.int64)
+        counts = self._turns(tile, plan.order)
+        for k, (var, turns) in enumerate(zip(plan.order, counts, strict=True)):
+            new = piece.size(tile, var)
+            apart = plan.ahead + -(-size // new)
+            found = (level == k) & (new < size)
+            places = np.where((turns >= apart) | (outer == 1), 1, 2)
+            many = np.where(found, places, many)
+            size = np.where(found, size + (np.minimum(turns, apart) - 1) * new, size)
+            outer = outer * turns
+        return many, size
+
+    # ------------------------------------------------------ the whole
+
+    def step_times(self, tile: Sizes, plan: Plan) -> StepTimes:
+        """What the steps take with tiles of these sizes, and else as planned."""
+        shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
+        turns = np.stack([np.broadcast_to(n, shape) for n in self._turns(tile, plan.order)])
+        spatial = self._spatial(plan.order)
+        steps = np.prod(turns, axis=0)
+        ahead = np.minimum(plan.ahead, steps - 1)
+        tiles = np.prod(turns[:spatial], axis=0)
+        places = np.minimum(np.minimum(plan.places, tiles), steps - ahead)
+        elements = self.elements(tile)
+        before, after = (
+            np.broadcast_to(self.besides.cycles(follows=x) * elements, shape) for x in (False, True)
+        )
+        # Each portion would bring for itself what is read behind the sums.
+        single = (places == 1) & (plan.ahead > 0) & (not self.behind or plan.once)
+        stores, portions, axis = self._stores(tile, after, single)
+        work, calls = (np.broadcast_to(n, shape) for n in self.work(tile))
+        still = self._stalls(tile, work, calls, portions)
+        return StepTimes(
+            turns,
+            spatial,
+            tuple(q.depth for q in self.target.queues),
+            self.target.issue,
+            self._fetches(),
+            self._queue(self.unit.instruction.queue),
+            np.stack([still.latency, np.full(shape, self._latency())]),
+            before + still.before,
+            work + still.work,
+            np.stack([still.calls_before, still.calls, still.calls_after]),
+            after + still.after,
+            still.parts,
+            still.sweeps,
+            tuple(self._loads(tile, plan, turns)),
+            stores,
+            ahead,
+            places,
+            portions,
+            axis,
+            bool(self.besides.stored),
+        )
+
+    def _stalls(
+        self, tile: Sizes, work: np.ndarray, calls: np.ndarray, portions: np.ndarray
+    ) -> Stalls:
+        """How long the unit's queue waits for its own results, with as many parts of a tile taking
+        turns as is best: of those that some axis of the result has."""
+        instruction, shape = self.unit.instruction, work.shape
+        elements = np.broadcast_to(self.elements(tile), shape)
+        blocks = [tile[v] // row for v, row in self.rows.items()]
+        found: list[Stalls] = []
+        for parts in PARTS:
+            can = np.logical_or.reduce([n % parts == 0 for n in blocks] or [parts == 1])
+            many = np.broadcast_to(np.where(can, parts, 1), shape)
+            each, sweep = self._sweeps(tile, calls, many)
+            unit = Work(instruction, self._latency(), work, each, sweep)
+            found.append(stalls(unit, self.besides.steps, elements, portions, many))
+        issue = self.target.issue * (1 + len(self.besides.steps))
+        total = np.stack([x.before + x.work + x.after + issue * x.parts for x in found])
+        return chosen(found, np.argmin(total, axis=0))
+
+    def _sweeps(
+        self, tile: Sizes, calls: np.ndarray, parts: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Calls of the unit in a step, and how many of them touch different sums before the same
+        ones are added to again. One call adds several times to a sum, if its hardware loops come
+        back to that late enough (plan/fold.py)."""
+        sums = np.broadcast_to(self._blocks(tile, self.nest.reduce), calls.shape)
+        if not self.unit.free:
+            return calls, np.maximum(1, calls / sums)
+        apart = self._blocks(tile, self.nest.axes) / parts
+        wanted = dict(self.unit.instruction.distances).get(self.unit.result.buffer.name, 1)
+        return parts * np.where(apart < wanted, sums, 1), parts
+
+    def _blocks(self, tile: Sizes, loops: Sequence[For]) -> np.ndarray:
+        """How often the unit's fixed axes go into a tile, along some of the loops."""
+        axes = {x.var: axis for axis, x in self.mapping.axes}
+        count: np.ndarray = np.ones(1)
+        for v in (x.var for x in loops if x.var in tile):
+            step = partial(self.unit.step, axes[v]) if v in axes else lambda n: 1
+            count = count * (tile[v] / _each(step, tile[v]))
+        return count
+
+    def _fetches(self) -> Fetches | None:
+        """What the fetch of instructions takes of a memory's bandwidth."""
+        fetch = self.target.fetch
+        if fetch is None:
+            return None
+        memory = self.target.memory(fetch.memory)
+        size = fetch.bytes * fetch.burst / (memory.bandwidth or math.inf)
+        return Fetches(fetch.ahead, fetch.burst, math.ceil(size), memory.latency)
+
+    def _loads(self, tile: Sizes, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
+        """What brings operands, and what the sums begin with."""
+        innermost = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
+        ahead = plan.ahead
+        for piece in self.loads:
+            level = self._level(piece, turns, plan)
+            places = 1 + np.where(level == innermost, ahead, min(ahead, 1))
+            behind = piece in self.behind and not self.unit.whole
+            sizes = self.whole if plan.once and behind else tile
+            whole = piece.times(sizes)
+            times = np.zeros((4, len(turns) + 1, turns.shape[1]))
+            times[:, -1] = whole
+            for k, var in enumerate(plan.order):
+                new = piece.times(sizes, var) if plan.rings else whole
+                times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
+            if piece.move is not None:
+                queue = self._queue(piece.move.queue)
+                yield Loads(queue, piece.move.latency, *times, *piece.move.within, places, behind)
+        for piece in self.seeds:
+            times = np.zeros((4, len(turns) + 1, turns.shape[1]))
+            begins = [*range(self._spatial(plan.order)), -1]
+            times[:, begins] = piece.times(tile)[:, None]
+            places = np.full(turns.shape[1], ahead + 2 if ahead else 1)
+            if piece.move is not None:
+                queue, within = self._queue(piece.move.queue), piece.move.within
+                yield Loads(queue, piece.move.latency, *times, *within, places, seeds=True)
+
+    def _stores(
+        self, tile: Sizes, after: np.ndarray, single: np.ndarray
+    ) -> tuple[Moves, np.ndarray, np.ndarray]:
+        """What stores a tile of the result; in how many portions a `single` one is finished, so
+        that the first leave early, and which axis of the result (of self.rows) they are parts of. A
+        portion is as long at least as a call takes to its results."""
+        times = np.broadcast_to(self.store.times(tile), (4, *after.shape))
+        portions, axis = np.ones(after.shape, int), np.zeros(after.shape, int)
+        expected = after + queue_cycles(times)
+        most = after // max(1, len(self.besides.steps) * self._latency())
+        for k, (v, row) in enumerate(self.rows.items()) if single.any() else ():
+            count = np.ones(after.shape, int)
+            for n in range(2, PORTIONS + 1):
+                count = np.where((n <= most) & (tile[v] // row % n == 0), n, count)
+            each = self._stored_in(tile, v, count)
+            out = queue_cycles(each)
+            cycles = np.maximum(after, out) + np.minimum(after, out) / count
+            better = single & (cycles < expected)
+            expected = np.where(better, cycles, expected)
+            portions, axis = np.where(better, count, portions), np.where(better, k, axis)
+            times = np.where(better, each, times)
+        move = self.store.move
+        queue, latency = (move.queue, move.latency) if move else (self.unit.instruction.queue, 0)
+        within = move.within if move else (Hazard.STALL, 0)
+        return Moves(self._queue(queue), latency, *times, *within), portions, axis
+
+    def _stored_in(self, tile: Sizes, axis: Var, count: np.ndarray) -> np.ndarray:
+        """What it takes to store a tile in so many parts of an axis (Piece.times). The elements of
+        a part do not follow each other in the unit's memory along axes outside of that one."""
+        size, times = {**tile, axis: tile[axis] // count}, count
+        for p, _, _ in self.store.dims:
+            v = next((x for x in self.store.forms[p] if x in self.rows), None)
+            if v == axis:
+                break
+            if isinstance(v, Var):
+                times = times * (tile[v] // self.rows[v])
+                size[v] = np.full_like(tile[v], self.rows[v])
+        return self.store.times(size) * times
+
+    def _queue(self, name: str) -> int:
+        return [q.name for q in self.target.queues].index(name)
+
+    def _spatial(self, order: Sequence[Var]) -> int:
+        """So many of the loops, outermost first, make a new tile of the result."""
+        return sum(v in {x.var for x in self.nest.axes} for v in order)
+
+    def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
+        return [self.whole[v] // tile[v] for v in order]
+
+    def _level(self, piece: Piece, turns: Sequence[np.ndarray], plan: Plan) -> np.ndarray:
+        """The innermost loop that moves a piece; -1 for none."""
+        level = np.full(1, -1)
+        if plan.once and piece in self.behind:
+            return level
+        for k, (var, count) in enumerate(zip(plan.order, turns, strict=True)):
+            if piece.moved_by(var):
+                level = np.where(count > 1, k, level)
+        return level
+
+    def _latency(self) -> int:
+        """Cycles from the unit's last call to its results, at most."""
+        return most(self.unit.instruction.cost.latency)
+
+
+def _each(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:
+    """The function of every element: called once for equal ones."""
+    different, which = np.unique(sizes, return_inverse=True)
+    return np.array([function(int(n)) for n in different])[which]
+
+
+# ---------------------------------------------------------------- sizes of tiles
+
+
+def tile_sizes(model: Model) -> dict[Var, list[int]]:
+    """Divisors of every loop, in whole steps of the unit."""
+    mapping = model.mapping
+    steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
+    ranged = {} if mapping.unit.whole else {x.var: axis for axis, x in mapping.axes}
+    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moving_result(mapping)}
+    most = {
+        x.var: mapping.unit.size(axis) if mapping.unit.whole else 1 << 62
+        for axis, x in mapping.axes
+    }
+    sizes = {}
+    for loop in model.loops:
+        assert isinstance(loop.extent, int)
+        fixed = steps.get(loop.var, 1)
+        step = fixed if isinstance(fixed, int) else 1
+        found = [d for d in range(step, loop.extent + 1, step) if loop.extent % d == 0]
+        if loop.var in ranged:  # one iteration would be no loop
+            found = [d for d in found if mapping.unit.step(ranged[loop.var], d) > 1]
+        if loop.var in whole:
+            found = [loop.extent]
+        sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
+        if not sizes[loop.var]:
+            raise _uncut(model, loop, loop.var in whole)
+    return sizes
+
+
+def _uncut(model: Model, loop: For, whole: bool) -> ScheduleError:
+    name = model.unit.instruction.name
+    why = f"{name} does not take it in equal parts"
+    if whole:
+        (axis,) = (axis for axis, x in model.mapping.axes if x.var == loop.var)
+        why = f"{name}, which keeps its sums to itself, takes {model.unit.size(axis)} at most"
+    return ScheduleError(
+        f"{loop.var.name} runs {loop.extent} times, and {why}",
+        program=model.nest.stmt,
+        hint="split the kernel, or describe an instruction with another range",
+    )
+
+
+def combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
+    """All combinations."""
+    grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes.values()), indexing="ij")
+    return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
+
+
+def _moving_result(mapping: Mapping) -> set[Var]:
+    """The loops that move the result."""
+    axes = set().union(*map(variables, mapping.unit.result.indices))
+    return {x.var for axis, x in mapping.axes if axis in axes}
