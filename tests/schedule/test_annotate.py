@@ -7,6 +7,7 @@ from schedule_cases import refused, rewritten, schedule
 from schedule_programs import LOCAL, MATRIX, ROWS, STAGES, SUM
 
 from tilewright.base.errors import ScheduleError
+from tilewright.plan.elementwise import vectorize_innermost
 from tilewright.schedule.core.state import Loop, State, primitive, refuse
 from tilewright.schedule.primitives.annotate import annotate
 from tilewright.schedule.schedule import Schedule
@@ -219,3 +220,19 @@ def test_a_refusal_writes_nothing():
         primitive(twice)(s, s.loop("i"))
     assert s.notes.entries == ()
     assert not s.trace.steps
+
+
+def test_what_is_undone_leaves_them():
+    """A default schedule cuts a loop, cannot run it along vectors, and goes back."""
+    s = schedule(
+        """
+        def k(x: f32[100], y: out(f32[100])):
+            for i in range(99):
+                y[i + 1] = y[i] * x[i]
+        """
+    )
+    loop = s.loop("i")
+    s.annotate(loop, "from", "me")
+    assert vectorize_innermost(s, loop, 8) == [loop]
+    assert s.notes.of(loop.var) == {"from": "me"}
+    assert [step.primitive for step in s.trace] == ["annotate"]

@@ -23,8 +23,9 @@ from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import block_factor
-from tilewright.plan.parallelize import attempt, parallelize
+from tilewright.plan.parallelize import parallelize
 from tilewright.plan.tiles import RegisterTile, register_tile
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule

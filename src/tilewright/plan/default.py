@@ -17,9 +17,9 @@ from tilewright.ir.expr import Buffer, Load, Select
 from tilewright.ir.loop import Kernel, Store, loads
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction import find_contraction, schedule_contraction
-from tilewright.plan.parallelize import attempt
 from tilewright.plan.reduction import schedule_reductions
 from tilewright.plan.remaining import schedule_remaining
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 

@@ -14,7 +14,8 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
-from tilewright.plan.parallelize import PIECES, WORK, attempt, parallelize
+from tilewright.plan.parallelize import PIECES, WORK, parallelize
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.primitives.stages import nest_loops
@@ -157,12 +158,12 @@ def vectorize_innermost(s: Schedule, loop: Loop, lanes: int) -> list[Loop]:
     if isinstance(extent, int) and extent <= lanes:
         attempt(s.vectorize, loop)
         return [loop]
-    before, steps = s.kernel, len(s.trace)
+    before = s.moment
     for tail in (Tail.SHIFT, Tail.GUARD):  # a shifted last vector needs no mask
         pair = attempt(s.split, loop, lanes, tail)
         if pair is not None and attempt(s.vectorize, pair[1]):
             return list(pair)
-        s.kernel, s.trace = before, s.trace[:steps]
+        s.back_to(before)
     return [loop]
 
 

@@ -33,7 +33,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import arrange, collapse
-from tilewright.plan.parallelize import attempt
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop, refuse
 from tilewright.schedule.match.binding import Binding
 from tilewright.schedule.match.match import Matcher
@@ -101,7 +101,7 @@ def _map(
         only_moves = isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
         if only_moves and moves == 0:
             continue
-        before, steps = s.kernel, len(s.trace)
+        before = s.moment
         left = moves - 1 if only_moves else MOVES
         try:
             result = _use(s, target, loop, rows, instruction, leaves, left, interleave)
@@ -109,7 +109,7 @@ def _map(
                 return result
         except ScheduleError:
             pass  # another instruction may do
-        s.kernel, s.trace = before, s.trace[:steps]
+        s.back_to(before)
     return None
 
 

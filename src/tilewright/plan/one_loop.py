@@ -13,7 +13,7 @@ from tilewright.ir.loop import (
     buffers_written,
     walk_statements,
 )
-from tilewright.plan.parallelize import attempt
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 

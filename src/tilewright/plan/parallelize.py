@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from tilewright.base.errors import ScheduleError
 from tilewright.ir.loop import Block, For, sub_blocks
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 PIECES = 8  # tasks for each core: enough to even out, few enough to hand out
 WORK = 1 << 14  # fewer statement instances than this are not worth waking anyone for
-
-
-def attempt(primitive: Callable[..., Any], *arguments: Any) -> Any:
-    """Applies a primitive if it is legal: its result (True if it has none); None if refused."""
-    try:
-        result = primitive(*arguments)
-    except ScheduleError:
-        return None
-    return True if result is None else result
 
 
 def parallelize(s: Schedule, loops: Sequence[Loop], target: Target) -> None:

@@ -17,8 +17,8 @@ from tilewright.ir.expr import Load, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
 from tilewright.plan.elementwise import arrange, collapse
-from tilewright.plan.parallelize import attempt
 from tilewright.plan.units import copies
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -101,27 +101,27 @@ def _take(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
     assert isinstance(extent, int)
     if extent <= most or extent % most == 0:
         return _cheapest(s, loops[-len(sizes) :], instruction)
-    before, steps = s.kernel, len(s.trace)
+    before = s.moment
     _, inner = s.split(loops[-1], most, Tail.CUT)
     tail = s.loop(f"{loops[-1]}_t")
     if attempt(s.tensorize, inner, instruction) and attempt(s.tensorize, tail, instruction):
         return True
-    s.kernel, s.trace = before, s.trace[:steps]
+    s.back_to(before)
     return False
 
 
 def _cheapest(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
     """Gives an instruction the loops from one of these on: that with which calls cost least."""
-    before, steps = s.kernel, len(s.trace)
+    before = s.moment
     found = []
     for loop in loops:
         if attempt(s.tensorize, loop, instruction):
             cost = sum(times * _cycles(call) for call, times in _calls(s.kernel.body, 1))
-            found.append((cost, len(found), s.kernel, s.trace))
-        s.kernel, s.trace = before, s.trace[:steps]
+            found.append((cost, len(found), s.moment))
+        s.back_to(before)
     if not found:
         return False
-    _, _, s.kernel, s.trace = min(found, key=lambda f: f[:2])
+    s.back_to(min(found, key=lambda f: f[:2])[-1])
     return True
 
 

@@ -39,8 +39,8 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import Rows, map_values
-from tilewright.plan.parallelize import attempt
 from tilewright.plan.units import Mapping, Unit
+from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
 from tilewright.analyze.rewrite import replace_in, simplify_block
@@ -24,6 +25,15 @@ from tilewright.schedule.trace.trace import Trace
 from tilewright.target.target import Target
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What a schedule was after some of its steps."""
+
+    kernel: Kernel
+    trace: Trace
+    notes: Notes
+
+
 class State:
     """The current program of a schedule, and lookups in it."""
 
@@ -35,6 +45,15 @@ class State:
         self._cached: tuple[Kernel, Simplifier] | None = None
         self._named: tuple[Kernel, set[str]] | None = None
         self.simplify_all()  # primitives find subscripts in canonical form, and leave them so
+
+    @property
+    def moment(self) -> Moment:
+        """What `back_to` brings back."""
+        return Moment(self.kernel, self.trace, self.notes)
+
+    def back_to(self, moment: Moment) -> None:
+        """Undoes the steps since then, annotations too."""
+        self.kernel, self.trace, self.notes = moment.kernel, moment.trace, moment.notes
 
     # ---------------------------------------------------------- lookups
 
@@ -170,19 +189,19 @@ def primitive(function: F) -> F:
     @functools.wraps(function)
     def apply(state: State, *args: Any, **kwargs: Any) -> Any:
         bound = bound_arguments(function, state, args, kwargs)
-        kernel, trace, notes = state.kernel, state.trace, state.notes
+        before = state.moment
         shown = tuple(list(bound.arguments.items())[1:])
-        given = tuple((name, referred(value, trace.steps)) for name, value in shown)
+        given = tuple((name, referred(value, before.trace.steps)) for name, value in shown)
         try:
             result = function(*bound.args, **bound.kwargs)
-            state.notes = state.notes.after(kernel, state.kernel)
-            _check_workers(state, kernel)
+            state.notes = state.notes.after(before.kernel, state.kernel)
+            _check_workers(state, before.kernel)
         except BaseException as error:
-            state.kernel, state.trace, state.notes = kernel, trace, notes
+            state.back_to(before)
             if isinstance(error, TilewrightError):
                 error.add_context(f"applying {described(function.__name__, shown)}")
             raise
-        state.trace = trace.with_step(record(state.name_of(apply), apply, given, result))
+        state.trace = before.trace.with_step(record(state.name_of(apply), apply, given, result))
         return result
 
     apply.is_primitive = True  # type: ignore[attr-defined]
