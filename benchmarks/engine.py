@@ -41,7 +41,7 @@ from tilewright.ir.python.words import out
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, stages_of
-from tilewright.plan.plan import Plan, find_mappings, nests_with
+from tilewright.plan.unit_plan import Plan, find_mappings, nests_with
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

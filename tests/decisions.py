@@ -68,7 +68,7 @@ from tilewright.plan.default import default_schedule  # noqa: E402
 from tilewright.plan.normal_form import normal_form  # noqa: E402
 from tilewright.schedule.schedule import Schedule  # noqa: E402
 from tilewright.sim import timeline as timelines  # noqa: E402
-from tilewright.sim.pipelines import run_pipelines  # noqa: E402
+from tilewright.sim.run_pipelines import run_pipelines  # noqa: E402
 from tilewright.target.target import Target  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 

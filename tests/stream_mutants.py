@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.backends.stream.place import Place, bytes_of
+from tilewright.backends.stream.addresses import Place, bytes_of
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.chip import ChipKernel

@@ -13,7 +13,7 @@ from stream_judge import Judge
 from stream_mutants import KINDS, Mutant, mutant
 
 from tilewright.backends.stream.boxes import boxes
-from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.faults import Fault
 from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream

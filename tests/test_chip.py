@@ -10,7 +10,7 @@ from test_any_size import layer
 import tilewright
 from tilewright import cast, grid, i8, i32, local, reduce
 from tilewright.backends.stream.boxes import dependences
-from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.decode import decode
 from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import ScheduleError, TargetError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.cli.machine import Level, Limits, measure_limits
+from tilewright.cli.limits import Level, Limits, measure_limits
 from tilewright.cli.measure import Bound, find_bound, totals
 from tilewright.cli.show import limits_line
 from tilewright.runtime.plan import StepKind

@@ -26,9 +26,10 @@ from rich.table import Table
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import analytic_model, build_chip, build_choice
-from tilewright.plan import choose_tiles, pipelines
+from tilewright.plan import choose_tiles
+from tilewright.plan import step_times as pipelines
 from tilewright.plan.control import Control
-from tilewright.sim.pipelines import run_pipelines
+from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
 from tilewright.targets.vta import vta
 

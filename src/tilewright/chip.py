@@ -19,19 +19,19 @@ from typing import Any
 import numpy as np
 
 from tilewright.analyze.nests import Nest, nests
-from tilewright.backends.bundles import bound as bundles
+from tilewright.backends.bundles import resource_bound as bundles
 from tilewright.backends.bundles.assembly import assembly
 from tilewright.backends.bundles.build import build_bundles
 from tilewright.backends.bundles.choose import choose_plans
 from tilewright.backends.bundles.program import Program, make_program
-from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.addresses import bytes_of
+from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.faults import Fault
 from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.micro_ops import place_lists
-from tilewright.backends.stream.place import bytes_of
 from tilewright.backends.stream.registers import place_settings
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.backends.stream.waits import Waits, synchronise
@@ -62,20 +62,20 @@ from tilewright.plan.borders import Borders, with_borders
 from tilewright.plan.bound import Bound, find_bound
 from tilewright.plan.choose_tiles import Choice, choose_tiles
 from tilewright.plan.control import CHOSEN, Control
-from tilewright.plan.controlled import controlled_tiles, no_tile
 from tilewright.plan.fastest import build_fastest
+from tilewright.plan.fill_unit import pad_kernel
 from tilewright.plan.interleave import Step, delay, most_elements
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.pad_kernel import pad_kernel
-from tilewright.plan.plan import Plan, find_mappings
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
+from tilewright.plan.restrict_tiles import controlled_tiles, no_tile
 from tilewright.plan.tile_model import Besides, Model
+from tilewright.plan.unit_plan import Plan, find_mappings
 from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.data import run_stream
 from tilewright.sim.events import simulate
-from tilewright.sim.pipelines import run_pipelines
 from tilewright.sim.replay import replay
+from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.sim.timeline import Timeline
 from tilewright.target.target import Target
 from tilewright.targets import cpu

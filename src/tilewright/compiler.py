@@ -27,7 +27,7 @@ from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.host.llvm import KernelSignature, emit_host
 from tilewright.backends.host.plan import host_table, pack_constants, plan_json
 from tilewright.backends.native import passes as backends
-from tilewright.backends.native.machine import compile_assembly
+from tilewright.backends.native.object_code import compile_assembly
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
@@ -36,13 +36,14 @@ from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_mode
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode
-from tilewright.ir.host import HostProgram
+from tilewright.ir.host_program import HostProgram
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
 from tilewright.ir.verify.programs import verify_graph
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
+from tilewright.optimize.assign_devices import place
 from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
 from tilewright.optimize.fold_constants import fold_constants
@@ -50,7 +51,6 @@ from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.merge_common import merge_common
 from tilewright.optimize.move_reshapes import move_reshapes
-from tilewright.optimize.place import place
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes

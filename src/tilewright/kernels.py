@@ -19,7 +19,7 @@ import numpy as np
 
 from tilewright.analyze.bounds import faults
 from tilewright.backends.native import passes as backends
-from tilewright.backends.native.machine import compile_assembly
+from tilewright.backends.native.object_code import compile_assembly
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.passes import Recorder
@@ -57,9 +57,9 @@ from tilewright.plan.default import default_schedule
 from tilewright.runtime import _native
 from tilewright.runtime.array import address_of
 from tilewright.runtime.loader import LoadedCode, load_code
-from tilewright.runtime.machine import check_machine
 from tilewright.runtime.plan import TargetFacts
 from tilewright.runtime.pool import shared_pool
+from tilewright.runtime.processor import check_machine
 from tilewright.schedule import schedule
 from tilewright.schedule.core.state import Loop, State
 from tilewright.schedule.primitives import loops

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tilewright.backends.bundles.check import check
 from tilewright.backends.bundles.code import Bundle, Code, LoopControl, Repeat
-from tilewright.backends.bundles.machine import Machine
 from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.bundles.run_bundles import Machine
 from tilewright.backends.bundles.sections import Section
 from tilewright.base.errors import CompileError
 from tilewright.ir.loop import Kernel

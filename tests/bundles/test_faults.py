@@ -10,9 +10,9 @@ from bundle_programs import KEPT, LANES, LOCAL, SIZE, M, V, small, whole
 
 from tilewright.backends.bundles.check import check
 from tilewright.backends.bundles.code import Code, Issue, LoopControl, Repeat
-from tilewright.backends.bundles.machine import Machine
-from tilewright.backends.bundles.place import OutOfRegisters
+from tilewright.backends.bundles.fill_bundles import OutOfRegisters
 from tilewright.backends.bundles.program import make_program
+from tilewright.backends.bundles.run_bundles import Machine
 from tilewright.backends.bundles.sections import Section
 from tilewright.base.dtype import i8
 from tilewright.base.errors import CompileError, TargetError

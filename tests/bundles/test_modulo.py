@@ -8,7 +8,6 @@ from bundle_programs import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.backends.bundles.dependences import Edge
 from tilewright.backends.bundles.modulo import (
     Modulo,
     heights,
@@ -16,6 +15,7 @@ from tilewright.backends.bundles.modulo import (
     recurrence_bound,
     resource_bound,
 )
+from tilewright.backends.bundles.operation_graph import Edge
 from tilewright.backends.bundles.operations import Operation
 from tilewright.ir.loop import Call
 

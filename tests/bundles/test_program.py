@@ -6,9 +6,9 @@ import numpy as np
 from bundle_programs import DRAM, LANES, LOCAL, SIZE, V, X, Y, small
 
 from tilewright.backends.bundles.assembly import assembly
-from tilewright.backends.bundles.bound import program_bound
-from tilewright.backends.bundles.machine import run_cycles
 from tilewright.backends.bundles.program import Program, Wait, check_waits, make_program, run_timed
+from tilewright.backends.bundles.resource_bound import program_bound
+from tilewright.backends.bundles.run_bundles import run_cycles
 from tilewright.backends.stream.boxes import dependences
 from tilewright.base.dtype import i8
 from tilewright.ir.expr import Buffer, Var, const

@@ -6,8 +6,8 @@ from bundle_programs import SIZE, X, Y, programs, small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.backends.bundles.machine import run_cycles
 from tilewright.backends.bundles.program import make_program
+from tilewright.backends.bundles.run_bundles import run_cycles
 from tilewright.ir.verify.programs import verify_kernel
 from tilewright.sim.data import run_stream
 from tilewright.targets import cpu

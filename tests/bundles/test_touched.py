@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright.backends.bundles.operations import Body, Loop, Operand
 from tilewright.backends.bundles.program import make_program
-from tilewright.backends.bundles.touched import program_touched
+from tilewright.backends.bundles.section_boxes import program_touched
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr
 

@@ -13,7 +13,7 @@ from tilewright.base.dtype import f32, i64, u8
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Symbol, UnaryOp, as_expr, binary, unary
-from tilewright.ir.host import Call, Copy, HostCall, HostProgram, Memory, MemoryKind
+from tilewright.ir.host_program import Call, Copy, HostCall, HostProgram, Memory, MemoryKind
 from tilewright.runtime import _native
 from tilewright.runtime.loader import load_code
 

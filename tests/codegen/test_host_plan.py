@@ -20,7 +20,7 @@ from tilewright.base.dtype import DType, bf16, f32
 from tilewright.base.errors import CompileError, ModelError
 from tilewright.ir.expr import Symbol, UnaryOp, unary
 from tilewright.ir.graph import GraphNode, Value
-from tilewright.ir.host import Call, Copy, HostCall, MemoryKind
+from tilewright.ir.host_program import Call, Copy, HostCall, MemoryKind
 from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.table import OPS

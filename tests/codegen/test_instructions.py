@@ -13,7 +13,7 @@ from strategies import array
 import tilewright
 from tilewright import grid, reduce
 from tilewright.backends.native import passes as backends
-from tilewright.backends.native.machine import compile_assembly
+from tilewright.backends.native.object_code import compile_assembly
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError
 from tilewright.ir.expand import expand_call

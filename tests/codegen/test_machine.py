@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tilewright.backends.native.machine import compile_assembly, compile_object
+from tilewright.backends.native.object_code import compile_assembly, compile_object
 from tilewright.base.errors import CompileError
 from tilewright.target.target import Native
 
@@ -38,7 +38,7 @@ def test_what_llvm_refuses():
 
 GROWTH = """
 from pathlib import Path
-from tilewright.backends.native.machine import compile_object
+from tilewright.backends.native.object_code import compile_object
 from tilewright.target.target import Native
 
 def resident():

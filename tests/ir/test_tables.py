@@ -2,7 +2,8 @@
 
 import types
 
-from tilewright.ir import evaluate, expr, host, interpret, loop, scalar
+from tilewright.ir import evaluate, expr, interpret, loop, scalar
+from tilewright.ir import host_program as host
 from tilewright.ir.expr import BinaryOp, CompareOp, Expr, UnaryOp
 from tilewright.ir.loop import Stmt
 from tilewright.ir.text import expr as text_expr

@@ -10,7 +10,7 @@ from strategies import graphs
 from tilewright.base.dtype import bf16, bool_, f32, i4, i64
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value, format_attr, large_constants
-from tilewright.ir.host import (
+from tilewright.ir.host_program import (
     Call,
     Copy,
     HostCall,

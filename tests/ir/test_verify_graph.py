@@ -12,7 +12,7 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer, Symbol, const
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.host import Call, Copy, HostCall, HostProgram, Memory, MemoryKind, Slot
+from tilewright.ir.host_program import Call, Copy, HostCall, HostProgram, Memory, MemoryKind, Slot
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.text.parse import parse_graph
 from tilewright.ir.verify.programs import verify_graph, verify_host, verify_program

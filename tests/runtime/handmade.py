@@ -17,7 +17,16 @@ from tilewright.base.dtype import DType, f32
 from tilewright.base.errors import InputError, TargetError
 from tilewright.ir.expr import Dim, Symbol, product
 from tilewright.ir.graph import GraphNode, Value
-from tilewright.ir.host import Call, Copy, HostCall, HostProgram, HostStep, Memory, MemoryKind, Slot
+from tilewright.ir.host_program import (
+    Call,
+    Copy,
+    HostCall,
+    HostProgram,
+    HostStep,
+    Memory,
+    MemoryKind,
+    Slot,
+)
 from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor_type import TensorType
 from tilewright.runtime.module import Module

@@ -25,11 +25,12 @@ from tests.runtime.handmade import (
 )
 from tilewright.backends.host.plan import host_table
 from tilewright.base.errors import ArtifactError
-from tilewright.ir.host import Copy
-from tilewright.runtime import artifact, atomic, container, machine, system
+from tilewright.ir.host_program import Copy
+from tilewright.runtime import artifact, atomic, container, system
+from tilewright.runtime import processor as machine
 from tilewright.runtime.container import read_program, write_program
-from tilewright.runtime.machine import runs_here
 from tilewright.runtime.module import Module
+from tilewright.runtime.processor import runs_here
 
 X = np.array([1, 2, 3], np.float32)
 HERE = system.host_triple().split("-")[0]

@@ -6,7 +6,7 @@ import pytest
 from tests.runtime.handmade import N, affine, build, copying, host_program, refusal, tensor
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Symbol
-from tilewright.ir.host import Copy, Memory, MemoryKind
+from tilewright.ir.host_program import Copy, Memory, MemoryKind
 from tilewright.runtime import shapes
 from tilewright.runtime.module import Module
 

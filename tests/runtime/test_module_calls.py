@@ -26,7 +26,7 @@ from tilewright.backends.host.plan import host_table
 from tilewright.base.errors import ArtifactError, CompileError, InputError, ModelError
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import GraphNode, Value
-from tilewright.ir.host import HostCall
+from tilewright.ir.host_program import HostCall
 from tilewright.runtime.module import Module
 from tilewright.runtime.pool import ThreadPool
 

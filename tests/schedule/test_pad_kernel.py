@@ -8,7 +8,7 @@ from tilewright import cast, f32, grid, i8, i32, local, reduce
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import For, Kernel, walk_statements
-from tilewright.plan.pad_kernel import pad_kernel
+from tilewright.plan.fill_unit import pad_kernel
 
 
 def padded(kernel: Kernel, **extents: int) -> Kernel:

@@ -6,7 +6,7 @@ from stream_cases import CASES
 
 from tilewright.backends.stream import boxes as module
 from tilewright.backends.stream.boxes import Cut, boxes, dependences
-from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.waits import no_waits
 

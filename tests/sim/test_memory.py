@@ -8,10 +8,10 @@ from handmade import BYTES, copier, stream_of
 from stream_cases import CASES
 
 from tilewright import u8
+from tilewright.backends.stream.addresses import Place
 from tilewright.backends.stream.boxes import boxes
 from tilewright.backends.stream.faults import Kind, name_of
 from tilewright.backends.stream.memory import check_bounds, check_memory, check_written
-from tilewright.backends.stream.place import Place
 from tilewright.chip import ChipKernel
 from tilewright.ir.expr import Buffer
 

@@ -11,10 +11,11 @@ from stream_cases import gemm, layer, planes
 from tilewright import cast, dims, grid, i8, i32, kernel, reduce
 from tilewright.chip import analytic_model, build_chip, build_choice
 from tilewright.ir.instruction import Hazard
-from tilewright.plan import choose_tiles, pipelines
+from tilewright.plan import choose_tiles
+from tilewright.plan import step_times as pipelines
 from tilewright.plan.control import Control
-from tilewright.plan.pipelines import Fetches, Loads, Moves, StepTimes
-from tilewright.sim.pipelines import run_pipelines
+from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
+from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny

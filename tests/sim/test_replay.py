@@ -8,8 +8,8 @@ from handmade import BYTES, copier, stream_of, windows
 from stream_cases import CASES
 
 from tilewright import u8
+from tilewright.backends.stream.addresses import Place
 from tilewright.backends.stream.faults import Kind
-from tilewright.backends.stream.place import Place
 from tilewright.backends.stream.waits import Waits, no_waits, synchronise
 from tilewright.chip import ChipKernel
 from tilewright.ir.expr import Buffer

@@ -7,7 +7,7 @@ from stream_judge import Judge
 from sync_chips import KINDS
 
 from tilewright.backends.stream.boxes import boxes, dependences
-from tilewright.backends.stream.check import check_waits, interleave
+from tilewright.backends.stream.check_waits import check_waits, interleave
 from tilewright.backends.stream.faults import Kind
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Synchronised, Waits, no_waits, synchronise

@@ -29,7 +29,7 @@ from tilewright import (
     reduce,
 )
 from tilewright.ir.graph import Graph
-from tilewright.ir.host import HostProgram
+from tilewright.ir.host_program import HostProgram
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.schedule.schedule import Schedule

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.backends.stream.boxes import boxes
-from tilewright.backends.stream.check import check_waits
+from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.micro_ops import place_lists
 from tilewright.backends.stream.registers import place_settings
 from tilewright.backends.stream.stream import Stream

@@ -46,7 +46,7 @@ from tilewright.cli.arrays import (
 from tilewright.cli.check import check as check_results
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console, wrap
-from tilewright.cli.machine import measure_limits
+from tilewright.cli.limits import measure_limits
 from tilewright.cli.measure import costliest, explain_steps, measure
 from tilewright.cli.output import explain_output_error, prepare_output
 from tilewright.cli.progress import Progress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.cli.machine import Limits
+from tilewright.cli.limits import Limits
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import StepKind
 from tilewright.runtime.profile import StepTime

@@ -14,7 +14,7 @@ from rich.table import Table
 from tilewright.base.words import nanoseconds, quantity
 from tilewright.cli.check import Comparison, Report
 from tilewright.cli.layout import Column, fit_table, make_table
-from tilewright.cli.machine import Limits
+from tilewright.cli.limits import Limits
 from tilewright.cli.measure import StepRow, Timing, costliest, totals
 from tilewright.ir.op import Op, attr_rows
 from tilewright.runtime.module import Module

@@ -13,7 +13,6 @@ from tilewright.ops import (
     extend,
     fill,
     function,
-    host,
     image,
     index,
     movement,
@@ -22,6 +21,7 @@ from tilewright.ops import (
     recurrent,
     reduce,
 )
+from tilewright.ops import opaque as host
 
 OPS: dict[str, Op] = {
     op.name: op

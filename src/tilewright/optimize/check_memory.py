@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tilewright.base.errors import TargetError
 from tilewright.ir.evaluate import evaluate_dim
-from tilewright.ir.host import HostProgram, Memory
+from tilewright.ir.host_program import HostProgram, Memory
 
 SHOWN = 3  # of the largest values
 

@@ -17,7 +17,7 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.host import (
+from tilewright.ir.host_program import (
     Call,
     Copy,
     HostCall,
@@ -30,9 +30,9 @@ from tilewright.ir.host import (
 from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange
+from tilewright.optimize.assign_devices import HOST
 from tilewright.optimize.merge_common import digest
 from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up
-from tilewright.optimize.place import HOST
 from tilewright.optimize.views import is_view, roots
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tilewright.ir.evaluate import evaluate_dim, evaluate_node
-from tilewright.ir.host import Copy, HostStep, MemoryKind, Slot
+from tilewright.ir.host_program import Copy, HostStep, MemoryKind, Slot
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.optimize.plan_memory import MemoryPlan
 

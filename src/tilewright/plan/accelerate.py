@@ -33,7 +33,7 @@ from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
 from tilewright.plan.map_values import Rows, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
-from tilewright.plan.plan import (
+from tilewright.plan.unit_plan import (
     Plan,
     consumer_of,
     far_axes,

@@ -11,7 +11,7 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
-from tilewright.plan.plan import (
+from tilewright.plan.unit_plan import (
     BURST,
     Plan,
     consumer_of,
@@ -20,7 +20,7 @@ from tilewright.plan.plan import (
     nests_with,
     order_of,
 )
-from tilewright.plan.rings import keep_shared
+from tilewright.plan.whole_rings import keep_shared
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

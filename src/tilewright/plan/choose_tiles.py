@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.ir.expr import Var
-from tilewright.plan.pipelines import Run, StepTimes
-from tilewright.plan.plan import Plan
+from tilewright.plan.step_times import Run, StepTimes
 from tilewright.plan.tile_model import Model, combined, tile_sizes
+from tilewright.plan.unit_plan import Plan
 
 # Steps that operands may be brought before they are used, and tiles of the result that may be there
 # at the same time. Of those that the model finds equal the first is taken: it forgives most.

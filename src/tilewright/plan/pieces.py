@@ -17,7 +17,8 @@ from tilewright.ir.instruction import Hazard, Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.plan import (
+from tilewright.plan.rates import least
+from tilewright.plan.unit_plan import (
     BURST,
     Plan,
     far_axes,
@@ -26,7 +27,6 @@ from tilewright.plan.plan import (
     order_of,
     rows_of,
 )
-from tilewright.plan.rates import least
 from tilewright.plan.units import copies
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

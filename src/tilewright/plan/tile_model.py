@@ -2,7 +2,7 @@
 
 The loops over tiles and parts of sums count like an odometer. A piece of an operand is brought
 again whenever a wheel turns that moves it. While one step is worked on, the pieces that the next
-one needs are brought; pipelines.py puts that together. Times are the instructions' own costs, with
+one needs are brought; step_times.py puts that together. Times are the instructions' own costs, with
 the fields that the moves would have.
 """
 
@@ -25,9 +25,9 @@ from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.plan.interleave import PARTS, Stalls, Step, Work, chosen, stalls
 from tilewright.plan.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
-from tilewright.plan.pipelines import Fetches, Loads, Moves, StepTimes
-from tilewright.plan.plan import Plan, made_of, rows_of, var_of
 from tilewright.plan.rates import most
+from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
+from tilewright.plan.unit_plan import Plan, made_of, rows_of, var_of
 from tilewright.plan.units import Mapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -173,7 +173,7 @@ class Model:
         size: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """How many places a piece has, and the bytes of one, where tiles share elements: a lap of
-        the fewest tiles that follow each other in one place (see rings.py), or of all."""
+        the fewest tiles that follow each other in one place (see whole_rings.py), or of all."""
         outer: np.ndarray = np.ones(1, np.int64)
         counts = self._turns(tile, plan.order)
         for k, (var, turns) in enumerate(zip(plan.order, counts, strict=True)):

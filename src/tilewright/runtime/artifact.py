@@ -9,10 +9,10 @@ from pathlib import Path
 
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime.container import read_program, write_program
-from tilewright.runtime.host import HostTable, check_table
-from tilewright.runtime.machine import check_machine
+from tilewright.runtime.host_functions import HostTable, check_table
 from tilewright.runtime.module import CONCURRENCY, Module
 from tilewright.runtime.pool import ThreadPool
+from tilewright.runtime.processor import check_machine
 
 
 def save(path: str | Path, module: Module) -> None:

@@ -17,7 +17,7 @@ from tilewright.base.errors import CompileError
 from tilewright.runtime import _native
 from tilewright.runtime.arena import ArenaPool, ArenaSet
 from tilewright.runtime.array import address_of, array_at
-from tilewright.runtime.host import HostBridge, HostTable, explain_host_error
+from tilewright.runtime.host_functions import HostBridge, HostTable, explain_host_error
 from tilewright.runtime.loader import load_code
 from tilewright.runtime.plan import MemoryKind
 from tilewright.runtime.pool import ThreadPool, shared_pool

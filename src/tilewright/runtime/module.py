@@ -14,10 +14,10 @@ from tilewright.runtime.array import arrange, as_input, check_outputs
 from tilewright.runtime.atomic import as_path
 from tilewright.runtime.container import write_program
 from tilewright.runtime.executor import Executor
-from tilewright.runtime.host import HostTable
-from tilewright.runtime.machine import check_machine, runs_here
+from tilewright.runtime.host_functions import HostTable
 from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
 from tilewright.runtime.pool import MAX_THREADS, ThreadPool
+from tilewright.runtime.processor import check_machine, runs_here
 from tilewright.runtime.profile import Profile, make_profile
 from tilewright.runtime.program import Program
 from tilewright.runtime.system import available_cpus

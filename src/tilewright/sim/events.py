@@ -23,7 +23,7 @@ from tilewright.backends.stream.boxes import (
     members,
     queue_numbers,
 )
-from tilewright.backends.stream.check import interleave
+from tilewright.backends.stream.check_waits import interleave
 from tilewright.backends.stream.durations import Durations, durations
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits, native_sync

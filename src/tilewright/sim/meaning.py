@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.nests import accesses_of, stride
 from tilewright.backends.native.llvm import emit_kernel
-from tilewright.backends.native.machine import compile_object
+from tilewright.backends.native.object_code import compile_object
 from tilewright.base.dtype import index
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.base.passes import run_passes

@@ -24,7 +24,7 @@ from tilewright.backends.stream.boxes import (
     queue_numbers,
     writers,
 )
-from tilewright.backends.stream.check import interleave
+from tilewright.backends.stream.check_waits import interleave
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, use_line
 from tilewright.backends.stream.memory import check_memory

@@ -6,14 +6,14 @@ import itertools
 from dataclasses import dataclass
 
 from tilewright.backends.bundles.choose import Choice, choose_plans
-from tilewright.backends.bundles.plan import schedule_bundles
 from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.bundles.schedule_contraction import schedule_bundles
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
-from tilewright.plan.pad_kernel import pad_kernel
+from tilewright.plan.fill_unit import pad_kernel
 from tilewright.plan.units import Mapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

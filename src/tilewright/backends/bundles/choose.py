@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from tilewright.analyze.linear import Linear, linear
 from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.bundles.move import Move, memory_before, move_between
-from tilewright.backends.bundles.plan import Plan, layout_for
+from tilewright.backends.bundles.schedule_contraction import Plan, layout_for
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
-from tilewright.plan.plan import find_mappings
+from tilewright.plan.unit_plan import find_mappings
 from tilewright.plan.units import Mapping
 from tilewright.target.target import Target
 

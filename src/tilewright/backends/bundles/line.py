@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from tilewright.backends.bundles.code import Bundle, Issue, LoopControl
-from tilewright.backends.bundles.hazards import Hazards
+from tilewright.backends.bundles.issue_rules import Hazards
 from tilewright.target.target import Bundles
 
 

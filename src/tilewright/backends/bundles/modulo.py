@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.backends.bundles.dependences import Edge
+from tilewright.backends.bundles.operation_graph import Edge
 from tilewright.backends.bundles.operations import Operation
 
 BUDGET = 8  # times an operation is placed, on average, before a longer interval is tried

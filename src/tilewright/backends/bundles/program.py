@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.backends.bundles.check import check
+from tilewright.backends.bundles.section_boxes import program_touched
 from tilewright.backends.bundles.sections import CORE, Section, cut_sections
-from tilewright.backends.bundles.touched import program_touched
 from tilewright.backends.stream.boxes import Boxes, boxes, dependences, hazards, queue_numbers
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.durations import durations

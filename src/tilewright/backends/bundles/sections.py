@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from tilewright.analyze.simplify import Simplifier
 from tilewright.backends.bundles.code import Code, cycles, issues
+from tilewright.backends.bundles.fill_bundles import place
 from tilewright.backends.bundles.operations import Body, read_operations, unroll_registers
-from tilewright.backends.bundles.place import place
 from tilewright.base.errors import CompileError
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol
-from tilewright.ir.host import Call, Copy, HostCall, HostProgram, Memory, Slot
+from tilewright.ir.host_program import Call, Copy, HostCall, HostProgram, Memory, Slot
 
 ENTRY = "tw_entry"
 

@@ -18,7 +18,15 @@ from tilewright.base.dtype import DType, dtype
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol
 from tilewright.ir.graph import GraphNode
-from tilewright.ir.host import Call, Copy, HostCall, HostProgram, HostStep, Memory, MemoryKind
+from tilewright.ir.host_program import (
+    Call,
+    Copy,
+    HostCall,
+    HostProgram,
+    HostStep,
+    Memory,
+    MemoryKind,
+)
 from tilewright.ir.op import Attrs, Op
 
 Json = Any

@@ -6,7 +6,7 @@ Native: LLVM machine code for a processor, run in this process.
 from __future__ import annotations
 
 from tilewright.backends.native.llvm import emit_kernel
-from tilewright.backends.native.machine import compile_object
+from tilewright.backends.native.object_code import compile_object
 from tilewright.base.passes import Recorder, run_passes
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify.programs import verify_kernel

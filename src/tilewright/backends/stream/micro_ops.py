@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.backends.stream.addresses import ALIGN, Place
 from tilewright.backends.stream.encode import encode_entries
-from tilewright.backends.stream.place import ALIGN, Place
 from tilewright.backends.stream.stream import Site, Stream
 from tilewright.base.errors import TargetError
 from tilewright.ir.expr import Buffer, Load, Symbol, const

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import Linear, linear, to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.backends.stream.place import Place, check_sizes, place_buffers
+from tilewright.backends.stream.addresses import Place, check_sizes, place_buffers
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value

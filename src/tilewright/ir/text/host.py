@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 
 from tilewright.ir.expr import Symbol
-from tilewright.ir.host import (
+from tilewright.ir.host_program import (
     Call,
     Copy,
     HostCall,

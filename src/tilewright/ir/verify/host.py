@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.ir.expr import Symbol
-from tilewright.ir.host import (
+from tilewright.ir.host_program import (
     Call,
     Copy,
     HostCall,

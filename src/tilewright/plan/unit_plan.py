@@ -23,7 +23,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.pad_kernel import pad_kernel
+from tilewright.plan.fill_unit import pad_kernel
 from tilewright.plan.rates import most_a_cycle
 from tilewright.plan.units import Mapping, Unit, copies, mappings, units
 from tilewright.schedule.schedule import Schedule

@@ -10,7 +10,7 @@ from tilewright.base.errors import TargetError
 from tilewright.ir.loop import Kernel
 from tilewright.plan.choose_tiles import Choice, choose_tiles
 from tilewright.plan.control import Control
-from tilewright.plan.pipelines import Run
+from tilewright.plan.step_times import Run
 from tilewright.plan.tile_model import Model, tile_sizes
 from tilewright.target.vary import with_memory
 

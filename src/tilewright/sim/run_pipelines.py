@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.backends.stream import native
 from tilewright.ir.instruction import Hazard
-from tilewright.plan.pipelines import Moves, StepTimes
+from tilewright.plan.step_times import Moves, StepTimes
 
 Column = np.ndarray  # one number for each time that something is done
 CALLS = 8  # instructions of a move, at most: of more, so many stand for them

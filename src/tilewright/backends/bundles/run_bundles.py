@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.backends.bundles.code import Bundle, Code, Issue, LoopControl, Repeat
 from tilewright.backends.bundles.operations import Operand
 from tilewright.backends.bundles.program import Program
-from tilewright.backends.stream.place import Place
+from tilewright.backends.stream.addresses import Place
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr

@@ -16,7 +16,6 @@ import numpy as np
 
 from tilewright.backends.bundles.code import Bundle, Code, Issue, LoopControl, Pipelined, Repeat
 from tilewright.backends.bundles.code import issues as issues_of
-from tilewright.backends.bundles.dependences import dependences
 from tilewright.backends.bundles.line import Line
 from tilewright.backends.bundles.modulo import (
     Modulo,
@@ -24,8 +23,9 @@ from tilewright.backends.bundles.modulo import (
     recurrence_bound,
     resource_bound,
 )
+from tilewright.backends.bundles.operation_graph import dependences
 from tilewright.backends.bundles.operations import Body, Loop, Operation
-from tilewright.backends.bundles.registers import Allocation, allocate, first_free, spans
+from tilewright.backends.bundles.rotate_registers import Allocation, allocate, first_free, spans
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer, Expr, Var, const
 from tilewright.target.target import Bundles, Target
