@@ -56,7 +56,7 @@ mutants: setup ## 300 small changes of the compiler: how many the tests notice; 
 	nice $(BIN)/python tools/mutants.py --seed $(or $(SEED),0) --jobs $(JOBS)
 
 decisions: setup ## write down what the compiler decides for some hundred programs
-	$(BIN)/python tests/decisions.py
+	$(BIN)/python tests/support/decisions.py
 
 leaks: setup ## compile 1,000 models, load, save and call them: memory must not grow
 	$(BIN)/python tools/leaks.py

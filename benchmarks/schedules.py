@@ -2,7 +2,7 @@
 
     python benchmarks/schedules.py
 
-The schedule is the one of tests/schedule/convolution.py: 15 primitives on a 3x3 convolution. Other
+The schedule is the one of tests/support/convolution.py: 15 primitives on a 3x3 convolution. Other
 factors are decided 1,000 times, checked and costed without building a program
 (schedule/trace/space.py). Milliseconds, medians.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "schedule"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from convolution import CONV, convolution
 

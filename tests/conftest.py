@@ -9,5 +9,5 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
-# Strategies, which all tests share; the benchmarks, which are scripts, and their kernels.
-sys.path[:0] = [str(TESTS), str(TESTS.parent / "benchmarks")]
+# What helps tests; tests whose cases others share; the benchmarks, which have kernels of their own.
+sys.path[:0] = [str(TESTS / "support"), str(TESTS), str(TESTS.parent / "benchmarks")]

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from test_any_size import conv, layer
-from test_epilogues import CHIPS
+from epilogue_chips import CHIPS
+from sized_kernels import conv, layer
 
 from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.chip import ChipKernel, build_chip, lower_bound

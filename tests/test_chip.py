@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from test_any_size import layer
+from sized_kernels import layer
 
 import tilewright
 from tilewright import cast, grid, i8, i32, local, reduce

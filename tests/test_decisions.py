@@ -13,8 +13,9 @@ def test_as_written(name: str, first: int):
     corpus, was = CORPORA[name], written(name)
     for i in range(first, min(first + corpus.part, corpus.count)):
         assert corpus.make(i).line == was[i], (
-            f"another decision than in tests/decisions/{name}.txt: see `python tests/decisions.py"
-            f" --show {name} {i}` before and after the change; `make decisions` writes it down"
+            f"another decision than in tests/decisions/{name}.txt: see `python "
+            f"tests/support/decisions.py --show {name} {i}` before and after the change; "
+            "`make decisions` writes it down"
         )
 
 

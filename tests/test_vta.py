@@ -1,5 +1,5 @@
 """VTA's description beside its published facts: random programs of all its instructions, as words,
-on the functional simulator and on a machine that shares no code with it (tests/vta_machine.py)."""
+on the functional simulator and on a machine that shares no code with it (vta_machine.py)."""
 
 import numpy as np
 import pytest

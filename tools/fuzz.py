@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from compiled_graphs import check_compiled  # noqa: E402  (the path above)
 from hypothesis import HealthCheck, Phase, given, reject, seed, settings  # noqa: E402

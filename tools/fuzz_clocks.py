@@ -3,11 +3,11 @@
     python tools/fuzz_clocks.py                     what `make fuzz-clocks` runs
     python tools/fuzz_clocks.py --streams 1000 --builds 100 --seed 7
 
-Streams of random instructions run on random chips (tests/random_chips.py: memories, banks, queues,
+Streams of random instructions run on random chips (random_chips.py: memories, banks, queues,
 waits, fetch, results that stall, are forwarded or exposed), beside a clock in plain Python that
-shares no code with the simulator (tests/slow_clock.py): every instruction begins, leaves and is
+shares no code with the simulator (slow_clock.py): every instruction begins, leaves and is
 done in the same cycle. Products are built for random chips with matrix units
-(tests/random_units.py): results are right to the bit, and cycles are no fewer than the bound. Exit
+(random_units.py): results are right to the bit, and cycles are no fewer than the bound. Exit
 code 1 where one of that does not hold.
 """
 
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import track
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "sim")]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from clock_trials import Built, Tally, build_random, run_chip  # noqa: E402  (the path above)
 

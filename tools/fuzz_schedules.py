@@ -5,10 +5,10 @@
     python tools/fuzz_schedules.py --reasons    what was refused, and in what words
 
 Proposals are primitives with random arguments, in series, on the kernels of
-tests/schedule_kernels.py; primitives that are behind their quota come more often, and proposals go
+schedule_kernels.py; primitives that are behind their quota come more often, and proposals go
 on until none is. Every accepted program must compute what the kernel did: in order, with its
 parallel and vector loops at the same time, and some as machine code. On tiny sizes an oracle
-(tests/oracle.py) decides each proposal without the compiler's analysis: what it calls illegal must
+(oracle.py) decides each proposal without the compiler's analysis: what it calls illegal must
 be refused, and of what it calls legal 95 % must be accepted. Refusals that no oracle can judge,
 since there is no edit to look at, are counted as preconditions. Exit code 1 where any of this does
 not hold.
@@ -35,7 +35,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from schedule_trials import (  # noqa: E402  (the path above)
     Chooser,

@@ -5,9 +5,9 @@
     python tools/mutate_streams.py --case "tiny"    of one of them
     python tools/mutate_streams.py --show           with what was changed, and every verdict
 
-Streams of tests/stream_cases.py are changed in one place (tests/stream_mutants.py): a wait, a
+Streams of support/stream_cases.py are changed in one place (support/stream_mutants.py): a wait, a
 buffer's size, a base, a step, another field, the order of two instructions. A judge that shares
-nothing with the checks (tests/stream_judge.py) says by brute force which changes do harm. The
+nothing with the checks (support/stream_judge.py) says by brute force which changes do harm. The
 checks see the changed stream, and what it should compute: bytes touched and written, waits, and a
 replay in adversarial orders. Exit code 1 if something harmful passes, or a stream that was not
 changed is accused.
@@ -30,7 +30,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests")]
 
 from stream_cases import CASES  # noqa: E402  (the path above)
 from stream_mutants import KINDS  # noqa: E402

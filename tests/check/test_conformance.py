@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from chips import ACC, DRAM, SPAD, Chip, code
+from spoiled_chips import ACC, DRAM, SPAD, Chip, code
 
 from tilewright import cast, f32, grid, i8, i32, opaque, reduce
 from tilewright.backends.stream.decode import decode

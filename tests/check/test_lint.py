@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from chips import ACC, DRAM, SPAD, Chip, code
+from spoiled_chips import ACC, DRAM, SPAD, Chip, code
 
 from tilewright import cast, grid, i8, i32, reduce
 from tilewright.check.lint import RULES, STRUCTURE, lint

@@ -4,10 +4,10 @@ import ctypes
 
 import numpy as np
 import pytest
+from handmade_programs import object_code, slot, tensor
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.runtime.handmade import object_code, slot, tensor
 from tilewright.backends.host.llvm import KernelSignature, emit_host
 from tilewright.base.dtype import f32, i64, u8
 from tilewright.base.errors import CompileError

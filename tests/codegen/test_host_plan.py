@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from handmade_programs import Placed, host_program, slot, tensor
 
-from tests.runtime.handmade import Placed, host_program, slot, tensor
 from tilewright.backends.host.plan import (
     KernelCost,
     attrs_from_json,

@@ -1,5 +1,5 @@
 """Kernels as machine code against the interpreter: random ones, and ones where it is easy to touch
-what is not there. Memory beside every buffer is trapped (tests/native.py)."""
+what is not there. Memory beside every buffer is trapped (tests/support/native.py)."""
 
 from __future__ import annotations
 

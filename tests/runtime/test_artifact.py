@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tests.runtime.handmade import (
+from handmade_programs import (
     N,
     affine,
     build,
@@ -23,6 +22,7 @@ from tests.runtime.handmade import (
     times_factor,
     with_host,
 )
+
 from tilewright.backends.host.plan import host_table
 from tilewright.base.errors import ArtifactError
 from tilewright.ir.host_program import Copy

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from handmade_programs import N, affine, build, copying, host_program, refusal, tensor
 
-from tests.runtime.handmade import N, affine, build, copying, host_program, refusal, tensor
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Symbol
 from tilewright.ir.host_program import Copy, Memory, MemoryKind

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tests.runtime.handmade import (
+from handmade_programs import (
     ScaleAttrs,
     affine,
     build,
@@ -22,6 +21,7 @@ from tests.runtime.handmade import (
     times_factor,
     with_host,
 )
+
 from tilewright.backends.host.plan import host_table
 from tilewright.base.errors import ArtifactError, CompileError, InputError, ModelError
 from tilewright.ir.expr import Symbol
@@ -129,6 +129,7 @@ def run_python(text):
     result = subprocess.run(
         [sys.executable, "-c", text],
         cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "tests" / "support")},
         timeout=60,
         capture_output=True,
         text=True,
@@ -143,7 +144,7 @@ def run_python(text):
 FORK = """
 import faulthandler, os, signal, threading, traceback
 import numpy as np
-from tests.runtime.handmade import affine, N, build, call, host_program, tensor
+from handmade_programs import affine, N, build, call, host_program, tensor
 from tilewright.runtime.module import Module
 
 kind = tensor(N)
@@ -188,7 +189,7 @@ def test_a_module_works_in_a_fork_made_in_the_middle_of_calls():
 LEFT_OPEN = """
 import threading, time
 import numpy as np
-from tests.runtime.handmade import affine
+from handmade_programs import affine
 from tilewright.runtime.module import Module
 module = Module(affine(), threads=2)
 x = np.ones(1000, np.float32)

@@ -5,8 +5,8 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
+from handmade_programs import N, affine, copying, refusal
 
-from tests.runtime.handmade import N, affine, copying, refusal
 from tilewright.base.dtype import bf16, bool_, f16, f32, f64, i4, i8, i32, i64, u8, u64
 from tilewright.runtime.module import Module
 

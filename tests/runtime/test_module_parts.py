@@ -6,10 +6,10 @@ import json
 
 import numpy as np
 import pytest
+from handmade_programs import affine, facts, kernels, object_code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.runtime.handmade import affine, facts, kernels, object_code
 from tilewright.backends.host.plan import size_json
 from tilewright.base.errors import ArtifactError, InputError
 from tilewright.ir.evaluate import evaluate_dim

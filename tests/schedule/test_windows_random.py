@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_trial import Trial
 from strategies_expr import Draws
 from strategies_schedule import application, applications
 from strategies_windows import chains, windows
-from test_random import Trial
 
 from tilewright.ir.loop import For, Kernel
 from tilewright.ir.text.parse import parse_kernel

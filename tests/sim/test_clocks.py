@@ -1,4 +1,4 @@
-"""The timed simulator beside a slow clock that shares no code with it (tests/slow_clock.py), and
+"""The timed simulator beside a slow clock that shares no code with it (support/slow_clock.py), and
 what is built beside its bound; `make fuzz-clocks` does many more."""
 
 import pytest

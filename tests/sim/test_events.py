@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from handmade import BYTES, QUEUES, copier, random_rows, stream_of
+from handmade_streams import BYTES, QUEUES, copier, random_rows, stream_of
 from stream_cases import CASES
 from sync_chips import KINDS, chip
 

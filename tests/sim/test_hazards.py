@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from handmade import stream_of
+from handmade_streams import stream_of
 
 from tilewright import dims, grid, i8, u8
 from tilewright.backends.stream.distances import check_distances

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from handmade import random_stream, windows
+from epilogue_chips import CHIPS
+from handmade_streams import random_stream, windows
 from stream_cases import CASES
 from stream_judge import interpret
-from test_epilogues import CHIPS
 
 from tilewright import cast, exp, f32, grid, i8, i32, local, reduce
 from tilewright.base.errors import CompileError

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from handmade import BYTES, copier, stream_of
+from handmade_streams import BYTES, copier, stream_of
 from stream_cases import CASES, MOST
 from stream_judge import Judge
 from stream_mutants import KINDS, mutant

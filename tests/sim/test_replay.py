@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from handmade import BYTES, copier, stream_of, windows
+from handmade_streams import BYTES, copier, stream_of, windows
 from stream_cases import CASES
 
 from tilewright import u8

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from handmade import SIZE, random_stream, stream_of, windows
+from epilogue_chips import CHIPS
+from handmade_streams import SIZE, random_stream, stream_of, windows
 from stream_cases import CASES
 from stream_judge import MEMORY, Judge
-from test_epilogues import CHIPS
 
 from tilewright.backends.stream.boxes import Boxes, boxes
 from tilewright.backends.stream.touched import touched

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from handmade import BYTES, QUEUES, copier, random_rows, stream_of
+from handmade_streams import BYTES, QUEUES, copier, random_rows, stream_of
 from stream_judge import Judge
 from sync_chips import KINDS
 

@@ -1,8 +1,8 @@
 """What must be true between passes: one check for each IR, cheap enough to run after every pass.
 
 Each raises CompileError that says what is wrong, shows the place, and says what to do. The rules
-are in verify_expr.py (expressions), verify_loop.py, verify_tensor.py, verify_graph.py and
-verify_host.py.
+are in expr.py (expressions), loop.py, tensor.py, graph.py and
+host.py.
 """
 
 from __future__ import annotations

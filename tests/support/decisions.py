@@ -1,7 +1,7 @@
 """What the compiler decides for a corpus of programs, as text: `make decisions` writes it down.
 
-    python tests/decisions.py                   write tests/decisions/*.txt
-    python tests/decisions.py --show kernels 2  all texts of one of them, as they are now
+    python tests/support/decisions.py                   write tests/decisions/*.txt
+    python tests/support/decisions.py --show kernels 2  all texts of one of them, as they are now
 
 Each line is one program: counts that say what was decided, and a checksum of all the texts that
 led there, so that no decision changes unseen. A change of the compiler that should change nothing
@@ -20,10 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 if __name__ == "__main__":
-    sys.path.insert(0, str(TESTS.parent / "benchmarks"))
-sys.path[:0] = [str(TESTS / "ops"), str(TESTS / "analyze")]
+    sys.path[:0] = [str(TESTS), str(TESTS.parent / "benchmarks")]
 
 import coarse  # noqa: E402
 import op_cases  # noqa: E402  (the paths above)

@@ -1,5 +1,5 @@
 """Random chips with all kinds of memories, queues, waits and dependences; random streams for them,
-and the same streams as tests/slow_clock.py takes them."""
+and the same streams as tests/support/slow_clock.py takes them."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import slow_clock
-from handmade import Row, stream_of
+from handmade_streams import Row, stream_of
 
 from tilewright import grid, u8
 from tilewright.backends.stream.stream import Stream

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from epilogue_chips import CHIPS
 from sync_chips import chip
-from test_epilogues import CHIPS
 
 from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
 from tilewright.chip import ChipKernel, build_chip

@@ -7,7 +7,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
+FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 
 
 def read_schema(name: str) -> dict[str, Any]:

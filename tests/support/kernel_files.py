@@ -10,7 +10,7 @@ import tilewright
 from tilewright.base.dtype import DTYPES
 from tilewright.ir.python import words as kernel_words
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "frontends"
 
 
 def cases(name):

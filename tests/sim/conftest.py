@@ -1,6 +1,0 @@
-"""What these tests share lies beside them: make it importable."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
