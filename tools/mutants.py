@@ -33,7 +33,7 @@ from tqdm.contrib.concurrent import thread_map
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, VERDICTS = ROOT / "src/tilewright", ROOT / "build/mutants/verdicts.jsonl"
-SCOPE = ("lower/", "codegen/", "optimize/", "ops/", "analyze/", "schedule/", "sim/")
+SCOPE = ("lower/", "backends/", "optimize/", "ops/", "analyze/", "schedule/", "plan/", "sim/")
 OPTIONS = {"count": 300, "seed": 0, "jobs": 1, "files": "", "tests": "tests", "json": "/dev/null"}
 NOTICED, SECONDS = ("killed", "timeout"), 120  # of tests as recorded, which slows them down
 LIMITED = ("prlimit", f"--as={8 << 30}", "timeout")
@@ -106,7 +106,7 @@ def record(tests: Path, target: Path) -> None:
     """Write which lines each test of a file runs (not the imports of the first), and how long."""
     command = ["env", f"PYTHONPATH={ROOT / 'tools'}", sys.executable, "-mcoverage", "run"]
     command += [f"--source={PACKAGE}", f"--data-file={target}.part", "-m", "pytest", "-pmutants"]
-    command += ["-ptilewright.cli", "-pno:cacheprovider", f"--report-log={target}.log", str(tests)]
+    command += ["-ptilewright.cli.main", "-pno:cacheprovider", f"--report-log={target}.log", str(tests)]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode not in (0, 1, 5):  # all passed, some failed, there are none
         raise SystemExit(f"{tests} cannot be recorded:\n{done.stdout}{done.stderr}")
