@@ -72,7 +72,7 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 def test_the_files_that_it_names_are_there():
     package = ROOT / "src" / "tilewright"
-    places = [ROOT, package, *(p for p in package.iterdir() if p.is_dir())]
+    places = [ROOT, package, *(p for p in package.rglob("*") if p.is_dir())]
     names = re.findall(r"`([\w/]+\.(?:py|h)|\w+/)`", ARCHITECTURE)
     assert len(names) > 60
     assert [n for n in names if not any((place / n).exists() for place in places)] == []
@@ -88,5 +88,9 @@ def test_the_ranks_that_it_gives_are_those_of_the_test():
     for rank, parts in re.findall(
         r"^\| (\d+) \| (.*) \|$", ARCHITECTURE.split("## Layers")[1], re.M
     ):
-        for part in re.findall(r"`(\w+)(?:/|\.py)`", parts):
+        found = re.findall(r"`([\w/]+?)(/|\.py)`", parts)
+        assert found, rank
+        for path, ending in found:
+            folder, _, name = path.replace("/", ".").rpartition(".")
+            part = folder if folder and ending == ".py" else f"{folder}.{name}".strip(".")
             assert part in layers[int(rank)], part

@@ -61,7 +61,7 @@ def test_python():
     assert (
         s.trace.python()
         == """\
-from tilewright.ir.graph import Layout
+from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.primitives.loops import Tail
 
 i_o, i_i = s.split(s.loop("i"), 2, Tail.CUT)
