@@ -89,7 +89,6 @@ def test_the_ranks_that_it_gives_are_those_of_the_test():
         r"^\| (\d+) \| (.*) \|$", ARCHITECTURE.split("## Layers")[1], re.M
     ):
         found = re.findall(r"`([\w/]+?)(/|\.py)`", parts)
-        assert found, rank
         for path, ending in found:
             folder, _, name = path.replace("/", ".").rpartition(".")
             part = folder if folder and ending == ".py" else f"{folder}.{name}".strip(".")
