@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 import schemas
+from command_line import failure, run_commands  # noqa: F401  (a fixture: `tilewright`)
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.cli import check as cli_check
@@ -56,22 +57,6 @@ def model(tmp_path, monkeypatch):
     return tmp_path / "small.onnx"
 
 
-@pytest.fixture
-def tilewright(capsys, monkeypatch):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def run(*arguments, **environment):
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return run
-
-
 def softmax(x):
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -79,15 +64,6 @@ def softmax(x):
 
 def expected(x):
     return softmax(np.maximum(x @ W, 0)) + 1
-
-
-def failure(result):
-    """The words of an error, which is all that a failed command prints."""
-    code, out, err = result
-    assert code == 2
-    assert out == ""
-    assert "Traceback" not in err
-    return "".join(s for s in err.splitlines(keepends=True) if not s.startswith("target: "))
 
 
 # ---------------------------------------------------------------- run

@@ -1,41 +1,14 @@
 """The command line with models whose shapes depend on what inputs hold, and checked calls."""
 
 import json
-import sys
 
 import numpy as np
 import onnx
 import pytest
+from command_line import failure, run_commands  # noqa: F401  (a fixture: `tilewright`)
 from onnx import TensorProto, helper, numpy_helper
 
-from tilewright.cli import main as cli
-
 TABLE = np.arange(12, dtype=np.float32).reshape(3, 4) / 10
-
-
-@pytest.fixture
-def tilewright(capsys, monkeypatch):
-    """Runs a command in this process: exit code, stdout, stderr."""
-
-    def run(*arguments, **environment):
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setattr(sys, "argv", ["tilewright", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return ended.value.code or 0, out, err
-
-    return run
-
-
-def failure(result):
-    """The words of an error, which is all that a failed command prints."""
-    code, out, err = result
-    assert code == 2
-    assert out == ""
-    assert "Traceback" not in err
-    return "".join(s for s in err.splitlines(keepends=True) if not s.startswith("target: "))
 
 
 @pytest.fixture

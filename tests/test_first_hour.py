@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from small_models import double
 
 import tilewright
 from tilewright.base.version import VERSION
@@ -25,13 +25,7 @@ NAMES = "host, sse2, sse4, avx2, avx512, avx512-vnni, neon, neon-dot, rvv"
 def model(tmp_path, monkeypatch):
     """double.onnx in the current folder: y = x + x, of [n, 3] float32."""
     monkeypatch.chdir(tmp_path)
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "x"], ["y"])],
-        "double",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 3))],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), "double.onnx")
+    onnx.save(double(), "double.onnx")
     return tmp_path
 
 

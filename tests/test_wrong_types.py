@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from small_models import double
 
 import tilewright
 from tilewright.frontends.onnx import load as onnx_frontend
@@ -23,13 +23,7 @@ X = np.ones((1, 3), np.float32)
 def model(tmp_path, monkeypatch):
     """double.onnx in the current folder: y = x + x, of [n, 3] float32."""
     monkeypatch.chdir(tmp_path)
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "x"], ["y"])],
-        "double",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("n", 3))],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), "double.onnx")
+    onnx.save(double(), "double.onnx")
 
 
 def error(call, *arguments, **named):

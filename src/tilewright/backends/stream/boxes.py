@@ -189,7 +189,7 @@ def hazards(stream: Stream, found: Boxes | None = None) -> np.ndarray:
 def _read_registers(stream: Stream, own: np.ndarray) -> None:
     """Adds the instructions that set the registers which others have fields in."""
     for instruction in {s.instruction for s in stream.sites if s.instruction.sets_state}:
-        setters = [s.instruction is instruction for s in stream.sites]
+        setters = [s.instruction == instruction for s in stream.sites]
         before = np.flatnonzero(np.array(setters)[stream.site])
         for k, site in enumerate(stream.sites):
             if all((f.register or ("",))[0] != instruction.name for f in site.instruction.fields):
