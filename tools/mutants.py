@@ -106,12 +106,7 @@ def record(tests: Path, target: Path) -> None:
     """Write which lines each test of a file runs (not the imports of the first), and how long."""
     command = ["env", f"PYTHONPATH={ROOT / 'tools'}", sys.executable, "-mcoverage", "run"]
     command += [f"--source={PACKAGE}", f"--data-file={target}.part", "-m", "pytest", "-pmutants"]
-    command += [
-        "-ptilewright.cli.main",
-        "-pno:cacheprovider",
-        f"--report-log={target}.log",
-        str(tests),
-    ]
+    command += ["-ptilewright.cli.main", "-pno:cacheprovider", f"--report-log={target}.log", tests]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
     if done.returncode not in (0, 1, 5):  # all passed, some failed, there are none
         raise SystemExit(f"{tests} cannot be recorded:\n{done.stdout}{done.stderr}")
