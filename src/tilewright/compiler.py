@@ -54,7 +54,7 @@ from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
-from tilewright.options import Options, check_options
+from tilewright.options import HALF_UP, Options, check_options
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.runtime.module import Module
@@ -268,7 +268,12 @@ class _Compilation:
             graph = model
         else:
             fixed = self.options.values
-            graph = import_model(model, dims=self.options.dims, constants=fixed)
+            graph = import_model(
+                model,
+                dims=self.options.dims,
+                constants=fixed,
+                half_up=self.options.rounding == HALF_UP,
+            )
         self.recorder.add(Step("graph", "", "import", 0.0, True, graph))
         self.outputs = tuple(v.name for v in graph.outputs)
         return graph

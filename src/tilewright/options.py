@@ -11,10 +11,12 @@ import numpy as np
 from tilewright.base.errors import CompileError
 from tilewright.ir.graph import GraphNode
 
+HALF_EVEN, HALF_UP = "half_even", "half_up"
 _EXAMPLES = {
     "assign": 'assign={"conv_1": "first"}, or a function of a node',
     "separate": 'separate={"first"}',
     "dims": 'dims={"batch": 1}',
+    "rounding": 'rounding="half_up"',
     "values": 'values={"shape": np.array([2, 6])}',
 }
 
@@ -28,7 +30,8 @@ class Options:
     reshape: the compiled model does not take these. `verify` checks every intermediate program.
     With `checks`, the compiled model raises a CheckError where an index is out of range or an
     integer is divided by zero; without it, it goes on with the nearest index, or a defined result
-    (docs/semantics.md)."""
+    (docs/semantics.md). `rounding` says how quantisation rounds halves: "half_even" as ONNX
+    does, or "half_up" as chips do that add half a unit and shift."""
 
     assign: Mapping[str, str] | Callable[[GraphNode], str] | None = None
     separate: frozenset[str] = frozenset()
@@ -36,6 +39,7 @@ class Options:
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     verify: bool = False
     checks: bool = False
+    rounding: str = HALF_EVEN
 
 
 def check_options(options: object) -> Options:
@@ -64,6 +68,9 @@ def check_options(options: object) -> Options:
         if not isinstance(given, (bool, np.bool_)):
             what = f"{name} is {given!r}, and must be True or False"
             raise CompileError(what, hint=f"for example options=Options({name}=True)")
+    if options.rounding not in (HALF_EVEN, HALF_UP):
+        what = f"rounding is {options.rounding!r}, and must be {HALF_EVEN!r} or {HALF_UP!r}"
+        raise _no_option(what, "rounding")
     return replace(options, dims={name: int(size) for name, size in options.dims.items()})
 
 

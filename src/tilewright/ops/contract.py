@@ -11,7 +11,7 @@ from tilewright.ir.expr import BinaryOp, Buffer, Dim, Expr, all_of, as_expr, cas
 from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor import Builder
 from tilewright.ir.tensor_type import TensorType
-from tilewright.ops.common import NoAttrs, broadcast, read_broadcast, require, require_same_dtype
+from tilewright.ops.common import broadcast, read_broadcast, require, require_same_dtype
 
 
 def accumulator(dtype: DType) -> DType:
@@ -21,7 +21,17 @@ def accumulator(dtype: DType) -> DType:
     return i32 if dtype.bits < 32 else dtype
 
 
+def _result(dtype: DType, wide: bool) -> DType:
+    """The type of a sum of products of `dtype`: that of its accumulator if it is to stay wide."""
+    return accumulator(dtype) if wide else dtype
+
+
 # ---------------------------------------------------------------- matmul
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulAttrs(Attrs):
+    wide: bool = attr(False, doc="sums keep the type they are made in: i32 for small integers")
 
 
 def _matmul_shape(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -33,12 +43,12 @@ def _matmul_shape(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return (*broadcast([a[:-2], b[:-2]]), a[-2], b[-1])
 
 
-def _infer_matmul(attrs: NoAttrs, types: Sequence[TensorType]) -> list[TensorType]:
-    dtype = require_same_dtype("matmul", types)
+def _infer_matmul(attrs: MatmulAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    dtype = _result(require_same_dtype("matmul", types), attrs.wide)
     return [tensor_type(dtype, _matmul_shape(types[0].shape, types[1].shape))]
 
 
-def _compute_matmul(b: Builder, attrs: NoAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+def _compute_matmul(b: Builder, attrs: MatmulAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
     x, y = inputs
     shape = _matmul_shape(x.shape, y.shape)
     wide = accumulator(x.dtype)
@@ -50,7 +60,7 @@ def _compute_matmul(b: Builder, attrs: NoAttrs, inputs: Sequence[Buffer]) -> lis
 
     names = "bcdefgh"[: len(shape) - 2] + "mn"
     out = b.reduce("matmul", shape, BinaryOp.ADD, [x.shape[-1]], term, names=names, over_names="k")
-    return [_narrow(b, "matmul_out", out, x.dtype)]
+    return [_narrow(b, "matmul_out", out, _result(x.dtype, attrs.wide))]
 
 
 def _narrow(b: Builder, name: str, x: Buffer, dtype: DType) -> Buffer:
@@ -70,6 +80,7 @@ class ConvAttrs(Attrs):
     pads_end: tuple[int, ...] = attr(doc="zeros after each spatial axis", low=0)
     dilations: tuple[int, ...] = attr(doc="distance of the window's elements", low=1)
     groups: int = attr(1, doc="independent groups of channels", low=1)
+    wide: bool = attr(False, doc="sums keep the type they are made in: i32 for small integers")
 
 
 def window_extent(
@@ -117,7 +128,7 @@ def _conv_shape(attrs: ConvAttrs, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> tup
 
 
 def _infer_conv(attrs: ConvAttrs, types: Sequence[TensorType]) -> list[TensorType]:
-    dtype = require_same_dtype("conv", types)
+    dtype = _result(require_same_dtype("conv", types), attrs.wide)
     return [tensor_type(dtype, _conv_shape(attrs, types[0].shape, types[1].shape))]
 
 
@@ -167,7 +178,7 @@ def _compute_conv(b: Builder, attrs: ConvAttrs, inputs: Sequence[Buffer]) -> lis
     names = "no" + "hwd"[:rank] if rank <= 3 else "s"
     over = "c" + "kqr"[:rank] if rank <= 3 else "k"
     out = b.reduce("conv", shape, BinaryOp.ADD, w.shape[1:], term, names=names, over_names=over)
-    return [_narrow(b, "conv_out", out, x.dtype)]
+    return [_narrow(b, "conv_out", out, _result(x.dtype, attrs.wide))]
 
 
 # ---------------------------------------------------------------- general contraction
@@ -235,7 +246,7 @@ def _compute_einsum(b: Builder, attrs: EinsumAttrs, inputs: Sequence[Buffer]) ->
 OPS: tuple[Op, ...] = (
     Op(
         "matmul",
-        NoAttrs,
+        MatmulAttrs,
         _infer_matmul,
         Category.COMPLEX,
         "x[…, m, k] times y[…, k, n], batches broadcast",

@@ -31,13 +31,22 @@ RunGraph = Callable[[onnx.GraphProto, Scope, Sequence[Value]], list[Value]]
 class NodeContext:
     """The graph under construction, and the node that is being imported.
 
-    `run_graph(graph, scope, inputs)` inlines a nested graph.
+    `run_graph(graph, scope, inputs)` inlines a nested graph. With `half_up`, quantisation rounds
+    halves up instead of to even, as chips do that shift.
     """
 
-    def __init__(self, builder: GraphBuilder, folder: Path | None, run_graph: RunGraph) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        folder: Path | None,
+        run_graph: RunGraph,
+        *,
+        half_up: bool = False,
+    ) -> None:
         self.builder = builder
         self.folder = folder
         self.run_graph = run_graph
+        self.half_up = half_up
         self.node_name = ""
 
     # ------------------------------------------------------------ emitting
@@ -60,6 +69,12 @@ class NodeContext:
 
     def cast(self, x: Value, to: DType) -> Value:
         return x if x.dtype == to else self.emit("cast", [x], to=to)
+
+    def rounded(self, x: Value) -> Value:
+        """The nearest whole numbers, in the model's mode of rounding."""
+        if not self.half_up:
+            return self.emit("round", [x])
+        return self.emit("floor", [self.emit("add", [x, self.scalar(0.5, x)])])
 
     def widened(self, x: Value) -> Value:
         """Short floats as f32, in which several steps are computed before the result is rounded."""

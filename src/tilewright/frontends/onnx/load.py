@@ -59,22 +59,24 @@ def import_model(
     *,
     dims: Mapping[str, int] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    half_up: bool = False,
 ) -> Graph:
     """The graph of an ONNX model: a path, the file's bytes, or a loaded model.
 
     `dims` gives numbers for symbolic dimensions, by name. A dimension without a name is called
     after its input and axis: `x_0`. `constants` gives the contents of inputs that are the same in
     every call, such as the target shape of a reshape; the graph does not have these inputs. Where
-    shapes depend on the contents of others, the ContentsError names them.
+    shapes depend on the contents of others, the ContentsError names them. With `half_up`,
+    quantisation rounds halves up, where ONNX rounds them to even (docs/semantics.md).
     Initializers in other files are read from the model's folder.
     """
     loaded = load_model(model)
     check_texts(loaded.proto)
     given = dims or {}, constants or {}
     try:
-        return ModelImporter(loaded.proto, loaded.folder, *given).run()
+        return ModelImporter(loaded.proto, loaded.folder, *given, half_up=half_up).run()
     except ModelError:  # it may mean dimensions not to be 0
-        return ModelImporter(loaded.proto, loaded.folder, *given, least=1).run()
+        return ModelImporter(loaded.proto, loaded.folder, *given, least=1, half_up=half_up).run()
 
 
 def import_inputs(

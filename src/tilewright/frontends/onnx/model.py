@@ -45,6 +45,8 @@ class ModelImporter:
         dims: Mapping[str, int],
         constants: Mapping[str, np.ndarray],
         least: int = 0,
+        *,
+        half_up: bool = False,
     ) -> None:
         self.model, self.folder, self.graph = model, folder, model.graph
         self.constants = constants
@@ -53,7 +55,7 @@ class ModelImporter:
         self.builder = GraphBuilder(self.graph.name)
         self.dims = Dimensions(dims, self.builder.names, least)
         self.functions = local_functions(model)
-        self.context = NodeContext(self.builder, folder, self.run_graph)
+        self.context = NodeContext(self.builder, folder, self.run_graph, half_up=half_up)
         self.nodes = 0
         self.refusal: ModelError | None = None
 

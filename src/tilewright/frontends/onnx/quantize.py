@@ -57,7 +57,7 @@ def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, to: D
     if to.is_float:
         most = float(ml_dtypes.finfo(to.numpy).max)
         return ctx.cast(ctx.emit("clip", [out], low=-most, high=most), to)
-    out = ctx.emit("round", [out])
+    out = ctx.rounded(out)
     if zero is not None:
         out = ctx.emit("add", [out, ctx.cast(zero, wide)])
     return saturate(ctx, out, to)
@@ -141,7 +141,7 @@ def _ratio(ctx: NodeContext, a: Value, b: Value, c: Value) -> Value:
 
 def _requantize(ctx: NodeContext, x: Value, factor: Value, zero: Value) -> Value:
     """saturate(round(x * factor) + zero) as the zero point's type."""
-    out = ctx.emit("round", [ctx.emit("mul", [ctx.cast(x, f32), factor])])
+    out = ctx.rounded(ctx.emit("mul", [ctx.cast(x, f32), factor]))
     out = ctx.emit("add", [out, ctx.cast(zero, f32)])
     return saturate(ctx, out, zero.dtype)
 
