@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import analytic_model, build_chip, build_choice
+from tilewright.chip import build_chip, build_choice
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan import choose_tiles
 from tilewright.plan import step_times as pipelines
 from tilewright.plan.control import Control

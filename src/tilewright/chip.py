@@ -10,7 +10,6 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,16 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.analyze.nests import Nest, nests
+from tilewright.analyze.nests import nests
 from tilewright.backends.bundles import resource_bound as bundles
 from tilewright.backends.bundles.assembly import assembly
 from tilewright.backends.bundles.build import build_bundles
 from tilewright.backends.bundles.choose import choose_plans
 from tilewright.backends.bundles.program import Program, make_program
-from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.distances import check_distances
-from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.faults import Fault
 from tilewright.backends.stream.memory import check_memory
@@ -35,41 +32,29 @@ from tilewright.backends.stream.micro_ops import place_lists
 from tilewright.backends.stream.registers import place_settings
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.backends.stream.waits import Waits, synchronise
-from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.base.errors import CompileError, TargetError
 from tilewright.explain.explain import explain
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
-from tilewright.ir.expr import Buffer, Var
-from tilewright.ir.instruction import Instruction
+from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import (
-    Block,
-    Call,
-    For,
     Kernel,
-    Stmt,
-    buffers_written,
-    map_block,
-    map_inner_blocks,
     symbols,
-    walk_statements,
 )
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.verify.programs import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan import units
 from tilewright.plan.accelerate import accelerate
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Borders, with_borders
 from tilewright.plan.bound import Bound, find_bound
-from tilewright.plan.choose_tiles import Choice, choose_tiles
+from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import pad_kernel
-from tilewright.plan.interleave import Step, delay, most_elements
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile
-from tilewright.plan.tile_model import Besides, Model
-from tilewright.plan.unit_plan import Plan, find_mappings
 from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.data import run_stream
@@ -274,102 +259,6 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
     model = analytic_model(kernel, target)
     return next((c.cycles for c in controlled_tiles(kernel, model, control, run_pipelines)), None)
-
-
-def analytic_model(kernel: Kernel, target: Target) -> Model:
-    """The analytic model, with what has to be done besides the contraction: read off the schedule
-    of some small tile."""
-    refusal = None
-    for padded, nest, mapping in find_mappings(kernel, target):
-        try:
-            return _model(padded, target, nest, mapping, _extents(kernel))
-        except ScheduleError as error:  # an instruction may want more than loops
-            refusal = refusal or error
-    assert refusal is not None
-    raise refusal
-
-
-def _extents(kernel: Kernel) -> dict[Var, int]:
-    found = (x for x in walk_statements(kernel.body) if isinstance(x, For))
-    return {x.var: x.extent for x in found if isinstance(x.extent, int)}
-
-
-def _model(
-    kernel: Kernel, target: Target, nest: Nest, mapping: units.Mapping, wanted: Mapping[Var, int]
-) -> Model:
-    s = Schedule(kernel)
-    model = Model(s, target, nest, mapping, wanted)
-    least = choose_tiles(model, None, overlap=False)
-    if not least or mapping.unit.whole:  # which does all that follows
-        return model
-    try:
-        besides = _besides(kernel, target, model, least[0].plan)
-    except ScheduleError as error:
-        try:  # a chip may be able to begin a sum with something, and not to add it afterwards
-            plan = replace(least[0].plan, seeded=True)
-            besides = _besides(kernel, target, model, plan)
-        except ScheduleError:
-            raise error from None
-    return Model(s, target, nest, mapping, wanted, besides)
-
-
-def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
-    """What an element of the result takes, the contraction left out."""
-    s = Schedule(kernel)
-    accelerate(s, target, plan, overlap=False)
-    unit = plan.unit.instruction
-    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
-    touched = {id(x): {r.buffer for r in x.regions} for x in calls}
-    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
-    moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
-    brought = set().union(*(set(buffers_written((x,))) for x in moves))
-    leaving = set().union(*(touched[id(x)] for x in moves)) - brought
-    elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
-    once: dict[str, float] = {}
-    stored: dict[str, float] = {}
-    for buffer in set(s.allocations()) - ours - brought:
-        held = stored if buffer in leaving else once
-        size = bytes_of(buffer) / elements
-        held[buffer.memory] = held.get(buffer.memory, 0.0) + size
-    return replace(
-        _cycles_besides(s, target, unit, plan),
-        bytes=once,
-        stored=stored,
-        seeded=plan.seeded,
-    )
-
-
-def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> Besides:
-    """Cycles of the unit's queue for an element of the result, the contraction left out."""
-
-    def counts(call: Call) -> bool:
-        local = all(target.memory(r.buffer.memory).size is not None for r in call.regions)
-        return local and call.instruction != unit and call.instruction.queue == unit.queue
-
-    stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
-    times = durations(stream)
-    least = [0.0, 0.0]  # of calls that read nothing, and of others
-    steps = []
-    n = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
-    for k, site in enumerate(stream.sites):
-        rows, instruction = stream.rows(k), site.instruction
-        cycles = float((times.setup + times.busy)[rows].sum()) / n
-        most, follows = most_elements(instruction), reads(instruction)
-        steps.append(Step(cycles, most, delay(instruction), follows))
-        done = float(iterations_of(instruction, stream.fields[rows]).sum())
-        least[follows] += done / most_a_cycle(instruction)
-    return Besides(tuple(steps), (least[0] / n, least[1] / n))
-
-
-def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:
-    """The calls that are wanted, and what is around them."""
-
-    def kept(stmt: Stmt) -> Stmt | None:
-        if isinstance(stmt, Call):
-            return stmt if wanted(stmt) else None
-        return map_inner_blocks(stmt, lambda inner: map_block(inner, kept))
-
-    return map_block(block, kept)
 
 
 def build_choice(

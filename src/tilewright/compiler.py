@@ -15,19 +15,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from typing import Any, Literal, overload
 
 from tilewright.analyze.emptiness import never_empty
+from tilewright.backends.devices import find_devices
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.host.llvm import KernelSignature, emit_host
 from tilewright.backends.host.plan import host_table, pack_constants, plan_json
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
+from tilewright.backends.option import Option, best
+from tilewright.backends.table import Unit
+from tilewright.backends.table import options as options_of
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
@@ -50,21 +54,24 @@ from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.merge_common import merge_common
+from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
+from tilewright.optimize.place_kernels import Placement, place_kernels
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
+from tilewright.optimize.use_integers import use_integers
 from tilewright.options import HALF_UP, Options, check_options
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.runtime.module import Module
 from tilewright.runtime.plan import TargetFacts, plan_from_json
-from tilewright.runtime.program import Program
+from tilewright.runtime.program import Part, Program
 from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule
 from tilewright.specialize import specialize
 from tilewright.target.target import Target
-from tilewright.targets.names import HOST, find_devices
+from tilewright.targets.names import HOST
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 
@@ -74,7 +81,7 @@ READ_BYTES, READ_TIMES = 32 << 20, 3
 COMPILE_BYTES = 160 << 20
 
 Model = ModelSource | Graph
-Targets = Target | str | Mapping[str, Target | str]
+Targets = Target | Unit | str | Mapping[str, Target | Unit | str]
 
 GraphStage = Literal["graph", "optimized"]
 LoopStage = Literal["loops", "lowered"]
@@ -213,7 +220,7 @@ def compile(
         def compile_for(known: Options) -> Module:
             return _Compilation(devices, known, recorder).run(source, None)
 
-        facts = _facts(next(iter(devices.values())))
+        facts = _facts(next(u.target for u in devices.values() if u.is_host))
         return specialize(source, options, facts, compile_for, error)
 
 
@@ -240,19 +247,33 @@ class CompiledKernel:
     never_empty: frozenset[str]  # symbols that must not be 0
 
 
+@dataclass(frozen=True)
+class SubmittedKernel:
+    """One distinct kernel that a device is given: what the option holds that was taken."""
+
+    name: str
+    unit: Unit
+    program: TensorProgram
+    option: Option
+
+
 @dataclass
 class _Compilation:
-    devices: dict[str, Target]
+    devices: dict[str, Unit]
     options: Options
     recorder: Recorder
+    offers: dict[Any, Option] = field(default_factory=dict)  # of kernels and devices
+    placement: Placement | None = None
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
     outputs: tuple[str, ...] = ()  # the model's names for them
+    arrangements: dict[tuple[Held, bool], str] = field(default_factory=dict)  # to devices or back
 
     def run(self, model: LoadedModel | Graph, until: str | None) -> Any:
         graph = self.load(model)
         if until == "graph":
             return graph
         graph = self.optimize(graph)
+        graph = self.lay_out(self.place(graph))
         if until == "optimized":
             return graph
         kernels, used = self.kernels(graph, until)
@@ -279,7 +300,7 @@ class _Compilation:
         return graph
 
     def optimize(self, graph: Graph) -> Graph:
-        default = next(iter(self.devices))
+        alone = all(u.is_host for u in self.devices.values())
         passes = (
             fold_constants,
             simplify_nodes,
@@ -294,13 +315,55 @@ class _Compilation:
             fold_constants,  # again: reshapes moved onto constants
             merge_common,
             remove_dead,
+            *(() if alone else (use_integers, merge_common, remove_dead)),
             *((check_contents,) if self.options.checks else ()),  # of what is left
-            partial(place, devices=self.devices, assign=self.options.assign, default=default),
+            partial(place, devices=self.targets, assign=self.options.assign, default=self.host),
             fuse,
-            partial(choose_layout, targets=self.devices),  # on kernels: it asks what they prefer
         )
+        return self.run_passes(graph, passes)
+
+    def run_passes(self, graph: Graph, passes: Sequence[Callable[[Graph], Graph]]) -> Graph:
         check = verify_graph if self.options.verify else None
         return run_passes(graph, passes, stage="optimized", recorder=self.recorder, check=check)
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        return {name: u.target for name, u in self.devices.items()}
+
+    @property
+    def host(self) -> str:
+        """The first device whose kernels the host program calls."""
+        return next(name for name, u in self.devices.items() if u.is_host)
+
+    @property
+    def others(self) -> list[str]:
+        """The devices that are given kernels."""
+        return [name for name, u in self.devices.items() if not u.is_host]
+
+    def place(self, graph: Graph) -> Graph:
+        """Kernels that other devices can run are theirs."""
+        if not self.others:
+            return graph
+        self.placement = place_kernels(graph, self.host, self.others, self.obstacle)
+        self.recorder.add(Step("optimized", "", "place_kernels", 0.0, True, self.placement.graph))
+        return self.placement.graph
+
+    def obstacle(self, n: GraphNode, device: str) -> str | None:
+        """Why a device cannot run a call."""
+        return self.offer(n, device).obstacle or None
+
+    def offer(self, n: GraphNode, device: str) -> Option:
+        """The best way to run a call on a device; asked once for equal kernels."""
+        program, _ = call_program(n)
+        key = (program, device)
+        if key not in self.offers:
+            self.offers[key] = best(options_of(program, self.devices[device]))
+        return self.offers[key]
+
+    def lay_out(self, graph: Graph) -> Graph:
+        """Layouts are a matter of the kernels that the host calls: it asks what they prefer."""
+        targets = {name: u.target for name, u in self.devices.items() if u.is_host}
+        return self.run_passes(graph, (partial(choose_layout, targets=targets),))
 
     # ---------------------------------------------------------- kernels
 
@@ -310,16 +373,46 @@ class _Compilation:
         """Every distinct kernel, compiled (or up to `until`), and which one each call uses."""
         used: dict[GraphNode, str] = {}
         jobs: dict[str, tuple[TensorProgram, dict[str, Layout], Target]] = {}
+        submitted: dict[str, SubmittedKernel] = {}
         for n in graph.nodes:
             if n.op is not CALL:
                 continue
             program, layouts = call_program(n)
             key = (program, tuple(sorted(layouts.items(), key=str)), n.device)
             if key not in self.keys:
-                self.keys[key] = f"k{len(self.keys)}_{program.name}"
-                jobs[self.keys[key]] = (program, layouts, self.devices[n.device])
+                name = self.keys[key] = f"k{len(self.keys)}_{program.name}"
+                unit = self.devices[n.device]
+                if unit.is_host:
+                    jobs[name] = (program, layouts, unit.target)
+                else:
+                    option = self.offer(n, n.device)
+                    submitted[name] = SubmittedKernel(name, unit, program, option)
             used[n] = self.keys[key]
-        return self._in_threads(jobs, until), used
+        return {**self._in_threads(jobs, until), **self._submitted(submitted, until)}, used
+
+    def _submitted(
+        self, kernels: Mapping[str, SubmittedKernel], until: str | None
+    ) -> dict[str, Any]:
+        """Kernels of devices, with the host's kernels that arrange their operands and results."""
+        if until not in (None, "host"):
+            return {}
+        found: dict[str, Any] = dict(kernels)
+        arrangements: dict[tuple[Held, bool], str] = {}
+        for kernel in kernels.values():
+            count = len(kernel.program.inputs)
+            for k, held in enumerate(kernel.option.built.held):
+                key = (held, k < count)
+                if held.is_same or key in arrangements:
+                    continue
+                word = "pack" if k < count else "unpack"
+                name = arrangements[key] = f"{word}{len(arrangements)}"
+                program = (packing if k < count else unpacking)(held, name)
+                kind = held.type.layout
+                layouts = {} if kind is None else {"y" if k < count else "x0": kind}
+                target = self.devices[self.host].target
+                found[name] = self.kernel(name, program, layouts, target, None)
+        self.arrangements = arrangements
+        return found
 
     def _in_threads(self, jobs: Mapping[str, Any], until: str | None) -> dict[str, Any]:
         """What `kernel` gives for each; one after the other where there is no room for threads."""
@@ -384,34 +477,65 @@ class _Compilation:
     def plan(
         self, graph: Graph, kernels: dict[str, CompiledKernel], used: dict[GraphNode, str]
     ) -> MemoryPlan:
-        spaces = {name: name for name in self.options.separate}
-        uses = {n: _use_of(kernels[name].lowered) for n, name in used.items()}
-        plan = plan_memory(graph, uses, spaces)
+        spaces = {name: name for name in (*self.options.separate, *self.others)}
+        uses = {n: self._use_of(kernels[name]) for n, name in used.items()}
+        plan = plan_memory(graph, uses, spaces, self.host)
         self.recorder.add(Step("host", "", "plan_memory", 0.0, True, plan.program))
         return plan
 
     def module(self, plan: MemoryPlan, kernels: dict[str, CompiledKernel]) -> Module:
-        target = next(iter(self.devices.values()))
+        target = self.devices[self.host].target
+        called = {k: c for k, c in kernels.items() if isinstance(c, CompiledKernel)}
         signatures = {
             name: KernelSignature(name, len(k.lowered.params), len(symbols(k.lowered)))
-            for name, k in kernels.items()
+            for name, k in called.items()
         }
         host = emit_host(plan.program, signatures, triple=target.native.triple)
-        objects = [(name, k.object) for name, k in kernels.items()]
+        objects = [(name, k.object) for name, k in called.items()]
         objects.append(("host", backends.to_object(host, target)))
         costs = {name: kernel_cost(k.program) for name, k in kernels.items()}
         json = plan_json(
             plan.program, functions=plan.host_nodes, costs=costs, output_names=self.outputs
         )
         for symbol in json["symbols"]:
-            if any(symbol["name"] in k.never_empty for k in kernels.values()):
+            if any(symbol["name"] in k.never_empty for k in called.values()):
                 symbol["lower"] = max(1, symbol["lower"])
         constants = tuple(pack_constants(plan.program, plan.constants))
         plan_data = plan_from_json(json, "the plan")
-        program = Program(plan_data, _facts(target), tuple(objects), constants, VERSION)
-        return Module(
-            program, threads=target.cores, host=host_table(OPS), source=partial(_source, self)
+        parts = tuple(self.parts(kernels, target))
+        program = Program(
+            plan_data, _facts(target), tuple(objects), constants, VERSION, parts=parts
         )
+        kinds = {u.backend.kind: u.backend.device for u in self.devices.values()}
+        return Module(
+            program,
+            threads=target.cores,
+            host=host_table(OPS),
+            devices={kind: make for kind, make in kinds.items() if make is not None},
+            source=partial(_source, self),
+        )
+
+    def parts(self, kernels: dict[str, Any], host: Target) -> Iterator[Part]:
+        """What devices are given before the first call."""
+        for name in self.others:
+            unit = self.devices[name]
+            theirs = {
+                k.name: k.option.built
+                for k in kernels.values()
+                if isinstance(k, SubmittedKernel) and k.unit is unit
+            }
+            if unit.backend.part is not None:
+                yield unit.backend.part(name, theirs, host)
+
+    def _use_of(self, kernel: CompiledKernel | SubmittedKernel) -> KernelUse:
+        if isinstance(kernel, CompiledKernel):
+            return KernelUse(kernel.name, kernel.lowered.scratch, symbols(kernel.lowered))
+        count = len(kernel.program.inputs)
+        held = tuple(
+            replace(h, kernel=self.arrangements.get((h, k < count), ""))
+            for k, h in enumerate(kernel.option.built.held)
+        )
+        return KernelUse(kernel.name, held=held)
 
 
 def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
@@ -428,10 +552,6 @@ def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
     body = [inner.op.name for inner in n.attrs.body.nodes]
     short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
     return program.with_(name=short), layouts
-
-
-def _use_of(kernel: Kernel) -> KernelUse:
-    return KernelUse(kernel.name, kernel.scratch, symbols(kernel))
 
 
 def _source(work: _Compilation, stage: str, kernel: str | None) -> str:

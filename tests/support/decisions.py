@@ -52,7 +52,7 @@ from tilewright.backends.stream.disassemble import disassemble  # noqa: E402
 from tilewright.base.dtype import DTYPES, bool_, f64, i32, u8  # noqa: E402
 from tilewright.base.errors import ModelError, TilewrightError  # noqa: E402
 from tilewright.base.passes import Recorder  # noqa: E402
-from tilewright.chip import analytic_model  # noqa: E402
+from tilewright.plan.analytic_model import analytic_model  # noqa: E402
 from tilewright.compiler import call_program, compile  # noqa: E402
 from tilewright.ir.expr import Symbol  # noqa: E402
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements  # noqa: E402

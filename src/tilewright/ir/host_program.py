@@ -3,10 +3,12 @@
     memory = Memory(name, device, kind, size)       constants, one arena per device, inputs, outputs
     slot   = Slot(name, memory, offset, type)       where a value, or a kernel's scratch, lives
     step   = Call(kernel, device, slots, symbols)   | HostCall(function, inputs, outputs)
-           | Copy(source, target)
+           | Copy(source, target) | Submit(kernel, device, inputs, outputs) | Wait(device)
 
-Sizes and offsets are expressions over the model's symbolic dimensions. Steps run in order; the
-kernels of one step may use all workers of the pool.
+A kernel of a processor is called; one of a device with a memory of its own is submitted to the
+device's queue, with slots of that memory, and done when the host has waited. Sizes and offsets are
+expressions over the model's symbolic dimensions. Steps run in order; the kernels of one step may
+use all workers of the pool.
 """
 
 from __future__ import annotations
@@ -74,7 +76,26 @@ class Copy(Node):
     target: str
 
 
-HostStep = Call | HostCall | Copy
+@node
+class Submit(Node):
+    """Hands a kernel to a device, which runs what it is given in order; all slots lie in memory
+    that the device reads and writes."""
+
+    kernel: str
+    device: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+@node
+class Wait(Node):
+    """Until a device has done all that it was given."""
+
+    device: str
+
+
+HostStep = Call | HostCall | Copy | Submit | Wait
 
 
 @node
@@ -89,6 +110,14 @@ class HostProgram(Node):
 
     def __str__(self) -> str:
         return format_host(self)
+
+    @property
+    def callbacks(self) -> tuple[HostCall | Submit | Wait, ...]:
+        """The steps that compiled code does not do itself, by the number that it calls them by:
+        the functions of the caller's table, then what devices are told."""
+        functions = {s.function: s for s in self.steps if isinstance(s, HostCall)}
+        told = (s for s in self.steps if isinstance(s, (Submit, Wait)))
+        return (*(functions[k] for k in sorted(functions)), *told)
 
     __repr__ = __str__
 
@@ -130,6 +159,12 @@ def _format_host_call(c: HostCall) -> str:
     return f"{target}host_call({call}, {c.function}{_format_nodes(c.nodes)})"
 
 
+def _format_submit(s: Submit) -> str:
+    target = f"{_names(s.outputs)} = " if s.outputs else ""
+    call = f"{identifier(s.kernel)}({_names(s.inputs)})"
+    return f"{target}submit({call}, {quote(s.device)}{_format_nodes(s.nodes)})"
+
+
 def _format_nodes(nodes: Sequence[str]) -> str:
     return f", nodes=[{', '.join(map(quote, nodes))}]" if nodes else ""
 
@@ -140,4 +175,6 @@ _FORMAT: dict[type, Callable[..., str]] = {
     Call: _format_call,
     HostCall: _format_host_call,
     Copy: lambda c: f"{identifier(c.target)} = copy({identifier(c.source)})",
+    Submit: _format_submit,
+    Wait: lambda w: f"wait({quote(w.device)})",
 }

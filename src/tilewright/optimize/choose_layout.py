@@ -25,7 +25,8 @@ from tilewright.target.target import Target
 
 
 def choose_layout(graph: Graph, targets: Mapping[str, Target]) -> Graph:
-    """The graph of calls with layouts on values; `targets` by device name."""
+    """The graph of calls with layouts on values; `targets` by the names of devices that read what
+    others leave in memory. The other devices take rows, and arrange them themselves."""
     return _Chooser(graph, targets).run()
 
 
@@ -46,7 +47,7 @@ class _Chooser:
             self.now[v] = v
             self.constants[v] = array
         for n in self.graph.nodes:
-            if n.op is CALL:
+            if n.op is CALL and n.device in self.targets:
                 self._call(n)
             else:
                 self._row_major(n)
@@ -56,8 +57,9 @@ class _Chooser:
         return self.graph.with_(nodes=tuple(self.nodes), outputs=outputs, constants=constants)
 
     def _row_major(self, n: GraphNode) -> None:
-        """A view or a call to the host: takes and gives rows."""
-        inputs = tuple(self._as_plain(self.now[v], n.device) for v in n.inputs)
+        """A view, a call to the host, or what a device is given: takes and gives rows."""
+        device = n.device if n.device in self.targets else ""
+        inputs = tuple(self._as_plain(self.now[v], device) for v in n.inputs)
         for v in n.outputs:
             self.now[v] = v
         self.nodes.append(GraphNode(n.op, n.attrs, inputs, n.outputs, n.name, n.device))

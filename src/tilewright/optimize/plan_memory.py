@@ -26,12 +26,15 @@ from tilewright.ir.host_program import (
     Memory,
     MemoryKind,
     Slot,
+    Submit,
+    Wait,
 )
 from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange
 from tilewright.optimize.assign_devices import HOST
 from tilewright.optimize.merge_common import digest
+from tilewright.optimize.move_arrays import Held
 from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up
 from tilewright.optimize.views import is_view, roots
 
@@ -39,11 +42,13 @@ from tilewright.optimize.views import is_view, roots
 @dataclass(frozen=True)
 class KernelUse:
     """What a node's kernel is called, and what it is given beside the node's operands and
-    results: working memory, and the values of symbols."""
+    results: working memory, and the values of symbols. A kernel that is submitted to a device has
+    in `held` how the device holds each operand and each result."""
 
     name: str
     scratch: tuple[Buffer, ...] = ()
     symbols: tuple[Symbol, ...] = ()
+    held: tuple[Held, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +63,7 @@ class PlacedConstant:
 @dataclass(frozen=True, eq=False)
 class MemoryPlan:
     """A host program, what to fill its constants memories with, and for each step the node that it
-    runs (None: a copy).
+    runs (None: a step between nodes).
 
     `arena` is what the arenas come to, and `least_arena` what is alive at once, below which no
     plan can be: both at typical values of the symbols.
@@ -81,12 +86,14 @@ def plan_memory(
     graph: Graph,
     kernels: Mapping[GraphNode, KernelUse],
     spaces: Mapping[str, str] | None = None,
+    host: str = HOST,
 ) -> MemoryPlan:
     """The host program that runs `graph`; `kernels` names the kernel of each node that is neither
     opaque nor a view. `spaces` says for each device in which memory space its kernels work;
-    without a word about it, that is the host's ("")."""
+    without a word about it, that is the host's (""). `host` is the device that arranges what others
+    are given."""
     _check_symbols(graph)
-    planner = _Planner(graph, kernels, spaces or {})
+    planner = _Planner(graph, kernels, spaces or {}, host)
     for n in graph.nodes:
         if not is_view(n):
             planner.run(n)
@@ -125,6 +132,15 @@ class _Storage:
     offset: Dim = 0
 
 
+@dataclass(frozen=True)
+class _Given:
+    """A value in a device's memory: its slot, where that lies, and how it is arranged."""
+
+    slot: str
+    storage: _Storage
+    held: Held
+
+
 @dataclass(eq=False)
 class _Slots:
     """The program's slots, as they are asked for."""
@@ -156,9 +172,13 @@ def _unique(name: str, taken: set[str]) -> str:
 
 class _Planner:
     def __init__(
-        self, graph: Graph, kernels: Mapping[GraphNode, KernelUse], spaces: Mapping[str, str]
+        self,
+        graph: Graph,
+        kernels: Mapping[GraphNode, KernelUse],
+        spaces: Mapping[str, str],
+        host: str,
     ) -> None:
-        self.graph, self.kernels, self.spaces = graph, kernels, spaces
+        self.graph, self.kernels, self.spaces, self.host = graph, kernels, spaces, host
         self.root = roots(graph.nodes)
         self.steps: list[HostStep] = []
         self.nodes: list[GraphNode | None] = []
@@ -166,6 +186,10 @@ class _Planner:
         self.slots = _Slots()
         self.storages: list[_Storage] = []
         self.found: dict[tuple[Value, str], _Storage] = {}  # of a root, by space
+        self.given: dict[tuple[Value, str, Held], _Given] = {}  # what devices hold
+        self.made: dict[Value, _Given] = {}  # roots that a device made
+        self.arrays: dict[_Storage, np.ndarray] = {}  # constants as devices hold them
+        self.busy: set[str] = set()  # devices that may not be done
         self.home: dict[Value, str] = {}  # the space in which a root was made
         self.inputs = [self._input(v) for v in graph.inputs]
         self.output_storages: list[_Storage] = []
@@ -204,7 +228,9 @@ class _Planner:
         """The slot of a value in a space, copied there if need be; in use in the next step."""
         root = self._root(value)
         if (root, space) not in self.found:
-            if root in self.graph.constants:
+            if space == HOST and root in self.made:
+                storage = self._bring(root)
+            elif root in self.graph.constants:
                 storage = self._storage(MemoryKind.CONSTANTS, space, root.type)
             else:
                 source = self._use(root, self.home[root])
@@ -218,8 +244,7 @@ class _Planner:
 
     def _copy(self, source: str, target: str, storage: _Storage) -> None:
         storage.last = len(self.steps)
-        self.steps.append(Copy(source, target))
-        self.nodes.append(None)
+        self._step(Copy(source, target))
 
     # ---------------------------------------------------------- steps
 
@@ -228,6 +253,9 @@ class _Planner:
         opaque = n.op.category is Category.OPAQUE
         if not opaque and n not in self.kernels:
             raise CompileError(f"no kernel was given for {n.name or n.op.name}", program=n)
+        if not opaque and self.kernels[n].held:
+            self._submit(n, self.kernels[n])
+            return
         space = HOST if opaque else self.spaces.get(n.device, HOST)
         for v in n.inputs:  # copies first: their steps come before the node's
             self._use(v, space)
@@ -242,11 +270,96 @@ class _Planner:
             scratch = tuple(self._scratch(use, b, space) for b in use.scratch)
             slots = (*inputs, *outputs, *scratch)
             step = Call(use.name, n.device, slots, use.symbols, names)
-        self.steps.append(step)
-        self.nodes.append(n)
+        self._step(step, n)
         for v in n.outputs:  # early, so that the place on the device is soon free again
             if v in self.direct and space != HOST:
                 self._use(v, HOST)
+
+    # ---------------------------------------------------------- devices that are given arrays
+
+    def _submit(self, n: GraphNode, use: KernelUse) -> None:
+        """The steps of a node that a device runs: operands as it holds them are there first."""
+        space = self.spaces[n.device]
+        operands = list(zip(n.inputs, use.held, strict=False))
+        for v, held in operands:
+            self._give(v, held, space)
+        inputs = tuple(self._give(v, held, space) for v, held in operands)
+        outputs = []
+        for v, held in zip(n.outputs, use.held[len(operands) :], strict=True):
+            storage = self._storage(MemoryKind.ARENA, space, held.type)
+            slot = self.slots.add(_in_space(v.name, space), storage, held.type)
+            self.made[v], self.home[v] = _Given(slot, storage, held), HOST
+            outputs.append(slot)
+        self._step(Submit(use.name, n.device, inputs, tuple(outputs), _origins(n)), n)
+        self.busy.add(n.device)
+        for v in n.outputs:
+            if v in self.direct:
+                self._use(v, HOST)
+
+    def _give(self, value: Value, held: Held, space: str) -> str:
+        """The slot of a value as a device holds it, given to the device if need be; in use in the
+        next step."""
+        key = (value, space, held)
+        if key not in self.given:
+            self.given[key] = self._there(value, held, space) or self._sent(value, held, space)
+        self.given[key].storage.last = len(self.steps)
+        return self.given[key].slot
+
+    def _there(self, value: Value, held: Held, space: str) -> _Given | None:
+        """What the device itself made, if it lies there as it is wanted, with nothing around it."""
+        made = self.made.get(value)
+        same = made is not None and made.storage.space == space and made.held.type == held.type
+        whole = held.inner == held.type.shape == (made.held.inner if made else ())
+        return made if same and whole else None
+
+    def _sent(self, value: Value, held: Held, space: str) -> _Given:
+        """A constant is arranged now; the host arranges others, and copies them."""
+        root, name = self._root(value), _in_space(value.name, space)
+        if root in self.graph.constants:
+            storage = self._storage(MemoryKind.CONSTANTS, space, held.type)
+            self.arrays[storage] = held.arranged(self.graph.constants[root])
+            return _Given(self.slots.add(name, storage, held.type), storage, held)
+        source = self._use(value, HOST)
+        if held.is_same:
+            source = self.slots.add(value.name, self.found[root, HOST], held.type)
+        else:
+            staging = self._storage(MemoryKind.ARENA, HOST, held.type)
+            arranged = self.slots.add(value.name, staging, held.type)
+            self._step(Call(held.kernel, self.host, (source, arranged), (), ()))
+            source, staging.last = arranged, len(self.steps)
+        self._finish(space)
+        storage = self._storage(MemoryKind.ARENA, space, held.type)
+        given = _Given(self.slots.add(name, storage, held.type), storage, held)
+        self._copy(source, given.slot, storage)
+        return given
+
+    def _bring(self, root: Value) -> _Storage:
+        """Where the host has what a device made."""
+        given = self.made[root]
+        self._finish(given.storage.space)
+        given.storage.last = len(self.steps)
+        storage = self.direct.get(root) or self._storage(MemoryKind.ARENA, HOST, root.type)
+        if given.held.is_same:
+            plain = self.slots.add(root.name, storage, given.held.type)
+            self._copy(given.slot, plain, storage)
+            return storage
+        staging = self._storage(MemoryKind.ARENA, HOST, given.held.type)
+        arranged = self.slots.add(root.name, staging, given.held.type)
+        self._copy(given.slot, arranged, staging)
+        staging.last = storage.last = len(self.steps)
+        slots = (arranged, self.slots.of(root, storage))
+        self._step(Call(given.held.kernel, self.host, slots, (), ()))
+        return storage
+
+    def _finish(self, space: str) -> None:
+        """A device that may be busy is waited for before its memory is touched."""
+        for device in sorted(d for d in self.busy if self.spaces[d] == space):
+            self._step(Wait(device))
+            self.busy.remove(device)
+
+    def _step(self, step: HostStep, node: GraphNode | None = None) -> None:
+        self.steps.append(step)
+        self.nodes.append(node)
 
     def _scratch(self, use: KernelUse, buffer: Buffer, space: str) -> str:
         type_ = TensorType(buffer.dtype, buffer.shape)
@@ -260,6 +373,8 @@ class _Planner:
             if self.direct.get(self._root(v)) is not storage:
                 self._copy(self._use(v, HOST), self.slots.of(v, storage), storage)
             self.outputs.append(self.slots.of(v, storage))
+        for space in sorted({self.spaces[d] for d in self.busy}):
+            self._finish(space)
 
     # ---------------------------------------------------------- the program
 
@@ -293,7 +408,7 @@ class _Planner:
             storage: arrange(self.graph.constants[root], root.type)
             for (root, _), storage in self.found.items()
             if storage.kind is MemoryKind.CONSTANTS
-        }
+        } | self.arrays
         placed: list[PlacedConstant] = []
         memories: list[Memory] = []
         for space, storages in self._of_kind(MemoryKind.CONSTANTS).items():

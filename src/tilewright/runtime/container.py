@@ -36,10 +36,10 @@ from tilewright.runtime.plan import (
     target_from_json,
     target_to_json,
 )
-from tilewright.runtime.program import Program
+from tilewright.runtime.program import Part, Program
 
 MAGIC = b"\x89TW\r\n\x1a\n\x00"  # like PNG's: a transfer that changes line ends breaks it
-OLDEST, VERSION = 1, 1  # of the formats that are read; the last is written
+OLDEST, VERSION = 1, 2  # of the formats that are read; the last is written
 CHUNK = 1 << 20  # constants have a checksum for each so many bytes
 
 _START = struct.Struct("<8sIIQ32s")
@@ -52,11 +52,11 @@ _LINE, _PAGE = 64, 4096
 class Section:
     """`offset` is counted from the first page after the header."""
 
-    kind: str  # "object" or "constants"
+    kind: str  # "object", "part" or "constants"
     name: str
     offset: int
     size: int
-    sha256: str  # of an object; empty for constants
+    sha256: str  # of an object or a part's file; empty for constants
     crc32: tuple[int, ...]  # of each chunk of constants
 
 
@@ -66,6 +66,9 @@ class Section:
 def write_program(path: str | Path, program: Program) -> int:
     """Writes a file that `read_program` reads: all of it, or nothing. Returns its size in bytes."""
     parts = [("object", name, memoryview(data)) for name, data in program.objects]
+    for number, part in enumerate(program.parts):
+        for name, content in part.files:
+            parts.append(("part", f"{number}/{name}", memoryview(content)))
     for memory, data in zip(
         program.plan.of_kind(MemoryKind.CONSTANTS), program.constants, strict=True
     ):
@@ -106,6 +109,7 @@ def _header(program: Program, sections: Sequence[Section]) -> bytes:
         "target": target_to_json(program.target),
         "entry": program.entry,
         "plan": plan_to_json(program.plan),
+        "parts": [{"device": p.device, "kind": p.kind} for p in program.parts],
         "sections": [asdict(s) for s in sections],
     }
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
@@ -209,14 +213,19 @@ def _damaged(path: str | Path, how: str) -> ArtifactError:
 def _read_parts(fields: Fields, data: memoryview, verify: bool) -> Program:
     """The program; `data` begins where the sections do. Errors say what is damaged."""
     objects, constants = [], {}
+    files: dict[str, list[tuple[str, bytes]]] = {}
     for section in fields.items("sections", _section_from_json):
         content = data[section.offset : section.offset + section.size]
         if len(content) < section.size:
             raise ArtifactError(f"{section.kind} {section.name!r} lies outside the file")
-        if section.kind == "object":
+        if section.kind != "constants":
             if hashlib.sha256(content).hexdigest() != section.sha256:
-                raise ArtifactError(f"object {section.name!r} is not what was written")
-            objects.append((section.name, bytes(content)))
+                raise ArtifactError(f"{section.kind} {section.name!r} is not what was written")
+            if section.kind == "object":
+                objects.append((section.name, bytes(content)))
+            else:
+                number, _, name = section.name.partition("/")
+                files.setdefault(number, []).append((name, bytes(content)))
         else:
             if verify:
                 _check_sums(section, content)
@@ -229,13 +238,23 @@ def _read_parts(fields: Fields, data: memoryview, verify: bool) -> Program:
         tuple(_constants(plan, constants)),
         fields.text("compiler"),
         fields.text("entry"),
+        parts=tuple(
+            Part(device, kind, tuple(files.get(str(number), ())))
+            for number, (device, kind) in enumerate(fields.optional_items("parts", _part_from_json))
+        ),
     )
+
+
+def _part_from_json(value: Any, where: str) -> tuple[str, str]:
+    """The device and the kind of a part."""
+    f = Fields(value, where)
+    return f.text("device"), f.text("kind")
 
 
 def _section_from_json(value: Any, where: str) -> Section:
     f = Fields(value, where)
     kind = f.text("kind")
-    if kind not in ("object", "constants"):
+    if kind not in ("object", "part", "constants"):
         raise ArtifactError(f"{f.place('kind')} is {kind!r}")
     sums = f.items("crc32", lambda item, place: Fields({"sum": item}, place).number("sum"))
     return Section(

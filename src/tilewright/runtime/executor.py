@@ -17,6 +17,7 @@ from tilewright.base.errors import CompileError
 from tilewright.runtime import _native
 from tilewright.runtime.arena import ArenaPool, ArenaSet
 from tilewright.runtime.array import address_of, array_at
+from tilewright.runtime.devices import DeviceTable, open_devices
 from tilewright.runtime.host_functions import HostBridge, HostTable, explain_host_error
 from tilewright.runtime.loader import load_code
 from tilewright.runtime.plan import MemoryKind
@@ -40,11 +41,14 @@ class Executor:
         pool: ThreadPool | None,
         host: HostTable | None,
         concurrency: int,
+        devices: DeviceTable | None = None,
     ) -> None:
         plan = program.plan
         self.plan = plan
         self.threads = pool.threads if pool is not None else threads
-        self._host = HostBridge(plan, host) if plan.functions else None
+        self._devices = open_devices(program.parts, devices)
+        calls_back = plan.functions or plan.device_calls
+        self._host = HostBridge(plan, host, self._devices) if calls_back else None
         self._callback = self._host.address if self._host is not None else 0
         self._code = load_code(program.objects, [program.entry])
         self._entry = self._code.addresses[program.entry]

@@ -44,6 +44,10 @@ class Fields:
         """A list, each item read by read(value, place)."""
         return tuple(read(item, place) for item, place in self._items(name))
 
+    def optional_items(self, name: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+        """A list that older formats do not have."""
+        return self.items(name, read) if name in self._values else ()
+
     def texts(self, name: str) -> tuple[str, ...]:
         return self.items(name, as_text)
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from tilewright.base.errors import ArtifactError, CompileError, TilewrightError
 from tilewright.runtime.array import array_at
-from tilewright.runtime.plan import HostFunction, Plan
+from tilewright.runtime.devices import Devices
+from tilewright.runtime.plan import DeviceCall, HostFunction, Plan, Tensor
 from tilewright.runtime.size import evaluate_size
 
 # From an operator's attributes (JSON) to a function from its inputs to its outputs. The inputs are
@@ -30,11 +31,16 @@ _Callback = ctypes.CFUNCTYPE(
 )
 
 
-class HostBridge:
-    """A plan's host functions behind one address that compiled code can call."""
+Callback = Callable[[Mapping[str, int], Any], None]  # of symbols, and of buffers' addresses
 
-    def __init__(self, plan: Plan, table: HostTable | None) -> None:
-        self._functions = [(f, bind_function(f, table)) for f in check_table(plan, table)]
+
+class HostBridge:
+    """A plan's host functions, and what its devices are told, behind one address that compiled code
+    can call."""
+
+    def __init__(self, plan: Plan, table: HostTable | None, devices: Devices) -> None:
+        self._functions = [_host_function(f, table) for f in check_table(plan, table)]
+        self._functions += [_device_call(c, devices) for c in plan.device_calls]
         self._running: dict[int, Mapping[str, int]] = {}  # a call's number: its symbols
         self._errors: dict[int, BaseException] = {}
         me = weakref.ref(self)  # so that a bridge that nobody uses goes at once
@@ -52,26 +58,50 @@ class HostBridge:
 
     def _run(self, number: int, function: int, buffers: Any, dims: object) -> int:
         try:
-            self._apply(self._running[number], *self._functions[function], buffers)
+            self._functions[function](self._running[number], buffers)
         except BaseException as error:  # noqa: BLE001 - cannot pass compiled code; see end()
             self._errors[number] = error
             return 1
         return 0
 
-    def _apply(
-        self, symbols: Mapping[str, int], spec: HostFunction, function: Callable, buffers: Any
-    ) -> None:
-        arrays = []
-        for i, tensor in enumerate((*spec.inputs, *spec.outputs)):
-            shape = tuple(evaluate_size(d, symbols) for d in tensor.shape)
-            arrays.append(array_at(buffers[i] or 0, shape, tensor.dtype.numpy))
-        inputs, outputs = arrays[: len(spec.inputs)], arrays[len(spec.inputs) :]
-        for array in inputs:
-            array.flags.writeable = False
+
+def _arrays(
+    tensors: Sequence[Tensor], results: int, symbols: Mapping[str, int], buffers: Any
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The arrays at these addresses: those that are read, and the last ones, which are written."""
+    arrays = []
+    for i, tensor in enumerate(tensors):
+        shape = tuple(evaluate_size(d, symbols) for d in tensor.shape)
+        arrays.append(array_at(buffers[i] or 0, shape, tensor.dtype.numpy))
+    inputs, outputs = arrays[: len(arrays) - results], arrays[len(arrays) - results :]
+    for array in inputs:
+        array.flags.writeable = False
+    return inputs, outputs
+
+
+def _host_function(spec: HostFunction, table: HostTable | None) -> Callback:
+    function = bind_function(spec, table)
+    tensors = (*spec.inputs, *spec.outputs)
+
+    def apply(symbols: Mapping[str, int], buffers: Any) -> None:
+        inputs, outputs = _arrays(tensors, len(spec.outputs), symbols, buffers)
         results = function(inputs)
         _check_results(spec, results, outputs)
         for target, result in zip(outputs, results, strict=True):
             target[...] = result
+
+    return apply
+
+
+def _device_call(call: DeviceCall, devices: Devices) -> Callback:
+    device = devices[call.device]
+    if not call.kernel:
+        return lambda symbols, buffers: device.wait()
+
+    def submit(symbols: Mapping[str, int], buffers: Any) -> None:
+        device.submit(call.kernel, *_arrays(call.arrays, call.results, symbols, buffers))
+
+    return submit
 
 
 def check_table(plan: Plan, table: HostTable | None) -> tuple[HostFunction, ...]:

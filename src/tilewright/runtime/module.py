@@ -13,6 +13,7 @@ from tilewright.base.errors import InputError
 from tilewright.runtime.array import arrange, as_input, check_outputs
 from tilewright.runtime.atomic import as_path
 from tilewright.runtime.container import write_program
+from tilewright.runtime.devices import DeviceTable
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.host_functions import HostTable
 from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
@@ -47,6 +48,7 @@ class Module:
         pool: ThreadPool | None = None,
         host: HostTable | None = None,
         concurrency: int = CONCURRENCY,
+        devices: DeviceTable | None = None,
         source: Callable[[str, str | None], str] | None = None,
     ) -> None:
         if concurrency < 1:
@@ -66,6 +68,7 @@ class Module:
                 pool=pool,
                 host=host,
                 concurrency=concurrency,
+                devices=devices,
             )
 
     # ------------------------------------------------------------ calling

@@ -37,6 +37,8 @@ class StepKind(enum.Enum):
     CALL = "call"  # a kernel
     HOST_CALL = "host_call"  # a function that the caller supplies
     COPY = "copy"  # from one memory to another
+    SUBMIT = "submit"  # a kernel, to a device's queue
+    WAIT = "wait"  # for all that a device was given
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,17 @@ class HostFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceCall:
+    """What a device is told: to run a kernel (`kernel`) on arrays of its memory, of which the last
+    `results` are written, or to finish (no kernel)."""
+
+    device: str
+    kernel: str = ""
+    arrays: tuple[Tensor, ...] = ()
+    results: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class TargetFacts:
     """What the code was compiled for, and how fast that is (None: not known)."""
 
@@ -126,6 +139,7 @@ class Plan:
     memories: tuple[MemorySpec, ...]
     steps: tuple[StepSpec, ...]
     functions: tuple[HostFunction, ...] = ()
+    device_calls: tuple[DeviceCall, ...] = ()  # numbered after the functions
 
     def of_kind(self, kind: MemoryKind) -> tuple[MemorySpec, ...]:
         return tuple(m for m in self.memories if m.kind is kind)
@@ -148,8 +162,7 @@ def _problems(plan: Plan) -> Iterator[str]:
         yield "its memories are not in the order constants, arenas, inputs, outputs"
     yield from _input_problems(plan)
     yield from _symbol_problems(plan)
-    functions = [t for f in plan.functions for t in (*f.inputs, *f.outputs)]
-    for tensor in (*plan.inputs, *plan.outputs, *functions):
+    for tensor in (*plan.inputs, *plan.outputs, *_called_with(plan)):
         if not 0 <= tensor.memory < len(plan.memories):
             yield f"{tensor.name!r} lies in memory {tensor.memory} of {len(plan.memories)}"
     given = {t.memory for t in plan.outputs}
@@ -159,6 +172,12 @@ def _problems(plan: Plan) -> Iterator[str]:
     for tensor in plan.outputs:
         if plan.memories[tensor.memory].kind is MemoryKind.OUTPUT and tensor.offset != 0:
             yield f"output {tensor.name!r} does not begin where its memory begins"
+
+
+def _called_with(plan: Plan) -> list[Tensor]:
+    """The arrays that functions and devices are given."""
+    found = [t for f in plan.functions for t in (*f.inputs, *f.outputs)]
+    return found + [t for c in plan.device_calls for t in c.arrays]
 
 
 def _input_problems(plan: Plan) -> Iterator[str]:
@@ -172,7 +191,7 @@ def _input_problems(plan: Plan) -> Iterator[str]:
 def _symbol_problems(plan: Plan) -> Iterator[str]:
     known = {s.name for s in plan.symbols}
     tensors = [*plan.inputs, *plan.outputs]
-    tensors += [t for f in plan.functions for t in (*f.inputs, *f.outputs)]
+    tensors += _called_with(plan)
     sizes = [*(m.size for m in plan.memories), *(d for t in tensors for d in (*t.shape, t.offset))]
     sizes += [s for step in plan.steps for s in (step.operations, step.bytes) if s is not None]
     used = {name for size in sizes for name in symbols_of(size)}
@@ -205,6 +224,15 @@ def plan_to_json(plan: Plan) -> dict[str, Any]:
             }
             for f in plan.functions
         ],
+        "device_calls": [
+            {
+                "device": c.device,
+                "kernel": c.kernel,
+                "arrays": [_tensor_to_json(t) for t in c.arrays],
+                "results": c.results,
+            }
+            for c in plan.device_calls
+        ],
     }
 
 
@@ -220,6 +248,7 @@ def plan_from_json(value: Any, where: str) -> Plan:
             f.items("memories", _memory_from_json),
             f.items("steps", _step_from_json),
             f.items("functions", _function_from_json),
+            f.optional_items("device_calls", _device_call_from_json),
         )
     )
 
@@ -303,6 +332,14 @@ def _function_from_json(value: Any, where: str) -> HostFunction:
     f = Fields(value, where)
     inputs, outputs = (f.items(n, _tensor_from_json) for n in ("inputs", "outputs"))
     return HostFunction(f.text("op"), f.raw("attrs"), inputs, outputs)
+
+
+def _device_call_from_json(value: Any, where: str) -> DeviceCall:
+    f = Fields(value, where)
+    arrays, results = f.items("arrays", _tensor_from_json), f.number("results")
+    if not 0 <= results <= len(arrays):
+        raise ArtifactError(f"{f.place('results')} is {results}, of {len(arrays)} arrays")
+    return DeviceCall(f.text("device"), f.text("kernel"), arrays, results)
 
 
 def _choice(f: Fields, name: str, kind: Any) -> Any:

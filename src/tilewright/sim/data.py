@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.stream import Site, Stream
 from tilewright.ir.expr import Buffer
+from tilewright.runtime import stream_functions as native
+from tilewright.runtime.simulator import FILL
 from tilewright.sim.black_box import BlackBoxCode, check_shapes
 from tilewright.sim.meaning import site_code
 from tilewright.target.target import Target
-
-FILL = 0xA5  # what memory holds before anything is written
 
 
 class DataEngine:

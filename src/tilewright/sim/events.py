@@ -14,7 +14,6 @@ import math
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.boxes import (
     Boxes,
     boxes,
@@ -28,6 +27,7 @@ from tilewright.backends.stream.durations import Durations, durations
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits, native_sync
 from tilewright.base.errors import CompileError
+from tilewright.runtime import stream_functions as native
 from tilewright.sim.timeline import COLUMNS, Timeline
 from tilewright.target.target import Target
 

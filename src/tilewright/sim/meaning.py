@@ -39,6 +39,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.lower.native import native_passes
 from tilewright.runtime.loader import LoadedCode, load_code
+from tilewright.runtime.simulator import ENTRY as RUN
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -47,7 +48,6 @@ from tilewright.target.target import Target
 Steps = tuple[tuple[int, ...], ...]  # bytes, of each operand along each of its axes
 LEAST_LANES, MOST_LANES = 4, 64
 ENDLESS = 1 << 40  # elements: it is not known where an operand's buffer ends
-RUN = "run_site"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +61,13 @@ class SiteCode:
 @functools.lru_cache(maxsize=1024)
 def site_code(instruction: Instruction, host: Target, steps: Steps | None = None) -> SiteCode:
     """The function that does an instruction; with `steps`, these are its operands'."""
+    code = load_code([(instruction.name, site_object(instruction, host, steps))], [RUN])
+    return SiteCode(code, code.addresses[RUN])
+
+
+@functools.lru_cache(maxsize=1024)
+def site_object(instruction: Instruction, host: Target, steps: Steps | None = None) -> bytes:
+    """The object file of that function, `run_site`."""
     kernel = vectorized(meaning(instruction, steps))
     lowered = run_passes(kernel, native_passes(host), stage="lowered", subject=kernel.name)
     if lowered.scratch:
@@ -70,8 +77,7 @@ def site_code(instruction: Instruction, host: Target, steps: Steps | None = None
             hint="give it an operand for that, or make it smaller",
         )
     text = emit_kernel(lowered, host) + _entry(instruction, lowered)
-    code = load_code([(kernel.name, compile_object(text, host.native))], [RUN])
-    return SiteCode(code, code.addresses[RUN])
+    return compile_object(text, host.native)
 
 
 def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:

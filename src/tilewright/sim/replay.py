@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.boxes import (
     INPUT,
     UNWRITTEN,
@@ -32,6 +31,7 @@ from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.ir.expr import Buffer
 from tilewright.ir.samples import first_difference
+from tilewright.runtime import stream_functions as native
 from tilewright.sim.data import FILL, DataEngine, get_outputs, put_inputs
 from tilewright.target.target import Target
 

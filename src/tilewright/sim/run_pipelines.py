@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.ir.instruction import Hazard
 from tilewright.plan.step_times import Moves, StepTimes
+from tilewright.runtime import stream_functions as native
 
 Column = np.ndarray  # one number for each time that something is done
 CALLS = 8  # instructions of a move, at most: of more, so many stand for them
@@ -68,7 +68,7 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
 @dataclass(frozen=True)
 class Issuing:
     """How many instructions the queues of a pipeline hold; the cycles to issue one; how they are
-    fetched (backends/stream/native.py: Times)."""
+    fetched (runtime/stream_functions.py: Times)."""
 
     depths: np.ndarray
     issue: int

@@ -7,12 +7,22 @@ are outside functions, in objects of their own: `void kernel(ptr pool, ptr slot 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol
-from tilewright.ir.host_program import Call, Copy, HostCall, HostProgram, Memory, Slot
+from tilewright.ir.host_program import (
+    Call,
+    Copy,
+    HostCall,
+    HostProgram,
+    Memory,
+    Slot,
+    Submit,
+    Wait,
+)
 
 ENTRY = "tw_entry"
 
@@ -84,6 +94,7 @@ class _Writer:
         self.kernels = kernels
         self.slots = {s.name: s for s in program.slots}
         self.memories = {m.name: (i, m) for i, m in enumerate(program.memories)}
+        self.callbacks = {id(s): k for k, s in enumerate(program.callbacks)}
         self.places = {s.name: i for i, s in enumerate(program.symbols)}
         self.declared: dict[str, str] = {}
         self.entry: list[str] = []  # what belongs at the function's start: allocations
@@ -221,14 +232,22 @@ def _emit_copy(w: _Writer, number: int, step: Copy) -> None:
 
 
 def _emit_host_call(w: _Writer, number: int, step: HostCall) -> None:
+    _emit_callback(w, number, step.function, (*step.inputs, *step.outputs))
+
+
+def _emit_device_step(w: _Writer, number: int, step: Submit | Wait) -> None:
+    names = (*step.inputs, *step.outputs) if isinstance(step, Submit) else ()
+    _emit_callback(w, number, w.callbacks[id(step)], names)
+
+
+def _emit_callback(w: _Writer, number: int, function: int, names: Sequence[str]) -> None:
     """The step's buffers in an array on the stack; an answer that is not 0 ends the call."""
-    names = (*step.inputs, *step.outputs)
     w.entry.append(f"  %buffers{number} = alloca [{max(1, len(names))} x ptr]")
     for i, name in enumerate(names):
         place = w.let(f"getelementptr ptr, ptr %buffers{number}, i64 {i}")
         w.emit(f"store ptr {w.address(name)}, ptr {place}")
     status = w.let(
-        f"call i32 %host_call(ptr %host, i32 {step.function}, ptr %buffers{number}, ptr %dims)"
+        f"call i32 %host_call(ptr %host, i32 {function}, ptr %buffers{number}, ptr %dims)"
     )
     failed = w.let(f"icmp ne i32 {status}, 0")
     w.emit(f"br i1 {failed}, label %failed{number}, label %after{number}")
@@ -237,4 +256,10 @@ def _emit_host_call(w: _Writer, number: int, step: HostCall) -> None:
     w.lines.append(f"after{number}:")
 
 
-_STEP = {Call: _emit_call, Copy: _emit_copy, HostCall: _emit_host_call}
+_STEP: dict[type, Callable[[_Writer, int, Any], None]] = {
+    Call: _emit_call,
+    Copy: _emit_copy,
+    HostCall: _emit_host_call,
+    Submit: _emit_device_step,
+    Wait: _emit_device_step,
+}

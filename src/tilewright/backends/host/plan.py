@@ -24,8 +24,9 @@ from tilewright.ir.host_program import (
     HostCall,
     HostProgram,
     HostStep,
-    Memory,
     MemoryKind,
+    Submit,
+    Wait,
 )
 from tilewright.ir.op import Attrs, Op
 
@@ -109,6 +110,9 @@ class _Planner:
             ],
             "steps": [_STEP[type(s)](self, s) for s in program.steps],
             "functions": self.functions(functions),
+            "device_calls": [
+                self.device_call(s) for s in program.callbacks if not isinstance(s, HostCall)
+            ],
         }
 
     def tensor(self, name: str) -> Json:
@@ -118,13 +122,27 @@ class _Planner:
                 f"{name!r} is arranged as {slot.type}, and what the host sees must be row-major",
                 program=self.program,
             )
+        return self.arranged(name)
+
+    def arranged(self, name: str) -> Json:
+        """A slot as the row-major array that lies in memory."""
+        slot = self.slots[name]
         return {
             "name": name,
             "dtype": slot.type.dtype.name,
-            "shape": [size_json(d) for d in slot.type.shape],
+            "shape": [size_json(d) for d in slot.type.physical_shape],
             "memory": self.numbers[slot.memory],
             "offset": size_json(slot.offset),
         }
+
+    def device_call(self, step: Submit | Wait) -> Json:
+        if isinstance(step, Wait):
+            return {"device": step.device, "kernel": "", "arrays": [], "results": 0}
+        arrays = [self.arranged(s) for s in (*step.inputs, *step.outputs)]
+        results = len(step.outputs)
+        return {
+            "device": step.device, "kernel": step.kernel, "arrays": arrays, "results": results
+        }  # fmt: skip
 
     def functions(self, nodes: Sequence[GraphNode]) -> list[Json]:
         """One for each number; two calls of one number must be alike."""
@@ -171,6 +189,15 @@ class _Planner:
         name = f"copy {step.source} to {step.target}"
         return _step(step, name, memory.device, (), 0, size_json(moved))
 
+    def submit(self, step: Submit) -> Json:
+        cost = self.costs.get(step.kernel, KernelCost())
+        operations = None if cost.operations is None else size_json(cost.operations)
+        moved = size_json(self.bytes((*step.inputs, *step.outputs)))
+        return _step(step, step.kernel, step.device, step.nodes, operations, moved)
+
+    def wait(self, step: Wait) -> Json:
+        return _step(step, f"wait for {step.device}", step.device, (), 0, 0)
+
     def bytes(self, names: Sequence[str]) -> Dim:
         total: Dim = 0
         for name in dict.fromkeys(names):
@@ -182,14 +209,12 @@ _STEP: dict[type[HostStep], Callable[[_Planner, Any], Json]] = {
     Call: _Planner.call,
     HostCall: _Planner.host_call,
     Copy: _Planner.copy,
+    Submit: _Planner.submit,
+    Wait: _Planner.wait,
 }
 
 
-def _memory(m: Memory) -> Json:
-    return {"name": m.name, "device": m.device, "kind": m.kind.value, "size": size_json(m.size)}
-
-
-_KINDS = {Call: "call", HostCall: "host_call", Copy: "copy"}
+_KINDS = {Call: "call", HostCall: "host_call", Copy: "copy", Submit: "submit", Wait: "wait"}
 
 
 def _step(

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.touched import Touched, touched
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Hazard
+from tilewright.runtime import stream_functions as native
 
 MOST_AXES = 16  # of a box, the bytes of an element included
 FEW = 8  # cells of equal size for each run, at least, where cells between runs are cheaper

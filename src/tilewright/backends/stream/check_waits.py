@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.boxes import Boxes, boxes, dependences, members, queue_numbers
 from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, race
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits, native_sync
+from tilewright.runtime import stream_functions as native
 
 RACE, EVENT_SET_AGAIN, EVENT_TAKEN = 1, 2, 3  # what tw_clocks gives
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.boxes import Boxes, ShadowMemory, boxes
 from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, use_line
 from tilewright.backends.stream.state import check_state
 from tilewright.backends.stream.stream import Stream
 from tilewright.ir.expr import Buffer
+from tilewright.runtime import stream_functions as native
 
 
 def check_memory(

@@ -7,13 +7,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from tilewright.backends.stream import native
 from tilewright.backends.stream.boxes import Boxes, boxes, dependences, queue_numbers
 from tilewright.backends.stream.distances import keep_distances
 from tilewright.backends.stream.faults import name_of
 from tilewright.backends.stream.idle import ended, insert_idle
 from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError
+from tilewright.runtime import stream_functions as native
 from tilewright.target.target import Target
 
 

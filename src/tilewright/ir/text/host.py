@@ -15,6 +15,8 @@ from tilewright.ir.host_program import (
     Memory,
     MemoryKind,
     Slot,
+    Submit,
+    Wait,
 )
 from tilewright.ir.identifiers import name_of
 from tilewright.ir.text.graph import TypeReader
@@ -81,11 +83,13 @@ class _HostReader(TypeReader):
         return tuple(self.string(p, "a node's name") for p in parts)
 
 
-_KNOWN = "a memory, slot, call, host_call or copy"
+_KNOWN = "a memory, slot, call, host_call, copy, submit or wait"
 _MEMORY = 'm = memory("arena", "device", bytes)'
 _CALL = 'call(kernel(slots, …, n=n), "device", nodes=[…])'
 _HOST_CALL = "y, … = host_call(op(slots, …), number, nodes=[…])"
 _COPY = "y = copy(x)"
+_SUBMIT = 'y, … = submit(kernel(slots, …), "device", nodes=[…])'
+_WAIT = 'wait("device")'
 _KINDS = {kind.value: kind for kind in MemoryKind}
 
 
@@ -134,9 +138,28 @@ def _read_copy(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None
     r.steps.append(Copy(r.name(source, "a slot"), targets[0]))
 
 
+def _read_submit(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:
+    kernel, device = r.arguments(call, _SUBMIT, 2, 2)
+    text, inner = r.call(kernel, _SUBMIT)
+    r.no_keywords(inner, _SUBMIT)
+    inputs = tuple(r.name(a, "a slot") for a in inner.args)
+    where, nodes = r.string(device, "a device"), r.nodes(call, _SUBMIT)
+    r.steps.append(Submit(name_of(text), where, inputs, targets, nodes))
+
+
+def _read_wait(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:
+    r.no_keywords(call, _WAIT)
+    (device,) = r.arguments(call, _WAIT, 1, 1)
+    if targets:
+        raise r.error(call, "waiting gives nothing", _WAIT)
+    r.steps.append(Wait(r.string(device, "a device")))
+
+
 _STEPS: dict[str, Callable[[_HostReader, ast.Call, tuple[str, ...]], None]] = {
     "memory": _read_memory,
     "call": _read_call,
     "host_call": _read_host_call,
     "copy": _read_copy,
+    "submit": _read_submit,
+    "wait": _read_wait,
 }

@@ -16,6 +16,8 @@ from tilewright.ir.host_program import (
     Memory,
     MemoryKind,
     Slot,
+    Submit,
+    Wait,
     format_host_line,
 )
 from tilewright.ir.identifiers import identifier
@@ -138,8 +140,26 @@ def _check_copy(c: _HostChecker, s: Copy) -> None:
     )
 
 
+def _check_submit(c: _HostChecker, s: Submit) -> None:
+    for name in s.inputs:
+        c.known(name)
+    c.writable(s.outputs)
+    for name in (*s.inputs, *s.outputs):
+        device = c.memories[c.known(name).memory].device
+        c.require(
+            device == s.device,
+            f"{name} lies in memory of {device or 'the host'}, and {s.kernel} runs on {s.device}",
+        )
+
+
+def _check_wait(c: _HostChecker, s: Wait) -> None:
+    """Nothing has to be true."""
+
+
 _STEPS: dict[type, Callable[[_HostChecker, Any], None]] = {
     Call: _check_call,
     HostCall: _check_host_call,
     Copy: _check_copy,
+    Submit: _check_submit,
+    Wait: _check_wait,
 }

@@ -1,4 +1,4 @@
-"""The native functions on streams (runtime/native/stream.c, waits.c, events.c) and what they take:
+"""The native functions on streams (native/stream.c, waits.c, events.c) and what they take:
 numbers, numpy arrays of the type that C expects, and structures of both."""
 
 from __future__ import annotations

@@ -1,0 +1,87 @@
+"""Chips as devices of a model: kernels that are built for them, and how they hold arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.backends.option import Option
+from tilewright.base.errors import CompileError, ScheduleError, TargetError
+from tilewright.chip import ChipKernel, build_chip
+from tilewright.ir.expr import Buffer
+from tilewright.ir.loop import Kernel, symbols
+from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.tensor_type import TensorType
+from tilewright.optimize.move_arrays import Held
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.device_form import device_form
+from tilewright.runtime.program import Part
+from tilewright.sim.part import simulator_part
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A kernel of a model on a chip; `held` has its operands, then its results."""
+
+    chip: ChipKernel
+    held: tuple[Held, ...]
+
+
+def chip_options(program: TensorProgram, target: Target) -> list[Option]:
+    """The fastest kernel for a chip, timed by its simulator; or what is in the way."""
+    try:
+        kernel = create_loops(program)
+        unnumbered = [s.name for s in symbols(kernel)]
+        if unnumbered:
+            names = ", ".join(unnumbered)
+            verb = "has" if len(unnumbered) == 1 else "have"
+            return [Option(obstacle=f"{names} {verb} no number (dims={{…}} gives one)")]
+        return [_option(kernel, build_chip(device_form(kernel), target))]
+    except (ScheduleError, TargetError, CompileError) as error:
+        return [Option(obstacle=error.what)]
+
+
+def _option(kernel: Kernel, chip: ChipKernel) -> Option:
+    held = tuple(_held(chip, b) for b in (*kernel.inputs, *kernel.outputs))
+    types = [h.type for h in held]
+    count = len(kernel.inputs)
+    return Option(
+        operands=tuple(types[:count]),
+        results=tuple(types[count:]),
+        seconds=chip.cycles / chip.target.clock,
+        cycles=chip.cycles,
+        joules=chip.timeline.joules or None,
+        bytes=int(chip.timeline.bytes.sum()),
+        trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
+        built=Built(chip, held),
+    )
+
+
+def _held(chip: ChipKernel, given: Buffer) -> Held:
+    """How the chip holds a parameter of the model's kernel."""
+    shape = tuple(int(n) for n in given.shape if isinstance(n, int))
+    padded = next(b for b in chip.padded.params if b.name == given.name)
+    kind = TensorType(padded.dtype, padded.shape, chip.layouts.get(given.name))
+    axes = tuple(d for d, n in enumerate(shape) if n != 1)
+    before = tuple(chip.borders.get(given.name, (0,) * len(padded.shape)))
+    return Held(shape, kind, axes, before)
+
+
+def chip_part(device: str, kernels: Mapping[str, Built], host: Target) -> Part:
+    """What the simulator of a chip is given."""
+    streams = {
+        name: (built.chip.stream, _parameters(built.chip)) for name, built in kernels.items()
+    }
+    return simulator_part(device, streams, host)
+
+
+def _parameters(chip: ChipKernel) -> tuple[Buffer, ...]:
+    """The parameters as scheduled, in the order of the model's."""
+    by_name = {b.name: b for b in chip.kernel.params}
+    return tuple(by_name[b.name] for b in (*chip.source.inputs, *chip.source.outputs))
+
+
+def with_kernels(built: Built, names: Mapping[Held, str]) -> tuple[Held, ...]:
+    """How arrays are held, with the host's kernels that arrange them."""
+    return tuple(replace(h, kernel=names.get(h, "")) for h in built.held)

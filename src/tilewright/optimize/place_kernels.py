@@ -1,0 +1,152 @@
+"""Giving kernels to the devices that can run them.
+
+    k = call(x, w, b; body = conv, add, shr, cast, add)    ->    s = call(…; conv, add, shr, cast)
+                                                                   @npu
+                                                                 k = call(s, …; add)      @host
+
+A kernel goes to the first device that has a way to run it. Where none can do all of it, what the
+device can do is tried: up to the last value of small elements, then the contraction alone; what
+follows is a kernel of the host. What the caller assigned to a device has to fit there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.base.errors import CompileError
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ops.function import CALL
+from tilewright.optimize.edit import fresh_names, rebuild
+from tilewright.optimize.fuse import make_call
+from tilewright.optimize.group_nodes import Group
+
+ANCHORS = ("conv", "matmul", "einsum")
+Obstacle = Callable[[GraphNode, str], "str | None"]  # why a device cannot run a call
+
+
+@dataclass
+class Placement:
+    """Where kernels run. `obstacles` has, for each call that stays on the host, what every other
+    device said."""
+
+    graph: Graph
+    obstacles: dict[GraphNode, dict[str, str]] = field(default_factory=dict)
+
+
+def place_kernels(graph: Graph, host: str, others: Sequence[str], obstacle: Obstacle) -> Placement:
+    """The graph of calls with their devices; `others` come before the host, in this order."""
+    placer = _Placer(graph, host, others, obstacle)
+    return placer.run()
+
+
+@dataclass(frozen=True)
+class _Placer:
+    graph: Graph
+    host: str
+    others: Sequence[str]
+    obstacle: Obstacle
+
+    def run(self) -> Placement:
+        placement = Placement(self.graph)
+        nodes: list[GraphNode] = []
+        fresh = fresh_names(self.graph)
+        for n in self.graph.nodes:
+            if n.op is not CALL:
+                nodes.append(n)
+            elif n.device != self.host:
+                nodes.append(self._assigned(n))
+            else:
+                parts, why = self._placed(n, fresh)
+                nodes += parts
+                if why:
+                    placement.obstacles[parts[-1]] = why
+        placement.graph = rebuild(self.graph, nodes)
+        return placement
+
+    def _assigned(self, n: GraphNode) -> GraphNode:
+        if n.device in self.others:
+            why = self.obstacle(n, n.device)
+            if why is not None:
+                raise CompileError(
+                    f"{n.name} was assigned to {n.device!r}, which cannot run it: {why}",
+                    hint="leave it out of assign: what a device cannot run, the host does",
+                )
+        return n
+
+    def _placed(
+        self, n: GraphNode, fresh: Callable[[str], str]
+    ) -> tuple[list[GraphNode], dict[str, str]]:
+        why: dict[str, str] = {}
+        if not any(m.op.name in ANCHORS for m in n.attrs.body.nodes):  # type: ignore[attr-defined]
+            return [n], why
+        for device in self.others:
+            for first, *rest in _ways(n, fresh):
+                found = self.obstacle(replace(first, device=device), device)
+                if found is None:
+                    return [replace(first, device=device), *rest], {}
+                why.setdefault(device, found)
+        return [n], why
+
+
+def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]]:
+    """The call as it is, and cut in two behind a value that alone leads on."""
+    yield [n]
+    for value in _cuts(n.attrs.body):  # type: ignore[attr-defined]
+        yield _cut(n, value, fresh)
+
+
+def _cuts(body: Graph) -> Iterator[Value]:
+    """Where a body may be cut: the last value of small elements, and what the anchor makes."""
+    anchor = next(m for m in reversed(body.nodes) if m.op.name in ANCHORS)
+    alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchor)]
+    small = [v for v in alone if v.dtype.is_integer and v.dtype.bits <= 8]
+    found = [*small[-1:], *(v for v in alone if v is anchor.outputs[0])]
+    yield from (v for v in dict.fromkeys(found) if v not in body.outputs)
+
+
+def _is_alone(body: Graph, m: GraphNode, anchor: GraphNode) -> bool:
+    """Whether a node's result is all that later nodes read of it and of those before it, the anchor
+    among these."""
+    before = _ancestors(body, m)
+    leaving = {v for x in body.nodes if x not in before for v in x.inputs} | set(body.outputs)
+    crossing = {v for x in before for v in x.outputs} & leaving
+    return anchor in before and crossing == set(m.outputs)
+
+
+def _ancestors(body: Graph, m: GraphNode) -> set[GraphNode]:
+    makers = body.producers()
+    found, todo = {m}, [m]
+    while todo:
+        for v in todo.pop().inputs:
+            maker = makers.get(v)
+            if maker is not None and maker not in found:
+                found.add(maker)
+                todo.append(maker)
+    return found
+
+
+def _cut(n: GraphNode, value: Value, fresh: Callable[[str], str]) -> list[GraphNode]:
+    """Two calls: what `value` takes, and the rest."""
+    body: Graph = n.attrs.body  # type: ignore[attr-defined]
+    maker = body.producers()[value]
+    inside = _ancestors(body, maker)
+    first = [m for m in body.nodes if m in inside]
+    rest = [m for m in body.nodes if m not in inside]
+    names = dict(zip(body.inputs, n.inputs, strict=True))
+    names[value] = Value(fresh(n.outputs[0].name), value.type)
+    calls = []
+    for nodes, outputs in ((first, (value,)), (rest, body.outputs)):
+        call = make_call(body, Group(nodes, nodes[-1]), outputs)
+        results = (names[value],) if outputs == (value,) else n.outputs
+        attrs = replace(call.attrs, origins=n.attrs.origins)  # type: ignore[attr-defined]
+        inputs = tuple(names[v] for v in call.inputs)
+        calls.append(replace(n, attrs=attrs, inputs=inputs, outputs=results))
+    return calls
+
+
+def report(obstacles: Mapping[GraphNode, Mapping[str, str]], device: str) -> list[str]:
+    """For each kernel that a device cannot run, its name and why."""
+    return [
+        f"{n.name}: {why[device].splitlines()[0]}" for n, why in obstacles.items() if device in why
+    ]

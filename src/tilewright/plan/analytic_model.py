@@ -1,0 +1,134 @@
+"""The analytic model of a kernel on a chip: its contraction, and what has to be done besides, which
+is read off the schedule of some small tile."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tilewright.analyze.nests import Nest
+from tilewright.backends.stream.addresses import bytes_of
+from tilewright.backends.stream.durations import durations
+from tilewright.backends.stream.stream import expand_stream
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Var
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import (
+    Block,
+    Call,
+    For,
+    Kernel,
+    Stmt,
+    buffers_written,
+    map_block,
+    map_inner_blocks,
+    walk_statements,
+)
+from tilewright.plan import units
+from tilewright.plan.accelerate import accelerate
+from tilewright.plan.choose_tiles import choose_tiles
+from tilewright.plan.interleave import Step, delay, most_elements
+from tilewright.plan.rates import iterations_of, most_a_cycle, reads
+from tilewright.plan.tile_model import Besides, Model
+from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+
+def analytic_model(kernel: Kernel, target: Target) -> Model:
+    """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
+    is none."""
+    refusal = None
+    for padded, nest, mapping in find_mappings(kernel, target):
+        try:
+            return _model(padded, target, nest, mapping, _extents(kernel))
+        except ScheduleError as error:  # an instruction may want more than loops
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _extents(kernel: Kernel) -> dict[Var, int]:
+    found = (x for x in walk_statements(kernel.body) if isinstance(x, For))
+    return {x.var: x.extent for x in found if isinstance(x.extent, int)}
+
+
+def _model(
+    kernel: Kernel, target: Target, nest: Nest, mapping: units.Mapping, wanted: Mapping[Var, int]
+) -> Model:
+    s = Schedule(kernel)
+    model = Model(s, target, nest, mapping, wanted)
+    least = choose_tiles(model, None, overlap=False)
+    if not least or mapping.unit.whole:  # which does all that follows
+        return model
+    try:
+        besides = _besides(kernel, target, model, least[0].plan)
+    except ScheduleError as error:
+        try:  # a chip may be able to begin a sum with something, and not to add it afterwards
+            plan = replace(least[0].plan, seeded=True)
+            besides = _besides(kernel, target, model, plan)
+        except ScheduleError:
+            raise error from None
+    return Model(s, target, nest, mapping, wanted, besides)
+
+
+def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
+    """What an element of the result takes, the contraction left out."""
+    s = Schedule(kernel)
+    accelerate(s, target, plan, overlap=False)
+    unit = plan.unit.instruction
+    calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
+    touched = {id(x): {r.buffer for r in x.regions} for x in calls}
+    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
+    moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
+    brought = set().union(*(set(buffers_written((x,))) for x in moves))
+    leaving = set().union(*(touched[id(x)] for x in moves)) - brought
+    elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
+    once: dict[str, float] = {}
+    stored: dict[str, float] = {}
+    for buffer in set(s.allocations()) - ours - brought:
+        held = stored if buffer in leaving else once
+        size = bytes_of(buffer) / elements
+        held[buffer.memory] = held.get(buffer.memory, 0.0) + size
+    return replace(
+        _cycles_besides(s, target, unit, plan),
+        bytes=once,
+        stored=stored,
+        seeded=plan.seeded,
+    )
+
+
+def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> Besides:
+    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+
+    def counts(call: Call) -> bool:
+        local = all(target.memory(r.buffer.memory).size is not None for r in call.regions)
+        return local and call.instruction != unit and call.instruction.queue == unit.queue
+
+    stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
+    times = durations(stream)
+    least = [0.0, 0.0]  # of calls that read nothing, and of others
+    steps = []
+    n = math.prod(x.extent for x in plan.axes if isinstance(x.extent, int))
+    for k, site in enumerate(stream.sites):
+        rows, instruction = stream.rows(k), site.instruction
+        cycles = float((times.setup + times.busy)[rows].sum()) / n
+        most, follows = most_elements(instruction), reads(instruction)
+        steps.append(Step(cycles, most, delay(instruction), follows))
+        done = float(iterations_of(instruction, stream.fields[rows]).sum())
+        least[follows] += done / most_a_cycle(instruction)
+    return Besides(tuple(steps), (least[0] / n, least[1] / n))
+
+
+def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:
+    """The calls that are wanted, and what is around them."""
+
+    def kept(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, Call):
+            return stmt if wanted(stmt) else None
+        return map_inner_blocks(stmt, lambda inner: map_block(inner, kept))
+
+    return map_block(block, kept)

@@ -1,0 +1,51 @@
+"""Devices that run kernels beside the host: what one does, and the kinds that there are.
+
+A program has a part for each device, with all that the device needs before the first call. While
+the program runs, the device is given kernels by name, with arrays of its memory; it runs them in
+order, and is done with all of them when the host has waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from tilewright.base.errors import ArtifactError, did_you_mean
+from tilewright.runtime.program import Part
+from tilewright.runtime.simulator import Simulator
+
+
+class Device(Protocol):
+    """One device. Inputs are read-only; both kinds of arrays are the device's memory, each as it
+    lies there."""
+
+    def submit(
+        self, kernel: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> None:
+        """Runs a kernel after all that were submitted before, now or by the next `wait`."""
+
+    def wait(self) -> None:
+        """Returns when everything that was submitted is done."""
+
+
+Devices = Mapping[str, Device]
+DeviceTable = Mapping[str, Callable[[Part], Device]]  # by kind
+
+DEVICES: DeviceTable = {"simulator": Simulator}
+
+
+def open_devices(parts: Sequence[Part], others: DeviceTable | None = None) -> Devices:
+    """The devices that the parts of a program are for; `others` has kinds of the caller's.
+    ArtifactError for a kind that nobody knows."""
+    table = {**DEVICES, **(others or {})}
+    found = {}
+    for part in parts:
+        if part.kind not in table:
+            raise ArtifactError(
+                f"{part.device!r} is a device of kind {part.kind!r}, which is not known here",
+                hint=did_you_mean(part.kind, list(table)) or "give devices={kind: part -> device}",
+            )
+        found[part.device] = table[part.kind](part)
+    return found
