@@ -28,9 +28,8 @@ from tilewright.ir.substitute import variables
 class Nest:
     """A statement of a block that computes a buffer: its loops, and its writes in order.
 
-    `axes` are the loops of the subscripts of the result, outermost first (loops of one iteration,
-    which subscripts do not show, stand among them);
-    `reduce` the others.
+    `axes` are the loops of the subscripts of the result, outermost first (loops of one iteration
+    that no subscript shows stand among them); `reduce` the others.
     """
 
     stmt: Stmt
@@ -60,8 +59,9 @@ def nest_of(stmt: Stmt) -> Nest | None:
         return None
     used = set().union(*(variables(i) for i in writes[0].indices)) if writes[0].indices else set()
     loops = [s for s in inner if isinstance(s, For)]
-    axes = tuple(s for s in loops if s.var in used or s.extent == 1)
-    reduce = tuple(s for s in loops if s.var not in used and s.extent != 1)
+    summed = set().union(*(variables(w.value) for w in writes if isinstance(w, Accumulate)))
+    axes = tuple(s for s in loops if s.var in used or (s.extent == 1 and s.var not in summed))
+    reduce = tuple(s for s in loops if s not in axes)
     return Nest(stmt, writes[0].buffer, writes, axes, reduce)
 
 

@@ -58,17 +58,21 @@ _FLIP = {
 
 
 class Simplifier:
-    """Simplifies under fixed loop extents; remembers what it has done."""
+    """Simplifies under fixed loop extents; remembers what it has done. The variable of a loop of one
+    iteration is 0, unless `keep_units` says that such loops stay visible in subscripts."""
 
-    def __init__(self, extents: Mapping[Var, Dim] | None = None) -> None:
+    def __init__(
+        self, extents: Mapping[Var, Dim] | None = None, *, keep_units: bool = False
+    ) -> None:
         self.extents: dict[Var, Dim] = dict(extents or {})
+        self.keep_units = keep_units
         self._memo: dict[Expr, Expr] = {}
         self._linear: dict[Expr, Linear] = {}
         self._data: dict[Expr, bool] = {}
 
     def with_loops(self, extents: Mapping[Var, Dim]) -> Simplifier:
         """A simplifier that knows these loops as well."""
-        return Simplifier({**self.extents, **extents})
+        return Simplifier({**self.extents, **extents}, keep_units=self.keep_units)
 
     # ---------------------------------------------------------- expressions
 
@@ -87,7 +91,7 @@ class Simplifier:
     def _simplify(self, e: Expr) -> Expr:
         if isinstance(e, (Var, Const, Symbol)):
             extent = self.extents.get(e) if isinstance(e, Var) else None
-            return const(0) if extent == 1 else e
+            return const(0) if extent == 1 and not self.keep_units else e
         if e.dtype == index and isinstance(e, Binary) and e.op in _LINEAR_OPS:
             return to_expr(self.linear(e))
         return _BY_TYPE.get(type(e), _simplify_children)(self, e)
@@ -104,7 +108,7 @@ class Simplifier:
     def _linear_of(self, e: Expr) -> Linear:
         if isinstance(e, Const):
             return constant(int(e.value))
-        if isinstance(e, Var) and self.extents.get(e) == 1:
+        if isinstance(e, Var) and self.extents.get(e) == 1 and not self.keep_units:
             return {}
         if not isinstance(e, Binary) or e.op not in _LINEAR_OPS:
             return {e: 1} if isinstance(e, (Var, Symbol)) else linear(self._opaque(e))

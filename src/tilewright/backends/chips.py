@@ -14,7 +14,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
 from tilewright.plan.create_loops import create_loops
-from tilewright.plan.device_form import device_form
+from tilewright.plan.device_form import DeviceForm, device_forms
 from tilewright.runtime.program import Part
 from tilewright.sim.part import simulator_part
 from tilewright.target.target import Target
@@ -37,13 +37,19 @@ def chip_options(program: TensorProgram, target: Target) -> list[Option]:
             names = ", ".join(unnumbered)
             verb = "has" if len(unnumbered) == 1 else "have"
             return [Option(obstacle=f"{names} {verb} no number (dims={{…}} gives one)")]
-        return [_option(kernel, build_chip(device_form(kernel), target))]
-    except (ScheduleError, TargetError, CompileError) as error:
+    except CompileError as error:
         return [Option(obstacle=error.what)]
+    refused = []
+    for form in device_forms(kernel):
+        try:
+            return [_option(kernel, form, build_chip(form.kernel, target))]
+        except (ScheduleError, TargetError, CompileError) as error:
+            refused.append(Option(obstacle=error.what))
+    return refused
 
 
-def _option(kernel: Kernel, chip: ChipKernel) -> Option:
-    held = tuple(_held(chip, b) for b in (*kernel.inputs, *kernel.outputs))
+def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
+    held = tuple(_held(chip, form, b) for b in (*kernel.inputs, *kernel.outputs))
     types = [h.type for h in held]
     count = len(kernel.inputs)
     return Option(
@@ -58,14 +64,13 @@ def _option(kernel: Kernel, chip: ChipKernel) -> Option:
     )
 
 
-def _held(chip: ChipKernel, given: Buffer) -> Held:
+def _held(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
     """How the chip holds a parameter of the model's kernel."""
     shape = tuple(int(n) for n in given.shape if isinstance(n, int))
     padded = next(b for b in chip.padded.params if b.name == given.name)
     kind = TensorType(padded.dtype, padded.shape, chip.layouts.get(given.name))
-    axes = tuple(d for d, n in enumerate(shape) if n != 1)
     before = tuple(chip.borders.get(given.name, (0,) * len(padded.shape)))
-    return Held(shape, kind, axes, before)
+    return Held(shape, kind, form.axes[given.name], before)
 
 
 def chip_part(device: str, kernels: Mapping[str, Built], host: Target) -> Part:

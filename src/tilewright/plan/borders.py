@@ -36,7 +36,7 @@ def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:
     """The kernel without the guards of reads that give 0 just outside of an input, and what its
     inputs hold before their own elements; as it is where there are no such reads."""
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
-    s = Simplifier({x.var: x.extent for x in loops})
+    s = Simplifier({x.var: x.extent for x in loops}, keep_units=True)
     found = [g for g in _guarded(kernel.body, ()) if g.load.buffer in kernel.inputs]
     found = [g for g in found if g.is_for_bounds(s)]
     if not found:
