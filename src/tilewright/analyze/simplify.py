@@ -58,8 +58,8 @@ _FLIP = {
 
 
 class Simplifier:
-    """Simplifies under fixed loop extents; remembers what it has done. The variable of a loop of one
-    iteration is 0, unless `keep_units` says that such loops stay visible in subscripts."""
+    """Simplifies under fixed loop extents; remembers what it has done. The variable of a loop of
+    one iteration is 0, unless `keep_units` says that such loops stay visible in subscripts."""
 
     def __init__(
         self, extents: Mapping[Var, Dim] | None = None, *, keep_units: bool = False

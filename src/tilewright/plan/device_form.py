@@ -21,6 +21,7 @@ from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import index
 from tilewright.ir.expr import Buffer, Expr, Load, Var, const
 from tilewright.ir.loop import (
+    Accumulate,
     Alloc,
     Block,
     For,
@@ -83,19 +84,25 @@ def _without(body: Block, nest: Nest) -> Block:
     return map_block(body, visit)
 
 
-def _along_results(stmt: Stmt) -> Stmt:
-    """A store that reads an intermediate at 0, along an axis of one element, reads it where its own
-    loop of one iteration is."""
+def _along_results(stmt: Stmt, units: tuple[Var, ...] = ()) -> Stmt:
+    """A write that reads an operand at 0, along an axis of one element, reads it where the result's
+    loop of one iteration is that nothing else of the operand follows."""
     if isinstance(stmt, For):
-        return map_inner_blocks(stmt, lambda b: map_block(b, _along_results))
-    if not isinstance(stmt, Store):
+        inside = (*units, stmt.var) if stmt.extent == 1 else units
+        return map_inner_blocks(stmt, lambda b: map_block(b, lambda x: _along_results(x, inside)))
+    if not isinstance(stmt, (Store, Accumulate)):
         return stmt
+    own = set().union(*map(variables, stmt.indices))
 
     def along(e: Expr) -> Expr:
-        if not isinstance(e, Load) or len(e.indices) != len(stmt.indices):
+        if not isinstance(e, Load):
             return e
-        pairs = zip(e.indices, stmt.indices, e.buffer.shape, strict=True)
-        return Load(e.buffer, tuple(i if n != 1 or variables(i) else own for i, own, n in pairs))
+        shown = set().union(*map(variables, e.indices))
+        left = iter([u for u in units if u in own and u not in shown])
+        pairs = zip(e.indices, e.buffer.shape, strict=True)
+        return Load(
+            e.buffer, tuple(next(left, i) if n == 1 and not variables(i) else i for i, n in pairs)
+        )
 
     return map_exprs(stmt, lambda e: rewrite(e, along))
 

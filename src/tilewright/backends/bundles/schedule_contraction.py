@@ -424,9 +424,9 @@ def _make_apart(s: Schedule, plan: Plan, loop: Loop, nest: Nest) -> None:
 def _rows(nest: Nest) -> Rows:
     """How what comes between the sums and the result lies in registers: as what it is made of."""
     axes = [x.var for x in nest.axes if x.extent != 1]
-    loads = [x for x in _loads(nest) if len(x.indices) == len(axes)]
-    order = [v for x in loads[:1] for i in x.indices for v in variables(i)]
-    return Rows(tuple(order or axes), ())
+    orders = ([v for i in x.indices for v in variables(i)] for x in _loads(nest))
+    order = next((found for found in orders if set(found) == set(axes)), axes)
+    return Rows(tuple(order), ())
 
 
 def _hoist(s: Schedule, loop: Loop, memories: Sequence[str]) -> None:
