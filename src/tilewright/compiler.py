@@ -59,6 +59,7 @@ from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement, place_kernels
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.remove_dead import remove_dead
+from tilewright.optimize.round_trips import without_round_trips
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.optimize.use_integers import use_integers
 from tilewright.options import HALF_UP, Options, check_options
@@ -544,7 +545,7 @@ def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
     distinct = dict.fromkeys(n.inputs)
     names = {v: f"x{i}" for i, v in enumerate(distinct)}
     buffers = [Buffer(names[v], v.dtype, v.shape) for v in n.inputs]
-    program = op_program(n.op, n.attrs, buffers)
+    program = op_program(n.op, replace(n.attrs, body=without_round_trips(n.attrs.body)), buffers)
     layouts = {names[v]: v.type.layout for v in distinct if v.type.layout is not None}
     for buffer, v in zip(program.outputs, n.outputs, strict=True):
         if v.type.layout is not None:

@@ -45,6 +45,7 @@ def choose_groups(graph: Graph) -> list[Group]:
     grouping = _Grouping(graph)
     grouping.take_consumers(Category.COMPLEX)
     grouping.take_consumers(Category.REDUCTION)
+    grouping.take_conversions()
     grouping.take_producers()
     grouping.group_injective()
     grouping.move_cheap()
@@ -56,12 +57,18 @@ def becomes_kernel(n: GraphNode) -> bool:
     return not (n.op.category is Category.OPAQUE or n.op.name == "call" or is_view(n))
 
 
+def widens(n: GraphNode) -> bool:
+    """Whether a node makes the same numbers of more bytes."""
+    return n.op.name == "cast" and n.outputs[0].dtype.bytes > n.inputs[0].dtype.bytes
+
+
 class _Grouping:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.consumers = graph.consumers()
         self.producers = graph.producers()
         self.outputs = set(graph.outputs)
+        self.leaving = {n for n in graph.nodes if self.outputs & set(n.outputs)}
         self.position = {n: i for i, n in enumerate(graph.nodes)}
         self.costs = Costs()
         self.group_of: dict[GraphNode, Group] = {}
@@ -80,6 +87,40 @@ class _Grouping:
                         break
                     self._add(group, region)
                     group.exit = region[-1]
+                self._leave_conversion(group)
+
+    def _leave_conversion(self, group: Group) -> None:
+        """What makes elements larger at the end of a group is left to those that read them."""
+        while widens(group.exit) and len(group.nodes) > 1 and group.exit not in self.leaving:
+            del self.group_of[group.exit]
+            group.nodes.remove(group.exit)
+            group.exit = self.producers[group.exit.inputs[0]]
+
+    def take_conversions(self) -> None:
+        """Element-wise nodes behind a complex operator convert to larger elements what they read:
+        the conversion is in every group that reads its result."""
+        for group in self.groups:
+            todo = [n for n in group.nodes if n.op.elementwise and n is not group.anchor]
+            while todo:
+                n = todo.pop()
+                for p in filter(None, map(self.producers.get, n.inputs)):
+                    same = p.device == n.device and p not in self.leaving
+                    if same and self._converts(p) and self._is_read_by_groups(p):
+                        todo += [] if p in group.nodes else [p]
+                        self._add(group, [p] if p not in group.nodes else [])
+
+    def _converts(self, p: GraphNode) -> bool:
+        """Whether a node makes the same numbers of more bytes, or multiplies such by a constant."""
+        if p.op.name != "mul":
+            return widens(p)
+        makers = [m for v in p.inputs if (m := self.producers.get(v)) is not None]
+        rest = [v for v in p.inputs if v not in self.graph.constants]
+        return len(rest) == len(makers) == 1 and widens(makers[0])
+
+    def _is_read_by_groups(self, p: GraphNode) -> bool:
+        """Whether all that read a conversion can take it."""
+        users = self.consumers.get(p.outputs[0], [])
+        return all(u.op.elementwise and u in self.group_of for u in users)
 
     def _region(self, group: Group) -> list[GraphNode]:
         """The elementwise nodes up to the first through which all paths from the exit lead."""

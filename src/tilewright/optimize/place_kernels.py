@@ -100,9 +100,9 @@ def _cuts(body: Graph) -> Iterator[Value]:
     """Where a body may be cut: the last value of small elements, and what the anchor makes."""
     anchor = next(m for m in reversed(body.nodes) if m.op.name in ANCHORS)
     alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchor)]
-    small = [v for v in alone if v.dtype.is_integer and v.dtype.bits <= 8]
-    found = [*small[-1:], *(v for v in alone if v is anchor.outputs[0])]
-    yield from (v for v in dict.fromkeys(found) if v not in body.outputs)
+    inner = [v for v in alone if v not in body.outputs]
+    small = [v for v in inner if v.dtype.is_integer and v.dtype.bits <= 8]
+    yield from dict.fromkeys((*small[-1:], *(v for v in inner if v is anchor.outputs[0])))
 
 
 def _is_alone(body: Graph, m: GraphNode, anchor: GraphNode) -> bool:

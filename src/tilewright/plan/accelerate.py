@@ -24,7 +24,7 @@ from collections.abc import Mapping as Names
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest
-from tilewright.ir.expr import Buffer, Expr, Load, Var
+from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
 from tilewright.ir.loop import loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
@@ -157,12 +157,17 @@ def _bring_once(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
     _, ours = plan.result
     for theirs, _ in made_of(s, plan, acc):
         read, nest = consumer_of(s, acc)
-        part = next(
-            (x for x in loads(nest.store.value) if x.buffer.name == theirs.buffer.name), None
-        )
+        part = next(_parts(nest.store.value, theirs.buffer), None)
         if part is not None:
             rows = _rows(plan, target, _vars_behind(plan, read))
             bring_part(s, target, Loop(nest.axes[0].var), rows, part, ours.buffer.memory)
+
+
+def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:
+    """Where a value reads a buffer, with the conversion of what is read, if there is one."""
+    reads = [x for x in value.walk() if isinstance(x, Load) and x.buffer.name == buffer.name]
+    yield from (x for x in value.walk() if isinstance(x, Cast) and x.a in reads)
+    yield from reads
 
 
 def _vars_behind(plan: Plan, read: Load) -> list[Var]:

@@ -83,12 +83,13 @@ def map_values(
 
 
 def bring_part(
-    s: Schedule, target: Target, loop: Loop, rows: Rows, part: Load, memory: str
+    s: Schedule, target: Target, loop: Loop, rows: Rows, part: Expr, memory: str
 ) -> Buffer:
-    """Copies what a nest reads of a parameter into a memory of the target, in front of the nest."""
+    """Copies what a nest reads of a parameter into a memory of the target, in front of the nest:
+    `part` is the read, or a conversion of what is read."""
     found = _apart(s, target, loop, rows, part, memory, MOVES, 1)
     if found is None:
-        refuse(f"no instruction of {target.name} brings {part.buffer.name} into {memory}", s)
+        refuse(f"no instruction of {target.name} brings {part} into {memory}", s)
     return found
 
 
