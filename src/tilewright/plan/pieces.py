@@ -48,6 +48,10 @@ class Move:
     def queue(self) -> str:
         return self.instruction.queue
 
+    def made(self, memory: str) -> DType:
+        """The type of the elements that it leaves in a memory."""
+        return next(b.dtype for b in self.instruction.operands if b.memory == memory)
+
     @property
     def within(self) -> tuple[Hazard, int]:
         """What its own queue does where it reads the elements; after how many cycles from its
@@ -268,8 +272,8 @@ def piece_of(
     loaded: bool,
     local: bool = False,
 ) -> Piece:
-    """How an operand lies in memory and in the unit's; its elements are of the type that they have
-    there if `local`."""
+    """How an operand lies in memory and in the unit's. What is loaded has the type there that the
+    move makes of it, and everything has if `local`."""
     if plan.unit.whole:
         return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
     rows = rows_of(plan, target, theirs, ours)
@@ -292,6 +296,8 @@ def piece_of(
     forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
     row = math.prod(sizes.values())
     width = (ours if local else theirs).buffer.dtype.bytes
+    if loaded and move is not None:
+        width = move.made(ours.buffer.memory).bytes
     distant = far_axes(theirs.buffer.with_(shape=shape))
     apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
     return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
