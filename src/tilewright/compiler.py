@@ -26,11 +26,11 @@ from tilewright.analyze.emptiness import never_empty
 from tilewright.backends.devices import find_devices
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.host.llvm import KernelSignature, emit_host
-from tilewright.backends.host.plan import host_table, pack_constants, plan_json
+from tilewright.backends.host.plan import KernelCost, host_table, pack_constants, plan_json
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
 from tilewright.backends.option import Option, best
-from tilewright.backends.table import Unit
+from tilewright.backends.table import Unit, unit_of
 from tilewright.backends.table import options as options_of
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
@@ -72,7 +72,7 @@ from tilewright.runtime.system import available_memory, out_of_memory, require_m
 from tilewright.schedule.schedule import Schedule
 from tilewright.specialize import specialize
 from tilewright.target.target import Target
-from tilewright.targets.names import HOST
+from tilewright.targets.names import HOST, find_target
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 
@@ -80,6 +80,7 @@ STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm
 # size; and a thread that compiles.
 READ_BYTES, READ_TIMES = 32 << 20, 3
 COMPILE_BYTES = 160 << 20
+SHOWN = 4  # kernels that an error names
 
 Model = ModelSource | Graph
 Targets = Target | Unit | str | Mapping[str, Target | Unit | str]
@@ -221,8 +222,13 @@ def compile(
         def compile_for(known: Options) -> Module:
             return _Compilation(devices, known, recorder).run(source, None)
 
-        facts = _facts(next(u.target for u in devices.values() if u.is_host))
+        facts = _facts(_host_of(devices).target)
         return specialize(source, options, facts, compile_for, error)
+
+
+def _host_of(devices: Mapping[str, Unit]) -> Unit:
+    """The first device whose kernels the host program calls."""
+    return next(u for u in devices.values() if u.is_host)
 
 
 def _facts(target: Target) -> TargetFacts:
@@ -273,6 +279,8 @@ class _Compilation:
         graph = self.load(model)
         if until == "graph":
             return graph
+        if not any(u.is_host for u in self.devices.values()):
+            raise self.no_host(graph)
         graph = self.optimize(graph)
         graph = self.lay_out(self.place(graph))
         if until == "optimized":
@@ -365,6 +373,22 @@ class _Compilation:
         """Layouts are a matter of the kernels that the host calls: it asks what they prefer."""
         targets = {name: u.target for name, u in self.devices.items() if u.is_host}
         return self.run_passes(graph, (partial(choose_layout, targets=targets),))
+
+    def no_host(self, graph: Graph) -> CompileError:
+        """What the devices cannot do by themselves."""
+        names = list(self.devices)
+        helped = replace(self, devices={**self.devices, HOST: unit_of(find_target(HOST))})
+        placed = helped.place(helped.optimize(graph))
+        left = [n for n in placed.nodes if n.op is CALL and n.device == HOST]
+        shown = ", ".join(n.name for n in left[:SHOWN]) + (", …" if len(left) > SHOWN else "")
+        kernels = sum(n.op is CALL for n in placed.nodes)
+        given = ", ".join(f"{n!r}: {self.devices[n].target.name}()" for n in names)
+        return CompileError(
+            f"{' and '.join(names)} can run {kernels - len(left)} of the {kernels} kernels of"
+            f" {graph.name}, and a host has to do the rest ({shown}) and call them",
+            hint=f'target={{"host": "host", {given}}}; on the command line, --target host'
+            f" --target {names[0]}",
+        )
 
     # ---------------------------------------------------------- kernels
 
@@ -494,9 +518,12 @@ class _Compilation:
         host = emit_host(plan.program, signatures, triple=target.native.triple)
         objects = [(name, k.object) for name, k in called.items()]
         objects.append(("host", backends.to_object(host, target)))
-        costs = {name: kernel_cost(k.program) for name, k in kernels.items()}
         json = plan_json(
-            plan.program, functions=plan.host_nodes, costs=costs, output_names=self.outputs
+            plan.program,
+            functions=plan.host_nodes,
+            costs={name: _cost(k) for name, k in kernels.items()},
+            output_names=self.outputs,
+            obstacles=self.obstacles(plan),
         )
         for symbol in json["symbols"]:
             if any(symbol["name"] in k.never_empty for k in called.values()):
@@ -528,6 +555,18 @@ class _Compilation:
             if unit.backend.part is not None:
                 yield unit.backend.part(name, theirs, host)
 
+    def obstacles(self, plan: MemoryPlan) -> dict[int, list[str]]:
+        """Why steps are the host's, by their numbers. Layouts have made new nodes, whose results
+        have the old names."""
+        found = {} if self.placement is None else self.placement.obstacles
+        by_result = {n.outputs[0].name: why for n, why in found.items()}
+        reasons = {}
+        for number, n in enumerate(plan.nodes):
+            why = by_result.get(n.outputs[0].name) if n is not None and n.outputs else None
+            if why:
+                reasons[number] = [f"{device}: {text}" for device, text in why.items()]
+        return reasons
+
     def _use_of(self, kernel: CompiledKernel | SubmittedKernel) -> KernelUse:
         if isinstance(kernel, CompiledKernel):
             return KernelUse(kernel.name, kernel.lowered.scratch, symbols(kernel.lowered))
@@ -537,6 +576,14 @@ class _Compilation:
             for k, h in enumerate(kernel.option.built.held)
         )
         return KernelUse(kernel.name, held=held)
+
+
+def _cost(kernel: CompiledKernel | SubmittedKernel) -> KernelCost:
+    cost = kernel_cost(kernel.program)
+    if isinstance(kernel, CompiledKernel):
+        return cost
+    option = kernel.option
+    return replace(cost, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))
 
 
 def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:

@@ -193,9 +193,9 @@ def test_a_file_that_is_not_there_or_not_readable(tmp_path):
 
 
 def test_a_newer_format(path):
-    change(path, 8, struct.pack("<I", 2))
+    change(path, 8, struct.pack("<I", 3))
     assert refusal(artifact.load, path) == (
-        f"{path} has format 2, and this version of tilewright reads format 1\n"
+        f"{path} has format 3, and this version of tilewright reads formats 1 to 2\n"
         "  hint: load it with a newer tilewright, or compile the model again"
     )
 
@@ -211,10 +211,10 @@ def test_an_older_format_that_is_read():
 
 
 def test_an_older_format_that_is_not_read(path, monkeypatch):
-    monkeypatch.setattr(container, "OLDEST", 2)
-    monkeypatch.setattr(container, "VERSION", 3)
+    monkeypatch.setattr(container, "OLDEST", 3)
+    monkeypatch.setattr(container, "VERSION", 4)
     assert refusal(artifact.load, path) == (
-        f"{path} has format 1, and this version of tilewright reads formats 2 to 3\n"
+        f"{path} has format 2, and this version of tilewright reads formats 3 to 4\n"
         "  hint: compile the model again, or load it with the tilewright that made it"
     )
 

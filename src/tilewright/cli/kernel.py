@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from tilewright.base.errors import InputError, TargetError
 from tilewright.check.load import load_kernel
 from tilewright.chip import ChipKernel
-from tilewright.cli.target import find_description
+from tilewright.cli.describe import find_description
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.loop import symbols
 from tilewright.kernels import build
@@ -15,12 +15,15 @@ from tilewright.targets.chips import CHIPS
 
 
 def explain_kernel(
-    name: str, target: str, dims: Mapping[str, int], inputs: Sequence[str]
+    name: str, targets: Sequence[str], dims: Mapping[str, int], inputs: Sequence[str]
 ) -> Explanation:
     """The explanation of the kernel FILE.py:NAME, with these dimensions, on a chip or the
     description FILE.py:FUNCTION of one."""
     if inputs:
         raise InputError("a kernel is explained without its inputs", hint="leave out --input")
+    if len(targets) > 1:
+        raise InputError("a kernel is explained on one target", hint=f"--target {targets[-1]}")
+    (target,) = targets
     found = find_description(target, None)
     if found.native is not None:
         raise TargetError(

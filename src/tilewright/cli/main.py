@@ -44,6 +44,7 @@ from tilewright.cli.arrays import (
     write_outputs,
 )
 from tilewright.cli.check import check as check_results
+from tilewright.cli.describe import find_description
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console, wrap
 from tilewright.cli.limits import measure_limits
@@ -60,6 +61,7 @@ from tilewright.cli.session import (
 )
 from tilewright.compiler import STAGES
 from tilewright.ops.table import OPS
+from tilewright.options import HALF_EVEN
 from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes, out_of_memory, require_memory
@@ -90,9 +92,23 @@ app = typer.Typer(
 
 Model = Annotated[Path, typer.Argument(help="an .onnx model, or a compiled .tw")]
 Source = Annotated[Path, typer.Argument(help="an .onnx model")]
-TargetName = Annotated[
+TARGETS = f"one of {', '.join((*PROCESSORS, *CHIPS))}, or FILE.py[:FUNCTION]"
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        metavar="NAME",
+        envvar="TILEWRIGHT_TARGET",
+        help=f"{TARGETS}; by default host. Repeated, a chip does what it can, the host the rest",
+    ),
+]
+Rounding = Annotated[
     str,
-    typer.Option("--target", envvar="TILEWRIGHT_TARGET", help=f"one of {', '.join(PROCESSORS)}"),
+    typer.Option(
+        "--rounding",
+        metavar="half_even|half_up",
+        help="of halves, where the model is quantised: as ONNX does, or as chips do that shift",
+    ),
 ]
 Threads = Annotated[
     int | None,
@@ -145,11 +161,12 @@ def start(
 def run(
     model: Model,
     inputs: Inputs = None,
-    target: TargetName = HOST,
+    targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
     values: Values = None,
     checks: Checks = False,
+    rounding: Rounding = HALF_EVEN,
     seed: Seed = 0,
     check: Annotated[
         bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
@@ -162,7 +179,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a model once and show its outputs."""
-    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
     module, arrays = session.open_with(inputs, seed)
     files = output_files(module.output_names, output or [])
     start = time.perf_counter_ns()
@@ -195,16 +212,17 @@ def compile_(
         Path | None,
         typer.Option("--output", "-o", help="by default, the model's name with .tw; - is stdout"),
     ] = None,
-    target: TargetName = HOST,
+    targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
     values: Values = None,
     checks: Checks = False,
+    rounding: Rounding = HALF_EVEN,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compile a model to a file that loads in milliseconds."""
-    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
     path = model.with_suffix(".tw") if output is None else output
@@ -231,18 +249,19 @@ def compile_(
 def bench(
     model: Model,
     inputs: Inputs = None,
-    target: TargetName = HOST,
+    targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
     values: Values = None,
     checks: Checks = False,
+    rounding: Rounding = HALF_EVEN,
     seed: Seed = 0,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Time a model."""
-    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
     module, arrays = session.open_with(inputs, seed)
     with session.working("timing"):
         timing = measure(module, arrays, seconds, session.on_call)
@@ -264,18 +283,12 @@ def explain(
         ),
     ],
     inputs: Inputs = None,
-    target: Annotated[
-        str,
-        typer.Option(
-            "--target",
-            envvar="TILEWRIGHT_TARGET",
-            help=f"one of {', '.join(PROCESSORS)}; of a kernel, a chip or its description's file",
-        ),
-    ] = HOST,
+    targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
     values: Values = None,
     checks: Checks = False,
+    rounding: Rounding = HALF_EVEN,
     seed: Seed = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
     worst: Annotated[
@@ -294,13 +307,13 @@ def explain(
     bottleneck, where the cycles go, what keeps better tiles out, and what would help."""
     if is_file(model):
         with Progress(quiet or json).working("explaining"):
-            found = explain_kernel(model, target, parse_dims(dims or []), inputs or [])
+            found = explain_kernel(model, targets or [HOST], parse_dims(dims or []), inputs or [])
         if json:
             _print(show.to_json(found.json()))
         else:
             _say(str(found))
         return
-    session = _Session(Path(model), target, threads, dims, quiet or json, values, checks)
+    session = _Session(Path(model), targets, threads, dims, quiet or json, values, checks, rounding)
     module, arrays = session.open_with(inputs, seed)
     with session.working("measuring what this machine can do"):
         limits = measure_limits(module.threads)
@@ -322,16 +335,17 @@ def dump(
     model: Source,
     stage: Annotated[str, typer.Option("--stage", help=f"one of {', '.join(STAGES)}")],
     kernel: Annotated[str | None, typer.Option("--kernel", help="only this kernel")] = None,
-    target: TargetName = HOST,
+    targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
     values: Values = None,
     checks: Checks = False,
+    rounding: Rounding = HALF_EVEN,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the program as a stage of the compiler leaves it."""
-    session = _Session(model, target, threads, dims, quiet or json, values, checks)
+    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
@@ -378,7 +392,7 @@ def targets(
     The manual follows from the description: memories, queues, instructions with their meaning,
     limits, time and bits."""
     if name is not None:
-        target = chips.find_description(name, threads)
+        target = find_description(name, threads)
         if json:
             _print(show.to_json(manual(target)))
             return
@@ -405,7 +419,7 @@ def check_target(
 ) -> None:
     """Lint the description of a chip, and try it: its instructions on its own simulator against
     the interpreter of their meaning, hazards between its queues, its encoding both ways."""
-    target = chips.find_description(name, None)
+    target = find_description(name, None)
     if target.native is not None:
         raise TargetError(f"{name} is a processor", hint="check-target is for chips with queues")
     problems = lint(target)
@@ -455,23 +469,33 @@ class _Session(Progress):
     def __init__(
         self,
         model: Path,
-        target: str,
+        targets: list[str] | None,
         threads: int | None,
         dims: list[str] | None,
         quiet: bool,
         values: list[str] | None,
         checks: bool,
+        rounding: str,
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
         fixed = parse_values(values or [])
         self.request = Request(
-            model, target, threads, self.dims, fixed, checks, self._on_step, self._on_kernel
+            model,
+            tuple(targets or (HOST,)),
+            threads,
+            self.dims,
+            fixed,
+            checks,
+            rounding,
+            self._on_step,
+            self._on_kernel,
         )
         if self.request.is_compiled:
-            _refuse_options(model, target, bool(values), checks)
+            _refuse_options(model, self.request, bool(values))
         else:
-            self.say(f"target: {show.target_line(target, find_target(target, threads))}")
+            for name in self.request.targets:
+                self.say(f"target: {show.target_line(name, find_description(name, threads))}")
 
     def open(self) -> Module:
         with self.working("loading" if self.request.is_compiled else "compiling"):
@@ -506,10 +530,15 @@ class _Session(Progress):
         self.count(done, total, "calls")
 
 
-def _refuse_options(model: Path, target: str, has_values: bool, checks: bool) -> None:
+def _refuse_options(model: Path, request: Request, has_values: bool) -> None:
     """ModelError for what can only be asked of the compiler, where there is nothing to compile."""
-    is_default = target in (HOST, os.environ.get("TILEWRIGHT_TARGET"))
-    given = {"--target": not is_default, "--value": has_values, "--checks": checks}
+    is_default = " ".join(request.targets) in (HOST, os.environ.get("TILEWRIGHT_TARGET"))
+    given = {
+        "--target": not is_default,
+        "--value": has_values,
+        "--checks": request.checks,
+        "--rounding": request.rounding != HALF_EVEN,
+    }
     for name in (name for name, is_given in given.items() if is_given):
         raise ModelError(
             f"{model} is compiled already, and {name} says how to compile",

@@ -14,16 +14,17 @@ import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.passes import Recorder, Step
+from tilewright.cli.describe import find_description
 from tilewright.compiled import load
 from tilewright.compiler import STAGES, compile
 from tilewright.frontends.onnx.table import IMPORTERS
 from tilewright.ir.graph import Graph
-from tilewright.options import Options
+from tilewright.options import HALF_EVEN, Options
 from tilewright.runtime.container import is_program
 from tilewright.runtime.module import Module
 from tilewright.runtime.specialized import SpecializedModule
 from tilewright.schedule.schedule import Schedule
-from tilewright.targets.names import HOST, find_target
+from tilewright.targets.names import HOST
 
 Listener = Callable[[Step], None]
 Watch = Callable[[int, int], None]
@@ -34,11 +35,12 @@ class Request:
     """A model, and how it is to be compiled. A compiled model (.tw) keeps its target."""
 
     model: Path
-    target: str = HOST
+    targets: tuple[str, ...] = (HOST,)
     threads: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     checks: bool = False
+    rounding: str = HALF_EVEN
     listener: Listener | None = None  # of steps of the compiler
     watch: Watch | None = None  # of kernels: how many of how many are compiled
 
@@ -121,11 +123,16 @@ def onnx_operators() -> dict[str, list[str]]:
 
 
 def _compile(request: Request, model: Path | Graph, until: str | None = None) -> Any:
-    target = find_target(request.target, request.threads)
+    options = Options(
+        dims=dict(request.dims),
+        values=request.values,
+        checks=request.checks,
+        rounding=request.rounding,
+    )
     return compile(
         model,
-        target=target,
-        options=Options(dims=dict(request.dims), values=request.values, checks=request.checks),
+        target={name: find_description(name, request.threads) for name in request.targets},
+        options=options,
         recorder=Recorder(listener=request.listener, watch=request.watch),
         until=until,
     )

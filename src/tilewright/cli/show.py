@@ -363,6 +363,8 @@ def target_json(name: str, target: Target) -> dict[str, Any]:
 
 
 def target_line(name: str, target: Target) -> str:
+    if target.native is None:
+        return f"{name} (a chip of {target.clock / 1e6:,.0f} MHz, simulated)"
     t = target_json(name, target)
     return (
         f"{name} ({t['triple'].split('-')[0]} {t['processor']}, {t['cores']}"

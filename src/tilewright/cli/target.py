@@ -7,34 +7,15 @@ from typing import Any
 
 from rich.table import Table
 
-from tilewright.base.errors import TargetError, did_you_mean
 from tilewright.base.words import quantity
 from tilewright.check.conformance import InstructionReport, Report
 from tilewright.check.hazards import Hazards
-from tilewright.check.load import is_file, load_target
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
 from tilewright.cli.layout import Column, fit_table, make_table
 from tilewright.cli.show import target_json
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
-from tilewright.targets.chips import CHIPS
-from tilewright.targets.names import PROCESSORS, find_target
-
-
-def find_description(name: str, threads: int | None) -> Target:
-    """The target that is called so, or that a file describes."""
-    if name in PROCESSORS:
-        return find_target(name, threads)
-    if name in CHIPS:
-        return CHIPS[name]()
-    if is_file(name):
-        return load_target(name)
-    raise TargetError(
-        f"there is no target called {name!r}, and a file's name would be FILE.py[:FUNCTION]",
-        hint=did_you_mean(name, (*PROCESSORS, *CHIPS)),
-    )
-
 
 # ---------------------------------------------------------------- the list
 

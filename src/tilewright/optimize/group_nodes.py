@@ -68,6 +68,7 @@ class _Grouping:
         self.consumers = graph.consumers()
         self.producers = graph.producers()
         self.outputs = set(graph.outputs)
+        self.conversions: set[GraphNode] = set()  # that are in all groups that read them
         self.leaving = {n for n in graph.nodes if self.outputs & set(n.outputs)}
         self.position = {n: i for i, n in enumerate(graph.nodes)}
         self.costs = Costs()
@@ -90,11 +91,15 @@ class _Grouping:
                 self._leave_conversion(group)
 
     def _leave_conversion(self, group: Group) -> None:
-        """What makes elements larger at the end of a group is left to those that read them."""
-        while widens(group.exit) and len(group.nodes) > 1 and group.exit not in self.leaving:
+        """What makes elements larger at the end of a group is left to those that read them, if
+        these can do it on the way."""
+        if not self._is_read_by_groups(group.exit):
+            return
+        while group.exit is not group.anchor and self._converts(group.exit):
             del self.group_of[group.exit]
             group.nodes.remove(group.exit)
-            group.exit = self.producers[group.exit.inputs[0]]
+            makers = (self.producers.get(v) for v in group.exit.inputs)
+            group.exit = next(m for m in makers if m in group.nodes)
 
     def take_conversions(self) -> None:
         """Element-wise nodes behind a complex operator convert to larger elements what they read:
@@ -104,10 +109,13 @@ class _Grouping:
             while todo:
                 n = todo.pop()
                 for p in filter(None, map(self.producers.get, n.inputs)):
-                    same = p.device == n.device and p not in self.leaving
-                    if same and self._converts(p) and self._is_read_by_groups(p):
-                        todo += [] if p in group.nodes else [p]
-                        self._add(group, [p] if p not in group.nodes else [])
+                    taken = p in self.group_of and p not in self.conversions
+                    if taken or p in group.nodes or p.device != n.device:
+                        continue
+                    if self._converts(p) and self._is_read_by_groups(p):
+                        self.conversions.add(p)
+                        self._add(group, [p])
+                        todo.append(p)
 
     def _converts(self, p: GraphNode) -> bool:
         """Whether a node makes the same numbers of more bytes, or multiplies such by a constant."""
@@ -120,7 +128,7 @@ class _Grouping:
     def _is_read_by_groups(self, p: GraphNode) -> bool:
         """Whether all that read a conversion can take it."""
         users = self.consumers.get(p.outputs[0], [])
-        return all(u.op.elementwise and u in self.group_of for u in users)
+        return p not in self.leaving and all(u.op.elementwise and u in self.group_of for u in users)
 
     def _region(self, group: Group) -> list[GraphNode]:
         """The elementwise nodes up to the first through which all paths from the exit lead."""

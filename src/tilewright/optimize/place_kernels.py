@@ -97,12 +97,12 @@ def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]
 
 
 def _cuts(body: Graph) -> Iterator[Value]:
-    """Where a body may be cut: the last value of small elements, and what the anchor makes."""
+    """Where a body may be cut: values of small elements, the last first; what the anchor makes."""
     anchor = next(m for m in reversed(body.nodes) if m.op.name in ANCHORS)
     alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchor)]
     inner = [v for v in alone if v not in body.outputs]
     small = [v for v in inner if v.dtype.is_integer and v.dtype.bits <= 8]
-    yield from dict.fromkeys((*small[-1:], *(v for v in inner if v is anchor.outputs[0])))
+    yield from dict.fromkeys((*small[::-1], *(v for v in inner if v is anchor.outputs[0])))
 
 
 def _is_alone(body: Graph, m: GraphNode, anchor: GraphNode) -> bool:

@@ -38,7 +38,8 @@ class Fields:
         return value
 
     def optional_number(self, name: str) -> int | None:
-        return None if self.raw(name) is None else self.number(name)
+        """None if it is that, or older formats do not have it."""
+        return None if self._values.get(name) is None else self.number(name)
 
     def items(self, name: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
         """A list, each item read by read(value, place)."""

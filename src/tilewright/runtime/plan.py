@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.base.dtype import DTYPES, DType
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime.fields import Fields
+from tilewright.runtime.fields import Fields, as_text
 from tilewright.runtime.size import (
     Size,
     format_shape,
@@ -79,7 +79,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """One step; `operations` and `bytes` (moved to and from memory) are None where not known."""
+    """One step; `operations` and `bytes` (moved to and from memory) are None where not known. Of a
+    kernel that a device runs, `cycles` and `picoseconds` are what it takes there; of one that the
+    host runs though there are devices, `obstacles` say why, a line for each."""
 
     kind: StepKind
     name: str
@@ -87,6 +89,9 @@ class StepSpec:
     nodes: tuple[str, ...]  # of the model
     operations: Size | None = None
     bytes: Size | None = None
+    cycles: int | None = None
+    picoseconds: int | None = None
+    obstacles: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +320,9 @@ def _step_to_json(s: StepSpec) -> dict[str, Any]:
         "nodes": list(s.nodes),
         "operations": None if s.operations is None else size_to_json(s.operations),
         "bytes": None if s.bytes is None else size_to_json(s.bytes),
+        "cycles": s.cycles,
+        "picoseconds": s.picoseconds,
+        "obstacles": list(s.obstacles),
     }
 
 
@@ -325,7 +333,17 @@ def _step_from_json(value: Any, where: str) -> StepSpec:
         for n in ("operations", "bytes")
     )
     kind = _choice(f, "kind", StepKind)
-    return StepSpec(kind, f.text("name"), f.text("device"), f.texts("nodes"), operations, moved)
+    return StepSpec(
+        kind,
+        f.text("name"),
+        f.text("device"),
+        f.texts("nodes"),
+        operations,
+        moved,
+        f.optional_number("cycles"),
+        f.optional_number("picoseconds"),
+        f.optional_items("obstacles", as_text),
+    )
 
 
 def _function_from_json(value: Any, where: str) -> HostFunction:

@@ -50,10 +50,13 @@ _OPERATORS = {
 
 @dataclass(frozen=True)
 class KernelCost:
-    """What a kernel does in one call: arithmetic operations, and bytes to and from memory."""
+    """What a kernel does in one call: arithmetic operations, and bytes to and from memory; on a
+    device also cycles, and picoseconds."""
 
     operations: Dim | None = None
     bytes: Dim | None = None
+    cycles: int | None = None
+    picoseconds: int | None = None
 
 
 def plan_json(
@@ -62,11 +65,16 @@ def plan_json(
     functions: Sequence[GraphNode] = (),
     costs: Mapping[str, KernelCost] | None = None,
     output_names: Sequence[str] | None = None,
+    obstacles: Mapping[int, Sequence[str]] | None = None,
 ) -> dict[str, Json]:
     """The plan. `functions` are the nodes that run on the host, by their number in the host calls;
     a kernel without `costs` is taken to read and write its slots once. The outputs' names are the
-    slots' unless given: two outputs of a model may be one value."""
-    return _Planner(program, costs or {}).plan(functions, output_names or program.outputs)
+    slots' unless given: two outputs of a model may be one value. `obstacles` say why steps, by
+    number, are not done elsewhere."""
+    json = _Planner(program, costs or {}).plan(functions, output_names or program.outputs)
+    for number, found in (obstacles or {}).items():
+        json["steps"][number]["obstacles"] = list(found)
+    return json
 
 
 def size_json(dim: Dim) -> Json:
@@ -193,7 +201,8 @@ class _Planner:
         cost = self.costs.get(step.kernel, KernelCost())
         operations = None if cost.operations is None else size_json(cost.operations)
         moved = size_json(self.bytes((*step.inputs, *step.outputs)))
-        return _step(step, step.kernel, step.device, step.nodes, operations, moved)
+        known = {"cycles": cost.cycles, "picoseconds": cost.picoseconds}
+        return _step(step, step.kernel, step.device, step.nodes, operations, moved) | known
 
     def wait(self, step: Wait) -> Json:
         return _step(step, f"wait for {step.device}", step.device, (), 0, 0)
@@ -227,6 +236,9 @@ def _step(
         "nodes": list(nodes),
         "operations": operations,
         "bytes": moved,
+        "cycles": None,
+        "picoseconds": None,
+        "obstacles": [],
     }
 
 
