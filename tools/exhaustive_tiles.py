@@ -26,9 +26,9 @@ from rich.table import Table
 
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import build_chip, build_choice
-from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan import choose_tiles
 from tilewright.plan import step_times as pipelines
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.control import Control
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target

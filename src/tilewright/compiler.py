@@ -382,7 +382,7 @@ class _Compilation:
         left = [n for n in placed.nodes if n.op is CALL and n.device == HOST]
         shown = ", ".join(n.name for n in left[:SHOWN]) + (", …" if len(left) > SHOWN else "")
         kernels = sum(n.op is CALL for n in placed.nodes)
-        given = ", ".join(f"{n!r}: {self.devices[n].target.name}()" for n in names)
+        given = ", ".join(f'"{n}": {self.devices[n].target.name}()' for n in names)
         return CompileError(
             f"{' and '.join(names)} can run {kernels - len(left)} of the {kernels} kernels of"
             f" {graph.name}, and a host has to do the rest ({shown}) and call them",
@@ -564,7 +564,9 @@ class _Compilation:
         for number, n in enumerate(plan.nodes):
             why = by_result.get(n.outputs[0].name) if n is not None and n.outputs else None
             if why:
-                reasons[number] = [f"{device}: {text}" for device, text in why.items()]
+                reasons[number] = [
+                    f"{device}: {text.splitlines()[0]}" for device, text in why.items()
+                ]
         return reasons
 
     def _use_of(self, kernel: CompiledKernel | SubmittedKernel) -> KernelUse:

@@ -10,10 +10,10 @@ from stream_cases import gemm, layer, planes
 
 from tilewright import cast, dims, grid, i8, i32, kernel, reduce
 from tilewright.chip import build_chip, build_choice
-from tilewright.plan.analytic_model import analytic_model
 from tilewright.ir.instruction import Hazard
 from tilewright.plan import choose_tiles
 from tilewright.plan import step_times as pipelines
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.control import Control
 from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
 from tilewright.sim.run_pipelines import run_pipelines

@@ -52,7 +52,6 @@ from tilewright.backends.stream.disassemble import disassemble  # noqa: E402
 from tilewright.base.dtype import DTYPES, bool_, f64, i32, u8  # noqa: E402
 from tilewright.base.errors import ModelError, TilewrightError  # noqa: E402
 from tilewright.base.passes import Recorder  # noqa: E402
-from tilewright.plan.analytic_model import analytic_model  # noqa: E402
 from tilewright.compiler import call_program, compile  # noqa: E402
 from tilewright.ir.expr import Symbol  # noqa: E402
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements  # noqa: E402
@@ -61,6 +60,7 @@ from tilewright.ir.tensor_type import TensorType  # noqa: E402
 from tilewright.ops.function import CALL  # noqa: E402
 from tilewright.ops.table import OPS  # noqa: E402
 from tilewright.optimize.plan_memory import KernelUse, plan_memory  # noqa: E402
+from tilewright.plan.analytic_model import analytic_model  # noqa: E402
 from tilewright.plan.choose_tiles import choose_tiles  # noqa: E402
 from tilewright.plan.create_loops import create_loops  # noqa: E402
 from tilewright.plan.default import default_schedule  # noqa: E402

@@ -89,6 +89,9 @@ class StepRow:
     operations: int | None
     bytes: int | None
     bound: Bound | None
+    cycles: int | None = None  # of the device that it is submitted to
+    device_nanoseconds: float | None = None
+    obstacles: tuple[str, ...] = ()  # why no device but the host runs it
 
     @property
     def of_bound(self) -> float | None:
@@ -117,15 +120,20 @@ def explain_steps(
             s.operations,
             s.bytes,
             find_bound(s, limits),
+            planned.cycles,
+            None if planned.picoseconds is None else planned.picoseconds / 1e3,
+            planned.obstacles,
         )
-        for number, s in enumerate(profile.steps)
+        for number, (s, planned) in enumerate(
+            zip(profile.steps, module.program.plan.steps, strict=True)
+        )
     ]
 
 
 def find_bound(step: StepTime, limits: Limits) -> Bound | None:
     """The longest of what the arithmetic takes at the machine's peak, what the bytes take from the
     nearest memory that holds them, and what an empty step takes."""
-    if step.kind is StepKind.HOST_CALL:
+    if step.kind in (StepKind.HOST_CALL, StepKind.SUBMIT, StepKind.WAIT):
         return None
     bounds = [Bound(limits.step_nanoseconds, OVERHEAD)]
     if step.operations:

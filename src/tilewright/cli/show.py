@@ -186,9 +186,13 @@ def step_json(row: StepRow) -> dict[str, Any]:
         "bound_by": None if row.bound is None else row.bound.limit,
         "memory": None if row.bound is None else row.bound.memory,
         "of_bound": row.of_bound,
+        "cycles": row.cycles,
+        "device_nanoseconds": row.device_nanoseconds,
+        "obstacles": list(row.obstacles),
     }
 
 
+DEVICE_COLUMNS = (Column(">cycles"), Column(">on device"))
 STEP_COLUMNS = (
     Column(">step"),
     Column("kernel", is_name=True),
@@ -207,12 +211,14 @@ def steps_table(rows: Sequence[StepRow], width: int, worst: int | None = None) -
     """A row for each step, or for the `worst` that take longest, and the sums over all."""
     shown = costliest(rows, worst)
     cells = [_step_cells(r) for r in shown]
+    device_cells = [_device_cells(r) for r in shown]
     numbers = {r.number for r in shown}
     left = [r for r in rows if r.number not in numbers]
     if left:
         spent, share = (sum(getattr(r, name) for r in left) for name in ("nanoseconds", "share"))
         others = f"{len(left)} other{'s' if len(left) > 1 else ''}"
         cells.append(["", others, "", nanoseconds(spent), f"{share:.1%}", "", "", "", "", ""])
+        device_cells.append(["", ""])
     sums = totals(rows)
     bound = sums["bound"] / sums["nanoseconds"] if sums["nanoseconds"] else 0
     cells.append(
@@ -220,7 +226,20 @@ def steps_table(rows: Sequence[StepRow], width: int, worst: int | None = None) -
          quantity(sums["operations"] or None, "op"), quantity(sums["bytes"], "B"),
          f"{bound:.0%}", "", ""]
     )  # fmt: skip
-    return fit_table(STEP_COLUMNS, cells, width)
+    if not any(r.cycles for r in rows):
+        return fit_table(STEP_COLUMNS, cells, width)
+    cycles = sum(r.cycles or 0 for r in rows)
+    there = sum(r.device_nanoseconds or 0 for r in rows)
+    device_cells.append([f"{cycles:,}", nanoseconds(round(there))])
+    columns = (*STEP_COLUMNS[:5], *DEVICE_COLUMNS, *STEP_COLUMNS[5:])
+    pairs = zip(cells, device_cells, strict=True)
+    return fit_table(columns, [[*c[:5], *d, *c[5:]] for c, d in pairs], width)
+
+
+def _device_cells(r: StepRow) -> list[str]:
+    if r.cycles is None or r.device_nanoseconds is None:
+        return ["", ""]
+    return [f"{r.cycles:,}", nanoseconds(round(r.device_nanoseconds))]
 
 
 def _step_cells(r: StepRow) -> list[str]:
@@ -241,7 +260,7 @@ def _step_cells(r: StepRow) -> list[str]:
 def _bound_by(row: StepRow) -> str:
     """ "memory (l2)"."""
     if row.bound is None:
-        return "Python" if row.kind == "host_call" else "–"
+        return {"host_call": "Python", "submit": "simulated"}.get(row.kind, "–")
     return row.bound.limit + (f" ({row.bound.memory})" if row.bound.memory else "")
 
 
@@ -268,9 +287,14 @@ def limits_line(limits: Limits) -> str:
 
 
 def host_lines(rows: Sequence[StepRow]) -> list[str]:
-    """Steps that are not compiled code deserve a word."""
+    """Steps that are not compiled code deserve a word, and those that could be elsewhere."""
     names = dict.fromkeys(r.name for r in rows if r.kind == "host_call")
-    return [f"runs outside compiled code, in Python: {', '.join(names)}"] if names else []
+    found = [f"runs outside compiled code, in Python: {', '.join(names)}"] if names else []
+    if any(r.kind == "submit" for r in rows):
+        found.append("the time of what is submitted is that of its simulation, here")
+    for r in rows:
+        found += [f"step {r.number}, {r.name}, is not on {why}" for why in r.obstacles]
+    return found
 
 
 # ---------------------------------------------------------------- compile, ops, targets

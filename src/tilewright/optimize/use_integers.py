@@ -118,7 +118,9 @@ class _Rewriter:
     def _whole(self, value: Value) -> Whole:
         """The whole numbers of a float on a grid, in units of its grid's step."""
         if value not in self.known:
+            outer, self.origin = self.origin, self.producers.get(value, self.origin)
             self.known[value] = self._find(value)
+            self.origin = outer
         return self.known[value]
 
     def _find(self, value: Value) -> Whole:

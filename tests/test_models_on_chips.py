@@ -1,0 +1,141 @@
+"""Models on chips beside the host: what runs where, and that results are the interpreter's."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import tilewright
+from tilewright.base.errors import CompileError
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.options import Options
+from tilewright.runtime.plan import StepKind
+from tilewright.targets.chips import CHIPS
+
+ROOT = Path(__file__).resolve().parents[1]
+DIGITS = ROOT / "examples" / "digits"
+sys.path.insert(0, str(ROOT / "examples"))
+
+from quantise import quantise  # noqa: E402  (the path above)
+
+LAYERS = 4  # three convolutions and the linear layer
+HALF_UP = Options(dims={"batch": 1}, rounding="half_up")
+
+
+@pytest.fixture(scope="session")
+def held_out():
+    """Images [360, 1, 8, 8] and their labels."""
+    with np.load(DIGITS / "held_out.npz") as file:
+        return file["images"], file["labels"]
+
+
+@pytest.fixture(scope="session")
+def model(held_out, tmp_path_factory):
+    """The digits network in int8, calibrated on 64 images, as a file."""
+    path = tmp_path_factory.mktemp("digits") / "digits_int8.onnx"
+    onnx.save(quantise(onnx.load(DIGITS / "digits.onnx"), {"image": held_out[0][:64]}), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def on_chip(model):
+    """The network compiled for the host with a chip; once for each."""
+    made = {}
+
+    def compiled(chip):
+        if chip not in made:
+            devices = {"host": "host", "npu": CHIPS[chip]()}
+            made[chip] = tilewright.compile(model, target=devices, options=HALF_UP)
+        return made[chip]
+
+    return compiled
+
+
+def submitted(module):
+    return [s for s in module.program.plan.steps if s.kind is StepKind.SUBMIT]
+
+
+@pytest.mark.parametrize("chip", list(CHIPS))
+def test_every_layer_runs_on_the_chip(chip, on_chip, model, held_out):
+    module = on_chip(chip)
+    steps = submitted(module)
+    assert len(steps) == LAYERS
+    assert all(s.device == "npu" and s.cycles and s.picoseconds for s in steps)
+    graph = import_model(model, dims={"batch": 1}, half_up=True)
+    for image in held_out[0][:3]:
+        (wanted,) = evaluate_graph(graph, [image[None]])
+        assert np.array_equal(module(image[None]), wanted)
+
+
+def test_accuracy_is_that_of_floats_within_a_point(on_chip, held_out):
+    images, labels = held_out
+    module = on_chip("gemmini")
+    found = np.array([module(x[None]).argmax() for x in images])
+    floats = tilewright.compile(DIGITS / "digits.onnx")(images).argmax(1)
+    assert (found == labels).mean() >= (floats == labels).mean() - 0.01
+
+
+def test_a_saved_module_runs_in_a_new_process(on_chip, held_out, tmp_path):
+    module, image = on_chip("vta"), held_out[0][:1]
+    module.save(tmp_path / "digits.tw")
+    np.save(tmp_path / "image.npy", image)
+    code = (
+        "import numpy as np, tilewright as t;"
+        "m = t.load('digits.tw'); np.save('scores.npy', m(np.load('image.npy')))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+    assert np.array_equal(np.load(tmp_path / "scores.npy"), module(image))
+
+
+def test_a_loaded_module_has_the_chips_part(on_chip, tmp_path):
+    on_chip("tiny").save(tmp_path / "digits.tw")
+    loaded = tilewright.load(tmp_path / "digits.tw")
+    (part,) = loaded.program.parts
+    names = [name for name, _ in part.files]
+    assert (part.device, part.kind) == ("npu", "simulator")
+    assert sum(name.endswith(".npz") for name in names) == LAYERS
+    assert [s.cycles for s in submitted(loaded)] == [s.cycles for s in submitted(on_chip("tiny"))]
+
+
+def test_the_rounding_of_onnx_leaves_what_follows_sums_to_the_host(model, held_out):
+    """Halves to even take more than a shift: tiny, which only sums, keeps its part."""
+    devices = {"host": "host", "npu": CHIPS["tiny"]()}
+    module = tilewright.compile(model, target=devices, options=Options(dims={"batch": 1}))
+    assert len(submitted(module)) == LAYERS
+    image = held_out[0][:1]
+    (wanted,) = evaluate_graph(import_model(model, dims={"batch": 1}), [image])
+    assert np.array_equal(module(image), wanted)
+
+
+def test_a_chip_alone_needs_a_host(model):
+    with pytest.raises(CompileError) as caught:
+        tilewright.compile(model, target="vta", options=HALF_UP)
+    assert str(caught.value) == (
+        "vta can run 4 of the 7 kernels of digits, and a host has to do the rest (image.int8,"
+        " MaxPool_14, Gemm_24+scores.int8+scores) and call them\n"
+        '  hint: target={"host": "host", "vta": vta()}; on the command line, --target host'
+        " --target vta"
+    )
+
+
+def test_what_is_assigned_to_a_chip_has_to_fit(model):
+    devices = {"host": "host", "npu": CHIPS["vta"]()}
+
+    def assign(node):
+        return "npu" if node.op.name == "max_pool" else None
+
+    options = Options(dims={"batch": 1}, rounding="half_up", assign=assign)
+    with pytest.raises(CompileError, match="MaxPool_14 was assigned to 'npu', which cannot run it"):
+        tilewright.compile(model, target=devices, options=options)
+
+
+def test_a_dimension_without_a_number_keeps_kernels_on_the_host(model):
+    devices = {"host": "host", "npu": CHIPS["vta"]()}
+    module = tilewright.compile(model, target=devices, options=Options(rounding="half_up"))
+    assert not submitted(module)
+    reasons = {why for s in module.program.plan.steps for why in s.obstacles}
+    assert reasons == {"npu: batch has no number (dims={…} gives one)"}
