@@ -33,8 +33,9 @@ LAYERS = (
     ("plan",),
     ("optimize", "sim"),
     ("backends.bundles", "explain"),
-    ("backends", "check", "chip", "options", "compiled"),
-    ("specialize",),
+    ("chip", "check", "options"),
+    ("backends", "compiled"),
+    ("assemble", "specialize"),
     ("compiler", "kernels"),
     ("tune", "viz", "onnx_backend"),
     ("cli",),
@@ -45,7 +46,7 @@ RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 # Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "tune", "cli", "sim", "onnx_backend"}
-USES_RUNTIME |= {"__init__"}
+USES_RUNTIME |= {"__init__", "assemble"}
 
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 600, 80, 100
 MAX_DESCRIPTION = 160  # of a chip: one function by nature, a list of facts

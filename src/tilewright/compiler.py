@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,19 +23,16 @@ from itertools import count
 from typing import Any, Literal, overload
 
 from tilewright.analyze.emptiness import never_empty
-from tilewright.backends.devices import find_devices
-from tilewright.backends.host.cost import kernel_cost
-from tilewright.backends.host.llvm import KernelSignature, emit_host
-from tilewright.backends.host.plan import KernelCost, host_table, pack_constants, plan_json
+from tilewright.assemble import CompiledKernel, SubmittedKernel, assemble, target_facts
+from tilewright.backends.devices import Devices, find_devices
+from tilewright.backends.host.plan import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
 from tilewright.backends.option import Option, best
-from tilewright.backends.table import Unit, unit_of
+from tilewright.backends.table import Unit
 from tilewright.backends.table import options as options_of
-from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
-from tilewright.base.version import VERSION
 from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
@@ -66,13 +63,11 @@ from tilewright.options import HALF_UP, Options, check_options
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.runtime.module import Module
-from tilewright.runtime.plan import TargetFacts, plan_from_json
-from tilewright.runtime.program import Part, Program
 from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule
 from tilewright.specialize import specialize
 from tilewright.target.target import Target
-from tilewright.targets.names import HOST, find_target
+from tilewright.targets.names import HOST
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 
@@ -222,51 +217,13 @@ def compile(
         def compile_for(known: Options) -> Module:
             return _Compilation(devices, known, recorder).run(source, None)
 
-        facts = _facts(_host_of(devices).target)
+        facts = target_facts(devices.host_target)
         return specialize(source, options, facts, compile_for, error)
-
-
-def _host_of(devices: Mapping[str, Unit]) -> Unit:
-    """The first device whose kernels the host program calls."""
-    return next(u for u in devices.values() if u.is_host)
-
-
-def _facts(target: Target) -> TargetFacts:
-    return TargetFacts(
-        target.name,
-        target.native.triple,
-        target.native.processor,
-        target.native.features,
-        operations_per_second=int(2 * target.peak(f32)) or None,
-    )
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """One distinct kernel: everything between its tensor expression and its object code."""
-
-    name: str
-    target: Target
-    program: TensorProgram
-    lowered: Kernel
-    llvm: str
-    object: bytes
-    never_empty: frozenset[str]  # symbols that must not be 0
-
-
-@dataclass(frozen=True)
-class SubmittedKernel:
-    """One distinct kernel that a device is given: what the option holds that was taken."""
-
-    name: str
-    unit: Unit
-    program: TensorProgram
-    option: Option
 
 
 @dataclass
 class _Compilation:
-    devices: dict[str, Unit]
+    devices: Devices
     options: Options
     recorder: Recorder
     offers: dict[Any, Option] = field(default_factory=dict)  # of kernels and devices
@@ -279,7 +236,7 @@ class _Compilation:
         graph = self.load(model)
         if until == "graph":
             return graph
-        if not any(u.is_host for u in self.devices.values()):
+        if not self.devices.called:
             raise self.no_host(graph)
         graph = self.optimize(graph)
         graph = self.lay_out(self.place(graph))
@@ -309,7 +266,7 @@ class _Compilation:
         return graph
 
     def optimize(self, graph: Graph) -> Graph:
-        alone = all(u.is_host for u in self.devices.values())
+        alone = not self.devices.others
         passes = (
             fold_constants,
             simplify_nodes,
@@ -326,7 +283,12 @@ class _Compilation:
             remove_dead,
             *(() if alone else (use_integers, merge_common, remove_dead)),
             *((check_contents,) if self.options.checks else ()),  # of what is left
-            partial(place, devices=self.targets, assign=self.options.assign, default=self.host),
+            partial(
+                place,
+                devices=self.devices.targets,
+                assign=self.options.assign,
+                default=self.devices.host,
+            ),
             fuse,
         )
         return self.run_passes(graph, passes)
@@ -335,25 +297,11 @@ class _Compilation:
         check = verify_graph if self.options.verify else None
         return run_passes(graph, passes, stage="optimized", recorder=self.recorder, check=check)
 
-    @property
-    def targets(self) -> dict[str, Target]:
-        return {name: u.target for name, u in self.devices.items()}
-
-    @property
-    def host(self) -> str:
-        """The first device whose kernels the host program calls."""
-        return next(name for name, u in self.devices.items() if u.is_host)
-
-    @property
-    def others(self) -> list[str]:
-        """The devices that are given kernels."""
-        return [name for name, u in self.devices.items() if not u.is_host]
-
     def place(self, graph: Graph) -> Graph:
         """Kernels that other devices can run are theirs."""
-        if not self.others:
+        if not self.devices.others:
             return graph
-        self.placement = place_kernels(graph, self.host, self.others, self.obstacle)
+        self.placement = place_kernels(graph, self.devices.host, self.devices.others, self.obstacle)
         self.recorder.add(Step("optimized", "", "place_kernels", 0.0, True, self.placement.graph))
         return self.placement.graph
 
@@ -366,23 +314,23 @@ class _Compilation:
         program, _ = call_program(n)
         key = (program, device)
         if key not in self.offers:
-            self.offers[key] = best(options_of(program, self.devices[device]))
+            self.offers[key] = best(options_of(program, self.devices.units[device]))
         return self.offers[key]
 
     def lay_out(self, graph: Graph) -> Graph:
         """Layouts are a matter of the kernels that the host calls: it asks what they prefer."""
-        targets = {name: u.target for name, u in self.devices.items() if u.is_host}
+        targets = self.devices.called
         return self.run_passes(graph, (partial(choose_layout, targets=targets),))
 
     def no_host(self, graph: Graph) -> CompileError:
         """What the devices cannot do by themselves."""
-        names = list(self.devices)
-        helped = replace(self, devices={**self.devices, HOST: unit_of(find_target(HOST))})
+        names = list(self.devices.units)
+        helped = replace(self, devices=self.devices.with_host())
         placed = helped.place(helped.optimize(graph))
         left = [n for n in placed.nodes if n.op is CALL and n.device == HOST]
         shown = ", ".join(n.name for n in left[:SHOWN]) + (", …" if len(left) > SHOWN else "")
         kernels = sum(n.op is CALL for n in placed.nodes)
-        given = ", ".join(f'"{n}": {self.devices[n].target.name}()' for n in names)
+        given = ", ".join(f'"{n}": {self.devices.units[n].target.name}()' for n in names)
         return CompileError(
             f"{' and '.join(names)} can run {kernels - len(left)} of the {kernels} kernels of"
             f" {graph.name}, and a host has to do the rest ({shown}) and call them",
@@ -406,7 +354,7 @@ class _Compilation:
             key = (program, tuple(sorted(layouts.items(), key=str)), n.device)
             if key not in self.keys:
                 name = self.keys[key] = f"k{len(self.keys)}_{program.name}"
-                unit = self.devices[n.device]
+                unit = self.devices.units[n.device]
                 if unit.is_host:
                     jobs[name] = (program, layouts, unit.target)
                 else:
@@ -425,7 +373,7 @@ class _Compilation:
         arrangements: dict[tuple[Held, bool], str] = {}
         for kernel in kernels.values():
             count = len(kernel.program.inputs)
-            for k, held in enumerate(kernel.option.built.held):
+            for k, held in enumerate(kernel.option.held):
                 key = (held, k < count)
                 if held.is_same or key in arrangements:
                     continue
@@ -434,7 +382,7 @@ class _Compilation:
                 program = (packing if k < count else unpacking)(held, name)
                 kind = held.type.layout
                 layouts = {} if kind is None else {"y" if k < count else "x0": kind}
-                target = self.devices[self.host].target
+                target = self.devices.host_target
                 found[name] = self.kernel(name, program, layouts, target, None)
         self.arrangements = arrangements
         return found
@@ -502,58 +450,21 @@ class _Compilation:
     def plan(
         self, graph: Graph, kernels: dict[str, CompiledKernel], used: dict[GraphNode, str]
     ) -> MemoryPlan:
-        spaces = {name: name for name in (*self.options.separate, *self.others)}
+        spaces = {name: name for name in (*self.options.separate, *self.devices.others)}
         uses = {n: self._use_of(kernels[name]) for n, name in used.items()}
-        plan = plan_memory(graph, uses, spaces, self.host)
+        plan = plan_memory(graph, uses, spaces, self.devices.host)
         self.recorder.add(Step("host", "", "plan_memory", 0.0, True, plan.program))
         return plan
 
-    def module(self, plan: MemoryPlan, kernels: dict[str, CompiledKernel]) -> Module:
-        target = self.devices[self.host].target
-        called = {k: c for k, c in kernels.items() if isinstance(c, CompiledKernel)}
-        signatures = {
-            name: KernelSignature(name, len(k.lowered.params), len(symbols(k.lowered)))
-            for name, k in called.items()
-        }
-        host = emit_host(plan.program, signatures, triple=target.native.triple)
-        objects = [(name, k.object) for name, k in called.items()]
-        objects.append(("host", backends.to_object(host, target)))
-        json = plan_json(
-            plan.program,
-            functions=plan.host_nodes,
-            costs={name: _cost(k) for name, k in kernels.items()},
-            output_names=self.outputs,
-            obstacles=self.obstacles(plan),
-        )
-        for symbol in json["symbols"]:
-            if any(symbol["name"] in k.never_empty for k in called.values()):
-                symbol["lower"] = max(1, symbol["lower"])
-        constants = tuple(pack_constants(plan.program, plan.constants))
-        plan_data = plan_from_json(json, "the plan")
-        parts = tuple(self.parts(kernels, target))
-        program = Program(
-            plan_data, _facts(target), tuple(objects), constants, VERSION, parts=parts
-        )
-        kinds = {u.backend.kind: u.backend.device for u in self.devices.values()}
+    def module(self, plan: MemoryPlan, kernels: dict[str, Any]) -> Module:
+        program = assemble(plan, kernels, self.devices, self.outputs, self.obstacles(plan))
         return Module(
             program,
-            threads=target.cores,
+            threads=self.devices.host_target.cores,
             host=host_table(OPS),
-            devices={kind: make for kind, make in kinds.items() if make is not None},
+            devices=self.devices.makers,
             source=partial(_source, self),
         )
-
-    def parts(self, kernels: dict[str, Any], host: Target) -> Iterator[Part]:
-        """What devices are given before the first call."""
-        for name in self.others:
-            unit = self.devices[name]
-            theirs = {
-                k.name: k.option.built
-                for k in kernels.values()
-                if isinstance(k, SubmittedKernel) and k.unit is unit
-            }
-            if unit.backend.part is not None:
-                yield unit.backend.part(name, theirs, host)
 
     def obstacles(self, plan: MemoryPlan) -> dict[int, list[str]]:
         """Why steps are the host's, by their numbers. Layouts have made new nodes, whose results
@@ -575,17 +486,9 @@ class _Compilation:
         count = len(kernel.program.inputs)
         held = tuple(
             replace(h, kernel=self.arrangements.get((h, k < count), ""))
-            for k, h in enumerate(kernel.option.built.held)
+            for k, h in enumerate(kernel.option.held)
         )
         return KernelUse(kernel.name, held=held)
-
-
-def _cost(kernel: CompiledKernel | SubmittedKernel) -> KernelCost:
-    cost = kernel_cost(kernel.program)
-    if isinstance(kernel, CompiledKernel):
-        return cost
-    option = kernel.option
-    return replace(cost, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))
 
 
 def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:

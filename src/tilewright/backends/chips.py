@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from tilewright.backends.option import Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
@@ -18,14 +17,6 @@ from tilewright.plan.device_form import DeviceForm, device_forms
 from tilewright.runtime.program import Part
 from tilewright.sim.part import simulator_part
 from tilewright.target.target import Target
-
-
-@dataclass(frozen=True, eq=False)
-class Built:
-    """A kernel of a model on a chip; `held` has its operands, then its results."""
-
-    chip: ChipKernel
-    held: tuple[Held, ...]
 
 
 def chip_options(program: TensorProgram, target: Target) -> list[Option]:
@@ -60,7 +51,8 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
         joules=chip.timeline.joules or None,
         bytes=int(chip.timeline.bytes.sum()),
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
-        built=Built(chip, held),
+        held=held,
+        built=chip,
     )
 
 
@@ -73,11 +65,9 @@ def _held(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
     return Held(shape, kind, form.axes[given.name], before)
 
 
-def chip_part(device: str, kernels: Mapping[str, Built], host: Target) -> Part:
+def chip_part(device: str, kernels: Mapping[str, ChipKernel], host: Target) -> Part:
     """What the simulator of a chip is given."""
-    streams = {
-        name: (built.chip.stream, _parameters(built.chip)) for name, built in kernels.items()
-    }
+    streams = {name: (chip.stream, _parameters(chip)) for name, chip in kernels.items()}
     return simulator_part(device, streams, host)
 
 
@@ -85,8 +75,3 @@ def _parameters(chip: ChipKernel) -> tuple[Buffer, ...]:
     """The parameters as scheduled, in the order of the model's."""
     by_name = {b.name: b for b in chip.kernel.params}
     return tuple(by_name[b.name] for b in (*chip.source.inputs, *chip.source.outputs))
-
-
-def with_kernels(built: Built, names: Mapping[Held, str]) -> tuple[Held, ...]:
-    """How arrays are held, with the host's kernels that arrange them."""
-    return tuple(replace(h, kernel=names.get(h, "")) for h in built.held)

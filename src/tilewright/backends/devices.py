@@ -4,19 +4,61 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tilewright.backends.table import Unit, unit_of
 from tilewright.base.errors import CompileError
+from tilewright.runtime.devices import DeviceTable
 from tilewright.target.target import Target
-from tilewright.targets.names import NAMED, find_target
+from tilewright.targets.names import HOST, NAMED, find_target
 
 
-def find_devices(target: object) -> dict[str, Unit]:
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a model by name, in the caller's order."""
+
+    units: Mapping[str, Unit]
+
+    @property
+    def called(self) -> dict[str, Target]:
+        """Those whose kernels the host program calls itself."""
+        return {name: u.target for name, u in self.units.items() if u.is_host}
+
+    @property
+    def others(self) -> list[str]:
+        """Those that are given kernels."""
+        return [name for name, u in self.units.items() if not u.is_host]
+
+    @property
+    def host(self) -> str:
+        """The first whose kernels are called: it runs what no other does."""
+        return next(iter(self.called))
+
+    @property
+    def host_target(self) -> Target:
+        return self.called[self.host]
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        return {name: u.target for name, u in self.units.items()}
+
+    @property
+    def makers(self) -> DeviceTable:
+        """What makes the devices that run parts of a program, by the parts' kinds."""
+        backends = (u.backend for u in self.units.values())
+        return {b.kind: b.device for b in backends if b.device is not None}
+
+    def with_host(self) -> Devices:
+        """These, and this machine."""
+        return Devices({**self.units, HOST: unit_of(find_target(HOST))})
+
+
+def find_devices(target: object) -> Devices:
     """The devices that `target` stands for, by name: a Target, a name, or a mapping of names of
     devices to either. Raises CompileError or TargetError for anything else."""
     if not isinstance(target, Mapping):
         found = _find_one(target, "target")
-        return {found.target.name: found}
+        return Devices({found.target.name: found})
     if not target:
         raise CompileError("target is an empty mapping", hint=f'target="host"; {NAMED}')
     for device in target:
@@ -25,7 +67,7 @@ def find_devices(target: object) -> dict[str, Unit]:
                 f"target has the device {device!r}, and devices' names are texts",
                 hint='for example target={"first": "host"}',
             )
-    return {d: _find_one(t, f"target[{d!r}]") for d, t in target.items()}
+    return Devices({d: _find_one(t, f"target[{d!r}]") for d, t in target.items()})
 
 
 def _find_one(given: object, where: str) -> Unit:

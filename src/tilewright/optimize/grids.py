@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.base.dtype import DType, f32
 from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ops.elementwise import ClipAttrs
 
 SIGNIFICAND = 24  # bits of f32: whole numbers of so many are exact
 EXPONENTS = range(-60, 61)  # of steps: products of two are normal floats
@@ -185,6 +186,13 @@ def _div(n: GraphNode, grids: Sequence[Grid]) -> Grid | None:
     return Grid(a.exponent - b.exponent, a.low, a.high) if b.low == b.high == 1 else None
 
 
+def limits_of(n: GraphNode) -> tuple[float | None, float | None]:
+    """Between what a node limits its operand."""
+    if isinstance(n.attrs, ClipAttrs):
+        return n.attrs.low, n.attrs.high
+    return 0.0, None
+
+
 def _limited(grid: Grid, low: float | None, high: float | None) -> Grid | None:
     """Between limits that are on the grid, or that it does not reach."""
     for limit in (low, high):
@@ -229,8 +237,8 @@ _RULES: dict[str, Callable[[GraphNode, Sequence[Grid]], Grid | None]] = {
     "div": _div,
     "max": _max,
     "min": _min,
-    "relu": lambda n, g: _limited(g[0], 0.0, None),
-    "clip": lambda n, g: _limited(g[0], n.attrs.low, n.attrs.high),  # type: ignore[attr-defined]
+    "relu": lambda n, g: _limited(g[0], *limits_of(n)),
+    "clip": lambda n, g: _limited(g[0], *limits_of(n)),
     "floor": _rounded,
     "round": _rounded,
     **dict.fromkeys(MOVES, _moved),

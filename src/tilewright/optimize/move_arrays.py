@@ -35,7 +35,7 @@ class Held:
     @property
     def inner(self) -> tuple[int, ...]:
         """The shape without what is added around it."""
-        return tuple(self.shape[a] for a in self.axes) or (1,)
+        return tuple(self.shape[a] for a in self.axes) or (1,) * self.type.rank
 
     @property
     def is_same(self) -> bool:

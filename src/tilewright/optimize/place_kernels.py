@@ -78,8 +78,6 @@ class _Placer:
         self, n: GraphNode, fresh: Callable[[str], str]
     ) -> tuple[list[GraphNode], dict[str, str]]:
         why: dict[str, str] = {}
-        if not any(m.op.name in ANCHORS for m in n.attrs.body.nodes):  # type: ignore[attr-defined]
-            return [n], why
         for device in self.others:
             for first, *rest in _ways(n, fresh):
                 found = self.obstacle(replace(first, device=device), device)
@@ -98,7 +96,9 @@ def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]
 
 def _cuts(body: Graph) -> Iterator[Value]:
     """Where a body may be cut: values of small elements, the last first; what the anchor makes."""
-    anchor = next(m for m in reversed(body.nodes) if m.op.name in ANCHORS)
+    anchor = next((m for m in reversed(body.nodes) if m.op.name in ANCHORS), None)
+    if anchor is None:
+        return
     alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchor)]
     inner = [v for v in alone if v not in body.outputs]
     small = [v for v in inner if v.dtype.is_integer and v.dtype.bits <= 8]

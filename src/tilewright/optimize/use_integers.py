@@ -24,7 +24,7 @@ from tilewright.ops.common import NoAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild
-from tilewright.optimize.grids import MOVES, grids_of, whole_numbers
+from tilewright.optimize.grids import MOVES, grids_of, limits_of, whole_numbers
 from tilewright.optimize.remove_dead import remove_dead
 
 CONTRACTIONS = ("conv", "matmul")
@@ -224,7 +224,7 @@ class _Rewriter:
         """max(x, c) and min(x, c): limits move outwards."""
         exponent = self.grids[n.outputs[0]].exponent
         if n.op.name in ("relu", "clip"):
-            low, high = (0.0, None) if n.op.name == "relu" else (n.attrs.low, n.attrs.high)  # type: ignore[attr-defined]
+            low, high = limits_of(n)
             (x,) = n.inputs
         else:
             x, c = n.inputs if n.inputs[1] in self.constants else n.inputs[::-1]

@@ -1,5 +1,6 @@
 /* Streams of instructions for chips with several in-order queues: what the functions of stream.c,
- * waits.c and events.c have in common. Arrays in, arrays out; the Python side is runtime/stream_functions.py. */
+ * waits.c and events.c have in common. Arrays in, arrays out; the Python side is
+ * runtime/stream_functions.py. */
 
 #ifndef TILEWRIGHT_STREAM_H
 #define TILEWRIGHT_STREAM_H

@@ -1,0 +1,1 @@
+"""A kind of device, complete in small: docs/new-device-kind.md walks through it."""
