@@ -1,5 +1,6 @@
-"""Two models compiled and run on this machine: a trained network that reads handwritten digits, and
-ResNet-18. `make demo` runs this; it takes well under two minutes.
+"""Two models compiled and run on this machine: a trained network that reads handwritten digits,
+also with a simulated accelerator, and ResNet-18. `make demo` runs this; it takes well under two
+minutes.
 
     python examples/demo.py            for people; plain lines where the output is not a terminal
     python examples/demo.py --json     the same figures for programs
@@ -22,6 +23,7 @@ from statistics import median
 import numpy as np
 import onnx
 from drawing import draw_digits
+from quantise import quantise
 from reference import Reference
 from rich.console import Console
 from rich.rule import Rule
@@ -36,11 +38,14 @@ from zoo import resnet18, sample_inputs  # noqa: E402
 import tilewright  # noqa: E402
 from tilewright.base.dtype import f32  # noqa: E402
 from tilewright.base.passes import Step  # noqa: E402
+from tilewright.options import Options  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
+from tilewright.targets.vta import vta  # noqa: E402
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 HELD_OUT = ROOT / "examples" / "digits" / "held_out.npz"
 SHOWN = 8  # digits that are drawn
+CALIBRATION = 64  # images
 SECONDS = 2.0  # of timing, each
 WARM_UP = 0.3
 STEPS = 6  # of a model that a table shows
@@ -87,6 +92,30 @@ class DigitsResult:
     one: Latency
     all: Latency
     steps: tuple[StepShare, ...]
+
+
+@dataclass(frozen=True)
+class DeviceStep:
+    """A step of a model: which device ran it, and on a chip for how many cycles."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    device: str
+    cycles: int | None
+    microseconds: float | None  # on the chip
+
+
+@dataclass(frozen=True)
+class ChipResult:
+    """The digits in int8, with a chip. `exact`: as the host computes the same model, to the bit."""
+
+    chip: str
+    compile_seconds: float
+    right: int
+    of: int
+    exact: bool
+    cycles: int
+    steps: tuple[DeviceStep, ...]
 
 
 @dataclass(frozen=True)
@@ -140,6 +169,34 @@ def choose_shown(found: np.ndarray, labels: np.ndarray) -> list[int]:
     """The first of each class that is read right, and one that is not."""
     right = [int(np.flatnonzero((labels == c) & (found == c))[0]) for c in range(SHOWN - 1)]
     return right + np.flatnonzero(found != labels)[:1].tolist()
+
+
+def run_chip(talk: Talk) -> ChipResult:
+    """The same network in int8: convolutions and the linear layer on a simulated chip."""
+    with np.load(HELD_OUT) as data:
+        images, labels = data["images"], data["labels"]
+    with talk.working("quantising the network"):
+        model = quantise(onnx.load(DIGITS), {"image": images[:CALIBRATION]})
+    chip = vta()
+    options = Options(dims={"batch": 1}, rounding="half_up")
+    with talk.working(f"compiling it for {chip.name} and the host"):
+        start = time.perf_counter()
+        module = tilewright.compile(model, target={"chip": chip, "host": "host"}, options=options)
+        seconds = time.perf_counter() - start
+        host = tilewright.compile(model, options=options)
+    with talk.working(f"running {len(images)} digits on the simulator"):
+        scores = np.concatenate([module(image[None]) for image in images])
+        exact = all(
+            np.array_equal(host(x[None])[0], s) for x, s in zip(images, scores, strict=True)
+        )
+    steps = tuple(
+        DeviceStep(s.name, s.nodes, s.device, s.cycles, s.picoseconds and s.picoseconds / 1e6)
+        for s in module.program.plan.steps
+        if s.nodes
+    )
+    right = int((scores.argmax(axis=1) == labels).sum())
+    cycles = sum(s.cycles or 0 for s in steps)
+    return ChipResult(chip.name, seconds, right, len(labels), exact, cycles, steps)
 
 
 def run_resnet(talk: Talk) -> ResNetResult:
@@ -294,6 +351,19 @@ def say_digits(r: DigitsResult, talk: Talk) -> None:
     talk.say(steps_table(r.steps))
 
 
+def say_chip(r: ChipResult, talk: Talk) -> None:
+    told = "as on the host, to the bit" if r.exact else "NOT as on the host"
+    read = f"{r.right} of {r.of} held-out digits are read right, {told}"
+    talk.say(f"compiled in {r.compile_seconds:.1f} s; {read}")
+    table = new_table("kernel", "device", ">cycles", ">time there", "computes")
+    for s in r.steps:
+        cycles = "" if s.cycles is None else f"{s.cycles:,}"
+        spent = "" if s.microseconds is None else milliseconds(s.microseconds / 1e3)
+        table.add_row(s.kernel, s.device, cycles, spent, ", ".join(s.nodes))
+    talk.say(table)
+    talk.say(f"{r.cycles:,} cycles a digit, by the timed simulator of {r.chip}")
+
+
 def say_resnet(r: ResNetResult, talk: Talk) -> None:
     talk.say("")
     talk.say(
@@ -359,6 +429,9 @@ def main(arguments: list[str] | None = None) -> int:
     talk.title("Handwritten digits: a convolutional network, trained on real images")
     digits = run_digits(talk)
     say_digits(digits, talk)
+    talk.title("The same digits in int8, on a simulated accelerator beside the host")
+    chip = run_chip(talk)
+    say_chip(chip, talk)
     talk.title("ResNet-18: how near the machine's peak?")
     resnet = run_resnet(talk)
     say_resnet(resnet, talk)
@@ -366,7 +439,12 @@ def main(arguments: list[str] | None = None) -> int:
     talk.say("")
     talk.say(f"all of this took {spent:.0f} s; `tilewright --help` says how to go on")
     if options.json:
-        found = {"digits": asdict(digits), "resnet18": asdict(resnet), "seconds": spent}
+        found = {
+            "digits": asdict(digits),
+            "chip": asdict(chip),
+            "resnet18": asdict(resnet),
+            "seconds": spent,
+        }
         print(json.dumps(found, indent=2))
     return 0
 

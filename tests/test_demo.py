@@ -40,6 +40,8 @@ def test_plain_lines(run):
     assert any(": the same class for 360 of 360," in line for line in lines)
     assert any(line.startswith("where the time goes") for line in lines)
     assert any(line.startswith("threads ") for line in lines)
+    assert any("are read right, as on the host, to the bit" in line for line in lines)
+    assert any(line.endswith(" cycles a digit, by the timed simulator of vta") for line in lines)
     assert "\x1b" not in out + err
     assert max(map(len, lines)) <= 110
     assert "… compiling digits.onnx" in err.splitlines()
@@ -52,6 +54,9 @@ def test_json(run):
     assert found["digits"]["right"] == 355
     assert found["digits"]["agreement"]["same_class"] == 360
     assert found["digits"]["file_bytes"] > 10_000
+    chip = found["chip"]
+    assert (chip["right"], chip["exact"]) == (356, True)
+    assert sum(s["cycles"] is not None for s in chip["steps"]) == 4
     runs = found["resnet18"]["runs"]
     assert runs[0]["threads"] == 1
     for one in runs:
