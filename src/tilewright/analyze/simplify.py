@@ -66,6 +66,7 @@ class Simplifier:
     ) -> None:
         self.extents: dict[Var, Dim] = dict(extents or {})
         self.keep_units = keep_units
+        self.unknown: set[Var] = set()  # variables met that were no loops of known extent
         self._memo: dict[Expr, Expr] = {}
         self._linear: dict[Expr, Linear] = {}
         self._data: dict[Expr, bool] = {}
@@ -73,6 +74,15 @@ class Simplifier:
     def with_loops(self, extents: Mapping[Var, Dim]) -> Simplifier:
         """A simplifier that knows these loops as well."""
         return Simplifier({**self.extents, **extents}, keep_units=self.keep_units)
+
+    def learn(self, extents: Mapping[Var, Dim]) -> bool:
+        """Takes in more loops, and keeps what it remembers; False if that would have been otherwise
+        with them."""
+        same = all(self.extents.get(v, n) == n for v, n in extents.items())
+        if not same or not self.unknown.isdisjoint(extents):
+            return False
+        self.extents.update(extents)
+        return True
 
     # ---------------------------------------------------------- expressions
 
@@ -85,13 +95,20 @@ class Simplifier:
             self._memo[e] = found
         return found
 
+    def _extent(self, var: Var) -> Dim | None:
+        found = self.extents.get(var)
+        if found is None:
+            self.unknown.add(var)
+        return found
+
     def dim(self, dim: Dim) -> Dim:
         return as_dim(self(dim)) if isinstance(dim, Expr) else dim
 
     def _simplify(self, e: Expr) -> Expr:
-        if isinstance(e, (Var, Const, Symbol)):
-            extent = self.extents.get(e) if isinstance(e, Var) else None
-            return const(0) if extent == 1 and not self.keep_units else e
+        if isinstance(e, Var):
+            return const(0) if self._extent(e) == 1 and not self.keep_units else e
+        if isinstance(e, (Const, Symbol)):
+            return e
         if e.dtype == index and isinstance(e, Binary) and e.op in _LINEAR_OPS:
             return to_expr(self.linear(e))
         return _BY_TYPE.get(type(e), _simplify_children)(self, e)
@@ -108,7 +125,7 @@ class Simplifier:
     def _linear_of(self, e: Expr) -> Linear:
         if isinstance(e, Const):
             return constant(int(e.value))
-        if isinstance(e, Var) and self.extents.get(e) == 1 and not self.keep_units:
+        if isinstance(e, Var) and self._extent(e) == 1 and not self.keep_units:
             return {}
         if not isinstance(e, Binary) or e.op not in _LINEAR_OPS:
             return {e: 1} if isinstance(e, (Var, Symbol)) else linear(self._opaque(e))
@@ -297,7 +314,7 @@ class Simplifier:
     def _extreme(self, a: Linear, side: int, depth: int = 8) -> Bound:
         """The greatest (side 1) or least (-1) value; symbolic loop extents are substituted."""
         for atom, k in a.items():
-            extent = self.extents.get(atom) if isinstance(atom, Var) else None
+            extent = self._extent(atom) if isinstance(atom, Var) else None
             if isinstance(extent, Expr) and k * side > 0 and depth:
                 limit = add(linear(extent), constant(-1))
                 rest = {x: v for x, v in a.items() if x is not atom}
@@ -315,7 +332,7 @@ class Simplifier:
 
     def _atom_range(self, atom: Expr) -> tuple[Bound, Bound]:
         if isinstance(atom, Var):
-            extent = self.extents.get(atom)
+            extent = self._extent(atom)
             return (
                 (0, extent - 1 if isinstance(extent, int) else None)
                 if extent is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
@@ -24,11 +25,8 @@ class Node:
         try:
             return self._hash
         except AttributeError:
-            parts = (
-                type(self).__name__,
-                *(getattr(self, name) for name in field_names(type(self))),
-            )
-            object.__setattr__(self, "_hash", hash(parts))
+            cls = type(self)
+            object.__setattr__(self, "_hash", hash((cls.__name__, _VALUES[cls](self))))
             return self._hash
 
     def __eq__(self, other: object) -> bool:
@@ -39,7 +37,8 @@ class Node:
         same = getattr(other, "_same", other)  # one for all that were found equal to it
         if getattr(self, "_same", self) is same:
             return True
-        if not all(getattr(self, n) == getattr(other, n) for n in field_names(type(self))):
+        values = _VALUES[type(self)]
+        if values(self) != values(other):
             return False
         for found in (self, other):  # descriptions made anew are compared with kept ones often
             object.__setattr__(found, "_same", same)
@@ -49,52 +48,87 @@ class Node:
         """Rebuilds with `function` applied to each direct child; self when nothing changed."""
         changed = False
         values = []
-        for name in field_names(type(self)):
-            old = getattr(self, name)
-            new = _map_value(old, function)
+        for name in _FIELDS[type(self)]:
+            old = new = getattr(self, name)
+            if isinstance(old, Node):
+                new = function(old)
+            elif type(old) is tuple and old:
+                new = _map_tuple(old, function)
             changed = changed or new is not old
             values.append(new)
         return type(self)(*values) if changed else self
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> list[Node]:
         """The direct child nodes, in field order."""
-        for name in field_names(type(self)):
-            yield from _nodes_of(getattr(self, name))
+        found: list[Node] = []
+        for name in _FIELDS[type(self)]:
+            value = getattr(self, name)
+            if isinstance(value, Node):
+                found.append(value)
+            elif type(value) is tuple and value:
+                _collect(value, found)
+        return found
 
     def walk(self) -> Iterator[Node]:
         """Every node below and including this one, parents first, in the order of the fields. Each
         object comes once: parts may be shared, and written out as a tree they may be exponentially
         many."""
         seen: set[int] = set()
+        order: list[Node] = []
         pending: list[Node] = [self]
         while pending:
             node = pending.pop()
             if id(node) not in seen:
                 seen.add(id(node))
-                yield node
-                pending.extend(reversed(list(node.children())))
+                order.append(node)
+                pending += node.children()[::-1]
+        return iter(order)
 
     def with_(self: T, **changes: Any) -> T:
         """A copy with some fields replaced."""
-        names = field_names(type(self))
-        return type(self)(*(changes[n] if n in changes else getattr(self, n) for n in names))
+        names = _FIELDS[type(self)]
+        return type(self)(*[changes[n] if n in changes else getattr(self, n) for n in names])
 
 
-def _map_value(value: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(value, Node):
-        return function(value)
-    if type(value) is tuple and value:
-        new = tuple(_map_value(item, function) for item in value)
-        return value if all(a is b for a, b in zip(value, new, strict=True)) else new
-    return value
+def _map_tuple(values: tuple[Any, ...], function: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """The tuple with `function` applied to the nodes in it; itself when nothing changed."""
+    changed = False
+    out = []
+    for old in values:
+        new = old
+        if isinstance(old, Node):
+            new = function(old)
+        elif type(old) is tuple and old:
+            new = _map_tuple(old, function)
+        changed = changed or new is not old
+        out.append(new)
+    return tuple(out) if changed else values
 
 
-def _nodes_of(value: Any) -> Iterator[Node]:
-    if isinstance(value, Node):
-        yield value
-    elif type(value) is tuple:
-        for item in value:
-            yield from _nodes_of(item)
+def _collect(values: tuple[Any, ...], found: list[Node]) -> None:
+    """Adds the nodes in a tuple, and in tuples in it."""
+    for value in values:
+        if isinstance(value, Node):
+            found.append(value)
+        elif type(value) is tuple:
+            _collect(value, found)
+
+
+class _ByClass(dict[type, Any]):
+    """Something of each class of records, found when it is first asked for."""
+
+    def __init__(self, find: Callable[[type], Any]) -> None:
+        super().__init__()
+        self.find = find
+
+    def __missing__(self, cls: type) -> Any:
+        self[cls] = self.find(cls)
+        return self[cls]
+
+
+def _values_of(cls: type) -> Callable[[Any], Any]:
+    names = field_names(cls)
+    return attrgetter(*names) if names else lambda record: ()
 
 
 @dataclass_transform(frozen_default=True)
@@ -107,3 +141,7 @@ def node(cls: type[T]) -> type[T]:
 def field_names(cls: type) -> tuple[str, ...]:
     """The record's field names, in order."""
     return tuple(f.name for f in dataclasses.fields(cls))
+
+
+_FIELDS: dict[type, tuple[str, ...]] = _ByClass(field_names)
+_VALUES: dict[type, Callable[[Any], Any]] = _ByClass(_values_of)  # of all fields, to be compared

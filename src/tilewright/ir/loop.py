@@ -171,10 +171,17 @@ class Kernel(Node):
 
 def walk_statements(block: Block) -> Iterator[Stmt]:
     """Every statement in program order, parents first."""
-    for stmt in block:
-        yield stmt
-        for inner in sub_blocks(stmt):
-            yield from walk_statements(inner)
+    order: list[Stmt] = []
+    pending = list(block[::-1])
+    while pending:
+        stmt = pending.pop()
+        order.append(stmt)
+        if isinstance(stmt, For):
+            pending += stmt.body[::-1]
+        elif isinstance(stmt, If):
+            pending += stmt.orelse[::-1]
+            pending += stmt.body[::-1]
+    return iter(order)
 
 
 def sub_blocks(stmt: Stmt) -> tuple[Block, ...]:

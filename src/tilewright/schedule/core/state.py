@@ -103,7 +103,11 @@ class State:
         """Knows the extent of every loop of the current program."""
         if self._cached is None or self._cached[0] is not self.kernel:
             loops = (s for s in walk_statements(self.kernel.body) if isinstance(s, For))
-            self._cached = (self.kernel, Simplifier({s.var: s.extent for s in loops}))
+            extents = {s.var: s.extent for s in loops}
+            known = self._cached[1] if self._cached is not None else None
+            if known is None or not known.learn(extents):
+                known = Simplifier(extents)
+            self._cached = (self.kernel, known)
         return self._cached[1]
 
     def names(self) -> set[str]:

@@ -7,7 +7,7 @@ however deep a nest is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol, Var, const, constant_value
@@ -63,41 +63,27 @@ class Assigner:
             candidates.append([*loops, None] if without else loops)
             if not candidates[-1]:
                 self._no(self._why_none(axis, b.elements))
-        yield from self._choose(nest.axes, candidates, b, without, ())
+        yield from self._choose(nest.axes, candidates, _Sharing(b, self._is_free), without, ())
 
     def _choose(
         self,
         axes: Sequence[For],
         candidates: Sequence[Sequence[For | None]],
-        b: Binding,
+        sharing: _Sharing,
         without: int,
         chosen: Chosen,
     ) -> Iterator[Chosen]:
         if not axes:
             yield chosen
             return
+        taken = {id(x) for _, x in chosen}
         for loop in candidates[0]:
             left = without - (loop is None)
-            taken = loop is not None and any(loop is x for _, x in chosen)
-            if left >= 0 and not taken and self._together(axes[0].var, loop, chosen, b):
+            if left < 0 or (loop is not None and id(loop) in taken):
+                continue
+            if loop is None or sharing.fits(axes[0], loop, chosen):
                 one = (*chosen, (axes[0], loop))
-                yield from self._choose(axes[1:], candidates[1:], b, left, one)
-
-    def _together(self, axis: Var, loop: For | None, chosen: Chosen, b: Binding) -> bool:
-        """Whether a loop shares subscripts with those of other axes just where the axes do. An
-        operand's steps may be free: then loops may share what axes do not."""
-        if loop is None:
-            return True
-        others = [(v, x.var) for v, x in b.loops if x is not None]
-        others += [(a.var, x.var) for a, x in chosen if x is not None]
-        for operand, ours, _, theirs in b.elements:
-            moved = [variables(i) for i in ours if axis in variables(i)]
-            walked = [variables(i) for i in theirs if loop.var in variables(i)]
-            for other, its_loop in others if moved or walked else ():
-                mine, found = any(other in i for i in moved), any(its_loop in i for i in walked)
-                if mine != found and (mine or not self._is_free(operand)):
-                    return False
-        return True
+                yield from self._choose(axes[1:], candidates[1:], sharing, left, one)
 
     def _is_free(self, operand: Buffer) -> bool:
         """Whether fields or lists carry some steps of an operand."""
@@ -139,6 +125,45 @@ class Assigner:
 
     def _no(self, reason: str, progress: int = 0) -> None:
         self.obstacles.add(Stage.LOOPS, progress, reason)
+
+
+class _Sharing:
+    """Which loops stand in one subscript with which: of each operand's subscripts, in the
+    instruction and in the program, the variables as bits."""
+
+    def __init__(self, b: Binding, is_free: Callable[[Buffer], bool]) -> None:
+        self.bits: dict[str, int] = {}
+        self.elements = [
+            (is_free(operand), self._masks(ours), self._masks(theirs))
+            for operand, ours, _, theirs in b.elements
+        ]
+        self.bound = [(self._bit(v), self._bit(x.var)) for v, x in b.loops if x is not None]
+
+    def _bit(self, var: Var) -> int:
+        return self.bits.setdefault(var.name, 1 << len(self.bits))
+
+    def _masks(self, indices: Sequence[Expr]) -> list[int]:
+        return [sum(map(self._bit, variables(i))) for i in indices]
+
+    def fits(self, axis: For, loop: For, chosen: Chosen) -> bool:
+        """Whether a loop shares subscripts with those of other axes just where the axes do. An
+        operand's steps may be free: then loops may share what axes do not."""
+        own, its = self._bit(axis.var), self._bit(loop.var)
+        others = list(self.bound)
+        for a, x in chosen:
+            if x is not None:
+                others.append((self.bits[a.var.name], self.bits[x.var.name]))
+        for free, ours, theirs in self.elements:
+            moved = walked = 0
+            for mask in ours:
+                moved |= mask if mask & own else 0
+            for mask in theirs:
+                walked |= mask if mask & its else 0
+            for other, its_loop in others if moved or walked else ():
+                mine, found = bool(moved & other), bool(walked & its_loop)
+                if mine != found and (mine or not free):
+                    return False
+        return True
 
 
 def alike(axis: For, loop: For, elements: Sequence[Element], instruction: Instruction) -> bool:
