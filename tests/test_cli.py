@@ -326,7 +326,7 @@ def test_the_environment_sets_defaults(tilewright, model):
     result = tilewright("bench", "small.onnx", "--seconds", "0", "--json", TILEWRIGHT_THREADS="1")
     assert json.loads(result[1])["threads"] == 1
     result = tilewright("run", "small.onnx", TILEWRIGHT_TARGET="zz")
-    assert failure(result).startswith("error: there is no target called 'zz'\n")
+    assert failure(result).startswith("error: there is no target called 'zz', and a file's name")
 
 
 # ---------------------------------------------------------------- help and mistakes
@@ -399,7 +399,10 @@ def test_every_command_has_help_with_an_example_and_json(tilewright, command):
         ),
         (
             ["run", "small.onnx", "--target", "avx"],
-            "there is no target called 'avx'\n  hint: did you mean 'avx2' or 'avx512'?",
+            (
+                "there is no target called 'avx', and a file's name would be FILE.py[:FUNCTION]\n"
+                "  hint: did you mean 'avx2' or 'avx512'?"
+            ),
         ),
         (
             ["dump", "small.onnx", "--stage", "zz"],

@@ -310,13 +310,8 @@ def test_a_kernel_is_explained(tilewright, kernels):
             ),
         ),
         (
-            ("model.onnx", "--target", "vta"),
-            (
-                "vta is a chip, and models run on processors: host, sse2, sse4, avx2, avx512,"
-                " avx512-vnni, neon, neon-dot, rvv\n"
-                "  hint: kernels run on it: my_kernel.build(vta()) in Python, or tilewright explain"
-                " FILE.py:KERNEL --target vta"
-            ),
+            ("kernels.py:copy", "--target", "vta", "--target", "tiny"),
+            "a kernel is explained on one target\n  hint: --target tiny",
         ),
         (("none.py",), "cannot read none.py: No such file or directory"),
         (

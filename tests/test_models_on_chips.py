@@ -115,7 +115,7 @@ def test_a_chip_alone_needs_a_host(model):
     with pytest.raises(CompileError) as caught:
         tilewright.compile(model, target="vta", options=HALF_UP)
     assert str(caught.value) == (
-        "vta can run 4 of the 7 kernels of digits, and a host has to do the rest (image.int8,"
+        "vta can run 4 of 7 kernels of digits; a host has to do the rest (image.int8,"
         " MaxPool_14, Gemm_24+scores.int8+scores) and call them\n"
         '  hint: target={"host": "host", "vta": vta()}; on the command line, --target host'
         " --target vta"

@@ -24,12 +24,12 @@ from typing import Any, Literal, overload
 
 from tilewright.analyze.emptiness import never_empty
 from tilewright.assemble import CompiledKernel, SubmittedKernel, assemble, target_facts
+from tilewright.backends.backend import Unit
 from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.host.plan import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
 from tilewright.backends.option import Option, best
-from tilewright.backends.table import Unit
 from tilewright.backends.table import options as options_of
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
@@ -332,8 +332,9 @@ class _Compilation:
         kernels = sum(n.op is CALL for n in placed.nodes)
         given = ", ".join(f'"{n}": {self.devices.units[n].target.name}()' for n in names)
         return CompileError(
-            f"{' and '.join(names)} can run {kernels - len(left)} of the {kernels} kernels of"
-            f" {graph.name}, and a host has to do the rest ({shown}) and call them",
+            f"{' and '.join(names)} can run {kernels - len(left)} of {kernels}"
+            f" kernel{'s' if kernels != 1 else ''} of {graph.name}; a host has to do the rest"
+            f" ({shown}) and call them",
             hint=f'target={{"host": "host", {given}}}; on the command line, --target host'
             f" --target {names[0]}",
         )

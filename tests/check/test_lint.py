@@ -443,15 +443,17 @@ def _applies(rule, target: Target) -> bool:
 
 def test_where_it_stands(monkeypatch):
     """The line of the description, as seen from here."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1] / "support"
     monkeypatch.chdir("/")
     (found,) = lint(Spare().build())
     path, line = found.where.rsplit(":", 1)
-    assert f"/{path}" == str(here / "chips.py")
-    assert "t.memory(name, size" in (here / "chips.py").read_text().splitlines()[int(line) - 1]
+    assert f"/{path}" == str(here / "spoiled_chips.py")
+    assert (
+        "t.memory(name, size" in (here / "spoiled_chips.py").read_text().splitlines()[int(line) - 1]
+    )
     monkeypatch.chdir(here)
     (found,) = lint(Spare().build())
-    assert found.where == f"chips.py:{line}"
+    assert found.where == f"spoiled_chips.py:{line}"
     line = int(lint(NoTime().build())[0].where.split(":")[1])
     assert Path(__file__).read_text().splitlines()[line - 1].strip().startswith("def gemm(")
 

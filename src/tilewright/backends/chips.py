@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.backends.backend import Backend
 from tilewright.backends.option import Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip
@@ -14,7 +15,9 @@ from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
+from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import Part
+from tilewright.sim.part import KIND as SIMULATOR
 from tilewright.sim.part import simulator_part
 from tilewright.target.target import Target
 
@@ -75,3 +78,8 @@ def _parameters(chip: ChipKernel) -> tuple[Buffer, ...]:
     """The parameters as scheduled, in the order of the model's."""
     by_name = {b.name: b for b in chip.kernel.params}
     return tuple(by_name[b.name] for b in (*chip.source.inputs, *chip.source.outputs))
+
+
+SIMULATED = DEVICES[SIMULATOR]
+BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED)
+STREAM = Backend("stream", chip_options, chip_part, SIMULATOR, SIMULATED)

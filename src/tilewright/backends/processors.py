@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.backends.backend import Backend
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.option import Option
 from tilewright.ir.evaluate import evaluate_dim
@@ -45,3 +46,6 @@ def native_options(program: TensorProgram, target: Target) -> list[Option]:
             bytes=moved,
         )
     ]
+
+
+NATIVE = Backend("native", native_options)

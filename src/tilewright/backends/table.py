@@ -1,79 +1,47 @@
-"""The kinds of devices, one record each: what is asked of all of them, and nothing else asks what
-kind of device it has.
+"""The kinds of devices, in a table: the only place that asks what kind of device a target is.
 
-    options    can it run this kernel, how fast, and how do its operands lie in memory?
-    part       what is the device given before the model runs?
-    device     what runs it?
-
-A kind whose kernels the host calls itself (`native`) has no part: they are linked into the host's
-code.
+A kind is imported when a target of it is first met, so that a program without chips does not bring
+what makes kernels for chips. C for microcontrollers, OpenCL and CUDA would be further rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from tilewright.backends.chips import chip_options, chip_part
+from tilewright.backends.backend import Backend, Unit
 from tilewright.backends.option import Option
-from tilewright.backends.processors import native_options
 from tilewright.base.errors import CompileError
 from tilewright.ir.tensor import TensorProgram
-from tilewright.runtime.devices import DEVICES, Device
-from tilewright.runtime.program import Part
-from tilewright.sim.part import KIND as SIMULATOR
 from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
-class Backend:
-    """One kind of device. `fits` says whether a target is of it. `part` makes what one device is
-    given, of its name, the `built` of its kernels' options by name, and the host's target; a
-    `device` that runs it is made of that part."""
+class Row:
+    """A kind of device: whether a target is of it, by the facts of its description; the module that
+    has its record, and what that is called."""
 
-    name: str
     fits: Callable[[Target], bool]
-    options: Callable[[TensorProgram, Target], list[Option]]
-    part: Callable[[str, Mapping[str, Any], Target], Part] | None = None
-    kind: str = ""  # of the part
-    device: Callable[[Part], Device] | None = None
+    module: str
+    record: str
 
 
-NATIVE = Backend("native", lambda t: t.native is not None, native_options)
-BUNDLES = Backend(
-    "bundles",
-    lambda t: t.bundles is not None,
-    chip_options,
-    chip_part,
-    SIMULATOR,
-    DEVICES[SIMULATOR],
+TABLE = (  # the first that fits
+    Row(lambda t: t.native is not None, "tilewright.backends.processors", "NATIVE"),
+    Row(lambda t: t.bundles is not None, "tilewright.backends.chips", "BUNDLES"),
+    Row(lambda t: bool(t.queues), "tilewright.backends.chips", "STREAM"),
 )
-STREAM = Backend(
-    "stream", lambda t: bool(t.queues), chip_options, chip_part, SIMULATOR, DEVICES[SIMULATOR]
-)
-BACKENDS = (NATIVE, BUNDLES, STREAM)  # the first that fits
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A device of a model: a target, and the backend that makes its kernels."""
-
-    target: Target
-    backend: Backend
-
-    @property
-    def is_host(self) -> bool:
-        """Whether the host program calls its kernels itself."""
-        return self.backend.part is None
 
 
 def unit_of(given: Target | Unit) -> Unit:
     """The target with the backend that fits; CompileError if none does."""
     if isinstance(given, Unit):
         return given
-    for backend in BACKENDS:
-        if backend.fits(given):
+    for row in TABLE:
+        if row.fits(given):
+            backend = getattr(importlib.import_module(row.module), row.record)
+            assert isinstance(backend, Backend)
             return Unit(given, backend)
     raise CompileError(
         f"{given.name} has neither queues nor bundles, and is no processor",

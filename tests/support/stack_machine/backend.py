@@ -9,9 +9,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from stack_machine.device import APPLY, COMBINE, StackMachine
+from tilewright.backends.backend import Backend, Unit
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.option import Option
-from tilewright.backends.table import Backend, Unit
 from tilewright.ir import expr as e
 from tilewright.ir.tensor import Scan, Stage, TensorProgram, neutral
 from tilewright.ir.tensor_type import TensorType
@@ -109,7 +109,7 @@ def _number(n: e.Dim) -> int:
     return n
 
 
-BACKEND = Backend("stack", lambda target: False, stack_options, stack_part, KIND, StackMachine)
+BACKEND = Backend("stack", stack_options, stack_part, KIND, StackMachine)
 
 
 def stack_machine() -> Unit:
