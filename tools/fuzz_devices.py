@@ -1,0 +1,177 @@
+"""Random quantised networks on chips beside the host, against the interpreter.
+
+    python tools/fuzz_devices.py --count 100 --seed 0
+    python tools/fuzz_devices.py --chips vta,dsp --count 20
+
+Each network is drawn (convolutions of many sizes, strides, paddings, dilations and groups, residual
+additions, pooling, linear layers), quantised, and compiled for one chip and the host in one of the
+two modes of rounding. Results must be those of the interpreter of the imported model, to the bit,
+also after saving and loading. Exit code 1: a difference, or an exception that is no refusal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+from quantise import quantise  # noqa: E402  (the path above)
+
+import tilewright  # noqa: E402
+from tilewright.frontends.onnx.load import import_model  # noqa: E402
+from tilewright.ir.evaluate import evaluate_graph  # noqa: E402
+from tilewright.options import Options  # noqa: E402
+from tilewright.runtime.plan import StepKind  # noqa: E402
+from tilewright.targets.chips import CHIPS  # noqa: E402
+
+LAYERS = 5  # at most
+CHANNELS = (1, 3, 5, 8, 16, 17, 24, 32)
+SIZES = (1, 4, 5, 7, 8, 12, 14, 17)
+
+
+class Network:
+    """A random float network, as an ONNX model."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.random = random
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: list[onnx.TensorProto] = []
+        self.shape = (1, self.pick(CHANNELS), self.pick(SIZES), self.pick(SIZES))
+        self.input = self.shape
+
+    def pick(self, options):
+        return options[int(self.random.integers(len(options)))]
+
+    def model(self) -> onnx.ModelProto:
+        value = "x"
+        for _ in range(int(self.random.integers(1, LAYERS + 1))):
+            layers = [self.conv, self.conv, self.conv, self.pool, self.residual]
+            value = self.pick(layers)(value)
+        if self.random.random() < 0.5:
+            value = self.linear(value)
+        self.nodes[-1].output[0] = "y"
+        graph = helper.make_graph(
+            self.nodes,
+            "random",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.input)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+            self.weights,
+        )
+        opsets = [helper.make_opsetid("", 17)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+    def emit(self, kind: str, inputs: list[str], **attributes: object) -> str:
+        name = f"v{len(self.nodes)}"
+        node = helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **attributes)
+        self.nodes.append(node)
+        return name
+
+    def weight(self, *shape: int) -> str:
+        name = f"w{len(self.weights)}"
+        array = self.random.normal(size=shape).astype(np.float32)
+        self.weights.append(numpy_helper.from_array(array, name))
+        return name
+
+    def conv(self, value: str) -> str:
+        n, c, h, w = self.shape
+        kernel = [self.pick((1, 1, 3, 3, 5)), self.pick((1, 3, 3))]
+        strides = [self.pick((1, 1, 2))] * 2
+        dilation = self.pick((1, 1, 1, 2))
+        pads = [int(self.random.integers(0, k)) for k in (*kernel, *kernel)]
+        sizes = [
+            (s + pads[i] + pads[i + 2] - dilation * (kernel[i] - 1) - 1) // strides[i] + 1
+            for i, s in enumerate((h, w))
+        ]
+        if min(sizes) < 1:
+            return self.conv(value)
+        groups = self.pick([g for g in (1, 1, 1, 1, 2, c) if c % g == 0])
+        out = self.pick([o for o in (*CHANNELS, c) if o % groups == 0] or [c])
+        inputs = [value, self.weight(out, c // groups, *kernel)]
+        if self.random.random() < 0.7:
+            inputs.append(self.weight(out))
+        self.shape = (n, out, *sizes)
+        made = self.emit(
+            "Conv", inputs, kernel_shape=kernel, strides=strides, pads=pads, group=groups,
+            dilations=[dilation] * 2,
+        )  # fmt: skip
+        return self.emit("Relu", [made]) if self.random.random() < 0.7 else made
+
+    def pool(self, value: str) -> str:
+        n, c, h, w = self.shape
+        if min(h, w) < 2:
+            return self.conv(value)
+        self.shape = (n, c, h // 2, w // 2)
+        return self.emit("MaxPool", [value], kernel_shape=[2, 2], strides=[2, 2])
+
+    def residual(self, value: str) -> str:
+        c = self.shape[1]
+        weight = self.weight(c, c, 3, 3)
+        made = self.emit("Conv", [value, weight], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        return self.emit("Relu", [self.emit("Add", [made, value])])
+
+    def linear(self, value: str) -> str:
+        flat = self.emit("Flatten", [value])
+        out = self.pick((1, 2, 10, 16, 33))
+        size = int(np.prod(self.shape[1:]))
+        return self.emit("Gemm", [flat, self.weight(size, out), self.weight(out)])
+
+
+def trial(seed: int, chips: list[str]) -> str:
+    """What came of one network: how many kernels its chip ran."""
+    random = np.random.default_rng(seed)
+    network = Network(random)
+    model = network.model()
+    given = {"x": random.normal(size=(1, *network.input[1:])).astype(np.float32)}
+    quantised = quantise(model, given)
+    rounding = network.pick(("half_up", "half_up", "half_even"))
+    chip = network.pick(chips)
+    graph = import_model(quantised.SerializeToString(), half_up=rounding == "half_up")
+    (wanted,) = evaluate_graph(graph, [given["x"]])
+    module = tilewright.compile(
+        quantised, target={"npu": CHIPS[chip](), "host": "host"},
+        options=Options(rounding=rounding, verify=True),
+    )  # fmt: skip
+    if not np.array_equal(module(given["x"]), wanted):
+        raise AssertionError(f"{chip}, {rounding}: not as interpreted")
+    with tempfile.TemporaryDirectory() as folder:
+        module.save(Path(folder) / "m.tw")
+        with tilewright.load(Path(folder) / "m.tw") as loaded:
+            if not np.array_equal(loaded(given["x"]), wanted):
+                raise AssertionError(f"{chip}, {rounding}: not as interpreted once it is loaded")
+    kinds = Counter(s.kind for s in module.program.plan.steps)
+    products = sum(n.op_type in ("Conv", "Gemm") for n in model.graph.node)
+    return f"{chip}, {rounding}: {kinds[StepKind.SUBMIT]} submitted, {products} products"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--chips", default=",".join(CHIPS))
+    options = parser.parse_args()
+    failed = 0
+    for seed in range(options.seed, options.seed + options.count):
+        start = time.perf_counter()
+        try:
+            told = trial(seed, options.chips.split(","))
+        except Exception:  # noqa: BLE001 - whatever it is, it is to be seen
+            failed += 1
+            told = f"FAILED\n{traceback.format_exc()}"
+        print(f"{seed}: {told} ({time.perf_counter() - start:.1f} s)", flush=True)
+    print(f"{options.count} networks, {failed} failed")
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()
