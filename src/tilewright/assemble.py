@@ -35,6 +35,7 @@ class CompiledKernel:
     llvm: str
     object: bytes
     never_empty: frozenset[str]  # symbols that must not be 0
+    fallback: str = ""  # why its schedule is a plain one
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,6 @@ def _parts(kernels: Mapping[str, AnyKernel], devices: Devices) -> Iterator[Part]
 def _cost(kernel: AnyKernel) -> KernelCost:
     cost = kernel_cost(kernel.program)
     if isinstance(kernel, CompiledKernel):
-        return cost
+        return replace(cost, fallback=kernel.fallback)
     option = kernel.option
     return replace(cost, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))

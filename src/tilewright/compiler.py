@@ -441,7 +441,8 @@ class _Compilation:
         if until == "asm":
             return compile_assembly(text, target.native)
         code = backends.to_object(text, target)
-        return CompiledKernel(name, target, program, lowered, text, code, never_empty(loops))
+        told = never_empty(loops), schedule.fallback
+        return CompiledKernel(name, target, program, lowered, text, code, *told)
 
     def record(self, stage: str, subject: str, program: Any) -> None:
         self.recorder.add(Step(stage, subject, stage, 0.0, True, program))

@@ -92,6 +92,7 @@ class StepRow:
     cycles: int | None = None  # of the device that it is submitted to
     device_nanoseconds: float | None = None
     obstacles: tuple[str, ...] = ()  # why no device but the host runs it
+    fallback: str = ""  # why its schedule is a plain one
 
     @property
     def of_bound(self) -> float | None:
@@ -123,6 +124,7 @@ def explain_steps(
             planned.cycles,
             None if planned.picoseconds is None else planned.picoseconds / 1e3,
             planned.obstacles,
+            planned.fallback,
         )
         for number, (s, planned) in enumerate(
             zip(profile.steps, module.program.plan.steps, strict=True)

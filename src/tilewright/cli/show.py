@@ -189,6 +189,7 @@ def step_json(row: StepRow) -> dict[str, Any]:
         "cycles": row.cycles,
         "device_nanoseconds": row.device_nanoseconds,
         "obstacles": list(row.obstacles),
+        "fallback": row.fallback or None,
     }
 
 
@@ -294,6 +295,8 @@ def host_lines(rows: Sequence[StepRow]) -> list[str]:
         found.append("the time of what is submitted is that of its simulation, here")
     for r in rows:
         found += [f"step {r.number}, {r.name}, is not on {why}" for why in r.obstacles]
+        if r.fallback:
+            found.append(f"step {r.number}, {r.name}, has a plain schedule: {r.fallback}")
     return found
 
 

@@ -27,7 +27,10 @@ from tilewright.target.target import Target
 def default_schedule(
     kernel: Kernel, target: Target, layouts: Mapping[str, Layout] | None = None
 ) -> Schedule:
-    """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory."""
+    """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory. Where
+    the rules meet a shape that they do not foresee, the schedule is a plain one, and its `fallback`
+    says what was refused."""
+    fallback = ""
     try:
         s = _prepared(kernel, layouts or {})
         contraction = find_contraction(s)
@@ -35,9 +38,10 @@ def default_schedule(
             schedule_contraction(s, contraction, target)
         else:
             schedule_reductions(s, target)
-    except ScheduleError:  # a shape that the rules do not foresee: slower, but never a refusal
-        s = _prepared(kernel, layouts or {})
+    except ScheduleError as refusal:  # slower, but never a refusal
+        s, fallback = _prepared(kernel, layouts or {}), refusal.what
     schedule_remaining(s, target)
+    s.fallback = fallback
     return s
 
 

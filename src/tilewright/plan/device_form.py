@@ -48,7 +48,9 @@ def device_forms(kernel: Kernel) -> Iterator[DeviceForm]:
     """The kernel in that form: without axes of one element but those that are summed over (a
     picture of one channel), then with all of its axes (a product with one row)."""
     body = _inlined(kernel.body)
-    yield without_unit_axes(kernel.with_(body=body))
+    plain = without_unit_axes(kernel.with_(body=body))
+    if all(plain.axes[b.name] for b in kernel.outputs):  # else sums would have no loops around them
+        yield plain
     if any(n == 1 for b in kernel.params for n in b.shape):
         whole = kernel.with_(body=map_block(body, _along_results))
         yield DeviceForm(whole, {b.name: tuple(range(len(b.shape))) for b in kernel.params})

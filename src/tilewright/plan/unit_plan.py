@@ -136,7 +136,14 @@ def _time(mapping: Mapping) -> float:
 
 def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
     """A mapping with the loops of a schedule of the padded kernel."""
-    nest = next(n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result)
+    found = [n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result]
+    if len(found) != 1:
+        raise ScheduleError(
+            f"{result} has no loop around its sum, and a unit makes several sums",
+            program=kernel,
+            hint="give the result an axis: of one element, if there is one",
+        )
+    nest = found[0]
     loops = {x.var: x for x in (*nest.axes, *nest.reduce)}
     axes = tuple((axis, loops[x.var]) for axis, x in mapping.axes)
     return kernel, nest, replace(mapping, axes=axes)

@@ -30,6 +30,10 @@ class Fields:
     def text(self, name: str) -> str:
         return as_text(self.raw(name), self.place(name))
 
+    def optional_text(self, name: str) -> str:
+        """Empty where older formats do not have it."""
+        return self.text(name) if name in self._values else ""
+
     def number(self, name: str, low: int = 0) -> int:
         """A whole number that is not below `low`."""
         value = self.raw(name)

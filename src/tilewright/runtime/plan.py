@@ -81,7 +81,8 @@ class Tensor:
 class StepSpec:
     """One step; `operations` and `bytes` (moved to and from memory) are None where not known. Of a
     kernel that a device runs, `cycles` and `picoseconds` are what it takes there; of one that the
-    host runs though there are devices, `obstacles` say why, a line for each."""
+    host runs though there are devices, `obstacles` say why, a line for each. `fallback` is not
+    empty where the rules for schedules refused a kernel, and says what they refused."""
 
     kind: StepKind
     name: str
@@ -92,6 +93,7 @@ class StepSpec:
     cycles: int | None = None
     picoseconds: int | None = None
     obstacles: tuple[str, ...] = ()
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +325,7 @@ def _step_to_json(s: StepSpec) -> dict[str, Any]:
         "cycles": s.cycles,
         "picoseconds": s.picoseconds,
         "obstacles": list(s.obstacles),
+        "fallback": s.fallback,
     }
 
 
@@ -343,6 +346,7 @@ def _step_from_json(value: Any, where: str) -> StepSpec:
         f.optional_number("cycles"),
         f.optional_number("picoseconds"),
         f.optional_items("obstacles", as_text),
+        f.optional_text("fallback"),
     )
 
 

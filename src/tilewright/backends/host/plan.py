@@ -51,12 +51,13 @@ _OPERATORS = {
 @dataclass(frozen=True)
 class KernelCost:
     """What a kernel does in one call: arithmetic operations, and bytes to and from memory; on a
-    device also cycles, and picoseconds."""
+    device also cycles, and picoseconds. `fallback` says why its schedule is a plain one."""
 
     operations: Dim | None = None
     bytes: Dim | None = None
     cycles: int | None = None
     picoseconds: int | None = None
+    fallback: str = ""
 
 
 def plan_json(
@@ -185,7 +186,8 @@ class _Planner:
         cost = self.costs.get(step.kernel, KernelCost())
         moved = cost.bytes if cost.bytes is not None else self.bytes(step.slots)
         operations = None if cost.operations is None else size_json(cost.operations)
-        return _step(step, step.kernel, step.device, step.nodes, operations, size_json(moved))
+        found = _step(step, step.kernel, step.device, step.nodes, operations, size_json(moved))
+        return found | {"fallback": cost.fallback}
 
     def host_call(self, step: HostCall) -> Json:
         moved = self.bytes((*step.inputs, *step.outputs))
@@ -239,6 +241,7 @@ def _step(
         "cycles": None,
         "picoseconds": None,
         "obstacles": [],
+        "fallback": "",
     }
 
 

@@ -42,6 +42,7 @@ class State:
         self.kernel = kernel
         self.trace = Trace(schedule=type(self))
         self.notes = Notes()  # annotations of loops
+        self.fallback = ""  # what the rules refused, where this is a plain schedule instead
         self._cached: tuple[Kernel, Simplifier] | None = None
         self._named: tuple[Kernel, set[str]] | None = None
         self.simplify_all()  # primitives find subscripts in canonical form, and leave them so
