@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-kernels bench-chips bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -91,6 +91,9 @@ bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, besid
 
 bench-chips: setup ## kernels on described chips, in simulated cycles, beside their bounds
 	$(BIN)/python benchmarks/chips.py
+
+bench-models: setup ## whole models on simulated chips beside the host
+	$(BIN)/python benchmarks/chip_models.py
 
 bench-dsp: setup ## kernels on the statically scheduled processor, beside what its slots need; rings off and on
 	$(BIN)/python benchmarks/dsp.py

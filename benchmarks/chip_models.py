@@ -1,0 +1,150 @@
+"""Whole models on simulated chips beside the host.
+
+    python benchmarks/chip_models.py                     digits on every chip, ResNet-18 on VTA
+    python benchmarks/chip_models.py --chips vta,dsp --resnet gemmini
+    python benchmarks/chip_models.py --json FILE         the figures as well
+
+The digits network is quantised by examples/quantise.py, calibrated on 64 of the held-out images,
+and run on all 360; ResNet-18 has seeded weights and one seeded image. Rounding is half up. Every result
+is compared with the host's, to the bit, and the first with the interpreter's. Cycles are those of
+the timed simulator, host and copies left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.table import Table
+from zoo import resnet18, sample_inputs
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "examples"))
+
+from quantise import quantise  # noqa: E402  (the path above)
+
+import tilewright  # noqa: E402
+from tilewright.frontends.onnx.load import import_model  # noqa: E402
+from tilewright.ir.evaluate import evaluate_graph  # noqa: E402
+from tilewright.options import Options  # noqa: E402
+from tilewright.runtime.module import Module  # noqa: E402
+from tilewright.runtime.plan import StepKind  # noqa: E402
+from tilewright.targets.chips import CHIPS  # noqa: E402
+
+DIGITS = ROOT / "examples" / "digits"
+CALIBRATION = 64  # images
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model on one chip: `products` are its convolutions and linear layers, `submitted` the
+    kernels that the chip ran; seconds of compiling, and of one call with its simulation."""
+
+    model: str
+    chip: str
+    products: int
+    submitted: int
+    cycles: int
+    milliseconds: float
+    exact: bool
+    accuracy: float | None
+    compile_s: float
+    call_s: float
+    file_bytes: int
+
+
+def measure(name: str, model: onnx.ModelProto, chip: str, images: np.ndarray, labels=None) -> Row:
+    """Compiles a model for a chip and the host, and runs it on images, one at a time."""
+    options = Options(rounding="half_up", dims={"batch": 1})
+    start = time.perf_counter()
+    module = tilewright.compile(
+        model, target={"npu": CHIPS[chip](), "host": "host"}, options=options
+    )
+    compiled = time.perf_counter() - start
+    host = tilewright.compile(model, options=options)
+    module(images[:1])
+    start = time.perf_counter()
+    scores = np.concatenate([module(x[None]) for x in images])
+    spent = (time.perf_counter() - start) / len(images)
+    graph = import_model(model.SerializeToString(), dims=options.dims, half_up=True)
+    exact = np.array_equal(scores, np.concatenate([host(x[None]) for x in images]))
+    exact &= np.array_equal(scores[:1], evaluate_graph(graph, [images[:1]])[0])
+    steps = [s for s in module.program.plan.steps if s.kind is StepKind.SUBMIT]
+    return Row(
+        name,
+        chip,
+        sum(n.op_type in ("Conv", "Gemm") for n in model.graph.node),
+        len(steps),
+        sum(s.cycles or 0 for s in steps),
+        sum(s.picoseconds or 0 for s in steps) / 1e9,
+        bool(exact),
+        None if labels is None else float((scores.argmax(1) == labels).mean()),
+        compiled,
+        spent,
+        _size(module),
+    )
+
+
+def _size(module: Module) -> int:
+    return sum(len(data) for part in module.program.parts for _, data in part.files)
+
+
+def table(rows: list[Row]) -> Table:
+    shown = Table(box=None)
+    for heading in ("model", "chip"):
+        shown.add_column(heading)
+    headings = (
+        "products",
+        "on the chip",
+        "cycles",
+        "ms",
+        "exact",
+        "read right",
+        "compiled",
+        "a call",
+    )
+    for heading in headings:
+        shown.add_column(heading, justify="right")
+    for r in rows:
+        right = "" if r.accuracy is None else f"{r.accuracy:.1%}"
+        numbers = (str(r.products), str(r.submitted), f"{r.cycles:,}", f"{r.milliseconds:.3g}")
+        times = (f"{r.compile_s:.1f} s", f"{r.call_s:.3g} s")
+        shown.add_row(r.model, r.chip, *numbers, "✓" if r.exact else "✗", right, *times)
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--chips", default=",".join(CHIPS), help="for the digits")
+    parser.add_argument("--resnet", default="vta", help="chips for ResNet-18")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    with np.load(DIGITS / "held_out.npz") as file:
+        images, labels = file["images"], file["labels"]
+    digits = quantise(onnx.load(DIGITS / "digits.onnx"), {"image": images[:CALIBRATION]})
+    rows = [
+        measure("digits", digits, chip, images, labels)
+        for chip in filter(None, options.chips.split(","))
+    ]
+    if options.resnet:
+        floats = resnet18()
+        inputs = sample_inputs(floats)
+        model = quantise(floats, inputs)
+        rows += [
+            measure("resnet18", model, chip, inputs["image"]) for chip in options.resnet.split(",")
+        ]
+    Console(width=120).print(table(rows))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))
+    sys.exit(not all(r.exact for r in rows))
+
+
+if __name__ == "__main__":
+    main()
