@@ -100,17 +100,8 @@ def table(rows: list[Row]) -> Table:
     shown = Table(box=None)
     for heading in ("model", "chip"):
         shown.add_column(heading)
-    headings = (
-        "products",
-        "on the chip",
-        "cycles",
-        "ms",
-        "exact",
-        "read right",
-        "compiled",
-        "a call",
-    )
-    for heading in headings:
+    figures = ("products", "on the chip", "cycles", "ms", "exact", "read right")
+    for heading in (*figures, "compiled", "a call"):
         shown.add_column(heading, justify="right")
     for r in rows:
         right = "" if r.accuracy is None else f"{r.accuracy:.1%}"
