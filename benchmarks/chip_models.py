@@ -5,9 +5,9 @@
     python benchmarks/chip_models.py --json FILE         the figures as well
 
 The digits network is quantised by examples/quantise.py, calibrated on 64 of the held-out images,
-and run on all 360; ResNet-18 has seeded weights and one seeded image. Rounding is half up. Every result
-is compared with the host's, to the bit, and the first with the interpreter's. Cycles are those of
-the timed simulator, host and copies left out.
+and run on all 360; ResNet-18 has seeded weights and one seeded image. Rounding is half up. Every
+result is compared with the host's, to the bit, and the first with the interpreter's. Cycles are
+those of the timed simulator, host and copies left out.
 """
 
 from __future__ import annotations
