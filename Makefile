@@ -60,6 +60,7 @@ mutants: setup ## 300 small changes of the compiler: how many the tests notice; 
 
 decisions: setup ## write down what the compiler decides for some hundred programs
 	$(BIN)/python tests/support/decisions.py
+	$(BIN)/python tools/part_decisions.py
 
 leaks: setup ## compile 1,000 models, load, save and call them: memory must not grow
 	$(BIN)/python tools/leaks.py

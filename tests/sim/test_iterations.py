@@ -309,3 +309,70 @@ def test_what_is_not_judged_is_refused(function):
     what, hint = REFUSED[function]
     assert error.value.what.split(": ", 1)[1] == what
     assert error.value.hint == hint
+
+
+# ---- across nests ------------------------------------------------------------
+
+
+def two_by_two(b: out(u8[256]), n: FEW, m: FEW, p: FEW, far: STEP, near: STEP):
+    for i, j in grid(n, m):
+        b[i * far + j * near] = 0
+    for i, j in grid(p, n):
+        b[i * near + j * far + 7] = 1
+    distance(b=40)
+
+
+def inner_first(b: out(u8[256]), n: FEW, m: FEW, far: STEP):
+    """The first runs backwards, the second in blocks of three."""
+    for i, j in grid(n, m):
+        b[40 - i - j * far] = 0
+    for i, j in grid(m, n):
+        for w in grid(3):
+            b[i * far + j * 4 + w] = 0
+    distance(b=40)
+
+
+def three_deep(b: out(u8[512]), n: FEW, m: FEW, p: FEW, far: STEP):
+    for i, j, k in grid(n, m, p):
+        b[i * far + j * 9 + k * 2] = 0
+    distance(b=40)
+
+
+def reads_of_the_first(b: out(u8[256]), n: FEW, m: FEW, more: flag, far: STEP):
+    """The second reads what the first wrote; between them there may be another."""
+    for i, j in grid(n, m):
+        b[i * far + j] = 0
+    if more == 1:
+        for i in grid(n):
+            b[200 + i] = 0
+    for i, j in grid(n, m):
+        b[i * far + j + 3] = b[i * far + j]
+    distance(b=40)
+
+
+def listed_first(c: view(out(i32[I, U, 2]), "far", LISTED), far: STEP):
+    for u, i, w in grid(U, I, 2):
+        c[i, u, w] = 0
+    distance(c=40)
+
+
+FUNCTIONS = (two_by_two, inner_first, three_deep, reads_of_the_first, listed_first)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_all_that_iterations_across_nests_touch(function):
+    i = read_instruction(function)
+    ((name, _),) = i.distances
+    rng = np.random.default_rng(7)
+    seen = set()
+    for _ in range(200):
+        fields = np.array([rng.integers(f.low, min(f.high, 6) + 1) for f in i.fields], np.int64)
+        env = {f.symbol: v for f, v in zip(i.fields, fields, strict=True)}
+        offsets = 8 * rng.integers(0, 4, env.get(U, 0)) if i.micro_ops is not None else None
+        site = SimpleNamespace(instruction=i, offsets=(offsets,) * len(i.operands))
+        wanted = int(rng.integers(1, 40))
+        soonest = expected(iterations(i, name, env, offsets), wanted)
+        assert least_apart(site, fields, name, wanted) == soonest, (env, offsets, wanted)
+        seen.add(soonest)
+    assert None in seen
+    assert len(seen) > 3

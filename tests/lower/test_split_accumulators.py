@@ -1,0 +1,81 @@
+"""Accumulators of lanes: which reductions get them."""
+
+import textwrap
+
+import pytest
+
+from tilewright.ir.text.parse import parse_kernel
+from tilewright.lower.split_accumulators import split_accumulators
+
+
+def split(body: str) -> str:
+    head = """
+        def f(x: f32[4, 8], y: out(f32[2])):
+            for o in range(2):
+                y[o] = f32(0.0)
+    """
+    text = (
+        textwrap.dedent(head).strip()
+        + "\n"
+        + textwrap.indent(textwrap.dedent(body).strip(), " " * 4)
+    )
+    kernel = parse_kernel(text)
+    found = split_accumulators(kernel)
+    assert (found is kernel) == (str(found) == str(kernel))
+    return textwrap.dedent("\n".join(str(found).splitlines()[3:]))
+
+
+def test_a_sum_is_taken_apart():
+    assert split(
+        """
+        for j in range(4):
+            for i in vectorize(8):
+                y[1] += x[j, i]
+        """
+    ) == textwrap.dedent(
+        """\
+        y_lanes = alloc(f32[8] @ "register")
+        for i_first in vectorize(8):
+            y_lanes[i_first] = f32(0.0)
+        for j in range(4):
+            for i in vectorize(8):
+                y_lanes[i] += x[j, i]
+        for i_last in vectorize(8):
+            y[1] += y_lanes[i_last]"""
+    )
+
+
+WHOLE = {
+    "two elements of one buffer": """
+        for j in range(4):
+            for i in vectorize(8):
+                y[0] += x[j, i]
+                y[1] += x[j, i] * x[j, i]
+        """,
+    "an element that is not there": """
+        for j in range(4):
+            for i in vectorize(8):
+                if 9 < i:
+                    y[2] += x[j, i]
+        """,
+    "an element of each row": """
+        for j in range(2):
+            for i in vectorize(8):
+                y[j] += x[j, i]
+        """,
+    "no loop around": """
+        for i in vectorize(8):
+            y[0] += x[0, i]
+        """,
+    "lanes one after another": """
+        for j in range(4):
+            for i in range(8):
+                y[0] += x[j, i]
+        """,
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_stays_whole(name: str):
+    body = textwrap.dedent(WHOLE[name]).strip()
+    assert split(body) == body

@@ -1,0 +1,126 @@
+"""Random streams on random chips, and streams of products with one thing changed: waits, cycles and
+what the checks say are what was written down (decisions.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from decisions import Corpus, Entry, written
+from random_chips import random_chip, random_stream
+from random_units import chip_of, gemm_of, random_facts
+from stream_cases import CASES
+from stream_mutants import KINDS, mutant
+
+from tilewright.backends.stream.boxes import boxes, dependences
+from tilewright.backends.stream.check_waits import check_waits
+from tilewright.backends.stream.disassemble import disassemble
+from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.faults import Fault
+from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits, synchronise
+from tilewright.base.errors import TilewrightError
+from tilewright.chip import ChipKernel, analytic_model, build_choice
+from tilewright.plan.choose_tiles import choose_tiles
+from tilewright.plan.normal_form import normal_form
+from tilewright.sim.events import simulate
+
+
+def _checked(stream: Stream, waits: Waits, inputs: Sequence) -> Iterator[Fault | None]:
+    found = boxes(stream)
+    yield check_memory(stream, inputs, found)
+    yield check_distances(stream, found)
+    yield check_waits(stream, dependences(stream, found), waits, found)
+
+
+def stream(i: int) -> Entry:
+    """Random streams on random chips: their waits and cycles; what is wrong without some waits."""
+    rng = np.random.default_rng(7000 + i)
+    chip = random_chip(rng)
+    texts, cycles, faults = [], [], 0
+    for _ in range(4):
+        try:
+            done = synchronise(random_stream(chip, rng, 24))
+        except TilewrightError as error:
+            texts.append(str(error))
+            continue
+        texts += disassemble(done.stream, done.waits)
+        timeline = simulate(done.stream, done.waits, found=done.boxes)
+        texts.append(str(timeline))
+        cycles.append(timeline.cycles)
+        found = [
+            str(f) for f in _checked(done.stream, _fewer(done.waits, rng), ()) if f is not None
+        ]
+        faults, texts = faults + len(found), texts + found
+    return Entry(f"{i}", f"{cycles} cycles, {faults} faults", "\n".join(texts))
+
+
+def _fewer(waits: Waits, rng: np.random.Generator) -> Waits:
+    """The waits of some instructions are gone."""
+    gone = rng.random(len(waits.pops)) < 0.2
+    kept = {k: np.where(gone, np.zeros_like(v), v) for k in ("pops", "awaits", "barriers")
+            if (v := getattr(waits, k)) is not None}  # fmt: skip
+    return replace(waits, **kept)
+
+
+def damaged(i: int) -> Entry:
+    """Streams of products with one thing changed: what the checks say."""
+    built, texts, counts = _product(i), [], []
+    rng = np.random.default_rng(i)
+    for kind in KINDS:
+        found = [m for m in (mutant(built, kind, rng) for _ in range(6)) if m is not None]
+        for m in found:
+            said = list(_checked(m.stream, m.waits, built.kernel.inputs))
+            texts += [m.what, *map(str, said)]
+            counts.append(any(f is not None for f in said))
+    return Entry(f"{i}", f"{sum(counts)} of {len(counts)} are wrong", "\n".join(texts))
+
+
+def _product(i: int) -> ChipKernel:
+    facts = random_facts(np.random.default_rng(i))
+    kernel, where = normal_form(gemm_of(*(2 * facts.mesh,) * 3)), chip_of(facts)
+    found = choose_tiles(analytic_model(kernel, where), None)
+    return build_choice(kernel, where, found[i % len(found)])
+
+
+REPLAYED = ("tiny", "chip with events", "chip with barriers", "chip with interlock")
+
+
+def replayed(i: int) -> Entry:
+    """Streams with one thing changed, in other orders: what the replay says."""
+    case, texts, wrong, count = CASES[REPLAYED[i]], [], 0, 0
+    built, rng = case.build(), np.random.default_rng(i)
+    inputs, outputs = case.arrays(0)
+    for kind in (*KINDS, "wait"):
+        for _ in range(3):
+            m = mutant(built, kind, rng)
+            if m is not None:
+                changed = replace(built, stream=m.stream, waits=m.waits)
+                fault = changed.replay(*inputs, *outputs, orders=9, seed=i)
+                texts.append(f"{m.what}: " + re.sub(r"\S*/", "", str(fault)))  # no paths
+                wrong, count = wrong + (fault is not None), count + 1
+    return Entry(REPLAYED[i], f"{wrong} of {count} are wrong", "\n".join(texts))
+
+
+CORPORA: dict[str, Corpus] = {
+    "streams": Corpus(stream, 60, 10),
+    "damaged": Corpus(damaged, 16, 4),
+    "replayed": Corpus(replayed, len(REPLAYED), 1),
+}
+PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
+
+
+@pytest.mark.parametrize("name,first", PARTS)
+def test_as_written(name: str, first: int):
+    corpus, was = CORPORA[name], written(name)
+    for i in range(first, min(first + corpus.part, corpus.count)):
+        assert corpus.make(i).line == was[i], (
+            f"another decision than in tests/decisions/{name}.txt: see `python"
+            f" tools/part_decisions.py {name} {i}` before and after the change; `make decisions`"
+            " writes it down"
+        )
+    assert len(was) == corpus.count

@@ -1,0 +1,128 @@
+"""Contractions on chips that there are and on random ones: what the analytic model says of many
+tiles, and kernels with other tiles than the best, are what was written down (decisions.py)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+
+import numpy as np
+import pytest
+import stream_cases
+from decisions import Corpus, Entry, written
+from random_units import chip_of, gemm_of, random_facts
+
+from tilewright.backends.stream.disassemble import disassemble
+from tilewright.base.errors import TilewrightError
+from tilewright.chip import analytic_model, build_choice
+from tilewright.ir.loop import Kernel
+from tilewright.plan.choose_tiles import choose_tiles
+from tilewright.plan.normal_form import normal_form
+from tilewright.plan.tile_model import Model, combined, tile_sizes
+from tilewright.plan.unit_plan import Plan
+from tilewright.sim.run_pipelines import run_pipelines
+from tilewright.target.target import Target
+
+# ---------------------------------------------------------------- contractions on chips
+
+ONES = ("tiny", "tiny, window", "vta", "gemmini", "engine", "apart, small", "in place, square")
+ONES += ("fused, small", "chip with barriers")
+RANDOM, TILES = 40, 12  # chips; tiles of each that are looked at
+
+
+def on_chip(i: int) -> tuple[str, Kernel, Target]:
+    """Kernels on the chips that there are, then on random ones."""
+    if i < len(ONES):
+        case = stream_cases.CASES[ONES[i]]
+        return ONES[i], normal_form(case.source), case.target()
+    rng = np.random.default_rng(i)
+    facts = random_facts(rng)
+    m, n, k = (int(facts.mesh * rng.integers(1, 9)) for _ in range(3))
+    return f"random {i}", normal_form(gemm_of(m, n, k)), chip_of(facts)
+
+
+def plans(model: Model) -> Iterator[Plan]:
+    """All orders of the loops over tiles, and ways to overlap them."""
+    result = [x.var for x in model.nest.axes if x.extent != 1]
+    sums = [x.var for x in model.nest.reduce]
+    any_ = Plan(model.nest, model.mapping, {}, seeded=model.besides.seeded)
+    paces = itertools.cycle([(0, 1), (1, 1), (2, 3), (1, 2), (4, 2), (4, 4)])
+    for order in itertools.permutations(result):
+        for flag in (False, True):
+            for ahead, places in itertools.islice(paces, 3):
+                once, rings = flag and bool(model.behind), flag and model.unit.whole
+                yield replace(
+                    any_, order=(*order, *sums), ahead=ahead, places=places, once=once, rings=rings
+                )
+
+
+def shown(x: object) -> str:
+    """A record, all arrays in it as lists."""
+    if isinstance(x, np.ndarray):
+        return str(np.round(x.astype(float), 6).tolist())
+    if isinstance(x, tuple):
+        return f"({', '.join(map(shown, x))})"
+    if is_dataclass(x):
+        return f"({', '.join(f'{f.name}: {shown(getattr(x, f.name))}' for f in fields(x))})"
+    return str(x)
+
+
+def model(i: int) -> Entry:
+    """Which tiles there are and which fit; what their steps take, and at least."""
+    name, kernel, target = on_chip(i)
+    found = analytic_model(kernel, target)
+    sizes = tile_sizes(found)
+    every = combined(sizes)
+    count = len(next(iter(every.values())))
+    some = {v: n[:: max(1, count // TILES)] for v, n in every.items()}
+    texts, fitting, looked_at = [str(sizes)], 0, 0
+    for plan in itertools.islice(plans(found), 12):
+        fits = np.broadcast_to(found.fits(every, plan), count)
+        times = found.step_times(some, plan)
+        bounds = times.lower_bound(), times.estimate()
+        texts += [shown(fits), shown(times), *map(shown, bounds)]
+        texts.append(shown(run_pipelines(times.only(np.array([0])))))
+        fitting, looked_at = fitting + int(fits.sum()), looked_at + count
+    summary = f"{count} tiles, {fitting} of {looked_at} fit; at least {bounds[0].min():,.0f} cycles"
+    return Entry(name, summary, "\n".join(texts))
+
+
+def plan(i: int) -> Entry:
+    """Kernels with other tiles than the best."""
+    name, kernel, target = on_chip(i)
+    found = choose_tiles(analytic_model(kernel, target), None, overlap=bool(i % 5))
+    texts, cycles, refused = [], [], 0
+    for choice in [c for c in found if c.cycles < 4 * found[0].cycles][
+        1 :: max(1, len(found) // 3)
+    ]:
+        try:
+            built = build_choice(kernel, target, choice)
+        except TilewrightError as error:
+            texts.append(str(error))
+            refused += 1
+            continue
+        cycles.append(built.cycles)
+        texts += [str(built.kernel), *disassemble(built.stream, built.waits)]
+    return Entry(
+        name, f"{len(found)} choices, {refused} refused; {cycles} cycles", "\n".join(texts)
+    )
+
+
+CORPORA: dict[str, Corpus] = {
+    "chip_models": Corpus(model, len(ONES) + RANDOM, 7),
+    "chip_plans": Corpus(plan, len(ONES) + RANDOM, 3),
+}
+PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
+
+
+@pytest.mark.parametrize("name,first", PARTS)
+def test_as_written(name: str, first: int):
+    corpus, was = CORPORA[name], written(name)
+    for i in range(first, min(first + corpus.part, corpus.count)):
+        assert corpus.make(i).line == was[i], (
+            f"another decision than in tests/decisions/{name}.txt: see `python"
+            f" tools/part_decisions.py {name} {i}` before and after the change; `make decisions`"
+            " writes it down"
+        )
+    assert len(was) == corpus.count
