@@ -19,7 +19,7 @@ def main() -> int:
     parser.add_argument("corpus", nargs="?")
     parser.add_argument("number", nargs="?", type=int)
     options = parser.parse_args()
-    folders = ("", "ops", "analyze", "schedule", "sim")
+    folders = ("", "support", "sim")
     sys.path[:0] = [str(ROOT / "benchmarks"), *(str(ROOT / "tests" / f) for f in folders)]
     for module in (import_module(f"test_decisions_{name}") for name in MODULES):
         for name, corpus in module.CORPORA.items():
