@@ -18,9 +18,10 @@ from tilewright.targets.chips import CHIPS
 
 ROOT = Path(__file__).resolve().parents[1]
 DIGITS = ROOT / "examples" / "digits"
-sys.path.insert(0, str(ROOT / "examples"))
+sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tools")]
 
-from quantise import quantise  # noqa: E402  (the path above)
+from fuzz_devices import trial  # noqa: E402  (the paths above)
+from quantise import quantise  # noqa: E402
 
 LAYERS = 4  # three convolutions and the linear layer
 HALF_UP = Options(dims={"batch": 1}, rounding="half_up")
@@ -139,3 +140,9 @@ def test_a_dimension_without_a_number_keeps_kernels_on_the_host(model):
     assert not submitted(module)
     reasons = {why for s in module.program.plan.steps for why in s.obstacles}
     assert reasons == {"npu: batch has no number (dims={…} gives one)"}
+
+
+@pytest.mark.parametrize("seed", [3, 14, 15, 17])  # one chip each, the quick ones
+def test_random_networks(seed):
+    """`make fuzz-devices` has many."""
+    assert "submitted" in trial(seed, list(CHIPS))
