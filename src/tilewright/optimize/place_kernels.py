@@ -11,7 +11,7 @@ follows is a kernel of the host. What the caller assigned to a device has to fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.base.errors import CompileError
@@ -57,10 +57,10 @@ class _Placer:
             elif n.device != self.host:
                 nodes.append(self._assigned(n))
             else:
-                parts, why = self._placed(n, fresh)
-                nodes += parts
-                if why:
-                    placement.obstacles[parts[-1]] = why
+                for part, why in self._placed(n, fresh):
+                    nodes.append(part)
+                    if why:
+                        placement.obstacles[part] = why
         placement.graph = rebuild(self.graph, nodes)
         return placement
 
@@ -76,15 +76,19 @@ class _Placer:
 
     def _placed(
         self, n: GraphNode, fresh: Callable[[str], str]
-    ) -> tuple[list[GraphNode], dict[str, str]]:
+    ) -> Iterator[tuple[GraphNode, dict[str, str]]]:
+        """The call, or its parts, on their devices; of what stays on the host, why."""
         why: dict[str, str] = {}
         for device in self.others:
             for first, *rest in _ways(n, fresh):
                 found = self.obstacle(replace(first, device=device), device)
                 if found is None:
-                    return [replace(first, device=device), *rest], {}
+                    yield replace(first, device=device), {}
+                    for part in rest:
+                        yield from self._placed(part, fresh)
+                    return
                 why.setdefault(device, found)
-        return [n], why
+        yield n, why
 
 
 def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]]:
@@ -143,10 +147,3 @@ def _cut(n: GraphNode, value: Value, fresh: Callable[[str], str]) -> list[GraphN
         inputs = tuple(names[v] for v in call.inputs)
         calls.append(replace(n, attrs=attrs, inputs=inputs, outputs=results))
     return calls
-
-
-def report(obstacles: Mapping[GraphNode, Mapping[str, str]], device: str) -> list[str]:
-    """For each kernel that a device cannot run, its name and why."""
-    return [
-        f"{n.name}: {why[device].splitlines()[0]}" for n, why in obstacles.items() if device in why
-    ]
