@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,15 @@ def test_accuracy_is_that_of_floats_within_a_point(on_chip, held_out):
     found = np.array([module(x[None]).argmax() for x in images])
     floats = tilewright.compile(DIGITS / "digits.onnx")(images).argmax(1)
     assert (found == labels).mean() >= (floats == labels).mean() - 0.01
+
+
+def test_calls_of_several_threads_share_the_chip(on_chip, held_out):
+    module, images = on_chip("gemmini"), held_out[0][:24]
+    wanted = [module(x[None]) for x in images]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(5):
+            found = list(pool.map(lambda x: module(x[None]), images))
+            assert all(map(np.array_equal, found, wanted))
 
 
 def test_a_saved_module_runs_in_a_new_process(on_chip, held_out, tmp_path):

@@ -29,6 +29,9 @@ class Device(Protocol):
     def wait(self) -> None:
         """Returns when everything that was submitted is done."""
 
+    def after_fork(self) -> None:
+        """In a forked process, where other threads do not exist."""
+
 
 Devices = Mapping[str, Device]
 DeviceTable = Mapping[str, Callable[[Part], Device]]  # by kind

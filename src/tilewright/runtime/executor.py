@@ -172,6 +172,8 @@ class Executor:
     def after_fork(self) -> None:
         """In a forked process: threads, and what they held, do not exist here."""
         self._arenas.after_fork()
+        for device in self._devices.values():
+            device.after_fork()
         self._learning = threading.Lock()
         if self._own_pool is None:
             self._handle = None

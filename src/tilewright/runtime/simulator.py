@@ -9,6 +9,7 @@ Kernels' times are figures of the timed simulator, made while compiling.
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,6 +72,7 @@ class Simulator:
         sizes = [t.sizes for t in self.kernels.values()]
         most = np.max(sizes, axis=0) if sizes else np.zeros(0, np.int64)
         self.memories = [np.full(int(n), FILL, np.uint8) for n in most]
+        self.lock = threading.Lock()  # calls of several threads share the one chip
 
     def submit(
         self, kernel: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
@@ -79,20 +81,32 @@ class Simulator:
         t = self.kernels.get(kernel)
         if t is None or len(t.places) != len(inputs) + len(outputs):
             raise ArtifactError(f"the part of {self.device!r} has no kernel {kernel!r} like this")
+        with self.lock:
+            self._put(t, inputs)
+            self._run(t)
+            self._get(t, outputs)
+
+    def _put(self, t: Tables, inputs: Sequence[np.ndarray]) -> None:
         at = 0
         for memory, begin, size in t.constant_places.tolist():
             self.memories[memory][begin : begin + size] = t.constants[at : at + size]
             at += size
         for (memory, begin), array in zip(t.places.tolist(), inputs, strict=False):
             self.memories[memory][begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
-        self._run(t)
-        for (memory, begin), array in zip(t.places.tolist()[len(inputs) :], outputs, strict=True):
+
+    def _get(self, t: Tables, outputs: Sequence[np.ndarray]) -> None:
+        last = t.places.tolist()[len(t.places) - len(outputs) :]
+        for (memory, begin), array in zip(last, outputs, strict=True):
             array.reshape(-1).view(np.uint8)[:] = self.memories[memory][
                 begin : begin + array.nbytes
             ]
 
     def wait(self) -> None:
         """Everything is done when `submit` returns."""
+
+    def after_fork(self) -> None:
+        """In a forked process: a thread that held the chip does not exist here."""
+        self.lock = threading.Lock()
 
     def _run(self, t: Tables) -> None:
         bases = np.array([m.ctypes.data for m in self.memories], np.int64)

@@ -42,6 +42,8 @@ class StackMachine:
     def wait(self) -> None:
         """Everything is done when `submit` returns."""
 
+    after_fork = wait  # there are no threads
+
 
 def _run_stage(stage: Any, buffers: list[np.ndarray]) -> None:
     shape = (*stage["axes"], *stage["reduce"])
