@@ -12,6 +12,7 @@ import io
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -122,13 +123,13 @@ _KINDS = {"site": np.int32, "constants": np.uint8}
 
 
 def _tables(device: str, name: str, data: bytes) -> Tables:
-    """The tables in a file, checked as far as what runs them relies on it."""
+    """The tables in a file: numbers, of the types that what runs them takes."""
     wanted = Tables.__dataclass_fields__
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {
                 key: np.ascontiguousarray(file[key], _KINDS.get(key, np.int64)) for key in wanted
             }
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise ArtifactError(f"{name!r} of {device!r} cannot be read: {error}") from None
     return Tables(**arrays)
