@@ -20,9 +20,14 @@ from tilewright.ir.loop import Kernel
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.tile_model import Model, combined, tile_sizes
-from tilewright.plan.unit_plan import Plan
+from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.schedule.trace.cost import kernel_cost
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
+from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.gemmini import gemmini
+from tilewright.targets.tiny import tiny
+from tilewright.targets.vta import vta
 
 # ---------------------------------------------------------------- contractions on chips
 
@@ -93,9 +98,8 @@ def plan(i: int) -> Entry:
     name, kernel, target = on_chip(i)
     found = choose_tiles(analytic_model(kernel, target), None, overlap=bool(i % 5))
     texts, cycles, refused = [], [], 0
-    for choice in [c for c in found if c.cycles < 4 * found[0].cycles][
-        1 :: max(1, len(found) // 3)
-    ]:
+    near = [c for c in found if c.cycles < 4 * found[0].cycles]
+    for choice in near[1 :: max(1, len(found) // 3)]:
         try:
             built = build_choice(kernel, target, choice)
         except TilewrightError as error:
@@ -104,14 +108,53 @@ def plan(i: int) -> Entry:
             continue
         cycles.append(built.cycles)
         texts += [str(built.kernel), *disassemble(built.stream, built.waits)]
+        texts.append(str(kernel_cost(built.kernel, target)))
     return Entry(
         name, f"{len(found)} choices, {refused} refused; {cycles} cycles", "\n".join(texts)
     )
 
 
+CONTRACTIONS = {
+    "gemm": (stream_cases.gemm, ("M", "N", "K"), ((64, 32, 48), (30, 17, 20), (1, 64, 16))),
+    "layer": (stream_cases.layer, ("M", "N", "K"), ((48, 64, 32), (20, 30, 40), (33, 1, 16))),
+    "planes": (stream_cases.planes, ("C", "F", "S"), ((8, 16, 10), (3, 5, 7), (16, 32, 6))),
+    "conv": (stream_cases.conv, (), ((),)),
+}
+TARGETS = (tiny, vta, gemmini, conv_engine, *stream_cases.CHIPS.values())
+FITTED = [(n, k) for n, (_, _, sizes) in CONTRACTIONS.items() for k in range(len(sizes))]
+
+
+def fitted(i: int) -> Entry:
+    """The ways for a chip's units to do a contraction, and the first tiles of the best one."""
+    (name, k), make = FITTED[i // len(TARGETS)], TARGETS[i % len(TARGETS)]
+    function, letters, sizes = CONTRACTIONS[name]
+    kernel, where = function.bind(**dict(zip(letters, sizes[k], strict=True))).kernel, make()
+    texts, tiles = [], []
+    try:
+        kernel = normal_form(kernel)
+        for changed, nest, mapping in find_mappings(kernel, where):
+            axes = {axis.name: loop.var.name for axis, loop in mapping.axes}
+            texts.append(
+                f"{axes} {mapping.swapped} {mapping.waste} {mapping.extents} {nest.buffer}"
+            )
+            texts.append(str(changed))
+        found = choose_tiles(analytic_model(kernel, where), None, overlap=k != 1)
+        tiles = [c.plan.tile for c in found[:5]]
+        for c in found[:40]:
+            p, order = c.plan, " ".join(map(str, c.plan.order))
+            texts.append(f"{order} {p.ahead} {p.places} {p.portions} {p.once} {p.interleave}")
+            texts.append(str(c.cycles))
+        texts += [str({v.name: n for v, n in t.items()}) for t in tiles]
+    except TilewrightError as error:
+        texts.append(str(error))
+    best = " ".join(f"{v.name}={n}" for v, n in tiles[0].items()) if tiles else "refused"
+    return Entry(f"{name} {sizes[k]} {where.name}", best, "\n".join(texts))
+
+
 CORPORA: dict[str, Corpus] = {
-    "chip_models": Corpus(model, len(ONES) + RANDOM, 7),
-    "chip_plans": Corpus(plan, len(ONES) + RANDOM, 3),
+    "chip_models": Corpus(model, len(ONES) + RANDOM, 1),
+    "fitted": Corpus(fitted, len(FITTED) * len(TARGETS), 2),
+    "chip_plans": Corpus(plan, len(ONES) + RANDOM, 1),
 }
 PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
 

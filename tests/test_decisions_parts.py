@@ -214,8 +214,12 @@ def layout(i: int) -> Entry:
         blocked = {b.name: Layout(tuple(range(len(b.shape))), ((len(b.shape) - 1, 4),))
                    for b in buffers if b.shape}  # fmt: skip
         texts += [str(preferred_layouts(s, where, known)) for known in ({}, blocked)]
-        if level % 2 == 0:
-            texts.append(str(default_schedule(s.kernel, where, {}).trace))
+        ways = ({}, blocked, dict(list(blocked.items())[level % 2 :: 2]))
+        for layouts in ways[level % 2 :: 2] if level else ways:
+            try:
+                texts.append(str(default_schedule(s.kernel, where, layouts).trace))
+            except TilewrightError as error:
+                texts.append(str(error))
     return Entry(name, texts[0][:60], "\n".join(texts))
 
 
@@ -230,7 +234,8 @@ def _size(d: Random, symbols: Sequence[Symbol]) -> Dim:
     size = d.pick((
         as_expr(d.int(1, 5000)), one * d.int(1, 600), one * other * d.int(1, 8) + d.int(0, 64),
         (one + d.int(0, 5)) // d.int(2, 4) * d.int(1, 64), maximum(one * 4, other + d.int(0, 9)),
-        one * d.int(1, 9) - d.int(0, 3),
+        one * d.int(1, 9) - d.int(0, 3), maximum(one, other) * d.int(3, 9) - maximum(one, 3) * 2,
+        maximum(one - 20, other) * one, (one * d.int(1, 5) + 3) // 4 * other,
     ))  # fmt: skip
     return canonical(size)
 
@@ -241,14 +246,14 @@ def memory(i: int) -> Entry:
     symbols = [Symbol("n"), Symbol("m", 1, 40), Symbol("k", 16)]
     for _ in range(TRIES):
         lives = []
-        for _ in range(d.int(0, 20)):
+        for _ in range(d.int(0, 14)):
             size = d.int(0, 3000) if i % 2 else _size(d, symbols)
             first = d.int(0, 9)
             lives.append(Lifetime(size, first, first + d.int(0, 4)))
         found = pack_slots(lives)
         texts.append(f"{lives}: {found}")
         wasted += found.typical > found.least
-    for _ in range(40):
+    for _ in range(24):
         a, b = _size(d, symbols), _size(d, symbols)
         texts.append(f"{a} {b}: {is_at_least(a, b)} {larger_of(a, b)} {round_up(a, 64)}")
     return Entry(f"{i}", f"{wasted} of {TRIES} larger than what lives at once", "\n".join(texts))
@@ -349,11 +354,13 @@ def mapped(i: int) -> Entry:
     """Instructions of no chip in particular for the loops of a kernel, padded or not."""
     name, case = tuple(KERNELS.items())[i]
     d, texts, accepted = draws(i), [], 0
-    for k in range(16):
+    for k in range(40):
         s = Schedule(normal_form(case.kernel.bind(**case.larger).kernel))
         types = {b.dtype for b in s.kernel.params}
         fitting = [x for x in INSTRUCTIONS if x.operands[0].dtype in types]
-        loop, instruction = d.pick(s.loops()), d.pick(fitting or INSTRUCTIONS)
+        inner = [x for x in s.loops() if not any(isinstance(y, For) for y in s.for_(x).body)]
+        loop = d.pick(s.loops() if d.chance(3) else inner)
+        instruction = d.pick(fitting or INSTRUCTIONS)
         try:
             if k % 4 == 0:
                 s.pad(loop, d.pick((4, 16)))
@@ -364,21 +371,21 @@ def mapped(i: int) -> Entry:
             texts.append(str(s.kernel))
         except TilewrightError as error:
             texts.append(f"{loop} {instruction.name}: {error}")
-    return Entry(name, f"{accepted} of 16 accepted", "\n".join(texts))
+    return Entry(name, f"{accepted} of 40 accepted", "\n".join(texts))
 
 
 CORPORA: dict[str, Corpus] = {
-    "nodes": Corpus(node, len(MADE), 12),
-    "windows": Corpus(window, 4 * len(WINDOWS), 8),
-    "scalars": Corpus(scalar, 4 * len(TYPES), 4),
+    "nodes": Corpus(node, len(MADE), 4),
+    "windows": Corpus(window, 4 * len(WINDOWS), 1),
+    "scalars": Corpus(scalar, 4 * len(TYPES), 1),
     "register_tiles": Corpus(tile, 2 * len(LEVELS), 8),
-    "layouts": Corpus(layout, len(KERNELS), 14),
-    "memory": Corpus(memory, 12, 2),
-    "extremes": Corpus(extreme, 16, 4),
-    "faults": Corpus(fault, 24, 6),
-    "orders": Corpus(order, 32, 8),
-    "primitives": Corpus(primitive, len(primitives()), 3),
-    "mapped": Corpus(mapped, len(KERNELS), 14),
+    "layouts": Corpus(layout, len(KERNELS), 4),
+    "memory": Corpus(memory, 12, 1),
+    "extremes": Corpus(extreme, 16, 2),
+    "faults": Corpus(fault, 24, 2),
+    "orders": Corpus(order, 32, 4),
+    "primitives": Corpus(primitive, len(primitives()), 1),
+    "mapped": Corpus(mapped, len(KERNELS), 4),
 }
 PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
 

@@ -25,10 +25,12 @@ from strategies_programs import program
 from strategies_schedule import application, primitives
 from strategies_tensor import random_tensor_program
 
+from tilewright.base.dtype import f32, i32
 from tilewright.base.errors import TilewrightError
 from tilewright.base.passes import Recorder
 from tilewright.compiler import compile
 from tilewright.ir.loop import symbols
+from tilewright.ops.table import OPS
 from tilewright.optimize.check_contents import check_contents
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
@@ -46,6 +48,27 @@ def graph(i: int) -> Entry:
         try:
             made = GraphMaker(d, MODELS, GRAPH_DTYPES, k % 2 == 0, GENERATORS).graph(14)
             texts.append(str(check_contents(made)))
+            found = compile(made, target=target(k), until="optimized")
+        except (TilewrightError, UnsatisfiedAssumption) as error:
+            texts.append(str(error))
+            continue
+        texts.append(str(found))
+        nodes, left = nodes + len(made.nodes), left + len(found.nodes)
+    return Entry(f"{i}", f"{nodes} nodes, {left} afterwards", "\n".join(texts))
+
+
+SIMPLE = {n: op for n, op in MODELS.items() if op.elementwise and op.arity[1] < 3}
+SIMPLE |= {n: OPS[n] for n in ("expand", "transpose", "reshape", "slice", "concat", "where", "pad")}
+SIMPLE |= {n: OPS[n] for n in ("reduce_sum", "reduce_max", "softmax", "matmul", "gather")}
+
+
+def grouped(i: int) -> Entry:
+    """Random graphs of simple operators: which of them become one kernel."""
+    texts, nodes, left = [], 0, 0
+    for k in range(4):
+        d = draws(8000 + 10 * i + k)
+        try:
+            made = GraphMaker(d, SIMPLE, (f32, i32), k % 2 == 0, GENERATORS).graph(16)
             found = compile(made, target=target(k), until="optimized")
         except (TilewrightError, UnsatisfiedAssumption) as error:
             texts.append(str(error))
@@ -219,14 +242,15 @@ def _tried(
 
 
 CORPORA: dict[str, Corpus] = {
-    "large_graphs": Corpus(graph, 100, 20),
-    "layered": Corpus(layered, 160, 40),
-    "scheduled": Corpus(scheduled, 72, 12),
-    "code": Corpus(code, 480, 120),
-    "rewritten": Corpus(rewritten, 40, 8),
-    "padded": Corpus(padded, 24, 6),
-    "saved": Corpus(saved, len(KERNELS), 18),
-    "spaces": Corpus(space, len(KERNELS), 6),
+    "large_graphs": Corpus(graph, 100, 5),
+    "grouped": Corpus(grouped, 80, 5),
+    "layered": Corpus(layered, 160, 10),
+    "scheduled": Corpus(scheduled, 72, 3),
+    "code": Corpus(code, 480, 40),
+    "rewritten": Corpus(rewritten, 40, 2),
+    "padded": Corpus(padded, 24, 1),
+    "saved": Corpus(saved, len(KERNELS), 9),
+    "spaces": Corpus(space, len(KERNELS), 1),
 }
 PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
 

@@ -3,6 +3,7 @@ what the checks say are what was written down (decisions.py)."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,10 +25,15 @@ from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits, synchronise
 from tilewright.base.errors import TilewrightError
-from tilewright.chip import ChipKernel, analytic_model, build_choice
+from tilewright.chip import ChipKernel, build_choice
+from tilewright.ir.instruction import Hazard
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
+from tilewright.sim import timeline as timelines
 from tilewright.sim.events import simulate
+from tilewright.sim.run_pipelines import run_pipelines
 
 
 def _checked(stream: Stream, waits: Waits, inputs: Sequence) -> Iterator[Fault | None]:
@@ -50,7 +56,7 @@ def stream(i: int) -> Entry:
             continue
         texts += disassemble(done.stream, done.waits)
         timeline = simulate(done.stream, done.waits, found=done.boxes)
-        texts.append(str(timeline))
+        texts += [str(timeline), json.dumps(list(timelines.events(timeline)))]
         cycles.append(timeline.cycles)
         found = [
             str(f) for f in _checked(done.stream, _fewer(done.waits, rng), ()) if f is not None
@@ -106,9 +112,55 @@ def replayed(i: int) -> Entry:
     return Entry(REPLAYED[i], f"{wrong} of {count} are wrong", "\n".join(texts))
 
 
+def pipelines(i: int) -> Entry:
+    """Random pipelines over tiles: when they are done, and at least, and about."""
+    rng, texts = np.random.default_rng(7000 + i), []
+    for _ in range(6):
+        times = _pipelines(rng)
+        found = run_pipelines(times), times.lower_bound(), times.estimate()
+        found += (times.expected(lambda t: t.estimate() * 1.5),)
+        texts += [str(np.round(x, 6).tolist()) for x in found]
+    return Entry(f"{i}", f"the last in {found[0].min():,.0f} cycles", "\n".join(texts))
+
+
+def _pipelines(rng: np.random.Generator) -> StepTimes:
+    """Four that have as many levels, queues and operands."""
+    n, levels, queues = 4, int(rng.integers(1, 4)), int(rng.integers(1, 4))
+    turns, spatial = rng.integers(1, 6, (levels, n)), int(rng.integers(1, levels + 1))
+    steps, tiles = turns.prod(0), turns[:spatial].prod(0)
+    ahead = np.minimum(rng.integers(0, 4), steps - 1)
+    places = np.minimum(np.minimum(rng.integers(1, 4), tiles), steps - ahead)
+    after = rng.integers(0, 2) * rng.integers(1, 100, n)
+
+    def moves(*shape: int) -> list:
+        calls = rng.integers(1, 12, shape)
+        hazard = (Hazard.STALL, Hazard.FORWARD)[rng.integers(2)]
+        return [int(rng.integers(queues)), int(rng.integers(0, 100)), calls,
+                *(calls * rng.integers(0, 50, (3, *shape))), hazard, 0]  # fmt: skip
+
+    loads = []
+    for _ in range(rng.integers(0, 4)):
+        queue, latency, *cycles, hazard, forward = moves(levels + 1, n)
+        behind = bool(after.any() and rng.integers(2))
+        level = spatial - 1 if behind else int(rng.integers(-1, levels))
+        kept = (np.arange(levels + 1) <= level) | (np.arange(levels + 1) == levels)
+        cycles = [c * kept[:, None] for c in cycles]
+        loads.append(Loads(queue, latency, *cycles, hazard, forward, 1 + ahead, behind))
+    fetches = (None, Fetches(4, 2, 3, 20), Fetches(64, 16, 32, 5))[rng.integers(3)]
+    return StepTimes(
+        turns, spatial, tuple(map(int, rng.choice([1, 2, 64], queues))), int(rng.integers(5)),
+        fetches, int(rng.integers(queues)), rng.integers(0, 40, (2, n)),
+        rng.integers(0, 2) * rng.integers(1, 50, n), rng.integers(0, 100, n),
+        rng.integers(1, 12, (3, n)), after, rng.integers(1, 4, n), 1.0 * rng.integers(1, 3, n),
+        tuple(loads), Moves(*moves(n)), ahead, places,
+        np.where(places == 1, rng.integers(1, 4), 1), np.zeros(n, int), bool(rng.integers(2)),
+    )  # fmt: skip
+
+
 CORPORA: dict[str, Corpus] = {
-    "streams": Corpus(stream, 60, 10),
-    "damaged": Corpus(damaged, 16, 4),
+    "streams": Corpus(stream, 60, 3),
+    "damaged": Corpus(damaged, 16, 1),
+    "pipelines": Corpus(pipelines, 60, 6),
     "replayed": Corpus(replayed, len(REPLAYED), 1),
 }
 PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
