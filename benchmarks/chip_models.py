@@ -62,7 +62,8 @@ class Row:
 
 def measure(name: str, model: onnx.ModelProto, chip: str, images: np.ndarray, labels=None) -> Row:
     """Compiles a model for a chip and the host, and runs it on images, one at a time."""
-    options = Options(rounding="half_up", dims={"batch": 1})
+    dims = {d.dim_param: 1 for d in model.graph.input[0].type.tensor_type.shape.dim if d.dim_param}
+    options = Options(rounding="half_up", dims=dims)
     start = time.perf_counter()
     module = tilewright.compile(
         model, target={"npu": CHIPS[chip](), "host": "host"}, options=options
