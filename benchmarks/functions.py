@@ -42,7 +42,10 @@ RANGES = {  # of the operands
 WORKER = """
 import ctypes, json, sys, time
 import numpy as np
-from tilewright.backends.native import passes as backends
+try:
+    from tilewright.backends.native import passes as backends
+except ImportError:  # as the package was before
+    from tilewright import backends
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Unary, UnaryOp, Var
 from tilewright.ir.loop import For, Kernel, LoopKind, Store
