@@ -34,8 +34,8 @@ import tilewright  # noqa: E402
 from tilewright.frontends.onnx.load import import_model  # noqa: E402
 from tilewright.ir.evaluate import evaluate_graph  # noqa: E402
 from tilewright.options import Options  # noqa: E402
+from tilewright.program.host_program import Submit  # noqa: E402
 from tilewright.runtime.module import Module  # noqa: E402
-from tilewright.runtime.plan import StepKind  # noqa: E402
 from tilewright.targets.chips import CHIPS  # noqa: E402
 
 DIGITS = ROOT / "examples" / "digits"
@@ -77,7 +77,9 @@ def measure(name: str, model: onnx.ModelProto, chip: str, images: np.ndarray, la
     graph = import_model(model.SerializeToString(), dims=options.dims, half_up=True)
     exact = np.array_equal(scores, np.concatenate([host(x[None]) for x in images]))
     exact &= np.array_equal(scores[:1], evaluate_graph(graph, [images[:1]])[0])
-    steps = [s for s in module.program.plan.steps if s.kind is StepKind.SUBMIT]
+    program = module.program
+    pairs = zip(program.host.steps, program.steps, strict=True)
+    steps = [facts for step, facts in pairs if isinstance(step, Submit)]
     return Row(
         name,
         chip,

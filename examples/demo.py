@@ -39,6 +39,7 @@ import tilewright  # noqa: E402
 from tilewright.base.dtype import f32  # noqa: E402
 from tilewright.base.passes import Step  # noqa: E402
 from tilewright.options import Options  # noqa: E402
+from tilewright.program.host_program import name_of_step, nodes_of  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 from tilewright.targets.vta import vta  # noqa: E402
 
@@ -189,10 +190,17 @@ def run_chip(talk: Talk) -> ChipResult:
         exact = all(
             np.array_equal(host(x[None])[0], s) for x, s in zip(images, scores, strict=True)
         )
+    program = module.program
     steps = tuple(
-        DeviceStep(s.name, s.nodes, s.device, s.cycles, s.picoseconds and s.picoseconds / 1e6)
-        for s in module.program.plan.steps
-        if s.nodes
+        DeviceStep(
+            name_of_step(step),
+            nodes_of(step),
+            program.host.device_of(step),
+            facts.cycles,
+            facts.picoseconds and facts.picoseconds / 1e6,
+        )
+        for step, facts in zip(program.host.steps, program.steps, strict=True)
+        if nodes_of(step)
     )
     right = int((scores.argmax(axis=1) == labels).sum())
     cycles = sum(s.cycles or 0 for s in steps)

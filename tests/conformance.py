@@ -45,8 +45,8 @@ from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph
 from tilewright.ir.op import Category
 from tilewright.options import Options
+from tilewright.program.host_program import HostCall
 from tilewright.runtime.module import Module
-from tilewright.runtime.plan import StepKind
 from tilewright.targets import cpu
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -89,7 +89,7 @@ def run_compiled(model: onnx.ModelProto) -> Runner:
         return [(t.dtype, t.shape) for t in module.outputs]
 
     if isinstance(module, Module):
-        host = any(s.kind is StepKind.HOST_CALL for s in module.program.plan.steps)
+        host = any(isinstance(s, HostCall) for s in module.program.host.steps)
         return Runner(call, outputs, "host" if host else "compiled")
     return Runner(call, outputs, "contents", str(module))
 

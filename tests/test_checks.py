@@ -11,6 +11,7 @@ from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Symbol, Var
 from tilewright.ops.common import wrap_index, wrapped_index
 from tilewright.options import Options
+from tilewright.program.host_program import name_of_step
 from tilewright.targets import cpu
 
 TARGET = cpu.host(threads=2)
@@ -212,7 +213,7 @@ def test_values_that_the_model_has_no_name_for():
 
 
 def steps(m, **options):
-    return [s.name.split("_", 1)[-1] for s in compiled(m, **options).program.plan.steps]
+    return [name_of_step(s).split("_", 1)[-1] for s in compiled(m, **options).program.host.steps]
 
 
 def test_what_needs_no_check():

@@ -16,8 +16,8 @@ from stack_machine.device import StackMachine
 import tilewright
 from tilewright.base.errors import ArtifactError
 from tilewright.options import Options
+from tilewright.program.host_program import Call, Submit
 from tilewright.runtime import artifact
-from tilewright.runtime.plan import StepKind
 from tilewright.targets.vta import vta
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
@@ -80,9 +80,9 @@ def test_node_tests_that_it_claims(name):
     case = node_tests()[f"test_{name}"]
     devices = {"stack": stack_machine(), "host": "host"}
     module = tilewright.compile(case.model, target=devices)
-    kinds = {s.kind for s in module.program.plan.steps}
-    assert StepKind.SUBMIT in kinds
-    assert StepKind.CALL not in kinds
+    kinds = {type(s) for s in module.program.host.steps}
+    assert Submit in kinds
+    assert Call not in kinds
     for inputs, wanted in case.data_sets:
         given = dict(zip((t.name for t in module.inputs), inputs, strict=True))
         for found, array in zip(module.run(given).values(), wanted, strict=True):
@@ -107,9 +107,10 @@ def shared(images):
 
 def test_it_takes_part_in_a_model_beside_a_chip(shared, images):
     module, host = shared
-    submitted = [s for s in module.program.plan.steps if s.kind is StepKind.SUBMIT]
-    assert {s.device for s in submitted} == {"npu", "stack"}
-    assert all(s.cycles is not None for s in submitted)
+    steps = zip(module.program.host.steps, module.program.steps, strict=True)
+    submitted = [(s.device, facts.cycles) for s, facts in steps if isinstance(s, Submit)]
+    assert {device for device, _ in submitted} == {"npu", "stack"}
+    assert all(cycles is not None for _, cycles in submitted)
     assert np.array_equal(module(images[:1]), host(images[:1]))
 
 

@@ -14,7 +14,7 @@ from tilewright.base.errors import CompileError
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.options import Options
-from tilewright.runtime.plan import StepKind
+from tilewright.program.host_program import Submit
 from tilewright.targets.chips import CHIPS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,9 @@ def on_chip(model):
 
 
 def submitted(module):
-    return [s for s in module.program.plan.steps if s.kind is StepKind.SUBMIT]
+    """Device and facts of each kernel that a device is given."""
+    steps = zip(module.program.host.steps, module.program.steps, strict=True)
+    return [(s.device, facts) for s, facts in steps if isinstance(s, Submit)]
 
 
 @pytest.mark.parametrize("chip", list(CHIPS))
@@ -66,7 +68,7 @@ def test_every_layer_runs_on_the_chip(chip, on_chip, model, held_out):
     module = on_chip(chip)
     steps = submitted(module)
     assert len(steps) == LAYERS
-    assert all(s.device == "npu" and s.cycles and s.picoseconds for s in steps)
+    assert all(device == "npu" and f.cycles and f.picoseconds for device, f in steps)
     graph = import_model(model, dims={"batch": 1}, half_up=True)
     for image in held_out[0][:3]:
         (wanted,) = evaluate_graph(graph, [image[None]])
@@ -148,7 +150,7 @@ def test_a_dimension_without_a_number_keeps_kernels_on_the_host(model):
     devices = {"host": "host", "npu": CHIPS["vta"]()}
     module = tilewright.compile(model, target=devices, options=Options(rounding="half_up"))
     assert not submitted(module)
-    reasons = {why for s in module.program.plan.steps for why in s.obstacles}
+    reasons = {why for facts in module.program.steps for why in facts.obstacles}
     assert reasons == {"npu: batch has no number (dims={…} gives one)"}
 
 

@@ -8,18 +8,28 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.backend import Unit
 from tilewright.backends.devices import Devices
+from tilewright.backends.host.constants import pack_constants
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.host.llvm import KernelSignature, emit_host
-from tilewright.backends.host.plan import KernelCost, pack_constants, plan_json
 from tilewright.backends.native import passes as backends
 from tilewright.backends.option import Option
 from tilewright.base.dtype import f32
 from tilewright.base.version import VERSION
+from tilewright.ir.dims import size_of
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.optimize.plan_memory import MemoryPlan
-from tilewright.runtime.plan import TargetFacts, plan_from_json
-from tilewright.runtime.program import Part, Program
+from tilewright.program.host_program import (
+    Call,
+    Copy,
+    HostProgram,
+    HostStep,
+    Submit,
+    Wait,
+    slots_of,
+    total_bytes,
+)
+from tilewright.runtime.program import Part, Program, StepFacts, TargetFacts, checked
 from tilewright.target.target import Target
 
 
@@ -62,21 +72,23 @@ def assemble(
     not done elsewhere."""
     target = devices.host_target
     called = {k: c for k, c in kernels.items() if isinstance(c, CompiledKernel)}
-    json = plan_json(
-        plan.program,
-        functions=plan.host_nodes,
-        costs={name: _cost(k) for name, k in kernels.items()},
-        output_names=outputs,
-        obstacles=obstacles,
+    never_empty = frozenset().union(*(k.never_empty for k in called.values()))
+    symbols = (
+        s.with_(lower=max(1, s.lower)) if s.name in never_empty else s for s in plan.program.symbols
     )
-    for symbol in json["symbols"]:
-        if any(symbol["name"] in k.never_empty for k in called.values()):
-            symbol["lower"] = max(1, symbol["lower"])
+    names = () if plan.program.outputs == tuple(outputs) else tuple(outputs)
+    host = plan.program.with_(symbols=tuple(symbols), output_names=names)
+    known = {name: _facts_of(k) for name, k in kernels.items()}
+    steps = tuple(
+        replace(_facts(host, step, known), obstacles=tuple(obstacles.get(number, ())))
+        for number, step in enumerate(host.steps)
+    )
     return Program(
-        plan_from_json(json, "the plan"),
+        checked(host, steps),
+        steps,
         target_facts(target),
-        tuple(_objects(plan, called, target)),
-        tuple(pack_constants(plan.program, plan.constants)),
+        tuple(_objects(host, called, target)),
+        tuple(pack_constants(host, plan.constants)),
         VERSION,
         parts=tuple(_parts(kernels, devices)),
     )
@@ -94,7 +106,7 @@ def target_facts(target: Target) -> TargetFacts:
 
 
 def _objects(
-    plan: MemoryPlan, kernels: Mapping[str, CompiledKernel], target: Target
+    program: HostProgram, kernels: Mapping[str, CompiledKernel], target: Target
 ) -> Iterator[tuple[str, bytes]]:
     """Object files: the kernels', and the one that calls them."""
     signatures = {
@@ -102,7 +114,7 @@ def _objects(
         for name, k in kernels.items()
     }
     yield from ((name, k.object) for name, k in kernels.items())
-    host = emit_host(plan.program, signatures, triple=target.native.triple)
+    host = emit_host(program, signatures, triple=target.native.triple)
     yield "host", backends.to_object(host, target)
 
 
@@ -119,9 +131,23 @@ def _parts(kernels: Mapping[str, AnyKernel], devices: Devices) -> Iterator[Part]
             yield unit.backend.part(name, theirs, devices.host_target)
 
 
-def _cost(kernel: AnyKernel) -> KernelCost:
+def _facts(program: HostProgram, step: HostStep, known: Mapping[str, StepFacts]) -> StepFacts:
+    """What is known of a step. Arrays that go to a device and come back are moved once."""
+    if isinstance(step, Wait):
+        return StepFacts(0, 0)
+    places = program.places
+    moved = total_bytes(places[name] for name in slots_of(step))
+    if isinstance(step, Call):
+        return known[step.kernel]
+    if isinstance(step, Submit):
+        return replace(known[step.kernel], bytes=moved)
+    return StepFacts(0 if isinstance(step, Copy) else None, moved)
+
+
+def _facts_of(kernel: AnyKernel) -> StepFacts:
     cost = kernel_cost(kernel.program)
+    facts = StepFacts(size_of(cost.operations), size_of(cost.bytes))
     if isinstance(kernel, CompiledKernel):
-        return replace(cost, fallback=kernel.fallback)
+        return replace(facts, fallback=kernel.fallback)
     option = kernel.option
-    return replace(cost, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))
+    return replace(facts, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tilewright.backends.host.plan import host_table
+from tilewright.backends.host.functions import host_table
 from tilewright.ops.table import OPS
 from tilewright.runtime import artifact
 from tilewright.runtime.atomic import as_path

@@ -26,7 +26,7 @@ from tilewright.analyze.emptiness import never_empty
 from tilewright.assemble import CompiledKernel, SubmittedKernel, assemble, target_facts
 from tilewright.backends.backend import Unit
 from tilewright.backends.devices import Devices, find_devices
-from tilewright.backends.host.plan import host_table
+from tilewright.backends.host.functions import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
 from tilewright.backends.option import Option, best
@@ -37,7 +37,6 @@ from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_mode
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode
-from tilewright.ir.host_program import HostProgram
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
@@ -62,6 +61,7 @@ from tilewright.optimize.use_integers import use_integers
 from tilewright.options import HALF_UP, Options, check_options
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
+from tilewright.program.host_program import HostProgram
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule

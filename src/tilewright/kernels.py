@@ -22,6 +22,7 @@ from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
+from tilewright.base.identifiers import identifier
 from tilewright.base.passes import Recorder
 from tilewright.chip import ChipKernel, build_controlled, stream_kernel
 from tilewright.ir.arguments import check_arguments
@@ -29,7 +30,6 @@ from tilewright.ir.bind_symbols import bind_symbols
 from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Symbol
-from tilewright.ir.identifiers import identifier
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import (
     Call,
@@ -57,9 +57,9 @@ from tilewright.plan.default import default_schedule
 from tilewright.runtime import _native
 from tilewright.runtime.array import address_of
 from tilewright.runtime.loader import LoadedCode, load_code
-from tilewright.runtime.plan import TargetFacts
 from tilewright.runtime.pool import shared_pool
 from tilewright.runtime.processor import check_machine
+from tilewright.runtime.program import TargetFacts
 from tilewright.schedule import schedule
 from tilewright.schedule.core.state import Loop, State
 from tilewright.schedule.primitives import loops

@@ -9,11 +9,13 @@ import numpy as np
 
 from tilewright.base.errors import ContentsError
 from tilewright.frontends.onnx.load import LoadedModel, import_inputs
+from tilewright.ir.dims import size_of
 from tilewright.ir.expr import Symbol, product
 from tilewright.ir.graph import Value
 from tilewright.options import Options
+from tilewright.program.host_program import Slot, SymbolSpec
 from tilewright.runtime.module import Module
-from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
+from tilewright.runtime.program import TargetFacts
 from tilewright.runtime.specialized import LARGEST, Interface, SpecializedModule
 
 
@@ -49,11 +51,11 @@ def _interface(model: LoadedModel, inputs: tuple[Value, ...], options: Options) 
     return Interface(
         model.proto.graph.name,
         tuple(SymbolSpec(s.name, s.lower, s.upper) for s in symbols),
-        tuple(_tensor(v, i) for i, v in enumerate(given)),
+        tuple(map(_argument, given)),
         tuple(v.name for v in model.proto.graph.output),
     )
 
 
-def _tensor(value: Value, number: int) -> Tensor:
-    shape = tuple(d.name if isinstance(d, Symbol) else d for d in value.shape)
-    return Tensor(value.name, value.dtype, shape, number)
+def _argument(value: Value) -> Slot:
+    """Where it lies is another matter for each compiled module."""
+    return Slot(value.name, "", 0, value.dtype, tuple(map(size_of, value.shape)))

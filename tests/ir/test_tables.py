@@ -3,13 +3,13 @@
 import types
 
 from tilewright.ir import evaluate, expr, interpret, loop, scalar
-from tilewright.ir import host_program as host
 from tilewright.ir.expr import BinaryOp, CompareOp, Expr, UnaryOp
 from tilewright.ir.loop import Stmt
 from tilewright.ir.text import expr as text_expr
 from tilewright.ir.verify import expr as verify_expr
-from tilewright.ir.verify import host as verify_host
 from tilewright.ir.verify import loop as verify_loop
+from tilewright.program import check
+from tilewright.program import host_program as host
 
 
 def kinds(module: types.ModuleType, base: type) -> set[type]:
@@ -32,7 +32,8 @@ def test_expressions():
 
 
 def test_host_steps():
-    assert {*verify_host._STEPS, host.Memory, host.Slot} == set(host._FORMAT)
+    assert set(check._STEPS) == set(host.STEPS)
+    assert {*host.STEPS, host.SymbolSpec, host.Memory, host.Slot} == set(host._FORMAT)
 
 
 def test_operators():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from strategies import exprs, kernels, tensor_programs
 
 from tilewright.base.dtype import DTYPES, bf16, bool_, f16, f32, i4, index, u8
+from tilewright.base.identifiers import RESERVED, format_number, identifier, name_of, quote
 from tilewright.base.node import Node
 from tilewright.ir.expr import (
     Binary,
@@ -30,7 +31,6 @@ from tilewright.ir.expr import (
     const,
     select,
 )
-from tilewright.ir.identifiers import RESERVED, format_number, identifier, name_of, quote
 from tilewright.ir.loop import WORKER, Accumulate, Alloc, For, If, Kernel, LoopKind, Store, loads
 from tilewright.ir.tensor import Axis, Builder, Scan, Stage, TensorProgram
 from tilewright.ir.text.parse import parse_kernel, parse_program

@@ -10,7 +10,11 @@ from strategies import graphs
 from tilewright.base.dtype import bf16, bool_, f32, i4, i64
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value, format_attr, large_constants
-from tilewright.ir.host_program import (
+from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.ir.text.parse import parse_graph, parse_host
+from tilewright.ir.verify.programs import verify_graph, verify_host
+from tilewright.ops.table import OPS
+from tilewright.program.host_program import (
     Call,
     Copy,
     HostCall,
@@ -18,11 +22,9 @@ from tilewright.ir.host_program import (
     Memory,
     MemoryKind,
     Slot,
+    SymbolSpec,
 )
-from tilewright.ir.tensor_type import Layout, TensorType
-from tilewright.ir.text.parse import parse_graph, parse_host
-from tilewright.ir.verify.programs import verify_graph, verify_host
-from tilewright.ops.table import OPS
+from tilewright.program.size import Arithmetic
 
 
 def block(text: str) -> str:
@@ -199,32 +201,32 @@ def test_no_operator_has_an_attribute_that_text_uses_for_itself():
 
 # ---------------------------------------------------------------- host programs
 
-n = Symbol("n", 1, 8)
 HOST = HostProgram(
     "resnet",
-    (n,),
+    (SymbolSpec("n", 1, 8),),
     ("image/0",),
     ("y",),
     (
         Memory("weights", "", MemoryKind.CONSTANTS, 4096),
-        Memory("arena", "gpu", MemoryKind.ARENA, n * 1024),
-        Memory("image/0", "", MemoryKind.INPUT, n * 12),
-        Memory("y", "", MemoryKind.OUTPUT, n * 12),
+        Memory("arena", "gpu", MemoryKind.ARENA, Arithmetic("mul", "n", 1024)),
+        Memory("image/0", "", MemoryKind.INPUT, Arithmetic("mul", "n", 12)),
+        Memory("y", "", MemoryKind.OUTPUT, Arithmetic("mul", "n", 12)),
     ),
     (
-        Slot("w", "weights", 0, TensorType(f32, (4, 3), Layout((0, 1), ((0, 2),)))),
-        Slot("image/0", "image/0", 0, TensorType(f32, (n, 3))),
-        Slot("h", "arena", n * 512, TensorType(f32, (n, 3))),
-        Slot("y", "y", 0, TensorType(f32, (n, 3))),
-        Slot("and", "arena", 64, TensorType(i64, ())),
+        Slot("w", "weights", 0, f32, (4, 3)),
+        Slot("image/0", "image/0", 0, f32, ("n", 3)),
+        Slot("h", "arena", Arithmetic("mul", "n", 512), f32, ("n", 3)),
+        Slot("y", "y", 0, f32, ("n", 3)),
+        Slot("and", "arena", 64, i64, ()),
     ),
     (
-        Call("conv_relu", "gpu", ("image/0", "w", "h"), (n,), ("Conv_0", "Relu/1")),
+        Call("conv_relu", "gpu", ("image/0", "w", "h"), ("n",), ("Conv_0", "Relu/1")),
         Copy("h", "y"),
-        HostCall(3, "nonzero", ("y",), ("and",), ("N",)),
-        HostCall(0, "not", ("y",), (), ()),
-        HostCall(1, "top_k", ("h",), ("y", "h"), ()),
+        HostCall("nonzero", "{}", ("y",), ("and",), ("N",)),
+        HostCall("not", "{}", ("y",), ()),
+        HostCall("top_k", '{"k":1}', ("h",), ("y", "h")),
     ),
+    ("probabilities",),
 )
 
 
@@ -238,17 +240,17 @@ def test_host_text():
             arena = memory("arena", "gpu", n * 1024)
             image_x2f_0 = memory("input", "", n * 12)
             y = memory("output", "", n * 12)
-            w: f32[4, 3] @ layout[0, 1, 0:2] = weights[0]
+            w: f32[4, 3] = weights[0]
             image_x2f_0: f32[n, 3] = image_x2f_0[0]
             h: f32[n, 3] = arena[n * 512]
             y: f32[n, 3] = y[0]
             and_: i64[()] = arena[64]
             call(conv_relu(image_x2f_0, w, h, n=n), "gpu", nodes=["Conv_0", "Relu/1"])
             y = copy(h)
-            and_ = host_call(nonzero(y), 3, nodes=["N"])
-            host_call(not_(y), 0)
-            y, h = host_call(top_k(h), 1)
-            return y
+            and_ = host_call(nonzero(y), nodes=["N"])
+            host_call(not_(y))
+            y, h = host_call(top_k(h), attrs="{\\"k\\":1}")
+            return named(y, "probabilities")
         """
     )
     assert parse_host(str(HOST)) == HOST

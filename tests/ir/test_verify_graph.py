@@ -12,12 +12,22 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer, Symbol, const
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.host_program import Call, Copy, HostCall, HostProgram, Memory, MemoryKind, Slot
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.text.parse import parse_graph
 from tilewright.ir.verify.programs import verify_graph, verify_host, verify_program
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.table import OPS
+from tilewright.program.host_program import (
+    Call,
+    Copy,
+    HostCall,
+    HostProgram,
+    Memory,
+    MemoryKind,
+    Slot,
+    SymbolSpec,
+)
+from tilewright.program.size import Arithmetic
 
 
 def block(text: str) -> str:
@@ -240,23 +250,23 @@ def test_layouts_may_be_chosen_where_the_operator_says_none():
 
 # ---------------------------------------------------------------- host programs
 
-n = Symbol("n", 1, 8)
+N16 = Arithmetic("mul", "n", 16)
 HOST = HostProgram(
     "h",
-    (n,),
+    (SymbolSpec("n", 1, 8),),
     ("x",),
     ("y",),
     (
         Memory("weights", "", MemoryKind.CONSTANTS, 64),
-        Memory("in", "", MemoryKind.INPUT, n * 16),
-        Memory("out", "", MemoryKind.OUTPUT, n * 16),
+        Memory("in", "", MemoryKind.INPUT, N16),
+        Memory("out", "", MemoryKind.OUTPUT, N16),
     ),
     (
-        Slot("w", "weights", 0, TensorType(f32, (4, 4))),
-        Slot("x", "in", 0, TensorType(f32, (n, 4))),
-        Slot("y", "out", 0, TensorType(f32, (n, 4))),
+        Slot("w", "weights", 0, f32, (4, 4)),
+        Slot("x", "in", 0, f32, ("n", 4)),
+        Slot("y", "out", 0, f32, ("n", 4)),
     ),
-    (Call("k", "cpu", ("x", "w", "y"), (n,), ()),),
+    (Call("k", "cpu", ("x", "w", "y"), ("n",)),),
 )
 
 
@@ -266,7 +276,7 @@ def steps(*found) -> HostProgram:
 
 HOSTS = [
     (
-        steps(Call("k", "cpu", ("x", "v", "y"), (n,), ())),
+        steps(Call("k", "cpu", ("x", "v", "y"), ("n",))),
         """
         there is no slot called 'v'
           in: def h(x):
@@ -292,15 +302,15 @@ HOSTS = [
         """,
     ),
     (
-        steps(HostCall(-1, "nonzero", ("x",), ("y",), ())),
+        steps(HostCall("nonzero", "[1]", ("x",), ("y",))),
         """
-        function number -1 is negative
+        the attributes '[1]' are no JSON object
           in: def h(x):
-                  y = host_call(nonzero(x), -1)
+                  y = host_call(nonzero(x), attrs="[1]")
         """,
     ),
     (
-        steps(Call("k", "cpu", (), (Symbol("m"),), ())),
+        steps(Call("k", "cpu", (), ("m",))),
         """
         m is no symbol of the program
           in: def h(x):
@@ -333,11 +343,11 @@ HOSTS = [
         """,
     ),
     (
-        HOST.with_(memories=(*HOST.memories, Memory("more", "", MemoryKind.ARENA, Symbol("k")))),
+        HOST.with_(memories=(*HOST.memories, Memory("more", "", MemoryKind.OUTPUT, "k"))),
         """
         the size is k, and k is no symbol of the program
           in: def h(x):
-                  more = memory("arena", "", k)
+                  more = memory("output", "", k)
         """,
     ),
     (

@@ -1,5 +1,7 @@
 """Memory plans: what is needed at the same time lies apart, and little is wasted."""
 
+import json
+
 import numpy as np
 import pytest
 from graph_cases import Maker, expect, graphs, random_inputs, read
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.ir.evaluate import evaluate_dim, evaluate_graph
+from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.graph import Graph, Value
 from tilewright.ir.op import Category
@@ -16,8 +18,10 @@ from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.optimize.check_memory import check_memory, show_bytes
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
-from tilewright.optimize.run_reference import State, is_given, run_host, slots_of
+from tilewright.optimize.run_reference import State, is_given, run_host, uses_of
 from tilewright.optimize.views import is_view
+from tilewright.program.host_program import HostCall
+from tilewright.program.size import evaluate_size
 
 
 def kernels_for(graph: Graph, scratch: int = 0) -> dict:
@@ -47,7 +51,7 @@ class Ownership:
                     self._write(slot.name, state)
         n = next(self.nodes)
         counts = (len(n.inputs), len(n.outputs)) if n else (1, 1)
-        reads, writes, scratch = slots_of(step, *counts)
+        reads, writes, scratch = uses_of(step, *counts)
         for name in reads:
             span = self._span(name, state)
             assert len(set(span.tolist())) <= 1, f"{step}: part of {name} was overwritten"
@@ -78,7 +82,7 @@ def check_plan(graph: Graph, plan: MemoryPlan, symbols: dict | None = None) -> N
     for a, b in zip(wanted, found, strict=True):
         np.testing.assert_array_equal(a, b)
     for slot in plan.program.slots:
-        assert evaluate_dim(slot.offset, symbols or {}) % 64 == 0
+        assert evaluate_size(slot.offset, symbols or {}) % 64 == 0
 
 
 # ---------------------------------------------------------------- random graphs
@@ -327,9 +331,12 @@ def test_host_calls():
     worst, _ = m.ops("top_k", m.op("neg", best), k=1, node="worst")
     graph = m.graph(worst, where)
     plan = plan_memory(graph, kernels_for(graph), {"": ""})
-    calls = [s for s in plan.program.steps if hasattr(s, "function")]
-    assert [(c.function, c.nodes) for c in calls] == [(0, ("best",)), (1, ("worst",))]
-    assert [n.name for n in plan.host_nodes] == ["best", "worst"]
+    calls = [s for s in plan.program.steps if isinstance(s, HostCall)]
+    assert [(c.op, json.loads(c.attrs)["k"], c.nodes) for c in calls] == [
+        ("top_k", 2, ("best",)),
+        ("top_k", 1, ("worst",)),
+    ]
+    assert plan.program.callbacks == tuple(calls)
     check_plan(graph, plan)
 
 

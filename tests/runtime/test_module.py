@@ -6,7 +6,7 @@ from handmade_programs import N, affine, build, copying, host_program, refusal, 
 
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Symbol
-from tilewright.ir.host_program import Copy, Memory, MemoryKind
+from tilewright.program.host_program import Copy, Memory, MemoryKind
 from tilewright.runtime import shapes
 from tilewright.runtime.module import Module
 
@@ -342,7 +342,7 @@ def test_sources_come_from_the_compiler():
 
 def test_a_profile_has_every_step(module):
     profile = module.profile(X, b=B, repeat=5)
-    assert [(s.kind.value, s.name, s.device, s.nodes) for s in profile.steps] == [
+    assert [(s.kind, s.name, s.device, s.nodes) for s in profile.steps] == [
         ("call", "double", "cpu", ("double_node",)),
         ("call", "add", "cpu", ("add_node",)),
     ]

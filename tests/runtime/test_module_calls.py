@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from handmade_programs import (
-    ScaleAttrs,
     affine,
     build,
     host_program,
@@ -22,11 +21,10 @@ from handmade_programs import (
     with_host,
 )
 
-from tilewright.backends.host.plan import host_table
+from tilewright.backends.host.functions import host_table
 from tilewright.base.errors import ArtifactError, CompileError, InputError, ModelError
 from tilewright.ir.expr import Symbol
-from tilewright.ir.graph import GraphNode, Value
-from tilewright.ir.host_program import HostCall
+from tilewright.program.host_program import HostCall
 from tilewright.runtime.module import Module
 from tilewright.runtime.pool import ThreadPool
 
@@ -271,7 +269,7 @@ def test_a_host_function_inside_a_model():
         x = np.linspace(0, 1, n, dtype=np.float32)
         np.testing.assert_allclose(module(x), np.exp(4 * x), rtol=1e-6)
     assert seen == [((n,), np.float32, False) for n in (3, 0, 1000)]
-    assert [s.kind.value for s in module.profile(X).steps] == ["call", "host_call", "call"]
+    assert [s.kind for s in module.profile(X).steps] == ["call", "host_call", "call"]
 
 
 def test_host_functions_in_calls_of_many_threads():
@@ -360,7 +358,7 @@ def test_symbols_of_host_functions():
     rows = Symbol("rows", 0)
     op, kind = opaque(lambda attrs, inputs: [np.repeat(inputs[0], 2)]), tensor(rows)
     twice = tensor(rows * 2)
-    node = GraphNode(op, ScaleAttrs(), (Value("x", kind),), (Value("y", twice),), "")
-    program = host_program({"x": kind}, {"y": twice}, [HostCall(0, "scale", ("x",), ("y",), ())])
-    module = Module(build(program, functions=[node]), host=host_table({"scale": op}), threads=1)
+    step = HostCall("scale", "{}", ("x",), ("y",))
+    program = host_program({"x": kind}, {"y": twice}, [step])
+    module = Module(build(program), host=host_table({"scale": op}), threads=1)
     np.testing.assert_array_equal(module(X), np.repeat(X, 2))

@@ -10,22 +10,19 @@ from handmade_programs import affine, facts, kernels, object_code
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.backends.host.plan import size_json
-from tilewright.base.errors import ArtifactError, InputError
+from tilewright.base.errors import ArtifactError, CompileError, InputError
+from tilewright.ir.dims import size_of
 from tilewright.ir.evaluate import evaluate_dim
-from tilewright.ir.expr import BinaryOp, Symbol, as_expr, binary
+from tilewright.ir.expr import BinaryOp, Symbol, UnaryOp, as_expr, binary, unary
+from tilewright.ir.text.parse import parse_host
+from tilewright.program.host_program import HostProgram, Memory, MemoryKind, SymbolSpec
+from tilewright.program.size import Arithmetic, evaluate_size, format_size
 from tilewright.runtime import system
 from tilewright.runtime.arena import ArenaSet
 from tilewright.runtime.executor import _aligned
 from tilewright.runtime.loader import load_code
-from tilewright.runtime.plan import (
-    check_plan,
-    plan_from_json,
-    plan_to_json,
-    target_from_json,
-    target_to_json,
-)
-from tilewright.runtime.size import evaluate_size, format_size, size_from_json, size_to_json
+from tilewright.runtime.program import StepFacts, checked
+from tilewright.runtime.records import from_json, to_json
 from tilewright.runtime.system import available_cpus, available_memory, format_bytes
 
 
@@ -57,8 +54,7 @@ DIMS = st.recursive(
 
 @given(DIMS, st.integers(-5, 9), st.integers(-5, 9))
 def test_sizes_mean_what_dimensions_mean(dim, n, m):
-    size = size_from_json(json.loads(json.dumps(size_json(dim))), "here")
-    assert size_to_json(size) == size_json(dim)
+    size = size_of(dim)
     symbols = {"n": n, "m": m}
     try:
         found = evaluate_size(size, symbols)
@@ -67,57 +63,48 @@ def test_sizes_mean_what_dimensions_mean(dim, n, m):
     assert found == evaluate_dim(dim, symbols)
 
 
+@given(DIMS)
+def test_sizes_are_what_they_were_in_json_and_in_text(dim):
+    facts = StepFacts(operations=size_of(dim))
+    assert from_json(StepFacts, json.loads(json.dumps(to_json(facts))), "here") == facts
+    memory = Memory("m", "", MemoryKind.ARENA, size_of(dim))
+    symbols = (SymbolSpec("m"), SymbolSpec("n"))
+    program = HostProgram("h", symbols, (), (), (memory,), (), ())
+    assert parse_host(str(program)) == program
+
+
 def test_sizes_print_as_python():
     n = Symbol("n")
-    size = size_from_json(size_json(binary(BinaryOp.MAX, (n + 1) * 2 // 3 % 5, n - 1)), "here")
-    assert format_size(size) == "max((((n + 1) * 2) // 3) % 5, n - 1)"
-    assert size == (
-        "max",
-        ("mod", ("floordiv", ("mul", ("add", "n", 1), 2), 3), 5),
-        ("sub", "n", 1),
+    size = size_of(binary(BinaryOp.MAX, (n + 1) * 2 // 3 % 5, n - 1))
+    assert format_size(size) == "max((n + 1) * 2 // 3 % 5, n - 1)"
+    doubled = Arithmetic("mul", Arithmetic("add", "n", 1), 2)
+    rest = Arithmetic("mod", Arithmetic("floordiv", doubled, 3), 5)
+    assert size == Arithmetic("max", rest, Arithmetic("sub", "n", 1))
+    assert format_size(Arithmetic("sub", 1, Arithmetic("sub", "n", "k/0"))) == "1 - (n - k_x2f_0)"
+
+
+def test_dimensions_that_are_no_sizes():
+    with pytest.raises(CompileError) as caught:
+        size_of(unary(UnaryOp.ABS, Symbol("n")))
+    assert str(caught.value) == (
+        "abs(n) is not arithmetic on symbols, and the host computes nothing else"
     )
 
 
 def test_a_division_by_zero_names_the_symbols():
-    assert refusal(evaluate_size, ("mod", 7, ("sub", "n", 2)), {"n": 2, "m": 1}) == (
+    size = Arithmetic("mod", 7, Arithmetic("sub", "n", 2))
+    assert refusal(evaluate_size, size, {"n": 2, "m": 1}) == (
         "7 % (n - 2) divides by zero for n = 2"
     )
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        True,
-        1.5,
-        [],
-        ["add", 1],
-        ["pow", 1, 2],
-        [1, 1, 1],
-        {"add": 1},
-        ["add", ["add", 1, None], 1],
-        1 << 63,
-    ],
-)
-def test_what_is_no_size(value):
-    assert refusal(size_from_json, value, "header.x") == "header.x is not a size"
+# ---------------------------------------------------------------- programs as JSON
 
 
-def test_a_size_that_is_too_deep():
-    value = 1
-    for _ in range(5000):
-        value = ["add", value, 1]
-    assert refusal(size_from_json, value, "header.x") == "header.x is not a size"
-
-
-# ---------------------------------------------------------------- plans
-
-
-def test_plans_are_what_they_were_in_json():
-    plan = affine().plan
-    assert plan_from_json(json.loads(json.dumps(plan_to_json(plan))), "plan") == plan
-    target = facts(features=("avx2", "fma"), operations_per_second=10**12)
-    assert target_from_json(json.loads(json.dumps(target_to_json(target))), "x") == target
+def test_programs_are_what_they_were_in_json():
+    program = affine()
+    for record in (program.host, program.target, facts(features=("avx2",), bytes_per_second=9)):
+        assert from_json(type(record), json.loads(json.dumps(to_json(record))), "x") == record
 
 
 def edit(value, path, new):
@@ -133,55 +120,101 @@ def edit(value, path, new):
 @pytest.mark.parametrize(
     "path, new, text",
     [
-        (["name"], None, "plan.name is missing"),
-        (["name"], 7, "plan.name is not a text"),
-        (["symbols"], {}, "plan.symbols is not a list"),
-        (["symbols", 0], 7, "plan.symbols[0] is not an object"),
-        (["symbols", 0, "lower"], -1, "plan.symbols[0].lower is not a whole number from 0 on"),
-        (["symbols", 0, "upper"], "x", "plan.symbols[0].upper is not a whole number from 0 on"),
-        (["inputs", 1, "dtype"], "f33", "plan.inputs[1].dtype is 'f33', which is no scalar type"),
-        (["inputs", 0, "shape", 0], [], "plan.inputs[0].shape[0] is not a size"),
-        (["inputs", 0, "memory"], True, "plan.inputs[0].memory is not a whole number from 0 on"),
-        (["outputs", 0, "offset"], None, "plan.outputs[0].offset is missing"),
+        (["name"], None, "host.name is missing"),
+        (["name"], 7, "host.name is not a text"),
+        (["symbols"], {}, "host.symbols is not a list"),
+        (["symbols", 0], 7, "host.symbols[0] is not an object"),
+        (["symbols", 0, "lower"], True, "host.symbols[0].lower is not a whole number"),
+        (["symbols", 0, "upper"], "x", "host.symbols[0].upper is not a whole number or null"),
+        (["slots", 1, "dtype"], "f33", "host.slots[1].dtype is 'f33' and not one of scalar types"),
+        (
+            ["slots", 0, "shape", 0],
+            1.5,
+            "host.slots[0].shape[0] is not a whole number or a text or an object",
+        ),
         (
             ["memories", 0, "kind"],
             "magic",
-            "plan.memories[0].kind is 'magic' and not one of constants, arena, input, output",
+            "host.memories[0].kind is 'magic' and not one of constants, arena, input, output",
         ),
-        (["memories", 0, "size"], "z", "'z' is not one of its symbols"),
-        (["steps", 1, "nodes"], [1], "plan.steps[1].nodes[0] is not a text"),
-        (["steps", 0, "bytes"], [2], "plan.steps[0].bytes is not a size"),
-        (["outputs", 0, "memory"], 9, "'y' lies in memory 9 of 5"),
-        (["outputs", 0, "memory"], 0, "no output lies in 'y'"),
-        (["outputs", 0, "offset"], 4, "output 'y' does not begin where its memory begins"),
-        (["inputs", 0, "memory"], 3, "its inputs do not each begin a memory, in order"),
-        (["inputs", 0, "name"], "b", "two inputs are called 'b'"),
+        (["steps", 1, "nodes"], [1], "host.steps[1].nodes[0] is not a text"),
         (
-            ["memories", 0, "kind"],
-            "output",
-            "its memories are not in the order constants, arenas, inputs, outputs",
+            ["steps", 1, "kind"],
+            "jump",
+            "host.steps[1].kind is 'jump' and not one of call, host_call, copy, submit, wait",
         ),
     ],
 )
-def test_plans_that_do_not_hold_together(path, new, text):
-    value = copy.deepcopy(plan_to_json(affine().plan))
+def test_json_that_is_no_program(path, new, text):
+    value = copy.deepcopy(to_json(affine().host))
     edit(value, path, new)
-    found = refusal(plan_from_json, value, "plan")
-    assert found in (text, f"the plan of 'model' does not hold together: {text}")
+    assert refusal(from_json, HostProgram, value, "host") == text
 
 
-def test_a_symbol_that_no_input_has():
-    value = plan_to_json(affine().plan)
-    value["symbols"].append({"name": "m", "lower": 1, "upper": None})
-    assert refusal(plan_from_json, value, "plan") == (
-        "the plan of 'model' does not hold together: no dimension of an input is the symbol 'm',"
-        " so its value cannot be found"
+def changed(**changes):
+    return affine().host.with_(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        ({"symbols": (SymbolSpec("n", -1),)}, "n may be -1, and no size is below 0"),
+        ({"symbols": (SymbolSpec("n", 3, 2),)}, "no number is from 3 to 2"),
+        (
+            {"symbols": (SymbolSpec("n"), SymbolSpec("m"))},
+            "no dimension of an input is the symbol m, so its value cannot be found",
+        ),
+        ({"inputs": ("x", "x")}, "two inputs are called x"),
+        ({"inputs": ("b", "x")}, "its inputs do not each begin a memory, in order"),
+        ({"outputs": ("x",)}, "no output lies in y"),
+        ({"output_names": ("u", "v")}, "2 names are given to 1 outputs"),
+        ({"output_names": ("u",)}, None),
+    ],
+)
+def test_programs_that_do_not_hold_together(changes, text):
+    host = changed(**changes)
+    known = tuple(StepFacts() for _ in host.steps)
+    if text is None:
+        assert checked(host, known) is host
+        return
+    assert refusal(checked, host, known) == (
+        f"the program of 'model' does not hold together: {text}"
     )
 
 
-def test_a_good_plan_is_returned():
-    plan = affine().plan
-    assert check_plan(plan) is plan
+@pytest.mark.parametrize(
+    "slot, memory, text",
+    [
+        ({"offset": -4}, {}, "the offset is -4"),
+        ({"offset": 4}, {}, "output y does not begin where its memory begins"),
+        (
+            {"shape": (1 << 63,)},
+            {},
+            "a dimension is 9223372036854775808, which does not fit in 64 bits",
+        ),
+        ({"shape": (Arithmetic("pow", 2, 3),)}, {}, "a dimension has the operator 'pow'"),
+        ({"shape": ("m",)}, {}, "a dimension is m, and m is no symbol of the program"),
+        ({"memory": "z"}, {}, "there is no memory called 'z'"),
+        ({}, {"size": "k"}, "the size is k, and k is no symbol of the program"),
+        (
+            {},
+            {"kind": MemoryKind.CONSTANTS},
+            "memory y (constants) comes behind b (input)",
+        ),
+    ],
+)
+def test_slots_and_memories_that_do_not_hold_together(slot, memory, text):
+    host = affine().host
+    slots = [s.with_(**slot) if s.name == "y" else s for s in host.slots]
+    memories = [m.with_(**memory) if m.name == "y" else m for m in host.memories]
+    host = host.with_(slots=tuple(slots), memories=tuple(memories))
+    assert refusal(checked, host, tuple(StepFacts() for _ in host.steps)) == (
+        f"the program of 'model' does not hold together: {text}"
+    )
+
+
+def test_facts_of_other_steps():
+    assert refusal(checked, affine().host, ()) == "0 facts are given of 2 steps"
 
 
 # ---------------------------------------------------------------- linking

@@ -7,11 +7,10 @@ import pytest
 
 from tilewright.base.errors import ArtifactError
 from tilewright.base.words import nanoseconds, quantity, shorten
-from tilewright.runtime.plan import StepKind
 from tilewright.runtime.profile import WIDTH, Profile, StepTime
 
 
-def step(name, nodes, spent, kind=StepKind.CALL):
+def step(name, nodes, spent, kind="call"):
     return StepTime(kind, name, "host", nodes, spent, spent, 10, None)
 
 
@@ -19,7 +18,7 @@ LONG = "encoder_layer_11_attention_output_dense_matmul"
 STEPS = (
     step("k0_conv_relu", ("conv1", "relu1"), 1_200_000),
     step(f"k1_{LONG}_add", (f"/{LONG}/MatMul", f"/{LONG}/Add"), 612_345),
-    step("unique", ("u",), 950, StepKind.HOST_CALL),
+    step("unique", ("u",), 950, "host_call"),
 )
 STAMPS = np.array([[5000, 6000, 6500, 6600], [7000, 8500, 9000, 9100]])
 PROFILE = Profile(STEPS, 1_900_000, 1_700_000, 2, "net", STAMPS)

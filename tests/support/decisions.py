@@ -46,7 +46,6 @@ from tilewright.analyze.dependence import conflict  # noqa: E402
 from tilewright.analyze.simplify import Simplifier  # noqa: E402
 from tilewright.backends.host.cost import kernel_cost  # noqa: E402
 from tilewright.backends.host.llvm import KernelSignature, emit_host  # noqa: E402
-from tilewright.backends.host.plan import plan_json  # noqa: E402
 from tilewright.backends.native import passes as backends  # noqa: E402
 from tilewright.backends.stream.disassemble import disassemble  # noqa: E402
 from tilewright.base.dtype import DTYPES, bool_, f64, i32, u8  # noqa: E402
@@ -65,6 +64,7 @@ from tilewright.plan.choose_tiles import choose_tiles  # noqa: E402
 from tilewright.plan.create_loops import create_loops  # noqa: E402
 from tilewright.plan.default import default_schedule  # noqa: E402
 from tilewright.plan.normal_form import normal_form  # noqa: E402
+from tilewright.runtime.records import to_json  # noqa: E402
 from tilewright.schedule.schedule import Schedule  # noqa: E402
 from tilewright.sim import timeline as timelines  # noqa: E402
 from tilewright.sim.run_pipelines import run_pipelines  # noqa: E402
@@ -293,7 +293,7 @@ def graph(i: int) -> Entry:
         signatures[f"k{k}"] = KernelSignature(f"k{k}", len(low.params), len(symbols(low)))
         texts += [str(s.trace), str(low), str(kernel_cost(called))]
     plan = plan_memory(optimized, uses, {})
-    texts += [str(plan.program), json.dumps(plan_json(plan.program, functions=plan.host_nodes))]
+    texts += [str(plan.program), json.dumps(to_json(plan.program))]
     texts.append(emit_host(plan.program, signatures, triple="x86_64"))
     summary = f"{len(made.nodes)} nodes, {len(uses)} kernels, {len(optimized.nodes) - len(uses)}"
     summary += f" others; {plan.arena} bytes, {plan.least_arena} at once"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,13 +12,16 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
+from tilewright.backends.host.constants import pack_constants
+from tilewright.backends.host.functions import attrs_to_json, host_table
 from tilewright.backends.host.llvm import KernelSignature, emit_host
-from tilewright.backends.host.plan import host_table, pack_constants, plan_json
 from tilewright.base.dtype import DType, f32
 from tilewright.base.errors import InputError, TargetError
+from tilewright.ir.dims import size_of
 from tilewright.ir.expr import Dim, Symbol, product
-from tilewright.ir.graph import GraphNode, Value
-from tilewright.ir.host_program import (
+from tilewright.ir.op import Attrs, Category, Op, attr
+from tilewright.ir.tensor_type import TensorType
+from tilewright.program.host_program import (
     Call,
     Copy,
     HostCall,
@@ -26,12 +30,12 @@ from tilewright.ir.host_program import (
     Memory,
     MemoryKind,
     Slot,
+    SymbolSpec,
+    slots_of,
+    total_bytes,
 )
-from tilewright.ir.op import Attrs, Category, Op, attr
-from tilewright.ir.tensor_type import TensorType
 from tilewright.runtime.module import Module
-from tilewright.runtime.plan import TargetFacts, plan_from_json
-from tilewright.runtime.program import Program
+from tilewright.runtime.program import Program, StepFacts, TargetFacts, checked
 from tilewright.runtime.system import host_triple
 
 # Each works on f32 buffers of `n` elements.
@@ -143,11 +147,11 @@ def tensor(*shape: Dim, dtype: DType = f32) -> TensorType:
 
 
 def slot(name: str, memory: str, type: TensorType, offset: Dim = 0) -> Slot:
-    return Slot(name, memory, offset, type)
+    return Slot(name, memory, size_of(offset), type.dtype, tuple(map(size_of, type.shape)))
 
 
 def call(kernel: str, *slots: str, symbols: Sequence[Symbol] = (N,)) -> Call:
-    return Call(kernel, "cpu", slots, tuple(symbols), (f"{kernel}_node",))
+    return Call(kernel, "cpu", slots, tuple(s.name for s in symbols), (f"{kernel}_node",))
 
 
 def host_program(
@@ -166,20 +170,20 @@ def host_program(
     for key, array in (constants or {}).items():
         slots.append(slot(key, "weights", tensor(*array.shape), at))
         at += -(-array.nbytes // 64) * 64
-    memories.append(Memory("weights", "cpu", MemoryKind.CONSTANTS, at))
+    memories.append(Memory("weights", "cpu", MemoryKind.CONSTANTS, size_of(at)))
     at = 0
     for key, type in (scratch or {}).items():
         slots.append(slot(key, "scratch", type, at))
         at = at + (product((type.bytes,)) + 63) // 64 * 64
-    memories.append(Memory("scratch", "cpu", MemoryKind.ARENA, at))
+    memories.append(Memory("scratch", "cpu", MemoryKind.ARENA, size_of(at)))
     for kind, group in ((MemoryKind.INPUT, inputs), (MemoryKind.OUTPUT, outputs)):
         for key, type in group.items():
-            memories.append(Memory(key, "cpu", kind, type.bytes))
+            memories.append(Memory(key, "cpu", kind, size_of(type.bytes)))
             slots.append(slot(key, key, type))
     found = {d for t in inputs.values() for d in t.shape if isinstance(d, Symbol)}
     return HostProgram(
         name,
-        tuple(sorted(found, key=lambda s: s.name)),
+        tuple(SymbolSpec(s.name, s.lower, s.upper) for s in sorted(found, key=lambda s: s.name)),
         tuple(inputs),
         tuple(returned if returned is not None else outputs),
         tuple(memories),
@@ -198,17 +202,19 @@ def build(
     host: HostProgram,
     constants: Mapping[str, np.ndarray] | None = None,
     *,
-    functions: Sequence[GraphNode] = (),
     objects: Sequence[tuple[str, bytes]] | None = None,
     **changes: object,
 ) -> Program:
     """The compiled program."""
-    plan = plan_from_json(plan_json(host, functions=functions), "plan")
     offsets = {s.name: s.offset for s in host.slots}
     placed = [Placed("weights", offsets[k], a) for k, a in (constants or {}).items()]
+    known = tuple(
+        StepFacts(bytes=total_bytes(host.places[name] for name in slots_of(s))) for s in host.steps
+    )
     entry = object_code(emit_host(host, SIGNATURES))
     return Program(
-        plan,
+        checked(host, known),
+        known,
         facts(**changes),
         (*(objects if objects is not None else [("kernels", kernels())]), ("entry", entry)),
         tuple(pack_constants(host, placed)),
@@ -247,15 +253,14 @@ def opaque(function, name="scale"):
 def with_host(function, steps=None, attrs=ScaleAttrs(2.0), **settings):
     """y = exp(scale(2 x)): `scale` is `function`, on the host."""
     op, kind = opaque(function), tensor(N)
-    x, y = Value("x", kind), Value("y", kind)
-    nodes = [GraphNode(op, attrs, (x,), (y,), "Scale_1")]
+    told = json.dumps(attrs_to_json("scale", attrs))
     steps = steps or [
         call("double", "x", "a"),
-        HostCall(0, "scale", ("a",), ("b",), ("Scale_1",)),
+        HostCall("scale", told, ("a",), ("b",), ("Scale_1",)),
         call("exp", "b", "y"),
     ]
     program = host_program({"x": kind}, {"y": kind}, steps, scratch={"a": kind, "b": kind})
-    return Module(build(program, functions=nodes), host=host_table({"scale": op}), **settings)
+    return Module(build(program), host=host_table({"scale": op}), **settings)
 
 
 def times_factor(attrs, inputs):

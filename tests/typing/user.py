@@ -29,9 +29,9 @@ from tilewright import (
     reduce,
 )
 from tilewright.ir.graph import Graph
-from tilewright.ir.host_program import HostProgram
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
+from tilewright.program.host_program import HostProgram
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu
 

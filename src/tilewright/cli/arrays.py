@@ -10,9 +10,9 @@ import numpy as np
 
 from tilewright.base.dtype import DType, Kind
 from tilewright.base.errors import InputError, did_you_mean
+from tilewright.program.host_program import Slot, SymbolSpec
+from tilewright.program.size import evaluate_size
 from tilewright.runtime.atomic import Sink, write_atomically
-from tilewright.runtime.plan import SymbolSpec, Tensor
-from tilewright.runtime.size import evaluate_size
 from tilewright.runtime.system import available_memory, format_bytes
 
 RANDOM = "random"
@@ -45,7 +45,7 @@ def parse_values(texts: Sequence[str]) -> dict[str, np.ndarray]:
 
 
 def make_inputs(
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Slot],
     symbols: Sequence[SymbolSpec],
     given: Sequence[str],
     dims: Mapping[str, int],
@@ -78,7 +78,7 @@ def make_inputs(
     return {t.name: arrays[t.name] for t in inputs}
 
 
-def _check_room(wanted: Sequence[tuple[Tensor, Sequence[int]]]) -> None:
+def _check_room(wanted: Sequence[tuple[Slot, Sequence[int]]]) -> None:
     """Before anything is allocated: InputError if random inputs would take more than there is."""
     needed = sum((t.dtype.bytes + WORKING) * math.prod(shape) for t, shape in wanted)
     room = available_memory()
@@ -98,13 +98,13 @@ def random_array(generator: np.random.Generator, dtype: DType, shape: Sequence[i
     return generator.integers(0, 2, shape).astype(dtype.numpy)
 
 
-def drawn_inputs(inputs: Sequence[Tensor], given: Sequence[str]) -> list[str]:
+def drawn_inputs(inputs: Sequence[Slot], given: Sequence[str]) -> list[str]:
     """The names of those that are random."""
     files = _files(inputs, given)
     return [t.name for t in inputs if t.name not in files]
 
 
-def _files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, Path]:
+def _files(inputs: Sequence[Slot], given: Sequence[str]) -> dict[str, Path]:
     """Where each input comes from that is not random."""
     names = [t.name for t in inputs]
     files: dict[str, Path] = {}
@@ -125,7 +125,7 @@ def _files(inputs: Sequence[Tensor], given: Sequence[str]) -> dict[str, Path]:
     return files
 
 
-def _read(path: Path, tensor: Tensor) -> np.ndarray:
+def _read(path: Path, tensor: Slot) -> np.ndarray:
     array = _read_array(path)
     wanted = tensor.dtype.numpy
     if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:

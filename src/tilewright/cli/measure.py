@@ -11,7 +11,6 @@ import numpy as np
 
 from tilewright.cli.limits import Limits
 from tilewright.runtime.module import Module
-from tilewright.runtime.plan import StepKind
 from tilewright.runtime.profile import StepTime
 
 Arrays = Mapping[str, np.ndarray]
@@ -112,7 +111,7 @@ def explain_steps(
     return [
         StepRow(
             number,
-            s.kind.value,
+            s.kind,
             s.name,
             s.device,
             s.nodes,
@@ -121,21 +120,19 @@ def explain_steps(
             s.operations,
             s.bytes,
             find_bound(s, limits),
-            planned.cycles,
-            None if planned.picoseconds is None else planned.picoseconds / 1e3,
-            planned.obstacles,
-            planned.fallback,
+            facts.cycles,
+            None if facts.picoseconds is None else facts.picoseconds / 1e3,
+            facts.obstacles,
+            facts.fallback,
         )
-        for number, (s, planned) in enumerate(
-            zip(profile.steps, module.program.plan.steps, strict=True)
-        )
+        for number, (s, facts) in enumerate(zip(profile.steps, module.program.steps, strict=True))
     ]
 
 
 def find_bound(step: StepTime, limits: Limits) -> Bound | None:
     """The longest of what the arithmetic takes at the machine's peak, what the bytes take from the
     nearest memory that holds them, and what an empty step takes."""
-    if step.kind in (StepKind.HOST_CALL, StepKind.SUBMIT, StepKind.WAIT):
+    if step.kind in ("host_call", "submit", "wait"):
         return None
     bounds = [Bound(limits.step_nanoseconds, OVERHEAD)]
     if step.operations:

@@ -17,9 +17,9 @@ from tilewright.cli.layout import Column, fit_table, make_table
 from tilewright.cli.limits import Limits
 from tilewright.cli.measure import StepRow, Timing, costliest, totals
 from tilewright.ir.op import Op, attr_rows
+from tilewright.program.host_program import Slot
+from tilewright.program.size import format_size
 from tilewright.runtime.module import Module
-from tilewright.runtime.plan import Tensor
-from tilewright.runtime.size import format_size
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target
 
@@ -46,12 +46,12 @@ def _plain(value: Any) -> Any:
 # ---------------------------------------------------------------- run
 
 
-def tensor_json(tensor: Tensor) -> dict[str, Any]:
+def tensor_json(tensor: Slot) -> dict[str, Any]:
     shape = [d if isinstance(d, int) else format_size(d) for d in tensor.shape]
     return {"name": tensor.name, "dtype": tensor.dtype.name, "shape": shape}
 
 
-def result_json(tensor: Tensor, array: np.ndarray, file: Path | None) -> dict[str, Any]:
+def result_json(tensor: Slot, array: np.ndarray, file: Path | None) -> dict[str, Any]:
     numbers = array.astype(np.float64)
     found = (
         {"min": numbers.min(), "mean": numbers.mean(), "max": numbers.max()} if array.size else {}
@@ -311,7 +311,7 @@ def module_json(module: Module) -> dict[str, Any]:
         "triple": module.target.triple,
         "inputs": [tensor_json(t) for t in module.inputs],
         "outputs": [tensor_json(t) for t in module.outputs],
-        "steps": len(program.plan.steps),
+        "steps": len(program.steps),
         "kernels": len(program.objects) - 1,
         "code_bytes": sum(len(data) for _, data in program.objects),
         "constant_bytes": sum(c.size for c in program.constants),

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from tilewright.base.dtype import DType
+from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -26,6 +27,7 @@ from tilewright.ir.expr import (
     minimum,
 )
 from tilewright.ir.tensor_type import TensorType
+from tilewright.program.size import OPERATORS, Arithmetic, Size
 
 Monomial = tuple[Expr, ...]  # factors, sorted by their text
 Polynomial = dict[Monomial, int]  # monomial to coefficient; none is zero
@@ -55,6 +57,19 @@ def canonical(dim: Dim) -> Dim:
     if isinstance(dim, int):
         return dim
     return _rebuild(polynomial(dim))
+
+
+def size_of(dim: Dim) -> Size:
+    """The dimension as a host program has it; CompileError if it is not arithmetic on symbols."""
+    if isinstance(dim, int):
+        return dim
+    if isinstance(dim, Const):
+        return int(dim.value)
+    if isinstance(dim, Symbol):
+        return dim.name
+    if isinstance(dim, Binary) and dim.op.value in OPERATORS:
+        return Arithmetic(dim.op.value, size_of(dim.a), size_of(dim.b))
+    raise CompileError(f"{dim} is not arithmetic on symbols, and the host computes nothing else")
 
 
 def same_dim(a: Dim, b: Dim) -> bool:

@@ -15,8 +15,8 @@ from typing import Union
 
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
+from tilewright.base.identifiers import format_number, identifier, quote
 from tilewright.base.node import Node, node
-from tilewright.ir.identifiers import format_number, identifier, quote
 
 Dim = Union[int, "Expr"]
 DRAM = "dram"  # the memory that kernels' parameters live in, unless they say otherwise

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtype import DType, from_numpy
+from tilewright.base.identifiers import format_number, identifier, quote
 from tilewright.base.node import Node
 from tilewright.ir.expr import Dim, Symbol
-from tilewright.ir.identifiers import format_number, identifier, quote
 from tilewright.ir.loop import INDENT, format_symbols
 from tilewright.ir.op import Attrs, Op
 from tilewright.ir.tensor_type import TensorType

@@ -18,6 +18,7 @@ import enum
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tilewright.base.identifiers import identifier, quote
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import (
     DRAM,
@@ -31,7 +32,6 @@ from tilewright.ir.expr import (
     as_dim,
     format_type,
 )
-from tilewright.ir.identifiers import identifier, quote
 from tilewright.ir.instruction import Instruction, Region
 from tilewright.ir.shared_parts import name_parts
 

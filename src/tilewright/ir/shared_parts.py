@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.base.identifiers import identifier
 from tilewright.ir.expr import Buffer, Const, Expr, Load, Symbol, Var
-from tilewright.ir.identifiers import identifier
 
 LONG = 150  # nodes of a tree, from which on its shared parts are named
 _ATOMS = (Const, Load, Symbol, Var)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 
 from tilewright.base.dtype import DType, index
 from tilewright.base.errors import CompileError
+from tilewright.base.identifiers import identifier
 from tilewright.base.node import Node, node
 from tilewright.ir.expr import COMBINERS, BinaryOp, Buffer, Const, Dim, Expr, Var, as_expr, const
-from tilewright.ir.identifiers import identifier
 from tilewright.ir.loop import (
     INDENT,
     format_buffer_type,

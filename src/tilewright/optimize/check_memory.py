@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tilewright.base.errors import TargetError
-from tilewright.ir.evaluate import evaluate_dim
-from tilewright.ir.host_program import HostProgram, Memory
+from tilewright.program.host_program import HostProgram, Memory
+from tilewright.program.size import evaluate_size
 
 SHOWN = 3  # of the largest values
 
@@ -22,7 +22,7 @@ def check_memory(
     symbols = symbols or {}
     for device, limit in limits.items():
         memories = [m for m in program.memories if m.device == device]
-        sizes = {m: evaluate_dim(m.size, symbols) for m in memories}
+        sizes = {m: evaluate_size(m.size, symbols) for m in memories}
         if sum(sizes.values()) > limit:
             raise _too_large(program, device, limit, sizes, symbols)
 
@@ -40,7 +40,7 @@ def _too_large(
     parts = ", ".join(f"{kind} {show_bytes(size)}" for kind, size in kinds.items())
     given = ", ".join(f"{name} = {value}" for name, value in symbols.items())
     names = {m.name for m in sizes}
-    values = [(evaluate_dim(s.type.bytes, symbols), s) for s in program.slots if s.memory in names]
+    values = [(evaluate_size(s.bytes, symbols), s) for s in program.slots if s.memory in names]
     values.sort(key=lambda pair: (-pair[0], pair[1].name))
     largest = ", ".join(f"{s.name} {s.type} {show_bytes(size)}" for size, s in values[:SHOWN])
     total = sum(sizes.values())

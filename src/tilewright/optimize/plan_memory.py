@@ -8,16 +8,26 @@ space, equal ones stored once. A value that is needed in another space is copied
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.backends.host.functions import attrs_to_json
 from tilewright.base.errors import CompileError
-from tilewright.ir.dims import canonical
+from tilewright.ir.dims import canonical, size_of
 from tilewright.ir.expr import Buffer, Dim, Expr, Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.host_program import (
+from tilewright.ir.op import Category
+from tilewright.ir.tensor_type import TensorType
+from tilewright.optimize.arrange import arrange
+from tilewright.optimize.assign_devices import HOST
+from tilewright.optimize.merge_common import digest
+from tilewright.optimize.move_arrays import Held
+from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up
+from tilewright.optimize.views import is_view, roots
+from tilewright.program.host_program import (
     Call,
     Copy,
     HostCall,
@@ -27,16 +37,9 @@ from tilewright.ir.host_program import (
     MemoryKind,
     Slot,
     Submit,
+    SymbolSpec,
     Wait,
 )
-from tilewright.ir.op import Category
-from tilewright.ir.tensor_type import TensorType
-from tilewright.optimize.arrange import arrange
-from tilewright.optimize.assign_devices import HOST
-from tilewright.optimize.merge_common import digest
-from tilewright.optimize.move_arrays import Held
-from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up
-from tilewright.optimize.views import is_view, roots
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,6 @@ class MemoryPlan:
     nodes: tuple[GraphNode | None, ...]
     arena: int
     least_arena: int
-
-    @property
-    def host_nodes(self) -> tuple[GraphNode, ...]:
-        """The node behind each function number of the program's host calls."""
-        pairs = zip(self.program.steps, self.nodes, strict=True)
-        return tuple(n for s, n in pairs if isinstance(s, HostCall) and n is not None)
 
 
 def plan_memory(
@@ -182,7 +179,6 @@ class _Planner:
         self.root = roots(graph.nodes)
         self.steps: list[HostStep] = []
         self.nodes: list[GraphNode | None] = []
-        self.functions = 0
         self.slots = _Slots()
         self.storages: list[_Storage] = []
         self.found: dict[tuple[Value, str], _Storage] = {}  # of a root, by space
@@ -263,13 +259,14 @@ class _Planner:
         outputs = tuple(self._define(v, space) for v in n.outputs)
         names = _origins(n)
         if opaque:
-            step: HostStep = HostCall(self.functions, n.op.name, inputs, outputs, names)
-            self.functions += 1
+            attrs = json.dumps(attrs_to_json(n.op.name, n.attrs), separators=(",", ":"))
+            step: HostStep = HostCall(n.op.name, attrs, inputs, outputs, names)
         else:
             use = self.kernels[n]
             scratch = tuple(self._scratch(use, b, space) for b in use.scratch)
             slots = (*inputs, *outputs, *scratch)
-            step = Call(use.name, n.device, slots, use.symbols, names)
+            passed = tuple(s.name for s in use.symbols)
+            step = Call(use.name, n.device, slots, passed, names)
         self._step(step, n)
         for v in n.outputs:  # early, so that the place on the device is soon free again
             if v in self.direct and space != HOST:
@@ -325,7 +322,7 @@ class _Planner:
         else:
             staging = self._storage(MemoryKind.ARENA, HOST, held.type)
             arranged = self.slots.add(value.name, staging, held.type)
-            self._step(Call(held.kernel, self.host, (source, arranged), (), ()))
+            self._step(Call(held.kernel, self.host, (source, arranged)))
             source, staging.last = arranged, len(self.steps)
         self._finish(space)
         storage = self._storage(MemoryKind.ARENA, space, held.type)
@@ -348,7 +345,7 @@ class _Planner:
         self._copy(given.slot, arranged, staging)
         staging.last = storage.last = len(self.steps)
         slots = (arranged, self.slots.of(root, storage))
-        self._step(Call(given.held.kernel, self.host, slots, (), ()))
+        self._step(Call(given.held.kernel, self.host, slots))
         return storage
 
     def _finish(self, space: str) -> None:
@@ -383,10 +380,11 @@ class _Planner:
         arenas, typical, least = self._place_arenas()
         memories += arenas + self._own_memories(MemoryKind.INPUT, self.graph.inputs)
         memories += self._own_memories(MemoryKind.OUTPUT, self.graph.outputs)
-        slots = (Slot(name, s.memory, s.offset, type_) for name, s, type_ in self.slots.rows)
+        symbols = (SymbolSpec(s.name, s.lower, s.upper) for s in self.graph.symbols())
+        slots = (_slot(name, storage, type_) for name, storage, type_ in self.slots.rows)
         program = HostProgram(
             self.graph.name,
-            self.graph.symbols(),
+            tuple(symbols),
             tuple(self.inputs),
             tuple(self.outputs),
             tuple(memories),
@@ -433,7 +431,7 @@ class _Planner:
             packing = pack_slots([Lifetime(s.type.bytes, s.first, s.last) for s in storages])
             for storage, offset in zip(storages, packing.offsets, strict=True):
                 storage.memory, storage.offset = memory, offset
-            memories.append(Memory(memory, space, MemoryKind.ARENA, packing.size))
+            memories.append(Memory(memory, space, MemoryKind.ARENA, size_of(packing.size)))
             typical, least = typical + packing.typical, least + packing.least
         return memories, typical, least
 
@@ -443,7 +441,12 @@ class _Planner:
         taken = {s.memory for s in self.storages}
         for storage, value in zip(storages, values, strict=True):
             storage.memory = _unique(value.name, taken)
-        return [Memory(s.memory, HOST, kind, canonical(s.type.bytes)) for s in storages]
+        return [Memory(s.memory, HOST, kind, size_of(canonical(s.type.bytes))) for s in storages]
+
+
+def _slot(name: str, storage: _Storage, type_: TensorType) -> Slot:
+    shape = tuple(map(size_of, type_.physical_shape))
+    return Slot(name, storage.memory, size_of(storage.offset), type_.dtype, shape)
 
 
 def _in_space(name: str, space: str) -> str:

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tilewright.ir.evaluate import evaluate_dim, evaluate_node
-from tilewright.ir.host_program import Copy, HostStep, MemoryKind, Slot
+from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.optimize.plan_memory import MemoryPlan
+from tilewright.program.host_program import Copy, HostStep, MemoryKind, Slot, slots_of
+from tilewright.program.size import evaluate_size
 
 POISON = 0xFF  # in every byte: NaN in floats, -1 in integers
 OnStep = Callable[[HostStep, "State"], None]
@@ -24,9 +26,9 @@ class State:
 
     def __init__(self, plan: MemoryPlan, symbols: Mapping[str, int]) -> None:
         self.symbols = symbols
-        self.slots = {s.name: s for s in plan.program.slots}
+        self.slots = plan.program.places
         self.memories = {
-            m.name: np.full(evaluate_dim(m.size, symbols), POISON, np.uint8)
+            m.name: np.full(evaluate_size(m.size, symbols), POISON, np.uint8)
             for m in plan.program.memories
         }
         for placed in plan.constants:
@@ -36,26 +38,30 @@ class State:
     def span(self, name: str) -> tuple[str, int, int]:
         """The memory in which a slot lies, and its first byte and the one behind its last."""
         slot = self.slots[name]
-        start = evaluate_dim(slot.offset, self.symbols)
-        return slot.memory, start, start + evaluate_dim(slot.type.bytes, self.symbols)
+        start = evaluate_size(slot.offset, self.symbols)
+        return slot.memory, start, start + evaluate_size(slot.bytes, self.symbols)
 
     def bytes(self, name: str) -> np.ndarray:
         memory, start, end = self.span(name)
         assert 0 <= start <= end <= len(self.memories[memory]), f"{name} lies outside {memory}"
         return self.memories[memory][start:end]
 
-    def read(self, name: str) -> np.ndarray:
+    def rows(self, name: str) -> np.ndarray:
+        """What a slot holds, as it lies there."""
         slot = self.slots[name]
-        array = self.bytes(name).view(slot.type.dtype.numpy)
-        return read_arranged(array, slot.type, self._shape(slot)).copy()
+        shape = tuple(evaluate_size(d, self.symbols) for d in slot.shape)
+        return self.bytes(name).view(slot.dtype.numpy).reshape(shape)
 
-    def write(self, name: str, array: np.ndarray) -> None:
-        slot = self.slots[name]
-        assert array.shape == self._shape(slot), f"{name}: {array.shape} for {slot.type}"
-        self.bytes(name)[:] = arrange(array, slot.type).reshape(-1).view(np.uint8)
+    def read(self, name: str, type_: TensorType) -> np.ndarray:
+        """The value of this type that a slot holds."""
+        return read_arranged(self.rows(name).reshape(-1), type_, self._shape(type_)).copy()
 
-    def _shape(self, slot: Slot) -> tuple[int, ...]:
-        return tuple(evaluate_dim(d, self.symbols) for d in slot.type.shape)
+    def write(self, name: str, array: np.ndarray, type_: TensorType) -> None:
+        assert array.shape == self._shape(type_), f"{name}: {array.shape} for {type_}"
+        self.bytes(name)[:] = arrange(array, type_).reshape(-1).view(np.uint8)
+
+    def _shape(self, type_: TensorType) -> tuple[int, ...]:
+        return tuple(evaluate_dim(d, self.symbols) for d in type_.shape)
 
 
 def run_host(
@@ -67,7 +73,7 @@ def run_host(
     """The model's outputs; `on_step` looks at the memories before each step."""
     state = State(plan, symbols or {})
     for name, array in zip(plan.program.inputs, inputs, strict=True):
-        state.write(name, np.asarray(array))
+        state.rows(name)[...] = array
     for step, n in zip(plan.program.steps, plan.nodes, strict=True):
         if on_step is not None:
             on_step(step, state)
@@ -75,22 +81,24 @@ def run_host(
             state.bytes(step.target)[:] = state.bytes(step.source)
             continue
         assert n is not None
-        reads, writes, scratch = slots_of(step, len(n.inputs), len(n.outputs))
-        results = evaluate_node(n, [state.read(name) for name in reads], state.symbols)
-        for name in scratch:
+        names = slots_of(step)
+        reads, others = names[: len(n.inputs)], names[len(n.inputs) :]
+        values = [state.read(s, v.type) for s, v in zip(reads, n.inputs, strict=True)]
+        results = evaluate_node(n, values, state.symbols)
+        for name in others[len(n.outputs) :]:  # scratch
             state.bytes(name)[:] = POISON
-        for name, array in zip(writes, results, strict=True):
-            state.write(name, array)
-    return [state.read(name) for name in plan.program.outputs]
+        for name, array, v in zip(others, results, n.outputs, strict=False):
+            state.write(name, array, v.type)
+    return [state.rows(name).copy() for name in plan.program.outputs]
 
 
-def slots_of(
+def uses_of(
     step: HostStep, inputs: int, outputs: int
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """What a step reads, writes and works in."""
     if isinstance(step, Copy):
         return (step.source,), (step.target,), ()
-    names = (*step.inputs, *step.outputs) if hasattr(step, "inputs") else step.slots
+    names = slots_of(step)
     return names[:inputs], names[inputs : inputs + outputs], names[inputs + outputs :]
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from tilewright.base.dtype import DTYPES, DType, Kind
 from tilewright.base.errors import InputError, did_you_mean
+from tilewright.program.host_program import Slot
 from tilewright.runtime.dlpack import HOST_DEVICES, import_dlpack
-from tilewright.runtime.plan import Plan, Tensor
 
 _NAMES = {t.numpy: t.name for t in DTYPES.values()}
 _NOTHING = ctypes.c_char * 0
@@ -39,7 +39,7 @@ def array_at(address: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarra
     return np.ndarray(shape, dtype, (ctypes.c_char * size).from_address(address))
 
 
-def arrange(inputs: Sequence[Tensor], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+def arrange(inputs: Sequence[Slot], args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
     """The arguments in the order of the model's inputs."""
     names = [t.name for t in inputs]
     if len(args) > len(names):
@@ -60,7 +60,7 @@ def arrange(inputs: Sequence[Tensor], args: Sequence[Any], named: Mapping[str, A
     return [values[n] for n in names]
 
 
-def _takes(inputs: Sequence[Tensor]) -> str:
+def _takes(inputs: Sequence[Slot]) -> str:
     return "the model takes " + (", ".join(map(str, inputs)) or "no inputs")
 
 
@@ -71,7 +71,7 @@ def _count(n: int) -> str:
 # ---------------------------------------------------------------- inputs
 
 
-def as_input(tensor: Tensor, value: Any) -> np.ndarray:
+def as_input(tensor: Slot, value: Any) -> np.ndarray:
     """`value` as an array of the tensor's type, its own memory where that will do."""
     if isinstance(value, (bool, int, float, list, tuple)):
         return _from_numbers(tensor, value)
@@ -115,7 +115,7 @@ def _from_dlpack(what: str, value: Any) -> np.ndarray:
         raise InputError(f"{what} cannot be read through DLPack: {reason}") from None
 
 
-def _check_dtype(what: str, tensor: Tensor, array: np.ndarray) -> None:
+def _check_dtype(what: str, tensor: Slot, array: np.ndarray) -> None:
     wanted = tensor.dtype.numpy
     if array.dtype != wanted:
         found = _NAMES.get(array.dtype, str(array.dtype))
@@ -125,7 +125,7 @@ def _check_dtype(what: str, tensor: Tensor, array: np.ndarray) -> None:
         )
 
 
-def _from_numbers(tensor: Tensor, value: Any) -> np.ndarray:
+def _from_numbers(tensor: Slot, value: Any) -> np.ndarray:
     """Python's numbers have no type of their own and take the input's, if it can hold them: whole
     numbers exactly, fractions (for a float) rounded to the nearest."""
     try:
@@ -172,17 +172,17 @@ def _show(value: Any) -> str:
 
 
 def check_outputs(
-    plan: Plan, shapes: Sequence[tuple[tuple[int, ...], np.dtype]], out: Any
+    outputs: Sequence[Slot], shapes: Sequence[tuple[tuple[int, ...], np.dtype]], out: Any
 ) -> list[np.ndarray]:
     """The caller's arrays for the outputs; InputError if results cannot be written there."""
-    given = [out] if len(plan.outputs) == 1 and not isinstance(out, (list, tuple)) else list(out)
-    if len(given) != len(plan.outputs):
+    given = [out] if len(outputs) == 1 and not isinstance(out, (list, tuple)) else list(out)
+    if len(given) != len(outputs):
         raise InputError(
-            f"out= has {len(given)} arrays for {len(plan.outputs)} outputs:"
-            f" {', '.join(map(str, plan.outputs))}"
+            f"out= has {len(given)} arrays for {len(outputs)} outputs:"
+            f" {', '.join(map(str, outputs))}"
         )
     arrays = []
-    for tensor, (shape, _), value in zip(plan.outputs, shapes, given, strict=True):
+    for tensor, (shape, _), value in zip(outputs, shapes, given, strict=True):
         what = f"out= for output {tensor.name!r}"
         array = _from_foreign(what, value)
         _check_dtype(what, tensor, array)
@@ -195,6 +195,6 @@ def check_outputs(
     for i, a in enumerate(arrays):
         for j, b in enumerate(arrays[:i]):
             if np.may_share_memory(a, b):
-                names = f"{plan.outputs[j].name!r} and {plan.outputs[i].name!r}"
+                names = f"{outputs[j].name!r} and {outputs[i].name!r}"
                 raise InputError(f"out= for outputs {names} is the same memory")
     return arrays

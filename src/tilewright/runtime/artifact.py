@@ -40,7 +40,7 @@ def load(
     program = read_program(path, verify=verify)
     try:
         check_machine(program.target)
-        check_table(program.plan, host)
+        check_table(program.host, host)
         return Module(
             program,
             threads=threads,

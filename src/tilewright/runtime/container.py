@@ -19,27 +19,20 @@ import struct
 import sys
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tilewright.base.errors import ArtifactError
+from tilewright.program.host_program import HostProgram, MemoryKind
 from tilewright.runtime.atomic import Sink, write_atomically
-from tilewright.runtime.fields import Fields
-from tilewright.runtime.plan import (
-    MemoryKind,
-    Plan,
-    plan_from_json,
-    plan_to_json,
-    target_from_json,
-    target_to_json,
-)
-from tilewright.runtime.program import Part, Program
+from tilewright.runtime.program import Part, Program, StepFacts, TargetFacts, checked
+from tilewright.runtime.records import from_json, to_json
 
 MAGIC = b"\x89TW\r\n\x1a\n\x00"  # like PNG's: a transfer that changes line ends breaks it
-OLDEST, VERSION = 1, 2  # of the formats that are read; the last is written
+OLDEST, VERSION = 3, 3  # of the formats that are read; the last is written
+SECTIONS = ("object", "part", "constants")
 CHUNK = 1 << 20  # constants have a checksum for each so many bytes
 
 _START = struct.Struct("<8sIIQ32s")
@@ -60,6 +53,26 @@ class Section:
     crc32: tuple[int, ...]  # of each chunk of constants
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceOf:
+    """Whose files the sections "part" with its number are."""
+
+    device: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    compiler: str
+    byte_order: str
+    target: TargetFacts
+    entry: str
+    host: HostProgram
+    steps: tuple[StepFacts, ...]
+    parts: tuple[DeviceOf, ...]
+    sections: tuple[Section, ...]
+
+
 # ---------------------------------------------------------------- writing
 
 
@@ -70,7 +83,7 @@ def write_program(path: str | Path, program: Program) -> int:
         for name, content in part.files:
             parts.append(("part", f"{number}/{name}", memoryview(content)))
     for memory, data in zip(
-        program.plan.of_kind(MemoryKind.CONSTANTS), program.constants, strict=True
+        program.host.of_kind(MemoryKind.CONSTANTS), program.constants, strict=True
     ):
         parts.append(("constants", memory.name, memoryview(data.reshape(-1).view(np.uint8))))
     sections = list(_place(parts))
@@ -103,16 +116,17 @@ def _place(parts: Sequence[tuple[str, str, memoryview]]) -> Iterator[Section]:
 
 
 def _header(program: Program, sections: Sequence[Section]) -> bytes:
-    value = {
-        "compiler": program.compiler,
-        "byte_order": sys.byteorder,
-        "target": target_to_json(program.target),
-        "entry": program.entry,
-        "plan": plan_to_json(program.plan),
-        "parts": [{"device": p.device, "kind": p.kind} for p in program.parts],
-        "sections": [asdict(s) for s in sections],
-    }
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    header = Header(
+        program.compiler,
+        sys.byteorder,
+        program.target,
+        program.entry,
+        program.host,
+        program.steps,
+        tuple(DeviceOf(p.device, p.kind) for p in program.parts),
+        tuple(sections),
+    )
+    return json.dumps(to_json(header), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _sums(data: memoryview) -> Iterator[int]:
@@ -149,16 +163,15 @@ def read_program(path: str | Path, *, verify: bool = True) -> Program:
     if digest != beginning[_SIGNED : _SIGNED + len(digest)]:
         raise _damaged(path, "its header is not what was written")
     try:
-        fields = Fields(json.loads(beginning[_HEADER_AT:]), "header")
-        order = fields.text("byte_order")
-        if order == sys.byteorder:
+        header = from_json(Header, json.loads(beginning[_HEADER_AT:]), "header")
+        if header.byte_order == sys.byteorder:
             data = memoryview(mapped)[_first_page(header_size) :]
-            return _read_parts(fields, data, verify)
+            return _read_parts(header, data, verify)
     except (ValueError, RecursionError):
         raise _damaged(path, "its header cannot be read") from None
     except ArtifactError as error:
         raise _damaged(path, error.what) from None
-    raise ArtifactError(f"{path} is for machines whose numbers are {order}-endian")
+    raise ArtifactError(f"{path} is for machines whose numbers are {header.byte_order}-endian")
 
 
 def is_program(path: str | Path) -> bool:
@@ -210,55 +223,40 @@ def _damaged(path: str | Path, how: str) -> ArtifactError:
     return ArtifactError(f"{path} is damaged: {how}", hint="copy or compile it again")
 
 
-def _read_parts(fields: Fields, data: memoryview, verify: bool) -> Program:
+def _read_parts(header: Header, data: memoryview, verify: bool) -> Program:
     """The program; `data` begins where the sections do. Errors say what is damaged."""
     objects, constants = [], {}
     files: dict[str, list[tuple[str, bytes]]] = {}
-    for section in fields.items("sections", _section_from_json):
-        content = data[section.offset : section.offset + section.size]
-        if len(content) < section.size:
+    for section in header.sections:
+        content = data[max(0, section.offset) : max(0, section.offset) + section.size]
+        if section.kind not in SECTIONS:
+            raise ArtifactError(f"section {section.name!r} is of kind {section.kind!r}")
+        if section.offset < 0 or len(content) != section.size:
             raise ArtifactError(f"{section.kind} {section.name!r} lies outside the file")
-        if section.kind != "constants":
-            if hashlib.sha256(content).hexdigest() != section.sha256:
-                raise ArtifactError(f"{section.kind} {section.name!r} is not what was written")
-            if section.kind == "object":
-                objects.append((section.name, bytes(content)))
-            else:
-                number, _, name = section.name.partition("/")
-                files.setdefault(number, []).append((name, bytes(content)))
-        else:
+        if section.kind == "constants":
             if verify:
                 _check_sums(section, content)
             constants[section.name] = np.frombuffer(content, np.uint8)
-    plan = plan_from_json(fields.raw("plan"), "header.plan")
+            continue
+        if hashlib.sha256(content).hexdigest() != section.sha256:
+            raise ArtifactError(f"{section.kind} {section.name!r} is not what was written")
+        if section.kind == "object":
+            objects.append((section.name, bytes(content)))
+        else:
+            number, _, name = section.name.partition("/")
+            files.setdefault(number, []).append((name, bytes(content)))
     return Program(
-        plan,
-        target_from_json(fields.raw("target"), "header.target"),
+        checked(header.host, header.steps),
+        header.steps,
+        header.target,
         tuple(objects),
-        tuple(_constants(plan, constants)),
-        fields.text("compiler"),
-        fields.text("entry"),
+        tuple(_constants(header.host, constants)),
+        header.compiler,
+        header.entry,
         parts=tuple(
-            Part(device, kind, tuple(files.get(str(number), ())))
-            for number, (device, kind) in enumerate(fields.optional_items("parts", _part_from_json))
+            Part(p.device, p.kind, tuple(files.get(str(number), ())))
+            for number, p in enumerate(header.parts)
         ),
-    )
-
-
-def _part_from_json(value: Any, where: str) -> tuple[str, str]:
-    """The device and the kind of a part."""
-    f = Fields(value, where)
-    return f.text("device"), f.text("kind")
-
-
-def _section_from_json(value: Any, where: str) -> Section:
-    f = Fields(value, where)
-    kind = f.text("kind")
-    if kind not in ("object", "part", "constants"):
-        raise ArtifactError(f"{f.place('kind')} is {kind!r}")
-    sums = f.items("crc32", lambda item, place: Fields({"sum": item}, place).number("sum"))
-    return Section(
-        kind, f.text("name"), f.number("offset"), f.number("size"), f.text("sha256"), sums
     )
 
 
@@ -273,8 +271,8 @@ def _check_sums(section: Section, content: memoryview) -> None:
             raise ArtifactError(f"MiB {i} of constants {section.name!r} is not what was written")
 
 
-def _constants(plan: Plan, found: dict[str, np.ndarray]) -> Iterator[np.ndarray]:
-    for memory in plan.of_kind(MemoryKind.CONSTANTS):
+def _constants(program: HostProgram, found: dict[str, np.ndarray]) -> Iterator[np.ndarray]:
+    for memory in program.of_kind(MemoryKind.CONSTANTS):
         if memory.name not in found or found[memory.name].size != memory.size:
             raise ArtifactError(f"constants {memory.name!r} are missing or of another size")
         yield found[memory.name]

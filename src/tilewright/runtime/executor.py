@@ -14,17 +14,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.base.errors import CompileError
+from tilewright.program.host_program import MemoryKind, name_of_step, nodes_of
+from tilewright.program.size import evaluate_size
 from tilewright.runtime import _native
 from tilewright.runtime.arena import ArenaPool, ArenaSet
 from tilewright.runtime.array import address_of, array_at
 from tilewright.runtime.devices import DeviceTable, open_devices
 from tilewright.runtime.host_functions import HostBridge, HostTable, explain_host_error
 from tilewright.runtime.loader import load_code
-from tilewright.runtime.plan import MemoryKind
 from tilewright.runtime.pool import ThreadPool, shared_pool
 from tilewright.runtime.program import Program
 from tilewright.runtime.shapes import Shape, Signature, check_memory, solve
-from tilewright.runtime.size import evaluate_size
 
 SIGNATURES = 256  # combinations of shapes that are remembered
 ALIGNMENT = 64  # of constants
@@ -43,28 +43,27 @@ class Executor:
         concurrency: int,
         devices: DeviceTable | None = None,
     ) -> None:
-        plan = program.plan
-        self.plan = plan
+        host_program = self.host_program = program.host
         self.threads = pool.threads if pool is not None else threads
         self._devices = open_devices(program.parts, devices)
-        calls_back = plan.functions or plan.device_calls
-        self._host = HostBridge(plan, host, self._devices) if calls_back else None
+        calls_back = host_program.callbacks
+        self._host = HostBridge(host_program, host, self._devices) if calls_back else None
         self._callback = self._host.address if self._host is not None else 0
         self._code = load_code(program.objects, [program.entry])
         self._entry = self._code.addresses[program.entry]
         self._constants = [_aligned(c) for c in program.constants]
         self._constant_addresses = [c.__array_interface__["data"][0] for c in self._constants]
-        count = len(plan.of_kind(MemoryKind.ARENA))
+        count = len(host_program.of_kind(MemoryKind.ARENA))
         self._arenas = ArenaPool(concurrency, lambda number: ArenaSet(number, count))
         self._signatures: dict[tuple[Shape, ...], Signature] = {}
         self._learning = threading.Lock()
         self._own_pool = pool
         self._handle: int | None = pool.handle if pool is not None else None
-        owners = {t.memory: i for i, t in reversed(list(enumerate(plan.outputs)))}
-        self._fresh = [
-            owners[i] for i, m in enumerate(plan.memories) if m.kind is MemoryKind.OUTPUT
-        ]
-        self._plain = self._fresh == list(range(len(plan.outputs)))
+        results = host_program.results
+        owners = {t.memory: i for i, t in reversed(list(enumerate(results)))}
+        self._fresh = [owners[m.name] for m in host_program.of_kind(MemoryKind.OUTPUT)]
+        self._plain = self._fresh == list(range(len(results)))
+        self._places = {m.name: i for i, m in enumerate(host_program.memories)}
         _executors.add(self)
 
     # ------------------------------------------------------------ one call
@@ -117,7 +116,7 @@ class Executor:
         return self._learn(key) if found is None else found
 
     def _learn(self, key: tuple[Shape, ...]) -> Signature:
-        signature = solve(self.plan, key)
+        signature = solve(self.host_program, key)
         check_memory(signature, 0)
         with self._learning:
             if len(self._signatures) >= SIGNATURES:
@@ -149,10 +148,10 @@ class Executor:
             finally:
                 error = self._host.end(number)
         if status != 0:
-            step = self.plan.steps[status - 1]
+            step = self.host_program.steps[status - 1]
             if error is not None:
-                raise explain_host_error(error, step.name, step.nodes)
-            raise CompileError(f"step {status - 1} ({step.name}) failed")
+                raise explain_host_error(error, name_of_step(step), nodes_of(step))
+            raise CompileError(f"step {status - 1} ({name_of_step(step)}) failed")
 
     def _start_threads(self) -> int:
         self._handle = shared_pool(self.threads).handle
@@ -162,9 +161,10 @@ class Executor:
         self, memories: list[int], signature: Signature, results: list[np.ndarray]
     ) -> None:
         """Outputs that have no memory of their own: inputs, constants, or the same value twice."""
-        for i, (tensor, result) in enumerate(zip(self.plan.outputs, results, strict=True)):
+        for i, (slot, result) in enumerate(zip(self.host_program.results, results, strict=True)):
             if i not in self._fresh:
-                at = memories[tensor.memory] + evaluate_size(tensor.offset, signature.symbols)
+                start = memories[self._places[slot.memory]]
+                at = start + evaluate_size(slot.offset, signature.symbols)
                 result[...] = array_at(at, result.shape, result.dtype)
 
     # ------------------------------------------------------------ forks

@@ -6,6 +6,7 @@ An exception in such a function stops the call, and is raised again where the mo
 from __future__ import annotations
 
 import ctypes
+import json
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import ArtifactError, CompileError, TilewrightError
+from tilewright.program.host_program import HostCall, HostProgram, Slot, Submit, Wait, slots_of
+from tilewright.program.size import evaluate_size
 from tilewright.runtime.array import array_at
-from tilewright.runtime.devices import Devices
-from tilewright.runtime.plan import DeviceCall, HostFunction, Plan, Tensor
-from tilewright.runtime.size import evaluate_size
+from tilewright.runtime.devices import Device, Devices
 
 # From an operator's attributes (JSON) to a function from its inputs to its outputs. The inputs are
 # the model's own memory: read-only, and only there while the function runs.
@@ -35,12 +36,18 @@ Callback = Callable[[Mapping[str, int], Any], None]  # of symbols, and of buffer
 
 
 class HostBridge:
-    """A plan's host functions, and what its devices are told, behind one address that compiled code
-    can call."""
+    """What a program has the caller's functions and its devices do, behind one address that
+    compiled code can call."""
 
-    def __init__(self, plan: Plan, table: HostTable | None, devices: Devices) -> None:
-        self._functions = [_host_function(f, table) for f in check_table(plan, table)]
-        self._functions += [_device_call(c, devices) for c in plan.device_calls]
+    def __init__(self, program: HostProgram, table: HostTable | None, devices: Devices) -> None:
+        check_table(program, table)
+        places = program.places
+        self._functions: list[Callback] = []
+        for step in program.callbacks:
+            if isinstance(step, HostCall):
+                self._functions.append(_host_function(step, places, table or {}))
+            else:
+                self._functions.append(_device_step(step, places, devices[step.device]))
         self._running: dict[int, Mapping[str, int]] = {}  # a call's number: its symbols
         self._errors: dict[int, BaseException] = {}
         me = weakref.ref(self)  # so that a bridge that nobody uses goes at once
@@ -66,70 +73,65 @@ class HostBridge:
 
 
 def _arrays(
-    tensors: Sequence[Tensor], results: int, symbols: Mapping[str, int], buffers: Any
+    slots: Sequence[Slot], results: int, symbols: Mapping[str, int], buffers: Any
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The arrays at these addresses: those that are read, and the last ones, which are written."""
     arrays = []
-    for i, tensor in enumerate(tensors):
-        shape = tuple(evaluate_size(d, symbols) for d in tensor.shape)
-        arrays.append(array_at(buffers[i] or 0, shape, tensor.dtype.numpy))
+    for i, slot in enumerate(slots):
+        shape = tuple(evaluate_size(d, symbols) for d in slot.shape)
+        arrays.append(array_at(buffers[i] or 0, shape, slot.dtype.numpy))
     inputs, outputs = arrays[: len(arrays) - results], arrays[len(arrays) - results :]
     for array in inputs:
         array.flags.writeable = False
     return inputs, outputs
 
 
-def _host_function(spec: HostFunction, table: HostTable | None) -> Callback:
-    function = bind_function(spec, table)
-    tensors = (*spec.inputs, *spec.outputs)
+def _host_function(step: HostCall, places: Mapping[str, Slot], table: HostTable) -> Callback:
+    function = table[step.op](json.loads(step.attrs))
+    slots = [places[name] for name in slots_of(step)]
 
     def apply(symbols: Mapping[str, int], buffers: Any) -> None:
-        inputs, outputs = _arrays(tensors, len(spec.outputs), symbols, buffers)
+        inputs, outputs = _arrays(slots, len(step.outputs), symbols, buffers)
         results = function(inputs)
-        _check_results(spec, results, outputs)
+        _check_results(step, results, outputs)
         for target, result in zip(outputs, results, strict=True):
             target[...] = result
 
     return apply
 
 
-def _device_call(call: DeviceCall, devices: Devices) -> Callback:
-    device = devices[call.device]
-    if not call.kernel:
+def _device_step(step: Submit | Wait, places: Mapping[str, Slot], device: Device) -> Callback:
+    if isinstance(step, Wait):
         return lambda symbols, buffers: device.wait()
+    slots = [places[name] for name in slots_of(step)]
 
     def submit(symbols: Mapping[str, int], buffers: Any) -> None:
-        device.submit(call.kernel, *_arrays(call.arrays, call.results, symbols, buffers))
+        device.submit(step.kernel, *_arrays(slots, len(step.outputs), symbols, buffers))
 
     return submit
 
 
-def check_table(plan: Plan, table: HostTable | None) -> tuple[HostFunction, ...]:
-    """The plan's host functions; ArtifactError when the caller's table lacks any."""
-    lacking = sorted({f.op for f in plan.functions if f.op not in (table or {})})
+def check_table(program: HostProgram, table: HostTable | None) -> None:
+    """ArtifactError when the caller's table lacks an operator that the program calls."""
+    called = {s.op for s in program.callbacks if isinstance(s, HostCall)}
+    lacking = sorted(called - (table or {}).keys())
     if lacking:
         what = "an operator that runs" if len(lacking) == 1 else "operators that run"
         raise ArtifactError(
-            f"{plan.name!r} has {what} on the host and that the caller must supply:"
+            f"{program.name!r} has {what} on the host and that the caller must supply:"
             f" {', '.join(lacking)}",
             hint="give host={operator: attributes -> function of arrays}",
         )
-    return plan.functions
-
-
-def bind_function(spec: HostFunction, table: HostTable | None) -> Callable:
-    assert table is not None
-    return table[spec.op](spec.attrs)
 
 
 def _check_results(
-    spec: HostFunction, results: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    step: HostCall, results: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
 ) -> None:
     wanted = [(a.shape, a.dtype) for a in outputs]
     found = [(np.shape(r), getattr(r, "dtype", None)) for r in results]
     if wanted != found:
         raise CompileError(
-            f"the host's function for {spec.op} must return {_show(wanted)}"
+            f"the host's function for {step.op} must return {_show(wanted)}"
             f" and returned {_show(found)}"
         )
 

@@ -10,17 +10,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.base.errors import InputError
+from tilewright.program.host_program import Slot, SymbolSpec
 from tilewright.runtime.array import arrange, as_input, check_outputs
 from tilewright.runtime.atomic import as_path
 from tilewright.runtime.container import write_program
 from tilewright.runtime.devices import DeviceTable
 from tilewright.runtime.executor import Executor
 from tilewright.runtime.host_functions import HostTable
-from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
 from tilewright.runtime.pool import MAX_THREADS, ThreadPool
 from tilewright.runtime.processor import check_machine, runs_here
 from tilewright.runtime.profile import Profile, make_profile
-from tilewright.runtime.program import Program
+from tilewright.runtime.program import Program, TargetFacts
 from tilewright.runtime.system import available_cpus
 
 CONCURRENCY = 4  # calls that run at the same time, each with its own scratch memory
@@ -57,8 +57,9 @@ class Module:
             raise InputError(f"threads is {threads}, and must be from 1 to {MAX_THREADS}")
         self.program = program
         self._source = source
-        self._types = [t.dtype.numpy for t in program.plan.inputs]
-        self._single = len(program.plan.outputs) == 1
+        self._inputs, self._outputs = program.host.arguments, program.host.results
+        self._types = [t.dtype.numpy for t in self._inputs]
+        self._single = len(self._outputs) == 1
         self._closed = False
         self._executor: Executor | None = None
         if runs_here(program.target):
@@ -112,21 +113,21 @@ class Module:
                 f"repeat is {repeat!r}, and must be a whole number of 1 or more",
                 hint="for example module.profile(x, repeat=10)",
             )
-        executor, plan = self._open(), self.program.plan
-        arrays = self._arrays(arrange(plan.inputs, args, named))
+        executor = self._open()
+        arrays = self._arrays(arrange(self.inputs, args, named))
         executor.run(arrays)
-        stamps = np.empty((repeat, len(plan.steps) + 1), np.int64)
+        stamps = np.empty((repeat, len(self.program.steps) + 1), np.int64)
         for done, row in enumerate(stamps):
             if watch is not None:
                 watch(done, repeat)
             executor.run(arrays, times=row)
-        return make_profile(plan, executor.signature(arrays), stamps)
+        return make_profile(self.program, executor.signature(arrays), stamps)
 
     def _run(self, executor: Executor, values: Any, out: Any) -> list[np.ndarray]:
         arrays = self._arrays(values)
         if out is None:
             return executor.run(arrays)
-        given = check_outputs(self.program.plan, executor.signature(arrays).outputs, out)
+        given = check_outputs(self.outputs, executor.signature(arrays).outputs, out)
         # Outputs may be written before all inputs are read.
         apart = [a.copy() if any(np.may_share_memory(a, o) for o in given) else a for a in arrays]
         return executor.run(apart, given)
@@ -147,17 +148,17 @@ class Module:
     @property
     def name(self) -> str:
         """The model's."""
-        return self.program.plan.name
+        return self.program.host.name
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[Slot, ...]:
         """Name, element type and shape of each; symbols in shapes are texts."""
-        return self.program.plan.inputs
+        return self._inputs
 
     @property
-    def outputs(self) -> tuple[Tensor, ...]:
+    def outputs(self) -> tuple[Slot, ...]:
         """The same of the outputs."""
-        return self.program.plan.outputs
+        return self._outputs
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -167,7 +168,7 @@ class Module:
     @property
     def symbols(self) -> tuple[SymbolSpec, ...]:
         """The dimensions that a call's inputs settle, with their bounds."""
-        return self.program.plan.symbols
+        return self.program.host.symbols
 
     @property
     def target(self) -> TargetFacts:

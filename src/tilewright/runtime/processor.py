@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime.plan import TargetFacts
+from tilewright.runtime.program import TargetFacts
 from tilewright.runtime.system import host_features, host_triple
 
 

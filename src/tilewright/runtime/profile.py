@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.base.words import nanoseconds, shorten
+from tilewright.program.host_program import STEPS, name_of_step, nodes_of
+from tilewright.program.size import Size, evaluate_size
 from tilewright.runtime.atomic import as_path
-from tilewright.runtime.plan import Plan, StepKind
+from tilewright.runtime.program import Program
 from tilewright.runtime.shapes import Signature
-from tilewright.runtime.size import evaluate_size
 from tilewright.runtime.trace_events import Event, block, process, track, write_trace
 
 WIDTH = 80  # columns of the table
@@ -22,9 +23,11 @@ GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class StepTime:
-    """One step of a model. `operations` and `bytes` are None where the compiler did not say."""
+    """One step of a model. `kind` is "call" (of a kernel), "host_call" (of a function of the
+    caller's), "copy", "submit" (of a kernel, to a device) or "wait" (for one). `operations` and
+    `bytes` are None where the compiler did not say."""
 
-    kind: StepKind
+    kind: str
     name: str
     device: str
     nodes: tuple[str, ...]  # of the model
@@ -96,26 +99,31 @@ class Profile:
                 facts = {"step": i, "nodes": list(s.nodes), "device": s.device or "host"}
                 facts |= {"operations": s.operations, "bytes": s.bytes}
                 known = {k: v for k, v in facts.items() if v is not None}
-                yield block(0, s.name, s.kind.value, row[i], row[i + 1] - row[i], known)
+                yield block(0, s.name, s.kind, row[i], row[i + 1] - row[i], known)
 
 
-def make_profile(plan: Plan, signature: Signature, stamps: np.ndarray) -> Profile:
+def make_profile(program: Program, signature: Signature, stamps: np.ndarray) -> Profile:
     """`stamps` has a row for each call: the times before each step and after the last."""
     spent = np.diff(stamps, axis=1)
     middle, least = np.median(spent, axis=0), np.min(spent, axis=0)
+    host = program.host
+
+    def amount(size: Size | None) -> int | None:
+        return None if size is None else evaluate_size(size, signature.symbols)
+
     steps = tuple(
         StepTime(
-            step.kind,
-            step.name,
-            step.device,
-            step.nodes,
+            STEPS[type(step)],
+            name_of_step(step),
+            host.device_of(step),
+            nodes_of(step),
             int(middle[i]),
             int(least[i]),
-            None if step.operations is None else evaluate_size(step.operations, signature.symbols),
-            None if step.bytes is None else evaluate_size(step.bytes, signature.symbols),
+            amount(facts.operations),
+            amount(facts.bytes),
         )
-        for i, step in enumerate(plan.steps)
+        for i, (step, facts) in enumerate(zip(host.steps, program.steps, strict=True))
     )
     whole = stamps[:, -1] - stamps[:, 0]
     median, fastest = int(np.median(whole)), int(np.min(whole))
-    return Profile(steps, median, fastest, len(stamps), plan.name, stamps)
+    return Profile(steps, median, fastest, len(stamps), host.name, stamps)

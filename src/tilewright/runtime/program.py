@@ -6,9 +6,48 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.runtime.plan import Plan, TargetFacts
+from tilewright.base.errors import ArtifactError
+from tilewright.program.check import BrokenRule, check_program
+from tilewright.program.host_program import HostProgram
+from tilewright.program.size import Size
 
 ENTRY = "tw_entry"  # the function that runs the model; see native/tilewright_runtime.h
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What the code was compiled for, and how fast that is (None: not known)."""
+
+    name: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]  # instruction sets that the code uses
+    operations_per_second: int | None = None
+    bytes_per_second: int | None = None
+
+    @property
+    def architecture(self) -> str:
+        return self.triple.split("-")[0]
+
+    def __str__(self) -> str:
+        """ "host (x86_64 znver4)"."""
+        return f"{self.name} ({f'{self.architecture} {self.cpu}'.rstrip()})"
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What is known of a step; `operations` and `bytes` (moved to and from memory) are None where
+    they are not known. Of a kernel that a device runs, `cycles` and `picoseconds` are what it takes
+    there; of one that the host runs though there are devices, `obstacles` say why, a line for each.
+    `fallback` is not empty where the rules for schedules refused a kernel, and says what they
+    refused."""
+
+    operations: Size | None = None
+    bytes: Size | None = None
+    cycles: int | None = None
+    picoseconds: int | None = None
+    obstacles: tuple[str, ...] = ()
+    fallback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +62,28 @@ class Part:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Program:
-    """`objects` are object files by name; `constants` the bytes of each constants memory; `parts`
-    what devices besides the host are given."""
+    """`steps` has what is known of each step of the host's program; `objects` are object files by
+    name; `constants` the bytes of each constants memory; `parts` what devices besides the host are
+    given."""
 
-    plan: Plan
+    host: HostProgram
+    steps: tuple[StepFacts, ...]
     target: TargetFacts
     objects: tuple[tuple[str, bytes], ...]
     constants: tuple[np.ndarray, ...]
     compiler: str  # the version that made it
     entry: str = ENTRY
     parts: tuple[Part, ...] = ()
+
+
+def checked(host: HostProgram, steps: tuple[StepFacts, ...]) -> HostProgram:
+    """The host's program itself; ArtifactError where it breaks a rule, or has other steps."""
+    try:
+        check_program(host)
+    except BrokenRule as broken:
+        raise ArtifactError(
+            f"the program of {host.name!r} does not hold together: {broken.what}"
+        ) from None
+    if len(steps) != len(host.steps):
+        raise ArtifactError(f"{len(steps)} facts are given of {len(host.steps)} steps")
+    return host

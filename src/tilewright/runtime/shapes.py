@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.base.errors import InputError, TargetError
-from tilewright.runtime.plan import MemoryKind, Plan, Tensor
-from tilewright.runtime.size import Size, evaluate_size, format_size, given
+from tilewright.program.host_program import HostProgram, MemoryKind, Slot
+from tilewright.program.size import Size, evaluate_size, format_size, given
 from tilewright.runtime.system import available_memory, format_bytes
 
 Shape = tuple[int, ...]
@@ -17,28 +17,28 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a plan becomes once the inputs' shapes are known."""
+    """What a program becomes once the inputs' shapes are known."""
 
     symbols: Mapping[str, int]
-    dims: tuple[int, ...]  # the symbols' values, in the plan's order
+    dims: tuple[int, ...]  # the symbols' values, in the program's order
     arenas: tuple[int, ...]  # bytes
     outputs: tuple[tuple[Shape, np.dtype], ...]
     output_bytes: int
     runs: bool = True  # False: no input and no output has any elements, and nothing is to do
 
 
-def solve(plan: Plan, shapes: Sequence[Shape]) -> Signature:
+def solve(program: HostProgram, shapes: Sequence[Shape]) -> Signature:
     """The signature of a call with inputs of these shapes; InputError if they do not fit."""
-    symbols, problem = _solve_symbols(plan, shapes)
-    for tensor, shape in zip(plan.inputs, shapes, strict=True):
+    symbols, problem = _solve_symbols(program, shapes)
+    for tensor, shape in zip(program.arguments, shapes, strict=True):
         _check_shape(tensor, shape, symbols)
-    outputs = tuple((_output_shape(t, symbols), t.dtype.numpy) for t in plan.outputs)
-    dims = tuple(symbols[s.name] for s in plan.symbols)
+    outputs = tuple((_output_shape(t, symbols), t.dtype.numpy) for t in program.results)
+    dims = tuple(symbols[s.name] for s in program.symbols)
     if problem is not None:
         if any(0 not in shape for shape, _ in outputs):
             raise problem
         return Signature(symbols, dims, (), outputs, 0, runs=False)
-    arenas = tuple(_memory_size(m.name, m.size, symbols) for m in plan.of_kind(MemoryKind.ARENA))
+    arenas = tuple(_memory_size(m.name, m.size, symbols) for m in program.of_kind(MemoryKind.ARENA))
     total = sum(int(np.prod(shape, dtype=object)) * t.itemsize for shape, t in outputs)
     return Signature(symbols, dims, arenas, outputs, total)
 
@@ -60,11 +60,13 @@ def check_memory(signature: Signature, growth: int) -> None:
     )
 
 
-def _solve_symbols(plan: Plan, shapes: Sequence[Shape]) -> tuple[dict[str, int], InputError | None]:
+def _solve_symbols(
+    program: HostProgram, shapes: Sequence[Shape]
+) -> tuple[dict[str, int], InputError | None]:
     """Each symbol from the first input dimension that it is; all others must agree. Compiled code
     may rely on a symbol not being 0: then the error says so, unless there is nothing to compute."""
-    found: dict[str, tuple[int, Tensor, int]] = {}
-    for tensor, shape in zip(plan.inputs, shapes, strict=True):
+    found: dict[str, tuple[int, Slot, int]] = {}
+    for tensor, shape in zip(program.arguments, shapes, strict=True):
         if len(shape) != len(tensor.shape):
             raise InputError(
                 f"input {tensor.name!r} has {_count(len(shape), 'dimension')}, shape"
@@ -81,7 +83,7 @@ def _solve_symbols(plan: Plan, shapes: Sequence[Shape]) -> tuple[dict[str, int],
                     hint="the model takes these only when they are equal",
                 )
     problem = None
-    for symbol in plan.symbols:
+    for symbol in program.symbols:
         value, tensor, axis = found[symbol.name]
         name = symbol.name
         where = f"{name} is {value} in input {tensor.name!r} (dimension {axis} of {tensor.type})"
@@ -91,10 +93,10 @@ def _solve_symbols(plan: Plan, shapes: Sequence[Shape]) -> tuple[dict[str, int],
                 raise problem
         if symbol.upper is not None and value > symbol.upper:
             raise InputError(f"{where}; the model takes {symbol.upper} at most")
-    return {s.name: found[s.name][0] for s in plan.symbols}, problem
+    return {s.name: found[s.name][0] for s in program.symbols}, problem
 
 
-def _check_shape(tensor: Tensor, shape: Shape, symbols: Mapping[str, int]) -> None:
+def _check_shape(tensor: Slot, shape: Shape, symbols: Mapping[str, int]) -> None:
     for axis, (dim, size) in enumerate(zip(tensor.shape, shape, strict=True)):
         wanted = evaluate_size(dim, symbols)
         if wanted != size:
@@ -105,7 +107,7 @@ def _check_shape(tensor: Tensor, shape: Shape, symbols: Mapping[str, int]) -> No
             )
 
 
-def _output_shape(tensor: Tensor, symbols: Mapping[str, int]) -> Shape:
+def _output_shape(tensor: Slot, symbols: Mapping[str, int]) -> Shape:
     shape = tuple(evaluate_size(d, symbols) for d in tensor.shape)
     for dim, size in zip(tensor.shape, shape, strict=True):
         if size < 0:

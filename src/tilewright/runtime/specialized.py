@@ -16,10 +16,11 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from tilewright.base.errors import ContentsError, InputError, ModelError
+from tilewright.program.host_program import Slot, SymbolSpec
 from tilewright.runtime.array import arrange, as_input
 from tilewright.runtime.module import Module, not_picklable
-from tilewright.runtime.plan import SymbolSpec, TargetFacts, Tensor
 from tilewright.runtime.profile import Profile
+from tilewright.runtime.program import TargetFacts
 
 KEPT = 16  # modules, those used last
 LARGEST = 64  # elements of an input that may set shapes
@@ -41,7 +42,7 @@ class Interface:
 
     name: str
     symbols: tuple[SymbolSpec, ...]
-    inputs: tuple[Tensor, ...]
+    inputs: tuple[Slot, ...]
     outputs: tuple[str, ...]
 
 
@@ -112,7 +113,7 @@ class SpecializedModule:
         return self.interface.name
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[Slot, ...]:
         """As of a Module."""
         return self.interface.inputs
 
@@ -125,7 +126,7 @@ class SpecializedModule:
         return self.interface.outputs
 
     @property
-    def outputs(self) -> tuple[Tensor, ...]:
+    def outputs(self) -> tuple[Slot, ...]:
         """As they were in the last call; their shapes can be others in the next."""
         return self._last().outputs
 

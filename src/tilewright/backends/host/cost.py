@@ -9,8 +9,8 @@ row for each index of a gather is not counted, as it may be the same row each ti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from tilewright.backends.host.plan import KernelCost
 from tilewright.ir.dims import canonical, least
 from tilewright.ir.expr import (
     Binary,
@@ -26,6 +26,14 @@ from tilewright.ir.expr import (
     product,
 )
 from tilewright.ir.tensor import Axis, Item, Stage, TensorProgram
+
+
+@dataclass(frozen=True)
+class KernelCost:
+    """Arithmetic operations, and bytes to and from memory."""
+
+    operations: Dim
+    bytes: Dim
 
 
 def kernel_cost(program: TensorProgram) -> KernelCost:

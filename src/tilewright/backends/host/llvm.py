@@ -7,22 +7,21 @@ are outside functions, in objects of their own: `void kernel(ptr pool, ptr slot 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.base.errors import CompileError
-from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol
-from tilewright.ir.host_program import (
+from tilewright.program.host_program import (
     Call,
     Copy,
     HostCall,
     HostProgram,
-    Memory,
-    Slot,
     Submit,
     Wait,
+    slots_of,
 )
+from tilewright.program.size import Size
 
 ENTRY = "tw_entry"
 
@@ -44,9 +43,8 @@ done:
   ret void
 }}
 """
-_PLAIN = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul", BinaryOp.DIV: "sdiv"}
-_PLAIN |= {BinaryOp.REM: "srem"}
-_INTRINSIC = {BinaryOp.MIN: "llvm.smin.i64", BinaryOp.MAX: "llvm.smax.i64"}
+_PLAIN = {"add": "add", "sub": "sub", "mul": "mul", "div": "sdiv", "rem": "srem"}
+_INTRINSIC = {"min": "llvm.smin.i64", "max": "llvm.smax.i64"}
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,8 @@ class KernelSignature:
 def emit_host(
     program: HostProgram, kernels: Mapping[str, KernelSignature], *, triple: str = ""
 ) -> str:
-    """The LLVM module of a host program, as text. Steps that stamp no time cost one test."""
+    """The LLVM module of a host program that breaks no rule, as text. Steps that stamp no time cost
+    one test."""
     writer = _Writer(program, kernels)
     for number, step in enumerate(program.steps):
         writer.emit(f"call void @stamp(ptr %times, i64 {number})")
@@ -92,8 +91,8 @@ class _Writer:
     def __init__(self, program: HostProgram, kernels: Mapping[str, KernelSignature]) -> None:
         self.program = program
         self.kernels = kernels
-        self.slots = {s.name: s for s in program.slots}
-        self.memories = {m.name: (i, m) for i, m in enumerate(program.memories)}
+        self.slots = program.places
+        self.memories = {m.name: i for i, m in enumerate(program.memories)}
         self.callbacks = {id(s): k for k, s in enumerate(program.callbacks)}
         self.places = {s.name: i for i, s in enumerate(program.symbols)}
         self.declared: dict[str, str] = {}
@@ -120,27 +119,16 @@ class _Writer:
 
     def base(self, name: str) -> str:
         """The address of a memory."""
-        number, _ = self.memories[name]
+        number = self.memories[name]
         key = ("memory", number)
         if key not in self.known:
             place = self.let(f"getelementptr ptr, ptr %memories, i64 {number}")
             self.known[key] = self.let(f"load ptr, ptr {place}")
         return self.known[key]
 
-    def slot(self, name: str) -> Slot:
-        if name not in self.slots:
-            raise CompileError(f"there is no slot {name!r}", program=self.program)
-        return self.slots[name]
-
-    def memory_of(self, slot: Slot) -> Memory:
-        if slot.memory not in self.memories:
-            raise CompileError(f"there is no memory {slot.memory!r}", program=self.program)
-        return self.memories[slot.memory][1]
-
     def address(self, name: str) -> str:
         """The address of a slot."""
-        slot = self.slot(name)
-        self.memory_of(slot)
+        slot = self.slots[name]
         key = ("slot", slot.memory, slot.offset)
         if key not in self.known:
             base, offset = self.base(slot.memory), self.number(slot.offset)
@@ -151,34 +139,26 @@ class _Writer:
 
     # ---------------------------------------------------------- numbers
 
-    def number(self, dim: Dim) -> str:
-        """A dimension as an i64."""
-        if isinstance(dim, int):
-            return str(dim)
-        if isinstance(dim, Const):
-            return str(int(dim.value))
-        if dim not in self.known:
-            self.known[dim] = self.compute(dim)
-        return self.known[dim]
+    def number(self, size: Size) -> str:
+        """A size as an i64."""
+        if isinstance(size, int):
+            return str(size)
+        if size not in self.known:
+            self.known[size] = self.compute(size)
+        return self.known[size]
 
-    def compute(self, dim: Expr) -> str:
-        if isinstance(dim, Symbol):
-            if dim.name not in self.places:
-                raise CompileError(f"{dim} is not a symbol of the program", program=self.program)
-            place = self.let(f"getelementptr i64, ptr %dims, i64 {self.places[dim.name]}")
+    def compute(self, size: Size) -> str:
+        if isinstance(size, str):
+            place = self.let(f"getelementptr i64, ptr %dims, i64 {self.places[size]}")
             return self.let(f"load i64, ptr {place}")
-        if not isinstance(dim, Binary):
-            raise CompileError(f"{dim} is not arithmetic on symbols", program=self.program)
-        a, b = self.number(dim.a), self.number(dim.b)
-        if dim.op in _PLAIN:
-            return self.let(f"{_PLAIN[dim.op]} i64 {a}, {b}")
-        if dim.op in _INTRINSIC:
-            name = _INTRINSIC[dim.op]
+        a, b = self.number(size.a), self.number(size.b)
+        if size.op in _PLAIN:
+            return self.let(f"{_PLAIN[size.op]} i64 {a}, {b}")
+        if size.op in _INTRINSIC:
+            name = _INTRINSIC[size.op]
             self.declare(name, f"declare i64 @{name}(i64, i64)")
             return self.let(f"call i64 @{name}(i64 {a}, i64 {b})")
-        if dim.op not in (BinaryOp.FLOORDIV, BinaryOp.MOD):
-            raise CompileError(f"{dim} is not arithmetic on symbols", program=self.program)
-        return self.floor_division(a, b, quotient=dim.op is BinaryOp.FLOORDIV)
+        return self.floor_division(a, b, quotient=size.op == "floordiv")
 
     def floor_division(self, a: str, b: str, *, quotient: bool) -> str:
         """LLVM divides towards zero: where the signs of remainder and divisor differ, the floor is
@@ -217,31 +197,17 @@ def _emit_call(w: _Writer, number: int, step: Call) -> None:
 
 
 def _emit_copy(w: _Writer, number: int, step: Copy) -> None:
-    source, target = w.slot(step.source), w.slot(step.target)
-    if source.type != target.type:
-        raise CompileError(
-            f"copy of {step.source!r} ({source.type}) to {step.target!r} ({target.type})",
-            program=w.program,
-        )
     name = "llvm.memcpy.p0.p0.i64"
     w.declare(name, f"declare void @{name}(ptr, ptr, i64, i1)")
     w.emit(
         f"call void @{name}(ptr {w.address(step.target)}, ptr {w.address(step.source)},"
-        f" i64 {w.number(source.type.bytes)}, i1 false)"
+        f" i64 {w.number(w.slots[step.source].bytes)}, i1 false)"
     )
 
 
-def _emit_host_call(w: _Writer, number: int, step: HostCall) -> None:
-    _emit_callback(w, number, step.function, (*step.inputs, *step.outputs))
-
-
-def _emit_device_step(w: _Writer, number: int, step: Submit | Wait) -> None:
-    names = (*step.inputs, *step.outputs) if isinstance(step, Submit) else ()
-    _emit_callback(w, number, w.callbacks[id(step)], names)
-
-
-def _emit_callback(w: _Writer, number: int, function: int, names: Sequence[str]) -> None:
+def _emit_callback(w: _Writer, number: int, step: HostCall | Submit | Wait) -> None:
     """The step's buffers in an array on the stack; an answer that is not 0 ends the call."""
+    names, function = slots_of(step), w.callbacks[id(step)]
     w.entry.append(f"  %buffers{number} = alloca [{max(1, len(names))} x ptr]")
     for i, name in enumerate(names):
         place = w.let(f"getelementptr ptr, ptr %buffers{number}, i64 {i}")
@@ -259,7 +225,7 @@ def _emit_callback(w: _Writer, number: int, function: int, names: Sequence[str])
 _STEP: dict[type, Callable[[_Writer, int, Any], None]] = {
     Call: _emit_call,
     Copy: _emit_copy,
-    HostCall: _emit_host_call,
-    Submit: _emit_device_step,
-    Wait: _emit_device_step,
+    HostCall: _emit_callback,
+    Submit: _emit_callback,
+    Wait: _emit_callback,
 }

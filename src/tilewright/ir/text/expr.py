@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.base.dtype import DTYPES, DType, bool_, index
 from tilewright.base.errors import CompileError
+from tilewright.base.identifiers import name_of
 from tilewright.ir.expr import (
     DRAM,
     INFIX,
@@ -30,7 +31,6 @@ from tilewright.ir.expr import (
     as_dim,
     const,
 )
-from tilewright.ir.identifiers import name_of
 from tilewright.ir.text.source import Source, number
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from tilewright.base.dtype import DTYPES, DType
 from tilewright.base.errors import TilewrightError, did_you_mean
+from tilewright.base.identifiers import name_of
 from tilewright.ir.expr import Expr, as_dim
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.identifiers import name_of
 from tilewright.ir.op import Attrs, Op
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.text.expr import ExprReader

@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from tilewright.base.identifiers import name_of
+from tilewright.ir.dims import size_of
 from tilewright.ir.expr import Symbol
-from tilewright.ir.host_program import (
+from tilewright.ir.text.graph import TypeReader
+from tilewright.ir.text.source import reads_text
+from tilewright.program.host_program import (
     Call,
     Copy,
     HostCall,
@@ -16,11 +20,10 @@ from tilewright.ir.host_program import (
     MemoryKind,
     Slot,
     Submit,
+    SymbolSpec,
     Wait,
 )
-from tilewright.ir.identifiers import name_of
-from tilewright.ir.text.graph import TypeReader
-from tilewright.ir.text.source import reads_text
+from tilewright.program.size import Size
 
 
 @reads_text
@@ -32,7 +35,11 @@ def parse_host(text: str) -> HostProgram:
 class _HostReader(TypeReader):
     def host(self) -> HostProgram:
         *body, last = self.symbols(self.function.body) or [self.function]
-        symbols = tuple(s for s in self.scalars.values() if isinstance(s, Symbol))
+        symbols = tuple(
+            SymbolSpec(s.name, s.lower, s.upper)
+            for s in self.scalars.values()
+            if isinstance(s, Symbol)
+        )
         if not isinstance(last, ast.Return):
             raise self.error(last, "the function does not end here", "return y, …")
         self.memories: list[Memory] = []
@@ -41,10 +48,28 @@ class _HostReader(TypeReader):
         for node in body:
             self.statement(node)
         inputs = tuple(name_of(p.arg) for p in self.parameters(self.function))
-        outputs = self.names(last.value)
+        outputs, named = self.outputs(last.value)
         name = name_of(self.function.name)
         parts = tuple(self.memories), tuple(self.slots), tuple(self.steps)
-        return HostProgram(name, symbols, inputs, outputs, *parts)
+        return HostProgram(name, symbols, inputs, outputs, *parts, named)
+
+    def outputs(self, node: ast.AST | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """x, named(y, "probabilities"): slots, and the model's names if any is another."""
+        parts = node.elts if isinstance(node, ast.Tuple) else [] if node is None else [node]
+        slots, names = [], []
+        for part in parts:
+            place, name = part, None
+            if isinstance(part, ast.Call):
+                _, call = self.call(part, _NAMED)
+                self.no_keywords(call, _NAMED)
+                place, text = self.arguments(call, _NAMED, 2, 2)
+                name = self.string(text, "an output's name")
+            slots.append(self.name(place, "a slot"))
+            names.append(slots[-1] if name is None else name)
+        return tuple(slots), () if names == slots else tuple(names)
+
+    def size(self, node: ast.AST) -> Size:
+        return size_of(self.dim(node))
 
     def names(self, node: ast.AST | None) -> tuple[str, ...]:
         """x, y: the names of slots"""
@@ -71,25 +96,28 @@ class _HostReader(TypeReader):
             raise self.error(node, "this is not a slot", "name: type = memory[offset]")
         name = self.name(node.target, "a slot")
         memory = self.name(node.value.value, "a memory")
-        return Slot(name, memory, self.dim(node.value.slice), self.tensor_type(node.annotation))
+        dtype, shape = self.shaped(node.annotation)
+        return Slot(name, memory, self.size(node.value.slice), dtype, tuple(map(size_of, shape)))
 
-    def nodes(self, call: ast.Call, form: str) -> tuple[str, ...]:
-        """The model's nodes that a step computes."""
+    def origin(self, call: ast.Call, form: str, *others: str) -> tuple[tuple[str, ...], list[str]]:
+        """The model's nodes that a step computes; and the other keywords' texts, or ""."""
         given = self.keywords(call, form)
         found = given.pop("nodes", None)
+        texts = [self.string(given.pop(k), "a text") if k in given else "" for k in others]
         if given:
             raise self.error(next(iter(given.values())), "this argument is unknown", form)
         parts = [] if found is None else self.items(found, "a list of the model's nodes")
-        return tuple(self.string(p, "a node's name") for p in parts)
+        return tuple(self.string(p, "a node's name") for p in parts), texts
 
 
 _KNOWN = "a memory, slot, call, host_call, copy, submit or wait"
 _MEMORY = 'm = memory("arena", "device", bytes)'
 _CALL = 'call(kernel(slots, …, n=n), "device", nodes=[…])'
-_HOST_CALL = "y, … = host_call(op(slots, …), number, nodes=[…])"
+_HOST_CALL = "y, … = host_call(op(slots, …), attrs='{…}', nodes=[…])"
 _COPY = "y = copy(x)"
 _SUBMIT = 'y, … = submit(kernel(slots, …), "device", nodes=[…])'
 _WAIT = 'wait("device")'
+_NAMED = 'return x, named(y, "name")'
 _KINDS = {kind.value: kind for kind in MemoryKind}
 
 
@@ -100,7 +128,7 @@ def _read_memory(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> No
     if word not in _KINDS or len(targets) != 1:
         raise r.error(call, f"this is not a memory; the kinds are {', '.join(_KINDS)}", _MEMORY)
     name = r.string(device, "a device")
-    r.memories.append(Memory(targets[0], name, _KINDS[word], r.dim(size)))
+    r.memories.append(Memory(targets[0], name, _KINDS[word], r.size(size)))
 
 
 def _read_call(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:
@@ -114,20 +142,19 @@ def _read_call(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None
         symbol = r.expr(value)
         if not isinstance(symbol, Symbol):
             raise r.error(value, "this is not a symbol", _CALL)
-        symbols.append(symbol)
+        symbols.append(symbol.name)
     where = r.string(device, "a device")
-    nodes = r.nodes(call, _CALL)
+    nodes, _ = r.origin(call, _CALL)
     r.steps.append(Call(name_of(text), where, slots, tuple(symbols), nodes))
 
 
 def _read_host_call(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:
-    function, position = r.arguments(call, _HOST_CALL, 2, 2)
+    (function,) = r.arguments(call, _HOST_CALL, 1, 1)
     text, inner = r.call(function, _HOST_CALL)
     r.no_keywords(inner, _HOST_CALL)
     inputs = tuple(r.name(a, "a slot") for a in inner.args)
-    number = r.integer(position, "a function's number")
-    nodes = r.nodes(call, _HOST_CALL)
-    r.steps.append(HostCall(number, name_of(text), inputs, targets, nodes))
+    nodes, (attrs,) = r.origin(call, _HOST_CALL, "attrs")
+    r.steps.append(HostCall(name_of(text), attrs or "{}", inputs, targets, nodes))
 
 
 def _read_copy(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:
@@ -143,7 +170,7 @@ def _read_submit(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> No
     text, inner = r.call(kernel, _SUBMIT)
     r.no_keywords(inner, _SUBMIT)
     inputs = tuple(r.name(a, "a slot") for a in inner.args)
-    where, nodes = r.string(device, "a device"), r.nodes(call, _SUBMIT)
+    where, (nodes, _) = r.string(device, "a device"), r.origin(call, _SUBMIT)
     r.steps.append(Submit(name_of(text), where, inputs, targets, nodes))
 
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.base.identifiers import identifier, name_of
 from tilewright.ir.expr import BinaryOp, Buffer, Expr
-from tilewright.ir.identifiers import identifier, name_of
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
     WORKER,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tilewright.base.errors import CompileError, did_you_mean
-from tilewright.ir.identifiers import name_of
+from tilewright.base.identifiers import name_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 

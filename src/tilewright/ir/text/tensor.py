@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.base.identifiers import name_of
 from tilewright.ir.expr import Expr
-from tilewright.ir.identifiers import name_of
 from tilewright.ir.tensor import Axis, Item, Scan, Stage, TensorProgram
 from tilewright.ir.text.expr import ExprReader
 from tilewright.ir.text.source import reads_text

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.errors import CompileError, TilewrightError
+from tilewright.base.identifiers import identifier
 from tilewright.ir.expr import Expr, Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value, format_node
-from tilewright.ir.identifiers import identifier
 from tilewright.ir.op import Infer, check_attr
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.verify.expr import ExprChecker

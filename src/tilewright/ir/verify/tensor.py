@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.base.errors import CompileError
+from tilewright.base.identifiers import identifier
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import COMBINERS, Buffer, Expr, Load
-from tilewright.ir.identifiers import identifier
 from tilewright.ir.loop import INDENT, format_parameters
 from tilewright.ir.tensor import (
     Axis,

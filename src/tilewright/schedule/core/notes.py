@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.errors import ScheduleError
+from tilewright.base.identifiers import identifier
 from tilewright.ir.expr import Var
-from tilewright.ir.identifiers import identifier
 from tilewright.ir.loop import INDENT, For, Kernel, walk_statements
 
 Value = bool | int | float | str

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.ir.identifiers import identifier
+from tilewright.base.identifiers import identifier
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.trace.steps import Place, Reference, Step, leaves, signature_of
