@@ -7,18 +7,17 @@ import pytest
 from graph_cases import Maker, expect, graphs, random_inputs, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from run_host_program import State, is_given, run_host, uses_of
 
 from tilewright.base.dtype import f32
-from tilewright.base.errors import CompileError, TargetError
+from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.graph import Graph, Value
 from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import Layout, TensorType
-from tilewright.optimize.check_memory import check_memory, show_bytes
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
-from tilewright.optimize.run_reference import State, is_given, run_host, uses_of
 from tilewright.optimize.views import is_view
 from tilewright.program.host_program import HostCall
 from tilewright.program.size import evaluate_size
@@ -382,33 +381,3 @@ def test_kernels_must_be_given():
     assert str(error.value) == (
         'no kernel was given for Relu_0\n  in: v1: f32[4] = relu(x, name="Relu_0")'
     )
-
-
-# ---------------------------------------------------------------- check_memory
-
-
-def test_check_memory():
-    m = Maker("big")
-    n = Symbol("n")
-    x = m.input(n, 256, name="x")
-    w = m.constant(np.ones((256, 256)), "w")
-    y = m.op("matmul", m.op("matmul", x, w), w)
-    graph = m.graph(y)
-    plan = plan_memory(graph, kernels_for(graph))
-    check_memory(plan.program, 1 << 20, {"n": 100})
-    with pytest.raises(TargetError) as error:
-        check_memory(plan.program, 1 << 20, {"n": 300})
-    assert str(error.value) == (
-        "big needs 1.1 MiB of host memory for n = 300, and 1.0 MiB are available: "
-        "constants 256.0 KiB, arena 300.0 KiB, input 300.0 KiB, output 300.0 KiB\n"
-        "  hint: the largest values are v1 f32[n, 256] 300.0 KiB, v2 f32[n, 256] 300.0 KiB, "
-        "x f32[n, 256] 300.0 KiB; use a smaller batch or input, or a smaller type"
-    )
-    check_memory(plan.program, {"": 2 << 20, "npu": 0}, {"n": 300})
-    with pytest.raises(TargetError):
-        check_memory(plan.program, {"": 1000}, {"n": 1})
-
-
-def test_show_bytes():
-    found = [show_bytes(b) for b in (0, 1023, 1536, 5 << 20, 3 << 30, 7 << 40)]
-    assert found == ["0 bytes", "1023 bytes", "1.5 KiB", "5.0 MiB", "3.0 GiB", "7.0 TiB"]

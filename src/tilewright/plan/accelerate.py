@@ -132,7 +132,7 @@ def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> di
     """Arranges parameters in blocks, where the instructions that move them need it."""
     layouts: dict[str, Layout] = {}
     for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
-        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s)
+        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s, target)
         if layout is not None and theirs.buffer.name not in layouts:
             s.pack_layout(s.buffer(theirs.buffer.name), layout)
             layouts[theirs.buffer.name] = layout
@@ -363,7 +363,7 @@ def _bring_operands(
     for load, ours in plan.reads:
         rows = rows_of(plan, target, load, ours)
         buffer = s.buffer(load.buffer.name)
-        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer))
+        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer, target))
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
         s.pack_layout(local, _arrangement(plan, rows, ours, indices, inner))
         names.append(local.name)

@@ -12,7 +12,6 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.unit_plan import (
-    BURST,
     Plan,
     consumer_of,
     made_of,
@@ -49,7 +48,7 @@ def accelerate_whole(
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
     memory = unit.result.buffer.memory
     inputs = [s.buffer(b.name) for b in s.kernel.inputs]
-    held = [s.cache_read(b, tiles[-1], memory, slack=BURST) for b in inputs]
+    held = [s.cache_read(b, tiles[-1], memory, slack=target.memory(b.memory).line) for b in inputs]
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:

@@ -14,7 +14,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
-from tilewright.plan.parallelize import PIECES, WORK, parallelize
+from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.attempt import attempt
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.primitives.loops import Tail
@@ -172,7 +172,7 @@ def _cut_for_cores(s: Schedule, loop: Loop, lanes: int, target: Target) -> list[
     extent = s.for_(loop).extent
     if target.cores == 1 or not isinstance(extent, int) or extent < WORK:
         return [loop]
-    wanted = PIECES * target.cores
+    wanted = target.tasks
     exact = (p for p in range(wanted, 4 * wanted) if extent % (p * lanes) == 0)
     pieces = next(exact, wanted)
     return list(s.split(loop, -(-extent // (pieces * lanes)) * lanes))

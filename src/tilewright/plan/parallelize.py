@@ -10,7 +10,6 @@ from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-PIECES = 8  # tasks for each core: enough to even out, few enough to hand out
 WORK = 1 << 14  # fewer statement instances than this are not worth waking anyone for
 
 
@@ -29,7 +28,7 @@ def parallelize(s: Schedule, loops: Sequence[Loop], target: Target) -> None:
 
 
 def _enough(extent: object, target: Target) -> bool:
-    return not isinstance(extent, int) or extent >= PIECES * target.cores
+    return not isinstance(extent, int) or extent >= target.tasks
 
 
 def _work(loop: For) -> int:

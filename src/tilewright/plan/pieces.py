@@ -19,7 +19,6 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.rates import least
 from tilewright.plan.unit_plan import (
-    BURST,
     Plan,
     far_axes,
     layout_of,
@@ -112,6 +111,7 @@ class Piece:
     move: Move | None  # None: it is there already, or nothing moves it
     extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
     loops: Names[Var, int] = field(default_factory=dict)  # how often they run, with extents
+    line: int = 0  # bytes that the other memory gives at a time, with extents
 
     def moved_by(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
@@ -137,7 +137,7 @@ class Piece:
         apart = next((near for p, _, near in self.dims if p == d), 1) * self.bytes
         loops = [v for v in self.forms[d] if isinstance(v, Var) and v in tile]
         whole = math.prod((tile[v] == self.loops[v] for v in loops), start=np.ones(1, bool))
-        little = (self.extents[d] - reach) * apart < BURST
+        little = (self.extents[d] - reach) * apart < self.line
         return np.where(whole & little, self.extents[d], reach)
 
     def _steps(self, tile: Sizes) -> list[np.ndarray]:
@@ -277,7 +277,7 @@ def piece_of(
     if plan.unit.whole:
         return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
     rows = rows_of(plan, target, theirs, ours)
-    packed = layout_of(rows, plan, theirs, ours, s)
+    packed = layout_of(rows, plan, theirs, ours, s, target)
     packed = packed or Layout(tuple(range(len(theirs.indices))))
     held = local_layout(plan, rows, theirs, ours)
     blocks = dict(packed.blocks)
@@ -298,7 +298,7 @@ def piece_of(
     width = (ours if local else theirs).buffer.dtype.bytes
     if loaded and move is not None:
         width = move.made(ours.buffer.memory).bytes
-    distant = far_axes(theirs.buffer.with_(shape=shape))
+    distant = far_axes(theirs.buffer.with_(shape=shape), target)
     apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
     return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
 
@@ -319,4 +319,5 @@ def _whole_piece(
     extents = tuple(int(n) for n in theirs.buffer.shape)
     loops = {x.var: int(x.extent) for x in (*plan.nest.axes, *plan.nest.reduce)}
     width, memory = theirs.buffer.dtype.bytes, ours.buffer.memory
-    return Piece(forms, never, tuple(dims), 1, width, memory, move, extents, loops)
+    line = target.memory(theirs.buffer.memory).line
+    return Piece(forms, never, tuple(dims), 1, width, memory, move, extents, loops, line)

@@ -30,7 +30,6 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 T = TypeVar("T")
-BURST = 64  # bytes: fewer that lie apart are moved no faster
 
 
 @dataclass(frozen=True)
@@ -184,13 +183,19 @@ def row_elements(move: Instruction) -> int:
 
 
 def layout_of(
-    rows: Sequence[tuple[Var, int]], plan: Plan, theirs: Load, ours: Load, s: Schedule
+    rows: Sequence[tuple[Var, int]],
+    plan: Plan,
+    theirs: Load,
+    ours: Load,
+    s: Schedule,
+    target: Target,
 ) -> Layout | None:
     """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
     follow each other; None for as it is."""
     if not rows:
         return None
-    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < BURST
+    line = target.memory(theirs.buffer.memory).line
+    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < line
     if len(rows) == 1 and not short:
         last = var_of(plan, rows[0][0])
         if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
@@ -275,11 +280,12 @@ def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:
     return tuple(sorted(range(len(theirs.indices)), key=lambda p: places.get(p, -1)))
 
 
-def far_axes(buffer: Buffer) -> tuple[int, ...]:
+def far_axes(buffer: Buffer, target: Target) -> tuple[int, ...]:
     """The axes along which neighbours are so far apart that those nobody needs are left out."""
+    line = target.memory(buffer.memory).line
     shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
     far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
-    return tuple(d for d, n in enumerate(far) if n >= BURST)
+    return tuple(d for d, n in enumerate(far) if n >= line)
 
 
 def consumer_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:

@@ -165,14 +165,16 @@ class TargetBuilder:
         latency: int = 0,
         banks: int = 1,
         unit: int = 1,
+        line: int = 64,
     ) -> str:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
         `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
         that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
         equal consecutive parts: while an instruction of one queue uses a bank, those of other
-        queues that need it wait. Addresses are encoded in units of so many bytes."""
+        queues that need it wait. Addresses are encoded in units of so many bytes. A `line` is what
+        the memory gives at a time: fewer bytes that lie apart are moved no faster."""
         shared = (cached, shared_by, bandwidth, latency, banks, unit)
-        self._memories.append(Memory(name, size, *shared))
+        self._memories.append(Memory(name, size, *shared, line=line))
         self._origins[f"memory {name}"] = _caller()
         return name
 

@@ -33,6 +33,7 @@ class Memory:
     banks: int = 1  # equal consecutive parts, each for one queue's instruction at a time
     unit: int = 1  # bytes that an address counts, in encodings
     row: int = 0  # bytes of a register, where the memory is a register file; else 0
+    line: int = 64  # bytes that it gives at a time: fewer that lie apart are moved no faster
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,11 @@ class Target:
                         units.append(part.unit)
         return math.lcm(*units)
 
+    @property
+    def tasks(self) -> int:
+        """The pieces in which the iterations of a parallel loop are handed out."""
+        return TASKS_PER_CORE * self.cores
+
     def peak(self, dtype: DType) -> float:
         """Multiply-adds a second of all cores, at best."""
         if self.vector is None:
@@ -217,6 +223,9 @@ class Target:
         rates = dict(self.vector.multiply_adds)
         return self.cores * self.clock * rates.get(dtype, 0.0) * self.vector.lanes(dtype)
 
+
+# Pieces of a parallel loop for each core: enough to even out, few enough to hand out.
+TASKS_PER_CORE = 8
 
 # What the simulators count to.
 MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32

@@ -17,8 +17,7 @@ from tilewright.backends.native.text import Function
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Select
 from tilewright.ir.loop import Block, Prefetch, Store, walk_statements
 
-LINE = 64  # bytes: a cache line, and the longest vector register
-LEAST = 16  # bytes: the shortest one
+LEAST = 16  # bytes: the shortest vector register
 METADATA = "!0 = !{i32 1}"  # what !nontemporal refers to
 
 
@@ -28,18 +27,18 @@ def nontemporal_buffers(block: Block) -> frozenset[Buffer]:
     return frozenset(s.buffer for s in stores if s.nontemporal)
 
 
-def begin_at_lines(f: Function, pointers: Sequence[str]) -> str:
+def begin_at_lines(f: Function, pointers: Sequence[str], line: int) -> str:
     """A bit: whether all pointers are those of cache lines."""
     numbers = [f.let(f"ptrtoint ptr {p} to i64") for p in pointers]
     bits = functools.reduce(lambda a, b: f.let(f"or i64 {a}, {b}"), numbers)
-    return f.let(f"icmp eq i64 {f.let(f'and i64 {bits}, {LINE - 1}')}, 0")
+    return f.let(f"icmp eq i64 {f.let(f'and i64 {bits}, {line - 1}')}, 0")
 
 
-def alignment(buffer: Buffer, at: Linear, lanes: int) -> int | None:
+def alignment(buffer: Buffer, at: Linear, lanes: int, line: int) -> int | None:
     """Of a vector at a position of a buffer that begins at a cache line; None if it may lie across
     the parts in which it would be stored."""
     size = lanes * buffer.dtype.bytes
-    align = min(LINE, size & -size)
+    align = min(line, size & -size)
     return align if align >= LEAST and _divides(align // buffer.dtype.bytes, at) else None
 
 

@@ -77,6 +77,7 @@ class Module:
         self.target = target
         loops = (s for s in walk_statements(kernel.body) if isinstance(s, For))
         self.simplifier = Simplifier({s.var: s.extent for s in loops})
+        self.line = max(m.line for m in target.memories)  # of the caches
         self.functions: list[Function] = []
         self.symbols = symbols(kernel)
         self.aligned: frozenset[Buffer] = frozenset()  # what goes past the caches, from lines on
@@ -91,7 +92,7 @@ class Module:
         if outputs:
             places = [f"%p{i}" for i, b in enumerate(self.kernel.params) if b in outputs]
             yes, no, join = f.label("aligned"), f.label("unaligned"), f.label("join")
-            f.emit(f"br i1 {begin_at_lines(f, places)}, label %{yes}, label %{no}")
+            f.emit(f"br i1 {begin_at_lines(f, places, self.line)}, label %{yes}, label %{no}")
             for label, self.aligned in ((yes, outputs), (no, frozenset())):
                 f.start(label)
                 self._emit_body(f)
@@ -257,7 +258,7 @@ class StmtEmitter:
         elif parts is not None and parts[0] == 1:
             vector = e.to_memory(broadcast(self.f, value, e.lanes.count))
             past = nontemporal and e.mask is None and buffer in self.module.aligned
-            align = alignment(buffer, parts[1], e.lanes.count) if past else None
+            align = alignment(buffer, parts[1], e.lanes.count, self.module.line) if past else None
             pointer = e.address(buffer, parts[1])
             if align is not None:
                 self.f.emit(f"store {vector}, ptr {pointer}, align {align}, !nontemporal !0")
@@ -425,8 +426,8 @@ def emit_parallel(outer: StmtEmitter, s: For) -> None:
 
 
 def _grain(outer: StmtEmitter, extent: Dim, count: Value) -> Value:
-    """Iterations handed out at a time: about eight pieces for each worker."""
-    pieces = 8 * outer.module.target.cores
+    """Iterations handed out at a time."""
+    pieces = outer.module.target.tasks
     known = constant_value(extent)
     if known is not None:
         return constant(max(1, int(known) // pieces), index)
