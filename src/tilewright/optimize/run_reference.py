@@ -11,7 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tilewright.ir.evaluate import evaluate_dim, evaluate_node
-from tilewright.ir.host_program import Copy, HostStep, MemoryKind, Slot
+from tilewright.ir.host_program import (
+    Call,
+    Copy,
+    HostCall,
+    HostStep,
+    MemoryKind,
+    Slot,
+    Submit,
+    Wait,
+)
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.optimize.plan_memory import MemoryPlan
 
@@ -47,7 +56,8 @@ class State:
     def read(self, name: str) -> np.ndarray:
         slot = self.slots[name]
         array = self.bytes(name).view(slot.type.dtype.numpy)
-        return read_arranged(array, slot.type, self._shape(slot)).copy()
+        found: np.ndarray = read_arranged(array, slot.type, self._shape(slot)).copy()
+        return found
 
     def write(self, name: str, array: np.ndarray) -> None:
         slot = self.slots[name]
@@ -74,6 +84,8 @@ def run_host(
         if isinstance(step, Copy):
             state.bytes(step.target)[:] = state.bytes(step.source)
             continue
+        if isinstance(step, Wait):  # what was handed over has been done at once
+            continue
         assert n is not None
         reads, writes, scratch = slots_of(step, len(n.inputs), len(n.outputs))
         results = evaluate_node(n, [state.read(name) for name in reads], state.symbols)
@@ -85,12 +97,12 @@ def run_host(
 
 
 def slots_of(
-    step: HostStep, inputs: int, outputs: int
+    step: Call | HostCall | Copy | Submit, inputs: int, outputs: int
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """What a step reads, writes and works in."""
     if isinstance(step, Copy):
         return (step.source,), (step.target,), ()
-    names = (*step.inputs, *step.outputs) if hasattr(step, "inputs") else step.slots
+    names = step.slots if isinstance(step, Call) else (*step.inputs, *step.outputs)
     return names[:inputs], names[inputs : inputs + outputs], names[inputs + outputs :]
 
 
