@@ -55,5 +55,5 @@ def _interface(model: LoadedModel, inputs: tuple[Value, ...], options: Options) 
 
 
 def _tensor(value: Value, number: int) -> Tensor:
-    shape = tuple(d.name if isinstance(d, Symbol) else d for d in value.shape)
+    shape = tuple(d.name if isinstance(d, Symbol) else int(d) for d in value.shape)
     return Tensor(value.name, value.dtype, shape, number)
