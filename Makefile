@@ -15,9 +15,10 @@ help: ## list these commands
 
 setup: $(VENV)/.ready ## make .venv, build the C runtime, install tilewright and the test tools
 
-test: setup ## lint, check the format, run all tests: what CI runs
+test: setup ## lint, check the format and the types, run all tests: what CI runs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 types: $(VENV)/.ready-types ## check the public types with mypy and pyright

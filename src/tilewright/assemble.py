@@ -98,9 +98,9 @@ def target_facts(target: Target) -> TargetFacts:
     """What the runtime knows of a processor."""
     return TargetFacts(
         target.name,
-        target.native.triple,
-        target.native.processor,
-        target.native.features,
+        target.llvm.triple,
+        target.llvm.processor,
+        target.llvm.features,
         operations_per_second=int(2 * target.peak(f32)) or None,
     )
 
@@ -114,7 +114,7 @@ def _objects(
         for name, k in kernels.items()
     }
     yield from ((name, k.object) for name, k in kernels.items())
-    host = emit_host(program, signatures, triple=target.native.triple)
+    host = emit_host(program, signatures, triple=target.llvm.triple)
     yield "host", backends.to_object(host, target)
 
 

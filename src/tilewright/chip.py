@@ -91,7 +91,7 @@ class ChipKernel:
     expect: Callable[[Target], float | None] | None = None  # cycles of the best tiles on a chip, by
     # the model, decided alike; None for a schedule by hand
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *arrays: object) -> Any:
         given, inputs = self._arguments(arrays)
         results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
         for held, memory in zip(self.kernel.outputs, results, strict=True):
@@ -100,7 +100,7 @@ class ChipKernel:
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
-    def replay(self, *arrays: Any, orders: int = 32, seed: int = 0) -> Fault | None:
+    def replay(self, *arrays: object, orders: int = 32, seed: int = 0) -> Fault | None:
         """Runs it on its arrays in many orders that the waits allow, with every byte watched; the
         first fault if there is one. Outputs are what it should compute, and are not written."""
         given, inputs = self._arguments(arrays)

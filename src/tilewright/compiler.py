@@ -41,7 +41,7 @@ from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
 from tilewright.ir.verify.programs import verify_graph
-from tilewright.ops.function import CALL
+from tilewright.ops.function import CALL, CallAttrs
 from tilewright.ops.table import OPS
 from tilewright.optimize.assign_devices import place
 from tilewright.optimize.check_contents import check_contents
@@ -63,6 +63,7 @@ from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.program.host_program import HostProgram
 from tilewright.runtime.module import Module
+from tilewright.runtime.specialized import SpecializedModule
 from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule
 from tilewright.specialize import specialize
@@ -173,7 +174,7 @@ def compile(
     options: Options | None = None,
     recorder: Recorder | None = None,
     until: str | None = None,
-) -> Left:
+) -> Left | SpecializedModule:
     """Compiles a model, which is an ONNX file, its bytes, an onnx.ModelProto, or a Graph.
 
     Without a `target` it is compiled for the machine this runs on, with all its cores, and the
@@ -221,6 +222,9 @@ def compile(
         return specialize(source, options, facts, compile_for, error)
 
 
+_Job = tuple[TensorProgram, dict[str, Layout], Target]  # a kernel to be compiled
+
+
 @dataclass
 class _Compilation:
     devices: Devices
@@ -232,7 +236,11 @@ class _Compilation:
     outputs: tuple[str, ...] = ()  # the model's names for them
     arrangements: dict[tuple[Held, bool], str] = field(default_factory=dict)  # to devices or back
 
-    def run(self, model: LoadedModel | Graph, until: str | None) -> Any:
+    @overload
+    def run(self, model: LoadedModel | Graph, until: None) -> Module: ...
+    @overload
+    def run(self, model: LoadedModel | Graph, until: str | None) -> Left: ...
+    def run(self, model: LoadedModel | Graph, until: str | None) -> Left:
         graph = self.load(model)
         if until == "graph":
             return graph
@@ -346,7 +354,7 @@ class _Compilation:
     ) -> tuple[dict[str, Any], dict[GraphNode, str]]:
         """Every distinct kernel, compiled (or up to `until`), and which one each call uses."""
         used: dict[GraphNode, str] = {}
-        jobs: dict[str, tuple[TensorProgram, dict[str, Layout], Target]] = {}
+        jobs: dict[str, _Job] = {}
         submitted: dict[str, SubmittedKernel] = {}
         for n in graph.nodes:
             if n.op is not CALL:
@@ -388,7 +396,7 @@ class _Compilation:
         self.arrangements = arrangements
         return found
 
-    def _in_threads(self, jobs: Mapping[str, Any], until: str | None) -> dict[str, Any]:
+    def _in_threads(self, jobs: Mapping[str, _Job], until: str | None) -> dict[str, Any]:
         """What `kernel` gives for each; one after the other where there is no room for threads."""
         threads = min(os.cpu_count() or 1, len(jobs))
         room = available_memory()
@@ -403,7 +411,7 @@ class _Compilation:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
-    def watch(self, work: Sequence[Future[Any]]) -> None:
+    def watch(self, work: Sequence[Future[object]]) -> None:
         """Tells who watches how many kernels are done."""
         told, finished = self.recorder.watch, count()
         if told is not None and work:
@@ -439,12 +447,12 @@ class _Compilation:
         if until == "llvm":
             return text
         if until == "asm":
-            return compile_assembly(text, target.native)
+            return compile_assembly(text, target.llvm)
         code = backends.to_object(text, target)
         told = never_empty(loops), schedule.fallback
         return CompiledKernel(name, target, program, lowered, text, code, *told)
 
-    def record(self, stage: str, subject: str, program: Any) -> None:
+    def record(self, stage: str, subject: str, program: object) -> None:
         self.recorder.add(Step(stage, subject, stage, 0.0, True, program))
 
     # ---------------------------------------------------------- host program and module
@@ -499,12 +507,13 @@ def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
     distinct = dict.fromkeys(n.inputs)
     names = {v: f"x{i}" for i, v in enumerate(distinct)}
     buffers = [Buffer(names[v], v.dtype, v.shape) for v in n.inputs]
-    program = op_program(n.op, replace(n.attrs, body=without_round_trips(n.attrs.body)), buffers)
+    attrs = n.attrs_of(CallAttrs)
+    program = op_program(n.op, replace(attrs, body=without_round_trips(attrs.body)), buffers)
     layouts = {names[v]: v.type.layout for v in distinct if v.type.layout is not None}
     for buffer, v in zip(program.outputs, n.outputs, strict=True):
         if v.type.layout is not None:
             layouts[buffer.name] = v.type.layout
-    body = [inner.op.name for inner in n.attrs.body.nodes]
+    body = [inner.op.name for inner in attrs.body.nodes]
     short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
     return program.with_(name=short), layouts
 

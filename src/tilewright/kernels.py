@@ -13,7 +13,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -32,10 +32,12 @@ from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import (
+    Bound,
     Call,
     For,
     Kernel,
     LoopKind,
+    Stmt,
     map_block,
     map_inner_blocks,
     symbols,
@@ -61,8 +63,9 @@ from tilewright.runtime.pool import shared_pool
 from tilewright.runtime.processor import check_machine
 from tilewright.runtime.program import TargetFacts
 from tilewright.schedule import schedule
-from tilewright.schedule.core.state import Loop, State
+from tilewright.schedule.core.state import State
 from tilewright.schedule.primitives import loops
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -94,7 +97,7 @@ class KernelFunction(front_end.KernelFunction):
         return build(self, target, control=Control(tile or {}, whole, overlap, rings, serial))
 
 
-def kernel(function: Callable[..., Any]) -> KernelFunction:
+def kernel(function: Callable[..., object]) -> KernelFunction:
     """Reads a kernel from the source of a Python function; CompileError at what it may not say."""
     found = KernelFunction(*front_end.read_kernel(function))
     _check_elements(found)
@@ -115,6 +118,7 @@ def _check_kinds(found: KernelFunction) -> None:
     if not marked:
         return
     state = State(found.kernel.with_(body=map_block(found.kernel.body, _as_serial)))
+    check: dict[LoopKind | Bound, Callable[[State, Loop], object]]
     check = {LoopKind.PARALLEL: loops.parallel, LoopKind.VECTORIZE: loops.vectorize}
     for s in reversed(marked):  # inner loops first: a vector loop has none inside
         try:
@@ -124,12 +128,12 @@ def _check_kinds(found: KernelFunction) -> None:
             raise found.lines.error_at(found.kernel, s, error.what, hint) from None
 
 
-def _is_marked(s: Any) -> bool:
+def _is_marked(s: Stmt) -> TypeGuard[For]:
     return isinstance(s, For) and s.kind is not LoopKind.SERIAL
 
 
-def _as_serial(s: Any) -> Any:
-    s = map_inner_blocks(s, lambda b: map_block(b, _as_serial))
+def _as_serial(stmt: Stmt) -> Stmt:
+    s = map_inner_blocks(stmt, lambda b: map_block(b, _as_serial))
     return s.with_(kind=LoopKind.SERIAL) if _is_marked(s) else s
 
 
@@ -156,7 +160,7 @@ class BuiltKernel:
     @cached_property
     def asm(self) -> str:
         """The machine code, as a person reads it."""
-        return compile_assembly(self.llvm, self.target.native)
+        return compile_assembly(self.llvm, self.target.llvm)
 
     @cached_property
     def _order(self) -> list[Buffer]:
@@ -165,14 +169,14 @@ class BuiltKernel:
 
     @cached_property
     def _code(self) -> LoadedCode:
-        native = self.target.native
+        native = self.target.llvm
         facts = TargetFacts(self.target.name, native.triple, native.processor, native.features)
         check_machine(facts)
         return load_code([(self.lowered.name, self.object)], [self.lowered.name])
 
     @cached_property
     def _function(self) -> Any:
-        kinds = [ctypes.c_void_p] * (1 + len(self.lowered.params))
+        kinds: list[Any] = [ctypes.c_void_p] * (1 + len(self.lowered.params))
         kinds += [ctypes.c_int64] * len(self._symbols)
         return ctypes.CFUNCTYPE(None, *kinds)(self._code.addresses[self.lowered.name])
 
@@ -258,9 +262,9 @@ def build(
     """Machine code for a schedule as it stands; a kernel is scheduled by default first, unless it
     has parallel, vector or unrolled loops of its own. For a chip with queues, a stream of its
     instructions, which runs on its simulators; `control` is what is decided of its schedule."""
-    source = program if isinstance(program, front_end.KernelFunction) else None
-    if isinstance(program, Schedule):
-        source = program.source
+    source = program.source if isinstance(program, Schedule) else None
+    if isinstance(program, front_end.KernelFunction):
+        source = program
     try:
         if target.native is None:
             return _on_chip(program, target, source, control)
@@ -328,9 +332,8 @@ class Schedule(schedule.Schedule):
     """A schedule that can be built, called and checked."""
 
     def __init__(self, program: Kernel | front_end.KernelFunction) -> None:
-        is_function = isinstance(program, front_end.KernelFunction)
-        self.source = program if is_function else None
-        super().__init__(program.kernel if is_function else program)
+        self.source = None if isinstance(program, Kernel) else program
+        super().__init__(program if isinstance(program, Kernel) else program.kernel)
 
     def build(self, target: Target, *, serial: bool = False) -> BuiltKernel | ChipKernel:
         """Machine code for the current program; or a chip's stream of instructions, with `serial`
@@ -425,7 +428,7 @@ def _pack(s: State, name: str, array: np.ndarray) -> np.ndarray:
 def _unpack(s: State, name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     layouts, shapes = _layouts(s, name), [shape]
     for layout in layouts:
-        shapes.append(tuple(layout.physical_shape(shapes[-1])))
+        shapes.append(tuple(map(int, layout.physical_shape(shapes[-1]))))
     for layout, n in zip(reversed(layouts), reversed(shapes[:-1]), strict=True):
         array = read_arranged(array, TensorType(from_numpy(array.dtype), n, layout), n)
     return array

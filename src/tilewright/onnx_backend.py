@@ -28,14 +28,14 @@ class Prepared(BackendRep):
         self.outputs = [v.name for v in model.graph.output]
         self.module = compile(model, target=cpu.host(threads=threads))
 
-    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def run(self, inputs: object, **kwargs: object) -> tuple[Any, ...]:
         """The outputs, by position and by name, for a list of inputs, a mapping, or the one."""
         given = self._by_name(inputs)
         results = self.module(*(given[n] for n in self.inputs))
         arrays = results if isinstance(results, tuple) else (results,)
         return namedtupledict("Outputs", self.outputs)(*arrays)
 
-    def _by_name(self, inputs: Any) -> dict[str, Any]:
+    def _by_name(self, inputs: object) -> dict[str, Any]:
         if isinstance(inputs, Mapping):
             given = dict(inputs)
         else:
@@ -56,7 +56,7 @@ class TilewrightBackend(Backend):
     """Compiles for this machine's processor, the one device there is."""
 
     @classmethod
-    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: object) -> bool:
         """Whether the model can be imported."""
         if not cls.supports_device(device):
             return False
@@ -72,7 +72,7 @@ class TilewrightBackend(Backend):
         model: onnx.ModelProto,
         device: str = "CPU",
         threads: int | None = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> Prepared:
         """The model, compiled; ModelError if it cannot be."""
         _check_device(cls, device)
@@ -106,7 +106,7 @@ class TilewrightBackend(Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         try:
-            return Device(device).type == DeviceType.CPU
+            return bool(Device(device).type == DeviceType.CPU)
         except (AttributeError, ValueError):
             return False
 

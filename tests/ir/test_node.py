@@ -222,6 +222,23 @@ def test_the_truth_of_an_expression_is_not_known_while_compiling():
     )
 
 
+def test_the_value_of_an_expression_is_not_known_while_compiling():
+    assert (int(const(-7)), int(as_expr(True)), int(const(2.75, f32))) == (-7, 1, 2)
+    with pytest.raises(CompileError) as caught:
+        int(Symbol("n") * 2)
+    assert str(caught.value) == (
+        "n * 2 is not known while compiling\n  hint: fix the dimensions in it"
+    )
+
+
+def test_an_element_by_subscripts_of_which_some_are_in_a_tuple():
+    x, i, j = Buffer("x", f32, (4, 5, 6)), Var("i"), Var("j")
+    assert x.at(2, *(i, j)) == x[2, i, j]
+    with pytest.raises(CompileError) as caught:
+        x.at(i, j)
+    assert str(caught.value) == "x has 3 dimensions and was read with 2"
+
+
 def test_types_of_operands_must_agree():
     x = Buffer("x", f32, (4,))
     with pytest.raises(CompileError) as caught:

@@ -31,6 +31,16 @@ def test_nothing_is_said():
     assert (target.interlock, target.events, target.barriers, target.issue) == (False, 0, False, 1)
 
 
+def test_a_chip_is_no_processor():
+    target = begun().build()
+    with pytest.raises(TargetError) as error:
+        _ = target.llvm
+    assert str(error.value) == "chip runs streams of instructions, and no machine code"
+    with pytest.raises(TargetError) as error:
+        _ = target.vectors
+    assert str(error.value) == "chip has no vector unit"
+
+
 def test_everything_is_said():
     t = begun()
     t.events(16)

@@ -14,7 +14,7 @@ from tilewright.ir.evaluate import evaluate_dim, evaluate_node
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.optimize.plan_memory import MemoryPlan
-from tilewright.program.host_program import Copy, HostStep, MemoryKind, Slot, slots_of
+from tilewright.program.host_program import Copy, HostStep, MemoryKind, Slot, Wait, slots_of
 from tilewright.program.size import evaluate_size
 
 POISON = 0xFF  # in every byte: NaN in floats, -1 in integers
@@ -79,6 +79,8 @@ def run_host(
             on_step(step, state)
         if isinstance(step, Copy):
             state.bytes(step.target)[:] = state.bytes(step.source)
+            continue
+        if isinstance(step, Wait):  # what was handed over has been done at once
             continue
         assert n is not None
         names = slots_of(step)

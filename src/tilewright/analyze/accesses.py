@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Select, UnaryOp, unary
@@ -111,7 +112,7 @@ def _call(s: Call, path: _Path, conditions: _Conditions) -> Iterator[Access]:
             yield replace(access, stmt=s)
 
 
-_ACCESSES = {
+_ACCESSES: dict[type[Stmt], Callable[[Any, _Path, _Conditions], Iterator[Access]]] = {
     Call: _call,
     For: _for,
     If: _if,

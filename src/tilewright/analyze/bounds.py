@@ -8,7 +8,7 @@ that memory decides, products of symbols) are left to the interpreter, which che
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import islpy as isl
@@ -158,26 +158,26 @@ def unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[Fa
         elements = {Var(f"e{k}"): f"e{k}" for k in range(len(buffer.shape))}
         sizes = [writer.affine(n, {}) for n in buffer.shape]
         box = [f"0 <= {e} < {n}" for e, n in zip(elements.values(), sizes, strict=True)]
-        parts: list[str] | None = []
+        parts: list[str] = []
         for w in (a for a in found if a.writes and a.buffer == buffer):
             own = _names(w, "y")
             written = _instances(w, writer, own)
             at = [writer.affine(i, own) for i in w.indices]
             if written is None or None in at:
-                parts = None
                 break
             same = [f"{e} = {i}" for e, i in zip(elements.values(), at, strict=True)]
             parts.append(_exists(own.values(), " and ".join([*written, *same]) or "0 = 0"))
-        if parts is None or None in sizes or not _is_plain(writer):
-            continue
-        rest = _set(writer, elements.values(), box)
-        for part in parts:
-            rest = rest.subtract(_set(writer, elements.values(), [*box, part]))
-        example = _first(rest, writer, elements)
-        if example is not None:
-            at = ", ".join(str(example.pop(e)) for e in elements.values()) or "()"
-            hint = "an output is written whole: store what is left, too"
-            yield Fault(f"{buffer.name}[{at}] is never written", None, example, hint)
+        else:
+            if None in sizes or not _is_plain(writer):
+                continue
+            rest = _set(writer, elements.values(), box)
+            for part in parts:
+                rest = rest.subtract(_set(writer, elements.values(), [*box, part]))
+            example = _first(rest, writer, elements)
+            if example is not None:
+                place = ", ".join(str(example.pop(e)) for e in elements.values()) or "()"
+                hint = "an output is written whole: store what is left, too"
+                yield Fault(f"{buffer.name}[{place}] is never written", None, example, hint)
 
 
 # ---------------------------------------------------------------- parts of sets
@@ -267,12 +267,11 @@ def _homes(block: Block, around: tuple[For, ...]) -> dict[Buffer, tuple[For, ...
     return found
 
 
-def _exists(names: Sequence[str], what: str) -> str:
-    names = list(names)
+def _exists(names: Collection[str], what: str) -> str:
     return f"(exists {', '.join(names)} : {what})" if names else f"({what})"
 
 
-def _set(writer: Writer, names: Sequence[str], known: Sequence[str]) -> isl.Set:
+def _set(writer: Writer, names: Iterable[str], known: Sequence[str]) -> isl.Set:
     """The points (symbols, then these names) for which all of this holds."""
     dims = ", ".join([*writer.parameters.values(), *names])
     everything = [*writer.parameter_bounds({}), *known]

@@ -202,8 +202,8 @@ def _swapped(
     point = sample(_set(dims, constraints, writer, s), dims)
     if point is None:
         return None
-    iterations = tuple({v.name: point[n] for v, n in own.items()} for own in names)
-    return Conflict(first, second, iterations if exact else None)  # type: ignore[arg-type]
+    one, other = ({v.name: point[n] for v, n in own.items()} for own in names)
+    return Conflict(first, second, (one, other) if exact else None)
 
 
 def _happens(access: Access, names: dict[Var, str], writer: Writer) -> list[str]:

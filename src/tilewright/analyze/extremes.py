@@ -43,10 +43,11 @@ def _flat(s: Simplifier, e: Expr, op: BinaryOp) -> list[Expr]:
     """The parts of an extreme to which a number is added."""
     form = s.linear(e)
     atoms = [atom for atom in form if atom is not None]
-    if len(atoms) != 1 or not isinstance(atoms[0], Binary):
+    if len(atoms) != 1:
         return [e]
-    (atom,), k = atoms, form[atoms[0]]
-    if (k, atom.op) not in ((1, op), (-1, _OTHER[op])):
+    (atom,) = atoms
+    k = form[atom]
+    if not isinstance(atom, Binary) or (k, atom.op) not in ((1, op), (-1, _OTHER[op])):
         return [e]
     offset = to_expr({None: form[None]}) if None in form else const(0)
     sides = (atom.a * k + offset, atom.b * k + offset)

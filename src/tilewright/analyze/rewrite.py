@@ -23,7 +23,7 @@ from tilewright.ir.loop import (
     map_exprs,
     map_inner_blocks,
 )
-from tilewright.ir.substitute import rewrite, substitute
+from tilewright.ir.substitute import Values, rewrite, substitute
 
 
 def replace_in(block: Block, target: Stmt, new: Stmt | Block | None) -> Block:
@@ -57,7 +57,7 @@ def simplify_block(block: Block, simplifier: Simplifier) -> Block:
     return map_block(block, visit)
 
 
-def substitute_block(block: Block, values: dict[Expr, Expr]) -> Block:
+def substitute_block(block: Block, values: Values) -> Block:
     """The block with variables replaced everywhere."""
     return map_block(block, lambda stmt: map_exprs(stmt, lambda e: substitute(e, values)))
 

@@ -14,7 +14,8 @@ used: linear arithmetic, the ranges of variables, and these facts (c, d > 0):
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from tilewright.analyze.linear import (
     Linear,
@@ -27,6 +28,7 @@ from tilewright.analyze.linear import (
     to_expr,
 )
 from tilewright.base.dtype import bool_, index
+from tilewright.base.node import Node
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -190,8 +192,8 @@ class Simplifier:
             return add(scaled(self._mod(inner, c // g), g), constant(offset % g))
         digits = self._digits(rest, c)
         if digits is not None:
-            g, high, low_digits = digits
-            return add(scaled(self._mod(high, c // g), g), low_digits)
+            g, upper, lower = digits
+            return add(scaled(self._mod(upper, c // g), g), lower)
         (atom, k), *more = rest.items()
         if (
             not more
@@ -207,8 +209,10 @@ class Simplifier:
         """(g, x, r) with a = g*x + r and 0 <= r < g, for a divisor g of c; None without one."""
         factors = {abs(k) for atom, k in a.items() if atom is not None}
         for g in sorted((k for k in factors if k > 1 and c % k == 0), reverse=True):
-            high = {atom: k // g for atom, k in a.items() if atom is not None and k % g == 0}
-            rest = {atom: k for atom, k in a.items() if atom is not None and k % g}
+            high: Linear = {
+                atom: k // g for atom, k in a.items() if atom is not None and k % g == 0
+            }
+            rest: Linear = {atom: k for atom, k in a.items() if atom is not None and k % g}
             offset = a.get(None, 0)
             rest, high = add(rest, constant(offset % g)), add(high, constant(offset // g))
             least, most = self.range(rest)
@@ -219,7 +223,8 @@ class Simplifier:
     def _symbolic_quotient(self, op: BinaryOp, a: Linear, b: Linear) -> Linear:
         """Division by a symbolic extent: exact terms come out, the rest is below it or an atom."""
         divisor = to_expr(b)
-        whole, rest = {}, {}
+        whole: Linear = {}
+        rest: Linear = {}
         if len(b) == 1 and None not in b and next(iter(b.values())) == 1:
             (factor,) = b
             for atom, k in a.items():
@@ -367,15 +372,21 @@ class Simplifier:
 _LINEAR_OPS = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.MOD})
 
 
-def _is(e: Expr, op: BinaryOp) -> bool:
+def _is(e: Expr, op: BinaryOp) -> TypeGuard[Binary]:
     return isinstance(e, Binary) and e.op is op
+
+
+if TYPE_CHECKING:
+
+    class _ByConstant(Binary):
+        b: Const
 
 
 _INDEX_OPS = _LINEAR_OPS | {BinaryOp.MIN, BinaryOp.MAX, BinaryOp.DIV, BinaryOp.REM}
 _INDEX_NODES = (Var, Symbol, Const, Select, Compare, Unary)
 
 
-def _is_index_arithmetic(e: Expr) -> bool:
+def _is_index_arithmetic(e: Node) -> bool:
     return isinstance(e, _INDEX_NODES) or (isinstance(e, Binary) and e.op in _INDEX_OPS)
 
 
@@ -383,12 +394,12 @@ def _wrapped(a: Linear) -> Linear:
     """Coefficients brought into 64 bits: what arithmetic that wraps around makes of them."""
     if all(index.min <= k <= index.max for k in a.values()):
         return a
-    span = 1 << index.bits
-    small = {atom: (k - index.min) % span + index.min for atom, k in a.items()}
+    half = 1 << (index.bits - 1)
+    small = {atom: (k + half) % (2 * half) - half for atom, k in a.items()}
     return {atom: k for atom, k in small.items() if k}
 
 
-def _is_by(e: Expr, op: BinaryOp) -> bool:
+def _is_by(e: Expr, op: BinaryOp) -> TypeGuard[_ByConstant]:
     """Whether e is a division or remainder by a positive constant."""
     return _is(e, op) and isinstance(e.b, Const) and e.b.value > 0
 
@@ -506,7 +517,7 @@ def _simplify_compare(s: Simplifier, e: Compare) -> Expr:
     return compare(e.op, s(e.a), s(e.b))
 
 
-_DECIDE = {
+_DECIDE: dict[CompareOp, Callable[[Bound, Bound], tuple[tuple[bool, bool], ...]]] = {
     CompareOp.LT: lambda lo, hi: (
         (hi is not None and hi < 0, True),
         (lo is not None and lo >= 0, False),
@@ -539,7 +550,7 @@ def _simplify_unary(s: Simplifier, e: Unary) -> Expr:
     return e if a is e.a else unary(e.op, a)
 
 
-_BY_TYPE = {
+_BY_TYPE: dict[type[Expr], Callable[[Simplifier, Any], Expr]] = {
     Binary: _simplify_binary,
     Compare: _simplify_compare,
     Select: _simplify_select,

@@ -53,8 +53,7 @@ def axes(kernel: Kernel) -> tuple[str, ...]:
     """The axes that loops are bound to, outer ones first. Loops bound to one axis all stand in
     loops bound to the same others."""
     around: dict[str, tuple[str, ...]] = {}
-    for loop, outer in _bound_loops(kernel.body, ()):
-        axis = loop.axis
+    for loop, axis, outer in _bound_loops(kernel.body, ()):
         if around.setdefault(axis, outer) != outer:
             one, other = (" in ".join(x) or "no axis" for x in (around[axis], outer))
             what = f"loops bound to {axis} stand in {one}, and loop {loop.var.name} in {other}"
@@ -63,12 +62,14 @@ def axes(kernel: Kernel) -> tuple[str, ...]:
     return tuple(sorted(around, key=lambda axis: len(around[axis])))
 
 
-def _bound_loops(block: Block, outer: tuple[str, ...]) -> Iterator[tuple[For, tuple[str, ...]]]:
-    """Every bound loop, with the axes around it."""
+def _bound_loops(
+    block: Block, outer: tuple[str, ...]
+) -> Iterator[tuple[For, str, tuple[str, ...]]]:
+    """Every bound loop, with its axis and the axes around it."""
     for s in block:
         axis = s.axis if isinstance(s, For) else None
-        if axis is not None:
-            yield s, outer
+        if isinstance(s, For) and axis is not None:
+            yield s, axis, outer
         for inner in sub_blocks(s):
             yield from _bound_loops(inner, (*outer, axis) if axis is not None else outer)
 
@@ -231,8 +232,9 @@ class _Team:
         """The gaps inside a statement that every worker passes."""
         s = self.blocks[place][1][position]
         inner = (*place, position, 0)
-        once = isinstance(s, For) and isinstance(s.extent, int) and s.extent > 0
-        if not once or s.axis is not None or inner not in self.blocks:
+        if not isinstance(s, For) or not isinstance(s.extent, int) or s.extent <= 0:
+            return set()
+        if s.axis is not None or inner not in self.blocks:
             return set()
         count = len(self.blocks[inner][1])
         gaps = {(inner, g) for g in range(count + 1)}
@@ -280,10 +282,10 @@ class _Team:
             how = later if n == shared - 1 and later else "="
             known.append(f"{names[1][other.var]} {how} {names[0][one.var]}")
         for axis in (*self.outer, self.axis):
-            one, other = (_worker(axis, p, loops, own)
-                          for own, (p, _, loops) in zip(names, whole, strict=True))  # fmt: skip
-            if one is not None and other is not None:
-                known.append(f"{one} {'!=' if axis == self.axis else '='} {other}")
+            mine, its = (_worker(axis, p, loops, own)
+                         for own, (p, _, loops) in zip(names, whole, strict=True))  # fmt: skip
+            if mine is not None and its is not None:
+                known.append(f"{mine} {'!=' if axis == self.axis else '='} {its}")
         known += writer.parameter_bounds({})
         parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
         dims = [*names[0].values(), *names[1].values()]
@@ -291,8 +293,8 @@ class _Team:
         point = sample(text, dims)
         if point is None:
             return None
-        one, other = ({v.name: point[n] for v, n in own.items()} for own in names)
-        return Conflict(first, second, (one, other) if exact else None)
+        here, there = ({v.name: point[n] for v, n in own.items()} for own in names)
+        return Conflict(first, second, (here, there) if exact else None)
 
 
 def _worker(axis: str, p: _Phase, loops: Sequence[For], own: dict[Var, str]) -> str | None:

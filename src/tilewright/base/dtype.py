@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.base.errors import CompileError, did_you_mean
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
 
 
 class Kind(enum.Enum):
@@ -86,7 +89,7 @@ class DType:
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return dtype, (self.name,)
 
-    def __getitem__(self, shape: Any) -> BufferType:
+    def __getitem__(self, shape: object) -> BufferType:
         """f32[M, 16]: how kernels name the type of an array."""
         return BufferType(self, shape if isinstance(shape, tuple) else (shape,))
 
@@ -112,7 +115,7 @@ class BufferType:
     __repr__ = __str__
 
 
-def _make(name: str, kind: Kind, bits: int, numpy_type: object) -> DType:
+def _make(name: str, kind: Kind, bits: int, numpy_type: DTypeLike) -> DType:
     return DType(name, kind, bits, np.dtype(numpy_type))
 
 
@@ -156,7 +159,7 @@ def dtype(name: str) -> DType:
     return DTYPES[name]
 
 
-def from_numpy(numpy_type: object) -> DType:
+def from_numpy(numpy_type: DTypeLike) -> DType:
     """The scalar type that numpy calls `numpy_type`."""
     found = _BY_NUMPY.get(np.dtype(numpy_type))
     if found is None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
+from collections.abc import Sequence
 
 SHOWN = 3  # lines of context at either end
 
@@ -103,7 +104,7 @@ class ArtifactError(TilewrightError):
     """A compiled file cannot be loaded here."""
 
 
-def did_you_mean(word: str, known: list[str] | tuple[str, ...]) -> str:
+def did_you_mean(word: str, known: Sequence[str]) -> str:
     """The sentence to close an unknown-name error with: near misses, else what there is."""
     same = [k for k in known if k.lower() == word.lower()]
     near = same or difflib.get_close_matches(word, known, n=3)

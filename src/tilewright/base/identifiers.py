@@ -12,7 +12,6 @@ import functools
 import json
 import keyword
 import re
-from typing import Any
 
 from tilewright.base.dtype import DTYPES, DType, f64
 
@@ -52,7 +51,7 @@ def quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text.isprintable() else repr(text)
 
 
-def format_number(value: Any, dtype: DType) -> str:
+def format_number(value: object, dtype: DType) -> str:
     """A number of type `dtype`: the shortest text that gives exactly this value."""
     if not dtype.is_float or dtype is f64:
         return repr(value)

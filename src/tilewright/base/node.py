@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeVar
+
+if sys.version_info >= (3, 11):
+    from typing import dataclass_transform
+else:
+    from typing_extensions import dataclass_transform
 
 T = TypeVar("T")
 
@@ -20,6 +26,7 @@ class Node:
 
     # What is found out once: the hash, a record that this one equals, substitute.variables.
     __slots__ = ("_hash", "_same", "_variables")
+    _hash: int
 
     def __hash__(self) -> int:
         try:
@@ -44,7 +51,7 @@ class Node:
             object.__setattr__(found, "_same", same)
         return True
 
-    def map(self: T, function: Callable[[Any], Any]) -> T:
+    def map(self: T, function: Callable[[Any], object]) -> T:
         """Rebuilds with `function` applied to each direct child; self when nothing changed."""
         changed = False
         values = []
@@ -84,13 +91,13 @@ class Node:
                 pending += node.children()[::-1]
         return iter(order)
 
-    def with_(self: T, **changes: Any) -> T:
+    def with_(self: T, **changes: object) -> T:
         """A copy with some fields replaced."""
         names = _FIELDS[type(self)]
         return type(self)(*[changes[n] if n in changes else getattr(self, n) for n in names])
 
 
-def _map_tuple(values: tuple[Any, ...], function: Callable[[Any], Any]) -> tuple[Any, ...]:
+def _map_tuple(values: tuple[object, ...], function: Callable[[Any], object]) -> tuple[Any, ...]:
     """The tuple with `function` applied to the nodes in it; itself when nothing changed."""
     changed = False
     out = []
@@ -105,7 +112,7 @@ def _map_tuple(values: tuple[Any, ...], function: Callable[[Any], Any]) -> tuple
     return tuple(out) if changed else values
 
 
-def _collect(values: tuple[Any, ...], found: list[Node]) -> None:
+def _collect(values: tuple[object, ...], found: list[Node]) -> None:
     """Adds the nodes in a tuple, and in tuples in it."""
     for value in values:
         if isinstance(value, Node):
@@ -117,7 +124,7 @@ def _collect(values: tuple[Any, ...], found: list[Node]) -> None:
 class _ByClass(dict[type, Any]):
     """Something of each class of records, found when it is first asked for."""
 
-    def __init__(self, find: Callable[[type], Any]) -> None:
+    def __init__(self, find: Callable[[type], object]) -> None:
         super().__init__()
         self.find = find
 

@@ -6,11 +6,12 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.base.errors import TilewrightError
 
 Pass = Callable[[Any], Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,14 @@ def pass_name(function: Pass) -> str:
 
 
 def run_passes(
-    program: Any,
-    passes: Sequence[Pass],
+    program: T,
+    passes: Sequence[Callable[[T], T]],
     *,
     stage: str,
     subject: str = "",
     recorder: Recorder | None = None,
-    check: Callable[[Any], None] | None = None,
-) -> Any:
+    check: Callable[[T], None] | None = None,
+) -> T:
     """Applies `passes` in order; `check` (a verifier) runs after each that changed something."""
     last = "none"
     for function in passes:

@@ -76,7 +76,9 @@ def memory_sizes(target: Target) -> dict[str, int]:
     reach = {m.name: 2 * UNBOUNDED for m in target.memories}
     for i in target.instructions:
         encoding = target.encoding(i)
-        for o in i.operands if encoding is not None else ():
+        if encoding is None:
+            continue
+        for o in i.operands:
             part = encoding.find(Carries.ADDRESS, o.name)
             if part is not None and o.memory in reach:
                 reach[o.memory] = min(reach[o.memory], part.high)
@@ -159,7 +161,9 @@ class CaseMaker:
     def _placed(self, values: dict[str, int]) -> Case | None:
         """Strides and addresses for a case; None if it does not fit."""
         spots = self.spots(values)
-        addresses = None if spots is None else self.addresses(spots, {})
+        if spots is None:
+            return None
+        addresses = self.addresses(spots, {})
         return None if addresses is None else self.case(values, spots, addresses)
 
     def case(
@@ -202,10 +206,11 @@ class CaseMaker:
         only read may also stay where it is along an axis, or overlap itself."""
         size = self.sizes[o.memory]
         steps = list(operand_steps(self.instruction, o, values))
-        carried = {d: self.instruction.carrier(o, d) for d in range(len(o.shape))}
-        inner = [d for d, f in carried.items() if f is None]
+        carriers = {d: self.instruction.carrier(o, d) for d in range(len(o.shape))}
+        inner = [d for d, f in carriers.items() if f is None]
+        carried = {d: f for d, f in carriers.items() if f is not None}
         span = o.dtype.bytes + sum((extents[d] - 1) * steps[d] for d in inner)
-        for d in self.rng.permutation([d for d, f in carried.items() if f is not None]):
+        for d in self.rng.permutation(list(carried)):
             f = carried[d]
             if f.name not in chosen:
                 wanted = -(-span // o.dtype.bytes)
@@ -233,7 +238,7 @@ class CaseMaker:
 
     def _entries(self, values: dict[str, int]) -> int:
         extent = list_extent(self.instruction)
-        return extent if isinstance(extent, int) else values[extent.name]
+        return 1 if extent is None else evaluate_dim(extent, values)
 
     def unit(self, o: Buffer) -> int:
         """What an operand's address is a multiple of."""

@@ -53,8 +53,10 @@ def addresses(target: Target) -> Problems:
     sizes = {m.name: m.size for m in target.memories}
     for k, i in enumerate(target.instructions):
         encoding = target.encoding(i)
-        least = least_bytes(target, k) if encoding is not None else []
-        for c, o in enumerate(i.operands if encoding is not None else ()):
+        if encoding is None:
+            continue
+        least = least_bytes(target, k)
+        for c, o in enumerate(i.operands):
             size = sizes.get(o.memory)
             carried = encoding.find(Carries.ADDRESS, o.name) is not None
             if carried or i.listed(o) is not None or size == least[c]:

@@ -146,7 +146,8 @@ def _encoded(
 
 def _affordable(instruction: Instruction, found: list[Case]) -> list[Case]:
     """The first cases that the interpreter can do in a short time."""
-    work, kept = 0, []
+    work = 0
+    kept: list[Case] = []
     for case in found:
         names = (f.name for f in instruction.fields)
         work += count_statements(instruction.body, dict(zip(names, case.fields, strict=True)))
@@ -194,10 +195,12 @@ def _encoding_fault(target: Target, tried: Sequence[Case], start: Mapping[str, n
         found = decode(target, encode(stream, waits), sizes=stream.sizes, memories=held)
     except TilewrightError as error:
         return error.what
-    names = ("pops", "pushes", "awaits", "sets", "barriers")
-    pairs = [(n, getattr(found, n), getattr(waits, n)) for n in names]
-    names = ("fields", "addresses", "lists")
-    pairs += [(n, getattr(found.stream, n), getattr(stream, n)) for n in names]
+    bits, columns = (
+        ("pops", "pushes", "awaits", "sets", "barriers"),
+        ("fields", "addresses", "lists"),
+    )
+    pairs = [(n, getattr(found, n), getattr(waits, n)) for n in bits]
+    pairs += [(n, getattr(found.stream, n), getattr(stream, n)) for n in columns]
     return next((f"other {name} are decoded" for name, a, b in pairs if not _equal(a, b)), "")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tilewright.check.problem import Problems, error, extent_fields, warning
+from tilewright.ir.evaluate import Env
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.instruction import COST_TERMS, Cost, Field, Instruction
@@ -143,8 +144,9 @@ def samples(i: Instruction) -> np.ndarray:
         varied = np.stack([_corners(i)[0]] * len(column))
         varied[:, c] = column
         tables.append(varied)
-    rows = np.concatenate(tables)
-    return rows[_allowed(i, rows)]
+    rows: np.ndarray = np.concatenate(tables)
+    kept: np.ndarray = rows[_allowed(i, rows)]
+    return kept
 
 
 def _allowed(i: Instruction, rows: np.ndarray) -> np.ndarray:
@@ -180,7 +182,7 @@ def _corners(i: Instruction) -> list[np.ndarray]:
 
 def evaluated(i: Instruction, term: Dim, rows: np.ndarray) -> np.ndarray:
     """A term of the cost, or a limit, for n rows of fields [n, fields]."""
-    env = {f.symbol: rows[:, c] for c, f in enumerate(i.fields)}
+    env: Env = {f.symbol: rows[:, c] for c, f in enumerate(i.fields)}
     return np.broadcast_to(evaluate_exactly(term, env), (len(rows),))
 
 
@@ -193,7 +195,9 @@ def _fall(
         rows = np.stack([corner] * len(values))
         rows[:, i.fields.index(f)] = values
         rows = rows[_allowed(i, rows)]
-        cycles = sum(evaluated(i, x, rows) for t in terms for x in _parts(i, t))
+        cycles = sum(
+            (evaluated(i, x, rows) for t in terms for x in _parts(i, t)), np.zeros(len(rows), int)
+        )
         kept = rows[:, i.fields.index(f)]
         falls = np.flatnonzero(np.diff(cycles) < 0)
         if len(falls):

@@ -118,9 +118,10 @@ def overlapped(
     makers = [CaseMaker(target, k, rng) for k in (pair.first, pair.second)]
     operands = (pair.operand, pair.other)
     found = [m.small() for m in makers]
-    spots = [m.spots(values) for m, values in zip(makers, found, strict=True)]
-    if spots[0] is None or spots[1] is None:
+    one, other = (m.spots(values) for m, values in zip(makers, found, strict=True))
+    if one is None or other is None:
         return None
+    spots = one, other
     shared = max(s[o].span * s[o].repeats for s, o in zip(spots, operands, strict=True))
     memory = makers[0].instruction.operands[pair.operand].memory
     used = {memory: shared}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -131,7 +132,7 @@ def part_facts(p: Part) -> dict[str, Any]:
     }
 
 
-def stored(p: dict[str, Any]) -> str:
+def stored(p: Mapping[str, Any]) -> str:
     """What stands in a part's bits, as arithmetic: "(rows - 1) / 16"."""
     words = {
         "constant": f"constant {p['value']}",
@@ -145,7 +146,7 @@ def stored(p: dict[str, Any]) -> str:
         "first_entry": "first micro-operation",
         "end_entry": "end of the micro-operations",
     }
-    text = words.get(p["carries"], p["name"])
+    text: str = words.get(p["carries"], p["name"])
     if p["minus"]:
         text = f"{text} {'-' if p['minus'] > 0 else '+'} {abs(p['minus'])}"
         text = f"({text})" if p["unit"] > 1 else text

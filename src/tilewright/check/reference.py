@@ -50,7 +50,10 @@ def _bytes_of(site: Site, o: int, extents: tuple[int, ...]) -> np.ndarray:
     listed = site.instruction.listed(operand)
     at = np.zeros((), np.int64)
     for d, (count, step) in enumerate(zip(extents, site.steps[o], strict=True)):
-        at = at[..., None] + (site.offsets[o] if d == listed else np.arange(count) * step)
+        along = np.arange(count) * step
+        if d == listed and (offsets := site.offsets[o]) is not None:
+            along = offsets
+        at = at[..., None] + along
     return at[..., None] + np.arange(operand.dtype.bytes)
 
 
@@ -77,8 +80,8 @@ def random_memories(
 def differences(stream: Stream, expected: Mapping[str, np.ndarray], found: Memories) -> str:
     """The first place where memories differ, in words; nothing where they do not. What is in the
     memory of micro-operations is the compiler's."""
-    kinds = {s.instruction.micro_ops for s in stream.sites} - {None}
-    lists = {kind.memory for kind in kinds}
+    kinds = {s.instruction.micro_ops for s in stream.sites}
+    lists = {kind.memory for kind in kinds if kind is not None}
     for name, wanted in expected.items():
         here = {o for s in stream.sites for o in s.instruction.operands if o.memory == name}
         floats = [o.dtype.numpy for o in here if o.dtype.is_float]

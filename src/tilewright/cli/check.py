@@ -146,7 +146,7 @@ class Reference:
             except Exception:  # noqa: BLE001 - it refuses some models, with errors of many kinds
                 pass
         evaluator = onnx.reference.ReferenceEvaluator(self.model)
-        values = evaluator.run(None, self.inputs, intermediate=True)
+        values: Any = evaluator.run(None, self.inputs, intermediate=True)  # by name, then
         return {n: values[n] for n in names}
 
     def _onnxruntime(self, names: Sequence[str]) -> Arrays:

@@ -33,8 +33,7 @@ def make_table(title: str, *columns: str) -> Table:
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for column in columns:
         right = column.startswith(">")
-        justify = "right" if right else "left"
-        table.add_column(column.lstrip(">"), justify=justify, no_wrap=right)
+        table.add_column(column.lstrip(">"), justify="right" if right else "left", no_wrap=right)
     return table
 
 
@@ -108,6 +107,11 @@ def _wrapped(line: str, width: int, indent: int) -> list[str]:
     whole = re.sub(r"(?<=\d) (?=\w)|(?<=\w) (?=[\d.,]+%)", SPACE, line)
     if in_table:
         whole = whole[:last].replace(" ", SPACE) + whole[last:]
-    style = {"break_long_words": False, "break_on_hyphens": False}
-    parts = textwrap.wrap(whole, width, subsequent_indent=" " * indent, **style)
+    parts = textwrap.wrap(
+        whole,
+        width,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [part.replace(SPACE, " ") for part in parts]

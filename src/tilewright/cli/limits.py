@@ -67,7 +67,7 @@ def _multiply_adds(lanes: int, chains: int) -> float:
         return lanes * chains * _best_rate(loop)
 
 
-def _best_rate(loop: Callable[[int], Any]) -> float:
+def _best_rate(loop: Callable[[int], object]) -> float:
     """Turns a second of `loop(turns)`."""
     turns, spent = 1000, 0.0
     while spent < SECONDS:
@@ -76,7 +76,7 @@ def _best_rate(loop: Callable[[int], Any]) -> float:
     return turns / min(_seconds(loop, turns) for _ in range(TRIALS))
 
 
-def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
+def _seconds(function: Callable[..., object], *arguments: object) -> float:
     start = time.perf_counter()
     function(*arguments)
     return time.perf_counter() - start
@@ -113,13 +113,14 @@ def _chains_text(lanes: int, chains: int) -> str:
 def _levels(threads: int) -> list[Level]:
     """Each cache by reading half of it again and again, main memory by reading much more."""
     with _Machine(_read_text(), ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64) as read:
-        caches = [m for m in cpu.host(threads).memories if m.cached and m.size is not None]
+        last = 32 << 20
         found: list[Level] = []
-        for cache in caches:
-            total = cache.size * (threads if cache.shared_by == 1 else 1)
-            rate = _read_rate(read, total // 2 // threads, threads)
-            found.append(Level(cache.name, total, rate))
-        last = caches[-1].size if caches else 32 << 20
+        for cache in cpu.host(threads).memories:
+            if cache.cached and cache.size is not None:
+                last = cache.size
+                total = last * (threads if cache.shared_by == 1 else 1)
+                rate = _read_rate(read, total // 2 // threads, threads)
+                found.append(Level(cache.name, total, rate))
         found.append(Level("dram", None, _read_rate(read, BEYOND * last // threads, threads)))
     fastest = 0.0
     for i in reversed(range(len(found))):  # what is nearer is no slower, whatever disturbed us
@@ -128,7 +129,7 @@ def _levels(threads: int) -> list[Level]:
     return found
 
 
-def _read_rate(read: Callable[..., Any], size: int, threads: int) -> float:
+def _read_rate(read: Callable[..., object], size: int, threads: int) -> float:
     """Bytes a second of all threads, each reading `size` bytes of its own."""
     size = max(1, size // BLOCK) * BLOCK
     memory = [np.ones(size + 64, np.uint8) for _ in range(threads)]

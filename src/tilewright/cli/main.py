@@ -320,10 +320,10 @@ def explain(
     with session.working("timing"):
         rows = explain_steps(module, arrays, repeat, limits, session.on_call)
     if json:
-        found = {"model": model, **session.facts(module), "threads": module.threads}
-        found |= {"limits": show.limits_json(limits)}
+        facts = {"model": model, **session.facts(module), "threads": module.threads}
+        facts |= {"limits": show.limits_json(limits)}
         shown = costliest(rows, worst)
-        _print(show.to_json(found | {"steps": [show.step_json(r) for r in shown]}))
+        _print(show.to_json(facts | {"steps": [show.step_json(r) for r in shown]}))
         return
     _print(show.steps_table(rows, make_console().width, worst))
     for line in [show.limits_line(limits), *show.host_lines(rows)]:
@@ -441,7 +441,7 @@ def check_target(
         _print(show.to_json(found | {"report": report and chips.report_json(report)}))
     else:
         for part in chips.check_parts(problems, report):
-            (_say if isinstance(part, str) else _print)(part)
+            _print(wrap(part, make_console().width) if isinstance(part, str) else part)
     if not passes:
         raise typer.Exit(FAILED)
 

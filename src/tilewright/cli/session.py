@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import overload
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tilewright.base.errors import InputError, ModelError
 from tilewright.base.passes import Recorder, Step
 from tilewright.cli.describe import find_description
 from tilewright.compiled import load
-from tilewright.compiler import STAGES, compile
+from tilewright.compiler import STAGES, GraphStage, Left, compile
 from tilewright.frontends.onnx.table import IMPORTERS
 from tilewright.ir.graph import Graph
 from tilewright.options import HALF_EVEN, Options
@@ -122,7 +122,13 @@ def onnx_operators() -> dict[str, list[str]]:
     return {domain or "ai.onnx": sorted(table) for domain, table in IMPORTERS.items()}
 
 
-def _compile(request: Request, model: Path | Graph, until: str | None = None) -> Any:
+@overload
+def _compile(request: Request, model: Path | Graph) -> Module: ...
+@overload
+def _compile(request: Request, model: Path | Graph, until: GraphStage) -> Graph: ...
+@overload
+def _compile(request: Request, model: Path | Graph, until: str) -> Left: ...
+def _compile(request: Request, model: Path | Graph, until: str | None = None) -> Left:
     options = Options(
         dims=dict(request.dims),
         values=request.values,
@@ -147,5 +153,5 @@ def _model_file(request: Request) -> Path:
     return request.model
 
 
-def _text(program: Any) -> str:
+def _text(program: object) -> str:
     return str(program.kernel) if isinstance(program, Schedule) else str(program)

@@ -26,11 +26,11 @@ from tilewright.target.target import Target
 FIRST = 4  # elements of an output that are shown
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     return json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """JSON has no infinities and no NaN: they become texts."""
     if isinstance(value, Mapping):
         return {str(k): _plain(v) for k, v in value.items()}
@@ -376,16 +376,17 @@ def _legal(row: Mapping[str, Any]) -> str:
 
 
 def target_json(name: str, target: Target) -> dict[str, Any]:
+    native, vector = target.llvm, target.vectors
     return {
         "name": name,
-        "triple": target.native.triple,
-        "processor": target.native.processor,
+        "triple": native.triple,
+        "processor": native.processor,
         "cores": target.cores,
         "clock": target.clock,
-        "vector_bytes": target.vector.bytes,
-        "vector_registers": target.vector.registers,
+        "vector_bytes": vector.bytes,
+        "vector_registers": vector.registers,
         "memories": {m.name: m.size for m in target.memories if m.size is not None},
-        "features": list(target.native.features),
+        "features": list(native.features),
     }
 
 

@@ -63,7 +63,8 @@ def queue_times(timeline: Timeline) -> tuple[QueueTime, ...]:
 def _for(timeline: Timeline, rows: np.ndarray, queue: np.ndarray, p: int) -> np.ndarray:
     """Which of the rows waited last for an instruction of queue p."""
     cause = timeline.cause[rows]
-    return (cause >= 0) & (queue[cause] == p)
+    waited: np.ndarray = (cause >= 0) & (queue[cause] == p)
+    return waited
 
 
 def memory_times(timeline: Timeline) -> dict[str, int]:

@@ -73,7 +73,7 @@ class GraphBuilder:
         return value
 
     def emit(
-        self, op_name: str, inputs: Sequence[Value], attrs: Mapping[str, Any], node: str
+        self, op_name: str, inputs: Sequence[Value], attrs: Mapping[str, object], node: str
     ) -> tuple[Value, ...]:
         """A new node; `node` is the model's name for what it comes from."""
         op = find_op(op_name)
@@ -238,7 +238,7 @@ class _Final:
             return attrs
         return replace(attrs, **{name: self._replace(value) for name, value in attrs.items()})
 
-    def _replace(self, item: Any) -> Any:
+    def _replace(self, item: object) -> Any:
         if isinstance(item, tuple):
             return tuple(self._replace(i) for i in item)
         if isinstance(item, Symbol):

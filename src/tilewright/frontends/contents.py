@@ -34,6 +34,7 @@ from tilewright.ir.expr import (
     UnaryOp,
     Var,
     as_expr,
+    const,
 )
 from tilewright.ir.scalar import apply_binary, apply_bitcast, apply_cast, apply_compare, apply_unary
 from tilewright.ir.tensor import Axis, Item, Stage, TensorProgram
@@ -105,9 +106,10 @@ def _indices(axes: Sequence[Axis], env: Env) -> Iterator[Env]:
 
 def _run_stage(stage: Stage, env: Env, memory: Memory) -> None:
     if stage.buffer not in memory:
-        if not all(isinstance(d, int) for d in stage.buffer.shape):
+        shape = [d for d in stage.buffer.shape if isinstance(d, int)]
+        if len(shape) != len(stage.buffer.shape):
             raise Unknown
-        memory[stage.buffer] = np.empty(stage.buffer.shape, object)
+        memory[stage.buffer] = np.empty(shape, object)
     target = memory[stage.buffer]
     for inner in _indices(stage.axes, env):
         place = tuple(_place(i, inner, memory) for i in stage.indices)
@@ -117,7 +119,7 @@ def _run_stage(stage: Stage, env: Env, memory: Memory) -> None:
 def _stage_value(stage: Stage, env: Env, memory: Memory) -> Expr:
     if stage.op is None:
         return fold(stage.value, env, memory)
-    total = fold(as_expr(stage.init), env, memory)
+    total = fold(stage.start(stage.op), env, memory)
     for inner in _indices(stage.reduce, env):
         total = _fold_binary(stage.op, total, fold(stage.value, inner, memory))
     return total
@@ -156,11 +158,13 @@ def _require_integer(dtype: DType) -> None:
 
 def _symbolic(e: Expr) -> Expr:
     """An operand of symbolic arithmetic: whole numbers count as dimensions, whatever their type."""
-    if not isinstance(e, Const):
-        return e
+    return _whole(e) if isinstance(e, Const) else e
+
+
+def _whole(e: Const) -> Const:
     if e.value != int(e.value):
         raise Unknown
-    return as_expr(int(e.value))
+    return const(int(e.value))
 
 
 def _fold_unary(e: Unary, env: Env, memory: Memory) -> Expr:
@@ -177,7 +181,7 @@ def _fold_unary(e: Unary, env: Env, memory: Memory) -> Expr:
 def _fold_binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     if isinstance(a, Const) and isinstance(b, Const):
         if a.dtype != b.dtype:  # one came out of symbolic arithmetic
-            a, b = _symbolic(a), _symbolic(b)
+            a, b = _whole(a), _whole(b)
         return _constant(np.asarray(apply_binary(op, _scalar(a), _scalar(b)))[()])
     float_division = op is BinaryOp.DIV and any(
         isinstance(e, Const) and e.dtype.is_float for e in (a, b)
@@ -213,7 +217,7 @@ def _fold_compare(e: Compare, env: Env, memory: Memory) -> Expr:
     a, b = fold(e.a, env, memory), fold(e.b, env, memory)
     if isinstance(a, Const) and isinstance(b, Const):
         if a.dtype != b.dtype:
-            a, b = _symbolic(a), _symbolic(b)
+            a, b = _whole(a), _whole(b)
         return _constant(np.asarray(apply_compare(e.op, _scalar(a), _scalar(b)))[()])
     return _constant(np.bool_(decide(e.op, _symbolic(a), _symbolic(b))))
 
@@ -266,7 +270,8 @@ def _fold_load(e: Load, env: Env, memory: Memory) -> Expr:
     place = tuple(_place(i, env, memory) for i in e.indices)
     if any(not 0 <= i < n for i, n in zip(place, array.shape, strict=True)):
         raise Unknown
-    return array[place]
+    found: Expr = array[place]
+    return found
 
 
 _FOLD: dict[type, Callable[[Any, Env, Memory], Expr]] = {

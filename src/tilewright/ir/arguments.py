@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ _NAMES = {t.numpy: t.name for t in DTYPES.values()}
 
 
 def check_arguments(
-    name: str, buffers: Sequence[Buffer], values: Sequence[Any]
+    name: str, buffers: Sequence[Buffer], values: Sequence[object]
 ) -> tuple[list[np.ndarray], dict[str, int]]:
     """The arrays, and the value of each symbol of their shapes; InputError where something does
     not fit. A Python number is taken for an array of one element without dimensions."""
@@ -54,7 +53,7 @@ def check_arguments(
     return arrays, sizes
 
 
-def _as_array(name: str, buffer: Buffer, value: Any) -> np.ndarray:
+def _as_array(name: str, buffer: Buffer, value: object) -> np.ndarray:
     if isinstance(value, (bool, int, float)) and not buffer.shape:
         try:
             return np.asarray(number(value, buffer.dtype).value, buffer.dtype.numpy)

@@ -151,8 +151,8 @@ Limits = tuple["int | None", "int | None"]
 
 
 def _limits_add(a: Limits, b: Limits) -> Limits:
-    low, high = (None if None in pair else sum(pair) for pair in zip(a, b, strict=True))
-    return low, high
+    low = None if a[0] is None or b[0] is None else a[0] + b[0]
+    return low, None if a[1] is None or b[1] is None else a[1] + b[1]
 
 
 def _limits_sub(a: Limits, b: Limits) -> Limits:
@@ -163,7 +163,7 @@ def _limits_sub(a: Limits, b: Limits) -> Limits:
 def _limits_mul(a: Limits, b: Limits) -> Limits:
     ends = [x * y if x and y else 0 for x in _endless(a) for y in _endless(b)]
     low, high = min(ends), max(ends)
-    return None if low == -math.inf else low, None if high == math.inf else high
+    return None if low == -math.inf else int(low), None if high == math.inf else int(high)
 
 
 def _endless(a: Limits) -> tuple[float, float]:
@@ -221,7 +221,7 @@ def _quotient(dim: Binary) -> Polynomial:
         remainder = _rebuild(rest)
         if isinstance(remainder, int):  # always below the divisor: coefficients are c % divisor
             return whole if dim.op is BinaryOp.FLOORDIV else polynomial(remainder)
-        atom = {(Binary(dim.op, as_expr(remainder), as_expr(divisor)),): 1}
+        atom: Polynomial = {(Binary(dim.op, as_expr(remainder), as_expr(divisor)),): 1}
         return _add(whole, atom) if dim.op is BinaryOp.FLOORDIV else atom
     exact = divide_exactly(numerator, divisor)
     if exact is not None and _is_nonzero(divisor):  # by zero everything is 0

@@ -47,7 +47,7 @@ from tilewright.ir.tensor import (
 
 CHUNK = 1 << 22  # elements of an intermediate
 
-Env = dict[Expr, Any]  # variables and symbols to integers or index arrays
+Env = Mapping[Any, Any]  # of variables and symbols, integers or index arrays
 Memory = dict[Buffer, np.ndarray]
 
 
@@ -167,7 +167,7 @@ def _evaluate_stage(stage: Stage, env: Env, memory: Memory) -> None:
     if 0 in shape:
         return
     rank = len(shape)
-    grids = {
+    grids: Env = {
         a.var: np.arange(n).reshape([-1 if d == i else 1 for d in range(rank)])
         for i, (a, n) in enumerate(zip(stage.axes, shape, strict=True))
     }
@@ -175,7 +175,7 @@ def _evaluate_stage(stage: Stage, env: Env, memory: Memory) -> None:
     if stage.op is None:
         value = np.broadcast_to(evaluate_expr(stage.value, inner, memory), shape)
     else:
-        value = _reduce(stage, shape, inner, memory)
+        value = _reduce(stage, stage.op, shape, inner, memory)
     whole = target.shape == shape and stage.indices == tuple(a.var for a in stage.axes)
     target[... if whole else _places(stage, shape, inner, target, memory)] = value
 
@@ -197,11 +197,11 @@ def _places(
     return tuple(places)
 
 
-def _reduce(stage: Stage, shape: tuple[int, ...], env: Env, memory: Memory) -> np.ndarray:
-    assert stage.op is not None
-    assert stage.init is not None
+def _reduce(
+    stage: Stage, op: BinaryOp, shape: tuple[int, ...], env: Env, memory: Memory
+) -> np.ndarray:
     extents = [_extent(a, env) for a in stage.reduce]
-    total = np.broadcast_to(evaluate_expr(stage.init, env, memory), shape)
+    total = np.broadcast_to(evaluate_expr(stage.start(op), env, memory), shape)
     if 0 in extents:
         return total
     size = max(1, int(np.prod(shape)))
@@ -211,17 +211,23 @@ def _reduce(stage: Stage, shape: tuple[int, ...], env: Env, memory: Memory) -> n
         whole -= 1
     stepped, arrayed = stage.reduce[:whole], stage.reduce[whole:]
     for values in itertools.product(*(range(n) for n in extents[:whole])):
-        step_env = {**env, **{a.var: v for a, v in zip(stepped, values, strict=True)}}
-        total = apply_binary(stage.op, total, _combine(stage, shape, step_env, arrayed, memory))
+        here: Env = dict(zip([a.var for a in stepped], values, strict=True))
+        part = _combine(stage, op, shape, {**env, **here}, arrayed, memory)
+        total = apply_binary(op, total, part)
     return np.asarray(total)
 
 
 def _combine(
-    stage: Stage, shape: tuple[int, ...], env: Env, over: Sequence[Axis], memory: Memory
+    stage: Stage,
+    op: BinaryOp,
+    shape: tuple[int, ...],
+    env: Env,
+    over: Sequence[Axis],
+    memory: Memory,
 ) -> np.ndarray:
     """The value combined over the axes in `over`, as arrays."""
     extents = tuple(_extent(a, env) for a in over)
-    inner: Env = {}
+    inner: dict[Expr, Any] = {}
     for var, value in env.items():  # spatial index arrays get trailing axes for `over`
         inner[var] = (
             value.reshape(value.shape + (1,) * len(over))
@@ -235,12 +241,12 @@ def _combine(
     value = np.broadcast_to(evaluate_expr(stage.value, inner, memory), shape + extents)
     flat = value.reshape((*shape, -1)) if over else value[..., None]
     result = flat[..., 0]
-    ufunc = _UFUNC.get(stage.op)
+    ufunc = _UFUNC.get(op)
     if ufunc is not None and flat.dtype in _PLAIN:
         with np.errstate(all="ignore"):
-            return ufunc.reduce(flat, axis=-1, dtype=flat.dtype)
+            return np.asarray(ufunc.reduce(flat, axis=-1, dtype=flat.dtype))
     for i in range(1, flat.shape[-1]):
-        result = apply_binary(stage.op, result, flat[..., i])
+        result = apply_binary(op, result, flat[..., i])
     return result
 
 
@@ -257,7 +263,7 @@ _PLAIN = frozenset(t.numpy for t in (f64, f32, i64, i32, i16, i8, u64, u32, u16,
 # ---------------------------------------------------------------- graphs
 
 
-def op_program(op: Op, attrs: Any, inputs: Sequence[Buffer]) -> TensorProgram:
+def op_program(op: Op, attrs: object, inputs: Sequence[Buffer]) -> TensorProgram:
     """One operator's tensor expression on these buffers."""
     if op.compute is None:
         raise CompileError(f"{op.name} has no tensor expression: it is a call to the host")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.evaluate import Env, evaluate_expr
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -29,7 +29,7 @@ from tilewright.ir.expr import (
 MOST = 1 << 62  # magnitudes below which 64 bits are enough
 
 
-def evaluate_exactly(term: Dim, env: Mapping[Expr, Any]) -> np.ndarray:
+def evaluate_exactly(term: Dim, env: Env) -> np.ndarray:
     """The value of index arithmetic for numbers, or for columns of them: of 64 bits where no part
     of it can leave them, else Python's integers (an array of objects)."""
     e = as_expr(term)
@@ -55,7 +55,7 @@ def _magnitude(e: Expr, most: Mapping[Expr, float]) -> float:
     return sum(parts) + 1
 
 
-def _value(e: Expr, env: Mapping[Expr, Any]) -> Any:
+def _value(e: Expr, env: Mapping[Expr, object]) -> Any:
     """The same as `evaluate_expr`, of Python's integers."""
     if isinstance(e, Const):
         return np.asarray(e.value, object)

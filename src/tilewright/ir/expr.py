@@ -11,7 +11,8 @@ are `index` (i64). Python's operators build expressions; integer constants fold 
 from __future__ import annotations
 
 import enum
-from typing import Union
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Union
 
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
@@ -95,15 +96,19 @@ COMMUTATIVE = frozenset(
     {BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX}
     | {BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR}
 )
-# The operators a reduction may use: associative and commutative (floats: up to rounding).
-COMBINERS = COMMUTATIVE
+COMBINERS = COMMUTATIVE  # what a reduction may use: also associative (floats: up to rounding)
 
 
 class Expr(Node):
     """Base of all scalar expressions."""
 
     __slots__ = ()
-    dtype: DType
+    _variables: frozenset[Var]
+
+    if TYPE_CHECKING:  # some have a field of this name, for which a property would be a default
+
+        @property
+        def dtype(self) -> DType: ...
 
     def __add__(self, other: Dim | float) -> Expr:
         return binary(BinaryOp.ADD, self, other)
@@ -189,6 +194,11 @@ class Expr(Node):
             f"the truth of {self} is not known while compiling",
             hint="use select(condition, a, b), or `.equals` for a comparison in the program",
         )
+
+    def __int__(self) -> int:
+        if isinstance(self, Const):
+            return int(self.value)
+        raise CompileError(f"{self} is not known while compiling", hint="fix the dimensions in it")
 
     def __str__(self) -> str:
         return format_expr(self)
@@ -324,6 +334,10 @@ class Buffer(Node):
             )
         return Load(self, tuple(as_expr(i) for i in items))
 
+    def at(self, *indices: Dim) -> Load:
+        """The same as `self[indices]`, for subscripts of which some are in a tuple."""
+        return self[indices]
+
     def __str__(self) -> str:
         return f"{self.name}: {format_type(self.dtype, self.shape)}"
 
@@ -456,7 +470,7 @@ _COMPARE = {
     CompareOp.GE: lambda a, b: a >= b,
 }
 
-_FOLD = {
+_FOLD: dict[BinaryOp, Callable[[float, float], float]] = {
     BinaryOp.ADD: lambda a, b: a + b,
     BinaryOp.SUB: lambda a, b: a - b,
     BinaryOp.MUL: lambda a, b: a * b,
@@ -571,7 +585,7 @@ def _format_opaque(e: Opaque) -> tuple[str, int]:
     return f"opaque({', '.join([quote(e.name), str(e.dtype), *map(format_expr, e.args)])})", 9
 
 
-_FORMAT = {
+_FORMAT: dict[type[Expr], Callable[[Any], tuple[str, int]]] = {
     Const: _format_const,
     Var: lambda e: (identifier(e.name), 9),
     Symbol: lambda e: (identifier(e.name), 9),

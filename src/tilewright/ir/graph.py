@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from tilewright.ir.expr import Dim, Symbol
 from tilewright.ir.loop import INDENT, format_symbols
 from tilewright.ir.op import Attrs, Op
 from tilewright.ir.tensor_type import TensorType
+
+A = TypeVar("A", bound=Attrs)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -50,6 +52,11 @@ class GraphNode:
     outputs: tuple[Value, ...]
     name: str = ""
     device: str = ""
+
+    def attrs_of(self, kind: type[A]) -> A:
+        """The attributes, where the operator is known: they are of this class."""
+        assert isinstance(self.attrs, kind), self
+        return self.attrs
 
     def __repr__(self) -> str:
         return format_node(self)
@@ -147,7 +154,7 @@ def format_node(n: GraphNode) -> str:
     return f"{target} = {identifier(n.op.name)}({', '.join(args)})"
 
 
-def format_attr(value: Any) -> str:
+def format_attr(value: object) -> str:
     """An attribute's value; text.py reads it back."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -169,7 +176,7 @@ def _format_constant(value: Value, array: np.ndarray) -> str:
     return f"{identifier(value.name)}: {value.type} = constant({elements})"
 
 
-def _format_elements(elements: Any, dtype: DType) -> str:
+def _format_elements(elements: object, dtype: DType) -> str:
     if isinstance(elements, list):
         return f"[{', '.join(_format_elements(e, dtype) for e in elements)}]"
     return format_number(elements, dtype)
@@ -185,7 +192,7 @@ def large_constants(graph: Graph, prefix: str = "") -> dict[str, np.ndarray]:
     return found
 
 
-def symbols_in(*items: Any) -> list[Symbol]:
+def symbols_in(*items: object) -> list[Symbol]:
     """The symbolic dimensions in graphs, attributes, types and dimensions, by name."""
     found: dict[Symbol, None] = {}
     todo: list[Any] = list(items)

@@ -169,7 +169,7 @@ class Instruction(Node):
 
     __repr__ = __str__
 
-    def shapes(self, fields: Mapping[str, Any]) -> tuple[tuple[Any, ...], ...]:
+    def shapes(self, fields: Mapping[str, object]) -> tuple[tuple[Any, ...], ...]:
         """The shapes of the operands for these values of the fields (numbers, or columns)."""
         return tuple(
             tuple(n if isinstance(n, int) else fields[str(n)] for n in operand.shape)

@@ -30,7 +30,7 @@ from tilewright.ir.expr import (
     Var,
     as_expr,
 )
-from tilewright.ir.instruction import axis
+from tilewright.ir.instruction import BlackBox, axis
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
@@ -106,10 +106,10 @@ def _run_call(s: Call, env: Env, memory: Memory, symbols: Mapping[str, int]) -> 
     if s.instruction.black_box is None:
         _run(expand_call(s), env, memory, symbols)
     else:
-        _run_black_box(s, env, memory)
+        _run_black_box(s, s.instruction.black_box, env, memory)
 
 
-def _run_black_box(s: Call, env: Env, memory: Memory) -> None:
+def _run_black_box(s: Call, black_box: BlackBox, env: Env, memory: Memory) -> None:
     """Gives the author's function the operands' elements, and takes back those that are written."""
     i = s.instruction
     fields = {f.name: int(scalar(v, env, memory)) for f, v in zip(i.fields, s.fields, strict=True)}
@@ -118,10 +118,10 @@ def _run_black_box(s: Call, env: Env, memory: Memory) -> None:
         found = places[operand] = np.empty(shape, object)
         arrays[operand.name] = np.empty(shape, operand.dtype.numpy)
         for at in np.ndindex(shape):
-            here = {**env, **{axis(d): np.int64(k) for d, k in enumerate(at)}}
+            here: Env = {**env, **{axis(d): np.int64(k) for d, k in enumerate(at)}}
             found[at] = _place(s, region.buffer, region.indices, here, memory)
             arrays[operand.name][at] = memory[region.buffer][found[at]]
-    i.black_box(fields, arrays)
+    black_box(fields, arrays)
     written = buffers_written(i.body)
     for operand, region in zip(i.operands, s.regions, strict=True):
         for at in np.ndindex(places[operand].shape) if operand in written else ():

@@ -226,9 +226,9 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
         same = extent is stmt.extent and body is stmt.body
         return stmt if same else stmt.with_(extent=extent, body=body)
     if isinstance(stmt, If):
-        stmt = map_inner_blocks(stmt, lambda b: map_block(b, lambda s: map_exprs(s, function)))
+        inner = map_inner_blocks(stmt, lambda b: map_block(b, lambda s: map_exprs(s, function)))
         cond = function(stmt.cond)
-        return stmt if cond is stmt.cond else stmt.with_(cond=cond)
+        return inner if cond is stmt.cond else inner.with_(cond=cond)
     if isinstance(stmt, (Store, Accumulate)):
         indices = tuple(function(i) for i in stmt.indices)
         value = function(stmt.value)

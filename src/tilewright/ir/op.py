@@ -40,10 +40,10 @@ class Attrs:
 
 
 def attr(
-    default: Any = ...,
+    default: object = ...,
     *,
     doc: str,
-    choices: tuple[Any, ...] | None = None,
+    choices: tuple[object, ...] | None = None,
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
@@ -85,7 +85,7 @@ class Op:
     def __repr__(self) -> str:
         return f"Op({self.name})"
 
-    def make_attrs(self, **values: Any) -> Attrs:
+    def make_attrs(self, **values: object) -> Attrs:
         """The attribute record, checked against its declared choices and ranges."""
         attrs = self.attrs(**values)
         for f in fields(attrs):

@@ -17,6 +17,7 @@ from tilewright.ir.expr import Buffer, Const, Expr, Load, Symbol, Var
 
 LONG = 150  # nodes of a tree, from which on its shared parts are named
 _ATOMS = (Const, Load, Symbol, Var)
+_NAMED = (Var, Symbol, Buffer)
 
 
 def name_parts(*expressions: Expr) -> tuple[list[tuple[str, Expr]], list[Expr]]:
@@ -26,7 +27,7 @@ def name_parts(*expressions: Expr) -> tuple[list[tuple[str, Expr]], list[Expr]]:
     if sum(_tree_sizes(order)[e] for e in expressions) < LONG:
         return [], list(expressions)
     shared = _shared(order, expressions)
-    taken = {identifier(x.name) for e in expressions for x in e.walk() if _has_name(x)}
+    taken = {identifier(x.name) for e in expressions for x in e.walk() if isinstance(x, _NAMED)}
     named: dict[Expr, Expr] = {}
     lines: list[tuple[str, Expr]] = []
     for e in order:  # operands come before what they are operands of
@@ -37,10 +38,6 @@ def name_parts(*expressions: Expr) -> tuple[list[tuple[str, Expr]], list[Expr]]:
             short = Var(name, e.dtype)
         named[e] = short
     return lines, [named[e] for e in expressions]
-
-
-def _has_name(x: object) -> bool:
-    return isinstance(x, (Var, Symbol, Buffer))
 
 
 def _fresh(number: int, taken: set[str]) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tilewright.ir.expr import Const, Dim, Expr, Symbol, Var
 
+Values = Mapping[Any, Expr]  # by expressions, of any kind: a mapping's keys are invariant
 
-def substitute(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
+
+def substitute(e: Expr, values: Values) -> Expr:
     """`e` with variables (or any expressions) replaced."""
     if not values:
         return e

@@ -55,6 +55,10 @@ class Stage(Node):
     op: BinaryOp | None = None
     init: Expr | None = None
 
+    def start(self, op: BinaryOp) -> Expr:
+        """What the values are combined with first, by its operator."""
+        return neutral(op, self.value.dtype) if self.init is None else self.init
+
 
 @node
 class Scan(Node):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.expr import Expr, UnaryOp, cast, const, maximum, select, unary
 from tilewright.ir.op import Attrs, Op, attr
-from tilewright.ops.common import widened
+from tilewright.ops.common import NoAttrs, widened
 from tilewright.ops.elementwise import FLOATS, elementwise
 
 _ROOT_HALF = 0.70710678118654752  # sqrt(1/2)
@@ -92,16 +92,15 @@ def selu(x: Expr, alpha: float, gamma: float) -> Expr:
 
 
 def _activation(
-    name: str, formula: Callable[..., Expr], doc: str, attrs: type[Attrs] | None = None
+    name: str, formula: Callable[..., Expr], doc: str, attrs: type[Attrs] = NoAttrs
 ) -> Op:
-    """An element-wise operator of a formula of (attributes, x)."""
+    """An element-wise operator of a formula of (attributes, x), or of x."""
 
     def scalar(values: Attrs, x: Expr) -> Expr:
         wide = cast(widened(x.dtype), x)
-        return cast(x.dtype, formula(values, wide) if attrs else formula(wide))
+        return cast(x.dtype, formula(wide) if attrs is NoAttrs else formula(values, wide))
 
-    named = {"attrs": attrs} if attrs else {}
-    return elementwise(name, scalar, doc, takes=FLOATS, **named)
+    return elementwise(name, scalar, doc, takes=FLOATS, attrs=attrs)
 
 
 OPS: tuple[Op, ...] = (

@@ -31,6 +31,7 @@ from tilewright.ir.expr import (
     binary,
     cast,
     const,
+    maximum,
     select,
 )
 from tilewright.ir.graph import Graph, GraphNode
@@ -38,7 +39,7 @@ from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.substitute import substitute
 from tilewright.ir.tensor import Axis, Builder, Item, Stage
 from tilewright.ir.tensor_type import TensorType
-from tilewright.ops.common import maximum, require, wrapped_index
+from tilewright.ops.common import require, wrapped_index
 from tilewright.ops.movement import flatten_index, split_index
 
 DIVISIONS = (BinaryOp.DIV, BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.REM)

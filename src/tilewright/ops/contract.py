@@ -152,7 +152,7 @@ def pad_spatial(
             inside += [i >= p] if p else []
             inside += [i < as_expr(size) + p] if q else []
             index.append(i - p)
-        return select(all_of(*inside), x[(n, c, *index)], const(fill, x.dtype))
+        return select(all_of(*inside), x.at(n, c, *index), const(fill, x.dtype))
 
     return b.compute(
         "pad", shape, value, names="nc" + "hwd"[: len(before)] if len(before) <= 3 else "p"
@@ -173,7 +173,7 @@ def _compute_conv(b: Builder, attrs: ConvAttrs, inputs: Sequence[Buffer]) -> lis
             p * s + k * d
             for p, s, k, d in zip(place, attrs.strides, window, attrs.dilations, strict=True)
         ]
-        return cast(wide, padded[(n, channel, *at)]) * cast(wide, w[(o, c, *window)])
+        return cast(wide, padded.at(n, channel, *at)) * cast(wide, w.at(o, c, *window))
 
     names = "no" + "hwd"[:rank] if rank <= 3 else "s"
     over = "c" + "kqr"[:rank] if rank <= 3 else "k"

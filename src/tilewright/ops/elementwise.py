@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.base.dtype import DType, Kind, bool_, u8
 from tilewright.ir.dims import tensor_type
@@ -52,7 +53,7 @@ def elementwise(
     arity: tuple[int, int] = (1, 1),
     takes: tuple[str, Check] = ANY,
     attrs: type[Attrs] = NoAttrs,
-    result: Callable[[Attrs, DType], DType] = lambda attrs, t: t,
+    result: Callable[[Any, DType], DType] = lambda attrs, t: t,
     chooses: bool = False,
 ) -> Op:
     """An operator whose output element is scalar(attrs, *input elements).

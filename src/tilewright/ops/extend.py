@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.errors import ModelError
@@ -72,7 +72,7 @@ def _infer_pad(attrs: PadAttrs, types: Sequence[TensorType]) -> list[TensorType]
     for name in ("before", "after"):
         require(len(getattr(attrs, name)) == x.rank, f"pad: {name} must have {x.rank} elements")
     require(
-        all(limits(p)[0] is None or limits(p)[0] >= 0 for p in (*attrs.before, *attrs.after)),
+        all((limits(p)[0] or 0) >= 0 for p in (*attrs.before, *attrs.after)),
         "pad: a negative number of elements",
     )
     if len(types) > 1:
@@ -118,7 +118,7 @@ def _reflect(i: Expr, d: Dim) -> Expr:
     return minimum(folded, period - folded)
 
 
-_REPEAT = {
+_REPEAT: dict[str, Callable[[Expr, Dim], Expr]] = {
     "reflect": _reflect,
     "edge": lambda i, d: minimum(maximum(i, 0), as_expr(d) - 1),
     "wrap": lambda i, d: i % d,
@@ -149,7 +149,7 @@ def _infer_tile(attrs: TileAttrs, types: Sequence[TensorType]) -> list[TensorTyp
     (x,) = types
     require(len(attrs.repeats) == x.rank, f"tile: repeats must have {x.rank} elements")
     require(
-        all(limits(r)[0] is None or limits(r)[0] >= 0 for r in attrs.repeats),
+        all((limits(r)[0] or 0) >= 0 for r in attrs.repeats),
         f"tile: repeats of {attrs.repeats}",
     )
     return [tensor_type(x.dtype, _tiled_shape(attrs, x.shape))]

@@ -87,7 +87,7 @@ def _compute_grid_sample(
     rank, names = len(sizes), axis_names(len(x.shape))
 
     def place(axis: int) -> Callable[..., Expr]:
-        return lambda n, *o: _place(attrs, cast(wide, grid[(n, *o, rank - 1 - axis)]), sizes[axis])
+        return lambda n, *o: _place(attrs, cast(wide, grid.at(n, *o, rank - 1 - axis)), sizes[axis])
 
     points = (x.shape[0], *grid.shape[1:-1])
     places = [b.compute("place", points, place(a), names=axis_names(rank + 1)) for a in range(rank)]
@@ -95,16 +95,17 @@ def _compute_grid_sample(
 
     def term(n: Expr, c: Expr, *rest: Expr) -> Expr:
         o, window = rest[:rank], rest[rank:]
-        subscripts, inside, weight = [], [], const(1, wide)
+        subscripts, inside = [], []
+        weight: Expr = const(1, wide)
         for axis, r in enumerate(window):
-            at = places[axis][(n, *o)]
+            at = places[axis].at(n, *o)
             base = unary(UnaryOp.FLOOR, at)
             weight = weight * _weight(attrs.mode, at - base, r)
             i = cast(index, base) + r - (1 if attrs.mode == "cubic" else 0)
             i, exists = _outside(attrs, i, sizes[axis], wide)
             subscripts.append(i)
             inside += exists
-        return select(all_of(*inside), weight * cast(wide, x[(n, c, *subscripts)]), const(0, wide))
+        return select(all_of(*inside), weight * cast(wide, x.at(n, c, *subscripts)), const(0, wide))
 
     shape = (*x.shape[:2], *grid.shape[1:-1])
     total = b.reduce("samples", shape, BinaryOp.ADD, [taps] * rank, term, names=names)
@@ -116,12 +117,11 @@ def _place(attrs: GridSampleAttrs, normal: Expr, size: Dim) -> Expr:
     """Where a normalised coordinate (-1 … 1) lies, brought inside if the padding asks for it."""
     dtype = normal.dtype
     n, one, half = as_number(size, dtype), const(1, dtype), const(0.5, dtype)
+    low, high = -half, n - half
+    at = ((normal + one) * n - one) * half
     if attrs.align_corners:
         low, high = const(0, dtype), n - one
         at = (normal + one) * half * high
-    else:
-        low, high = -half, n - half
-        at = ((normal + one) * n - one) * half
     at = unary(UnaryOp.ROUND, at) if attrs.mode == "nearest" else at
     outside = (at < low) | (at > high)
     if attrs.padding == "border":

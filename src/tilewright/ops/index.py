@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.base.dtype import i64
+from tilewright.base.errors import ModelError
 from tilewright.ir.dims import canonical, limits, tensor_type
 from tilewright.ir.expr import (
     BinaryOp,
@@ -77,7 +78,7 @@ def _compute_gather(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer]) -> l
 
     def value(*i: Expr) -> Expr:
         place = wrap_index(places[i[axis : axis + inner]], x.shape[axis])
-        return x[(*i[:axis], place, *i[axis + inner :])]
+        return x.at(*i[:axis], place, *i[axis + inner :])
 
     return [b.compute("gather", shape, value, names=axis_names(len(shape)))]
 
@@ -116,7 +117,7 @@ def _compute_gather_elements(
     axis = normalize_axis("gather_elements", attrs.axis, len(x.shape))
 
     def value(*i: Expr) -> Expr:
-        return x[(*i[:axis], wrap_index(places[i], x.shape[axis]), *i[axis + 1 :])]
+        return x.at(*i[:axis], wrap_index(places[i], x.shape[axis]), *i[axis + 1 :])
 
     names = axis_names(len(places.shape))
     return [b.compute("gather_elements", places.shape, value, names=names)]
@@ -126,7 +127,8 @@ def _gather_nd_shape(
     attrs: GatherNdAttrs, x: Sequence[Dim], places: Sequence[Dim]
 ) -> tuple[Dim, ...]:
     batch, depth = attrs.batch_dims, places[-1] if places else 0
-    require(isinstance(depth, int), "gather_nd: the last dimension of indices must be a number")
+    if not isinstance(depth, int):
+        raise ModelError("gather_nd: the last dimension of indices must be a number")
     require(
         len(places) > batch and batch + depth <= len(x) and depth >= 1,
         f"gather_nd: indices of {depth} subscripts after {batch} batch axes into {len(x)} axes",
@@ -147,13 +149,13 @@ def _infer_gather_nd(attrs: GatherNdAttrs, types: Sequence[TensorType]) -> list[
 def _compute_gather_nd(b: Builder, attrs: GatherNdAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
     x, places = inputs
     shape = _gather_nd_shape(attrs, x.shape, places.shape)
-    batch, lead, depth = attrs.batch_dims, len(places.shape) - 1, places.shape[-1]
+    batch, lead, depth = attrs.batch_dims, len(places.shape) - 1, int(places.shape[-1])
 
     def value(*i: Expr) -> Expr:
         found = [
-            wrap_index(places[(*i[:lead], const(k))], x.shape[batch + k]) for k in range(depth)
+            wrap_index(places.at(*i[:lead], const(k)), x.shape[batch + k]) for k in range(depth)
         ]
-        return x[(*i[:batch], *found, *i[lead:])]
+        return x.at(*i[:batch], *found, *i[lead:])
 
     return [b.compute("gather_nd", shape, value, names=axis_names(len(shape)))]
 
@@ -209,11 +211,11 @@ def _compute_scatter(b: Builder, attrs: ScatterAttrs, inputs: Sequence[Buffer]) 
 
     def update(out: Buffer, t: Expr) -> None:
         def place(*i: Expr) -> tuple[Expr, ...]:
-            found = wrap_index(places[(*i[:axis], t, *i[axis:])], x.shape[axis])
+            found = wrap_index(places.at(*i[:axis], t, *i[axis:]), x.shape[axis])
             return (*i[:axis], found, *i[axis:])
 
         def value(*i: Expr) -> Expr:
-            return _COMBINE[attrs.reduction](out[place(*i)], updates[(*i[:axis], t, *i[axis:])])
+            return _COMBINE[attrs.reduction](out[place(*i)], updates.at(*i[:axis], t, *i[axis:]))
 
         b.compute("update", rest, value, names=axis_names(len(rest)), into=(out, place))
 
@@ -225,10 +227,8 @@ def _infer_scatter_nd(attrs: ScatterNdAttrs, types: Sequence[TensorType]) -> lis
     require_same_dtype("scatter_nd", [x, updates])
     _require_integer("scatter_nd", places)
     depth = places.shape[-1] if places.shape else 0
-    require(
-        isinstance(depth, int) and 1 <= depth <= x.rank,
-        f"scatter_nd: indices of {depth} subscripts into {x.rank} axes",
-    )
+    if not isinstance(depth, int) or not 1 <= depth <= x.rank:
+        raise ModelError(f"scatter_nd: indices of {depth} subscripts into {x.rank} axes")
     wanted = tensor_type(x.dtype, (*places.shape[:-1], *x.shape[depth:]))
     require(
         tensor_type(updates.dtype, updates.shape) == wanted,
@@ -242,7 +242,7 @@ def _compute_scatter_nd(
     b: Builder, attrs: ScatterNdAttrs, inputs: Sequence[Buffer]
 ) -> list[Buffer]:
     x, places, updates = inputs
-    depth, lead = places.shape[-1], places.shape[:-1]
+    depth, lead = int(places.shape[-1]), places.shape[:-1]
 
     def update(out: Buffer, t: Expr, outer: tuple[Expr, ...] = ()) -> None:
         at = (*outer, t) if lead else ()  # without leading axes there is one update
@@ -251,11 +251,11 @@ def _compute_scatter_nd(
             return
 
         def place(*i: Expr) -> tuple[Expr, ...]:
-            found = [wrap_index(places[(*at, const(k))], x.shape[k]) for k in range(depth)]
+            found = [wrap_index(places.at(*at, const(k)), x.shape[k]) for k in range(depth)]
             return (*found, *i)
 
         def value(*i: Expr) -> Expr:
-            return _COMBINE[attrs.reduction](out[place(*i)], updates[(*at, *i)])
+            return _COMBINE[attrs.reduction](out[place(*i)], updates.at(*at, *i))
 
         rest = x.shape[depth:]
         b.compute("update", rest, value, names=axis_names(len(rest)), into=(out, place))

@@ -100,13 +100,14 @@ def _never_above(new: Dim, old: Dim) -> bool:
     for monomial, coefficient in polynomial(new).items():
         terms: dict[Monomial, Fraction] = {(): Fraction(coefficient)}
         for factor in monomial:
-            quotient = isinstance(factor, Binary) and factor.op is BinaryOp.FLOORDIV
-            divisor = factor.b if quotient else const(1)
-            if not isinstance(divisor, Const) or divisor.value <= 0:
-                return False
-            inner = polynomial(factor.a if quotient else factor)
+            above, divisor = factor, 1
+            if isinstance(factor, Binary) and factor.op is BinaryOp.FLOORDIV:
+                if not isinstance(factor.b, Const) or factor.b.value <= 0:
+                    return False
+                above, divisor = factor.a, int(factor.b.value)
+            inner = polynomial(above)
             terms = {
-                tuple(sorted(m + n, key=str)): c * d / divisor.value
+                tuple(sorted(m + n, key=str)): c * d / divisor
                 for m, c in terms.items()
                 for n, d in inner.items()
             }
@@ -245,7 +246,7 @@ def _compute_concat(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer]) -> l
     def value(*index: Expr) -> Expr:
         def read(x: Buffer, start: Dim) -> Expr:
             own = const(0) if x.shape[axis] == 1 else index[axis] - start
-            return x[(*index[:axis], own, *index[axis + 1 :])]
+            return x.at(*index[:axis], own, *index[axis + 1 :])
 
         result = read(parts[-1], starts[-2])
         for x, start, end in reversed(list(zip(parts[:-1], starts, starts[1:-1], strict=False))):

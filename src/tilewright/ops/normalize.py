@@ -287,7 +287,7 @@ def _compute_lrn(b: Builder, attrs: LrnAttrs, inputs: Sequence[Buffer]) -> list[
 
     def square(*i: Expr) -> Expr:
         channel = i[1] + i[-1] - before
-        element = cast(wide, x[(i[0], channel, *i[2:-1])])
+        element = cast(wide, x.at(i[0], channel, *i[2:-1]))
         inside = all_of(channel >= 0, channel < as_expr(x.shape[1]))
         return select(inside, element * element, const(0, wide))
 

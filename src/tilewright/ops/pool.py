@@ -140,7 +140,7 @@ def _compute_max(b: Builder, attrs: MaxPoolAttrs, inputs: Sequence[Buffer]) -> l
     padded = _padded(b, attrs, x, shape, x.dtype.min)
 
     def term(n: Expr, c: Expr, *rest: Expr) -> Expr:
-        return padded[(n, c, *_places(attrs, rest[:rank], rest[rank:]))]
+        return padded.at(n, c, *_places(attrs, rest[:rank], rest[rank:]))
 
     out = b.reduce(
         "max_pool", shape, BinaryOp.MAX, attrs.kernel, term, names=names, over_names=over
@@ -151,7 +151,7 @@ def _compute_max(b: Builder, attrs: MaxPoolAttrs, inputs: Sequence[Buffer]) -> l
 
     def position(n: Expr, c: Expr, *rest: Expr) -> Expr:
         places = _places(attrs, rest[:rank], rest[rank:])
-        value, most = padded[(n, c, *places)], out[(n, c, *rest[:rank])]
+        value, most = padded.at(n, c, *places), out.at(n, c, *rest[:rank])
         own = [p - before for p, before in zip(places, attrs.pads_begin, strict=True)]
         inside = [all_of(i >= 0, i < d) for i, d in zip(own, x.shape[2:], strict=True)]
         found = compare(CompareOp.EQ, value, most)
@@ -194,7 +194,7 @@ def _compute_average(b: Builder, attrs: AveragePoolAttrs, inputs: Sequence[Buffe
     padded = _padded(b, attrs, x, shape, 0)
 
     def term(n: Expr, c: Expr, *rest: Expr) -> Expr:
-        return cast(wide, padded[(n, c, *_places(attrs, rest[:rank], rest[rank:]))])
+        return cast(wide, padded.at(n, c, *_places(attrs, rest[:rank], rest[rank:])))
 
     total = b.reduce("total", shape, BinaryOp.ADD, attrs.kernel, term, names=names, over_names=over)
 
@@ -244,7 +244,7 @@ def _compute_lp(b: Builder, attrs: LpPoolAttrs, inputs: Sequence[Buffer]) -> lis
     padded = _padded(b, attrs, x, shape, 0)
 
     def term(n: Expr, c: Expr, *rest: Expr) -> Expr:
-        element = cast(wide, padded[(n, c, *_places(attrs, rest[:rank], rest[rank:]))])
+        element = cast(wide, padded.at(n, c, *_places(attrs, rest[:rank], rest[rank:])))
         magnitude = unary(UnaryOp.ABS, element)
         if attrs.p == 1:
             return magnitude

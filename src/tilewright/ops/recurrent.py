@@ -101,7 +101,7 @@ def _infer(name: str, gates: int, states: int) -> Callable[..., list[TensorType]
         )
         require(canonical(steps) != 0, f"{name}: there is no step")
         state = tensor_type(dtype, (batch, hidden))
-        extra = [tensor_type(dtype, s) for s in _EXTRA[name](attrs, hidden)]
+        extra = [tensor_type(dtype, s) for s in _extra(attrs, hidden)]
         wanted = [state] * states + extra + [tensor_type(i32, (batch,))] * len(lengths)
         require(list(types[2:]) == wanted, f"{name}: operands {list(types[2:])}, not {wanted}")
         return [tensor_type(dtype, (steps, batch, hidden)), *[state] * states]
@@ -109,11 +109,11 @@ def _infer(name: str, gates: int, states: int) -> Callable[..., list[TensorType]
     return infer
 
 
-_EXTRA: dict[str, Callable[[RecurrentAttrs, Dim], list[tuple[Dim, ...]]]] = {
-    "lstm": lambda a, hidden: [(canonical(as_expr(hidden) * 3),)] if a.peepholes else [],
-    "gru": lambda a, hidden: [(hidden,)] if a.reset_after else [],
-    "rnn": lambda a, hidden: [],
-}
+def _extra(attrs: RecurrentAttrs, hidden: Dim) -> list[tuple[Dim, ...]]:
+    """The shapes of operands that some attributes bring."""
+    if isinstance(attrs, LstmAttrs) and attrs.peepholes:
+        return [(canonical(as_expr(hidden) * 3),)]
+    return [(hidden,)] if isinstance(attrs, GruAttrs) and attrs.reset_after else []
 
 
 class _Steps:

@@ -27,7 +27,9 @@ def read_arranged(memory: np.ndarray, type_: TensorType, shape: tuple[int, ...])
     padded = tuple(-(-d // layout.factor(a)) * layout.factor(a) for a, d in enumerate(shape))
     split, order = _split(padded, layout)
     parts = memory.reshape([split[i] for i in order]).transpose(np.argsort(order))
-    return parts.reshape(padded)[tuple(slice(0, d) for d in shape)]
+    whole: np.ndarray = parts.reshape(padded)
+    inside: np.ndarray = whole[tuple(slice(0, d) for d in shape)]
+    return inside
 
 
 def _split(shape: tuple[int, ...], layout: Layout) -> tuple[list[int], list[int]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeGuard, overload
 
+from tilewright.base.node import Node
 from tilewright.ir.dims import Monomial, Polynomial, canonical, limits, polynomial
 from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Symbol, as_expr, maximum
 
@@ -54,7 +56,7 @@ def _with_factor(terms: Polynomial, monomial: Monomial, factor: Expr, side: Expr
     return polynomial(as_expr(_sum({m: c for m, c in terms.items() if m != monomial})) + changed)
 
 
-def _is_maximum(factor: Expr) -> bool:
+def _is_maximum(factor: Node) -> TypeGuard[Binary]:
     return isinstance(factor, Binary) and factor.op is BinaryOp.MAX
 
 
@@ -74,6 +76,10 @@ def larger_of(a: Dim, b: Dim) -> Dim:
     return canonical(as_expr(a) + b)
 
 
+@overload
+def round_up(size: int, unit: int) -> int: ...
+@overload
+def round_up(size: Dim, unit: int) -> Dim: ...
 def round_up(size: Dim, unit: int) -> Dim:
     """A multiple of `unit` that is at least `size`: the next one, or for large coefficients the
     polynomial with each rounded up, which compares better."""

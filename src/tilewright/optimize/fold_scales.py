@@ -80,7 +80,8 @@ def _follow(
     most: int | None = None,
 ) -> tuple[list[GraphNode], Array, Array]:
     """The chain of nodes behind `n` (at most so many) and what they come to."""
-    value, chain = n.outputs[0], []
+    value = n.outputs[0]
+    chain: list[GraphNode] = []
     channels = value.shape[anchor.output_axis]
     width = channels if isinstance(channels, int) else 1
     scale, shift = np.ones(width), np.zeros(width)

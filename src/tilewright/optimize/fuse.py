@@ -7,6 +7,8 @@ Afterwards every node is a call, opaque, or a view (a reshape that moves nothing
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ops.function import CALL, CallAttrs
 from tilewright.optimize.edit import rebuild
@@ -41,7 +43,7 @@ def make_call(graph: Graph, group: Group, outputs: tuple[Value, ...]) -> GraphNo
     order = _needed_order(group)
     renamed: dict[Value, Value] = {}
     operands: list[Value] = []
-    constants = {}
+    constants: dict[Value, np.ndarray] = {}
     nodes = []
     for n in order:
         for v in n.inputs:

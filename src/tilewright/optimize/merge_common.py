@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable
-from typing import Any
 
 import numpy as np
 
@@ -47,14 +46,15 @@ def attrs_key(attrs: Attrs) -> Hashable:
     return (type(attrs), *((name, _value_key(value)) for name, value in attrs.items()))
 
 
-def _value_key(value: Any) -> Hashable:
+def _value_key(value: object) -> Hashable:
     if isinstance(value, np.ndarray):
         return ("array", value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, tuple):
         return tuple(_value_key(v) for v in value)
     if isinstance(value, (bool, int, float)):
         return (type(value), repr(value))
-    return value
+    plain: Hashable = value
+    return plain
 
 
 # ---------------------------------------------------------------- constants
@@ -87,4 +87,4 @@ def _sample(array: np.ndarray) -> tuple[Hashable, ...]:
 def digest(array: np.ndarray) -> bytes:
     """Equal for arrays of the same bytes in row-major order, whatever their type and shape."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return hashlib.blake2b(data, digest_size=16).digest()
+    return hashlib.blake2b(data.data, digest_size=16).digest()

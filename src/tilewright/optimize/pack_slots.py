@@ -95,7 +95,8 @@ class _Packer:
 
     def _beside(self, i: int) -> np.ndarray:
         """Which slots live at the same time as slot i."""
-        return (self.first <= self.last[i]) & (self.last >= self.first[i])
+        found: np.ndarray = (self.first <= self.last[i]) & (self.last >= self.first[i])
+        return found
 
     # ---------------------------------------------------------- at typical values
 

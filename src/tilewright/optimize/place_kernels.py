@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.base.errors import CompileError
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ops.function import CALL
+from tilewright.ops.function import CALL, CallAttrs
 from tilewright.optimize.edit import fresh_names, rebuild
 from tilewright.optimize.fuse import make_call
 from tilewright.optimize.group_nodes import Group
@@ -94,7 +94,7 @@ class _Placer:
 def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]]:
     """The call as it is, and cut in two behind a value that alone leads on."""
     yield [n]
-    for value in _cuts(n.attrs.body):  # type: ignore[attr-defined]
+    for value in _cuts(n.attrs_of(CallAttrs).body):
         yield _cut(n, value, fresh)
 
 
@@ -132,7 +132,8 @@ def _ancestors(body: Graph, m: GraphNode) -> set[GraphNode]:
 
 def _cut(n: GraphNode, value: Value, fresh: Callable[[str], str]) -> list[GraphNode]:
     """Two calls: what `value` takes, and the rest."""
-    body: Graph = n.attrs.body  # type: ignore[attr-defined]
+    attrs = n.attrs_of(CallAttrs)
+    body = attrs.body
     maker = body.producers()[value]
     inside = _ancestors(body, maker)
     first = [m for m in body.nodes if m in inside]
@@ -143,7 +144,7 @@ def _cut(n: GraphNode, value: Value, fresh: Callable[[str], str]) -> list[GraphN
     for nodes, outputs in ((first, (value,)), (rest, body.outputs)):
         call = make_call(body, Group(nodes, nodes[-1]), outputs)
         results = (names[value],) if outputs == (value,) else n.outputs
-        attrs = replace(call.attrs, origins=n.attrs.origins)  # type: ignore[attr-defined]
+        made = replace(call.attrs_of(CallAttrs), origins=attrs.origins)
         inputs = tuple(names[v] for v in call.inputs)
-        calls.append(replace(n, attrs=attrs, inputs=inputs, outputs=results))
+        calls.append(replace(n, attrs=made, inputs=inputs, outputs=results))
     return calls

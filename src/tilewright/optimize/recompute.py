@@ -97,7 +97,7 @@ class Costs:
         program = self.program(n)
         total: dict[str, float] = {}
         for stage in reversed(_stages(program.items)):
-            points = elements([a.extent for a in (*stage.axes, *stage.reduce)])
+            points: float = elements([a.extent for a in (*stage.axes, *stage.reduce)])
             if stage.op is None and stage.buffer not in program.outputs:
                 points = max(points, total.get(stage.buffer.name, 0))
             for e in stage.value.walk():

@@ -41,5 +41,6 @@ def _range(x: Value, body: Graph, makers: Mapping[Value, GraphNode]) -> tuple[fl
             array = body.constants.get(limit)
             if array is not None and array.size == 1:
                 number = scalar_value(array, x.dtype)
-                return tuple(LIMITS[n.op.name](end, number) for end in _range(other, body, makers))
+                low, high = _range(other, body, makers)
+                return LIMITS[n.op.name](low, number), LIMITS[n.op.name](high, number)
     return x.dtype.min, x.dtype.max

@@ -19,8 +19,9 @@ from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Attrs
 from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs, widened
+from tilewright.ops.elementwise import ClipAttrs
 from tilewright.ops.function import scalar_value
-from tilewright.ops.movement import ReshapeAttrs, TransposeAttrs
+from tilewright.ops.movement import ReshapeAttrs, SliceAttrs, TransposeAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild, resolve, with_inputs
 
@@ -111,13 +112,14 @@ def no_op_movement(n: GraphNode, view: View) -> Value | None:
 
 def same_slice(n: GraphNode, view: View) -> Value | None:
     """slice of everything, in order -> x."""
-    whole = all(canonical(s) == 0 for s in n.attrs.starts) and all(s == 1 for s in n.attrs.steps)
+    attrs = n.attrs_of(SliceAttrs)
+    whole = all(canonical(s) == 0 for s in attrs.starts) and all(s == 1 for s in attrs.steps)
     return n.inputs[0] if whole else None
 
 
 def transpose_in_place(n: GraphNode, view: View) -> Value | GraphNode | None:
     """transpose that leaves the axes longer than 1 in order -> x, or a reshape of it."""
-    x, perm = n.inputs[0], n.attrs.perm
+    x, perm = n.inputs[0], n.attrs_of(TransposeAttrs).perm
     if perm == tuple(range(len(perm))):
         return x
     moved = [a for a in perm if x.shape[a] != 1]
@@ -131,7 +133,8 @@ def transpose_of_transpose(n: GraphNode, view: View) -> GraphNode | None:
     inner = view.made_by(n.inputs[0], "transpose")
     if inner is None:
         return None
-    perm = tuple(inner.attrs.perm[a] for a in n.attrs.perm)
+    first, second = inner.attrs_of(TransposeAttrs).perm, n.attrs_of(TransposeAttrs).perm
+    perm = tuple(first[a] for a in second)
     return _instead(n, "transpose", TransposeAttrs(perm), inner.inputs[0])
 
 
@@ -162,7 +165,8 @@ def same_cast(n: GraphNode, view: View) -> Value | None:
 
 def unbounded_clip(n: GraphNode, view: View) -> Value | None:
     """clip without limits -> x."""
-    return n.inputs[0] if n.attrs.low is None and n.attrs.high is None else None
+    attrs = n.attrs_of(ClipAttrs)
+    return n.inputs[0] if attrs.low is None and attrs.high is None else None
 
 
 def _neutral(value: float, *, sign: str = "", either: bool = True) -> Rule:
@@ -227,9 +231,11 @@ def exp_minus_one(n: GraphNode, view: View) -> GraphNode | None:
 def logistic(n: GraphNode, view: View) -> GraphNode | None:
     """1 / (1 + exp(-x)) -> sigmoid(x)."""
     power = _one_and(view, n.inputs[1])
-    made = None if power is None else view.made_by(power, "exp")
+    if power is None or view.number(n.inputs[0]) != 1 or power.type != n.outputs[0].type:
+        return None
+    made = view.made_by(power, "exp")
     negated = None if made is None else view.made_by(made.inputs[0], "neg")
-    if negated is None or view.number(n.inputs[0]) != 1 or power.type != n.outputs[0].type:
+    if negated is None:
         return None
     return _instead(n, "sigmoid", NoAttrs(), negated.inputs[0])
 

@@ -21,6 +21,7 @@ from tilewright.ir.dims import tensor_type
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Attrs
 from tilewright.ops.common import NoAttrs
+from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild
@@ -59,6 +60,12 @@ def use_integers(graph: Graph) -> Graph:
     """The graph with contractions of floats that lie on grids done with integers."""
     rewriter = _Rewriter(graph)
     return remove_dead(rewriter.run())
+
+
+def _with_wide_sums(n: GraphNode) -> Attrs:
+    if n.op.name == "conv":
+        return replace(n.attrs_of(ConvAttrs), wide=True)
+    return replace(n.attrs_of(MatmulAttrs), wide=True)
 
 
 class _Rewriter:
@@ -139,7 +146,7 @@ class _Rewriter:
     def _contraction(self, n: GraphNode) -> Whole:
         kind = next(t for t in SMALL if all(self._holds(t, v) for v in n.inputs))
         factors = [self._factor(v, kind) for v in n.inputs]
-        return Whole(self._emit(n.op.name, replace(n.attrs, wide=True), *factors), NOTHING)
+        return Whole(self._emit(n.op.name, _with_wide_sums(n), *factors), NOTHING)
 
     def _holds(self, kind: DType, value: Value) -> bool:
         grid = self.grids[value]

@@ -18,6 +18,7 @@ over tiles become one (`sink`, `fuse`), and `pipeline` overlaps its stages.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
@@ -50,8 +51,8 @@ from tilewright.plan.unit_plan import (
     var_of,
 )
 from tilewright.plan.units import Unit
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 
@@ -80,7 +81,7 @@ def accelerate(
     ahead, places = _pace(s, plan, tiles, around) if overlap else (0, 1)
     rows = _rows(plan, target, inside)
     if overlap and places == 1 and plan.portioned is not None:
-        rows, inside = _finish_in_portions(s, plan, rows, inside)
+        rows, inside = _finish_in_portions(s, plan, plan.portioned, rows, inside)
     map_values(s, target, Loop(inside[0]), rows, plan.interleave)
     hoist_all(s, around, acc.name)
     # A tile is worked on while others are stored; while one more is begun, if that takes a move.
@@ -103,11 +104,11 @@ def _pace(
 
 
 def _finish_in_portions(
-    s: Schedule, plan: Plan, rows: Rows, inside: list[Var]
+    s: Schedule, plan: Plan, portioned: Var, rows: Rows, inside: list[Var]
 ) -> tuple[Rows, list[Var]]:
     """Cuts what follows the sums of a tile into portions, so that the first leave while others are
     worked on; returns the loops inside of a portion."""
-    var = inside[[x.var for x in plan.axes].index(plan.portioned)]
+    var = inside[[x.var for x in plan.axes].index(portioned)]
     extent = s.for_(Loop(var)).extent
     assert isinstance(extent, int)
     outer, inner = s.split(Loop(var), extent // plan.portions)
@@ -184,7 +185,8 @@ def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loo
     """Cuts what is made of the sums into tiles, and moves the accumulation into the loops over
     them. Returns those, and the loops inside a tile, by the axes of the contraction."""
     read, _ = consumer_of(s, acc)
-    outer, inner = {}, []
+    outer: dict[Var, Loop] = {}
+    inner: list[Loop] = []
     axes = plan.axes
     for axis, var in zip(axes, _vars_behind(plan, read), strict=True):
         size = plan.tile.get(axis.var, 1)
@@ -239,9 +241,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
         once = [x for x in loops if x not in folded.loops]
         s.reorder(*parts, *once, *folded.outside, *turns, *folded.inside, *fixed)
         first = _fuse_lists(s, folded, fixed)
-    fused = parts[0] if parts else None
-    for loop in parts[1:]:
-        fused = s.fuse(fused, loop)
+    fused = functools.reduce(s.fuse, parts) if parts else None
     return Update(fused, first, inner, not clears)
 
 
@@ -289,7 +289,8 @@ def _cut_rows(s: Schedule, plan: Plan, rows: list[Loop]) -> tuple[list[Loop], li
     same ones: as many calls as take longer than results do."""
     steps = {axis: plan.step(axis) for axis in plan.unit.fixed}
     missing = calls_apart(plan.unit, steps)
-    outer, between = list(rows), []
+    outer = list(rows)
+    between: list[Loop] = []
     while outer and missing > 1:
         loop = outer.pop()
         extent = s.for_(loop).extent

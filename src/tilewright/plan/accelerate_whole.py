@@ -20,8 +20,8 @@ from tilewright.plan.unit_plan import (
     order_of,
 )
 from tilewright.plan.whole_rings import keep_shared
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 
@@ -55,8 +55,8 @@ def accelerate_whole(
         tiles, once = keep_shared(s, target, tiles, local.name, plan.ahead if overlap else 0)
     s.tensorize(spatial[0], unit.instruction)
     for buffer in held:  # a ring is filled by two nests
-        while (nest := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
-            map_values(s, target, Loop(nest.axes[0].var))
+        while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
+            map_values(s, target, Loop(fill.axes[0].var))
     map_values(s, target, Loop(inside[0]))
     loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
     count = s.for_(loop).extent
@@ -93,7 +93,7 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     }
     for x in copy.axes:
         axis = over.get(x.var)  # None for a loop that runs once
-        size = plan.tile.get(axis, 1)
+        size = 1 if axis is None else plan.tile.get(axis, 1)
         if axis is None or size == x.extent:
             inside.append(Loop(x.var))
         else:

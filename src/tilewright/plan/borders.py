@@ -28,6 +28,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
+from tilewright.ir.substitute import substitute
 
 Borders = Mapping[str, tuple[int, ...]]  # of inputs: elements before the first, along each axis
 
@@ -42,17 +43,18 @@ def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:
     if not found:
         return kernel, {}
     plain = {g.select: g.plain for g in found}
-    body = map_block(kernel.body, lambda stmt: map_exprs(stmt, lambda e: _replaced(e, plain)))
+    body = map_block(kernel.body, lambda stmt: map_exprs(stmt, lambda e: substitute(e, plain)))
     borders: dict[str, tuple[int, ...]] = {}
     inputs = list(kernel.inputs)
     for buffer in dict.fromkeys(g.load.buffer for g in found):
         before, after = _border(buffer, [g.load for g in found if g.load.buffer == buffer], s)
         sizes = zip(before, buffer.shape, after, strict=True)
         wider = buffer.with_(shape=tuple(b + n + a for b, n, a in sizes))
-        body = rewrite_accesses(
-            body, buffer, wider,
-            lambda at, by=before: tuple(s(i + b) for i, b in zip(at, by, strict=True)),
-        )  # fmt: skip
+
+        def place(at: tuple[Expr, ...], by: tuple[int, ...] = before) -> tuple[Expr, ...]:
+            return tuple(s(i + b) for i, b in zip(at, by, strict=True))
+
+        body = rewrite_accesses(body, buffer, wider, place)
         borders[buffer.name] = before
         inputs[inputs.index(buffer)] = wider
     return kernel.with_(inputs=tuple(inputs), body=body), borders
@@ -104,17 +106,14 @@ def _read_of(e: Expr) -> tuple[Load, tuple[Expr, ...], Expr] | None:
     return None
 
 
-def _replaced(e: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    return values[e] if e in values else e.map(lambda x: _replaced(x, values))
-
-
 def _border(
     buffer: Buffer, reads: Sequence[Load], s: Simplifier
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """How far reads go beyond each axis of a buffer, before and after."""
-    before, after = [], []
-    for d, n in enumerate(buffer.shape):
-        bounds = [s.bounds(x.indices[d]) for x in reads]
-        before.append(max(0, *(-low for low, _ in bounds)))
-        after.append(max(0, *(high - n + 1 for _, high in bounds)))
+    before: list[int] = []
+    after: list[int] = []
+    for d, n in enumerate(map(int, buffer.shape)):
+        bounds = [s.bounds(x.indices[d]) for x in reads]  # is_for_bounds: there are some
+        before.append(max([0, *(-low for low, _ in bounds if low is not None)]))
+        after.append(max([0, *(high - n + 1 for _, high in bounds if high is not None)]))
     return tuple(before), tuple(after)

@@ -104,7 +104,7 @@ def _work(model: Model, fill: float) -> float:
     return work + after * elements + max(0.0, before * elements - fill)
 
 
-def _fill(model: Model, tiles: dict) -> float:
+def _fill(model: Model, tiles: Sizes) -> float:
     """Until the smallest pieces of both factors are there; queues bring them at the same time."""
     busy: dict[str, float] = {}
     latency: dict[str, float] = {}

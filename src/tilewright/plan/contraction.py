@@ -26,9 +26,9 @@ from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
 from tilewright.plan.tiles import RegisterTile, register_tile
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
@@ -142,7 +142,7 @@ def preferred_layouts(
     c = next((c for c in _contractions(s, packed=True)), None)
     if c is None or len(s.kernel.outputs) != 1:
         return None
-    lanes = target.vector.lanes(c.buffer.dtype)
+    lanes = target.vectors.lanes(c.buffer.dtype)
     width = tile_of(c, target).vectors * lanes
     result = s.kernel.outputs[0]
     rank = len(result.shape)
@@ -187,10 +187,10 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
     if data is not None and data.blocks:
         axis, factor = data.blocks[-1]
         read = c.data.indices[axis] if axis < len(c.data.indices) else None
-        p = _position(c.weight, read) if isinstance(read, Var) and read in reduced else None
-        extent = None if p is None else _size(c.weight.buffer.shape[p])
-        if p is not None and extent is not None and extent % factor == 0:
-            blocks.append((p, factor))
+        found = _position(c.weight, read) if isinstance(read, Var) and read in reduced else None
+        extent = None if found is None else _size(c.weight.buffer.shape[found])
+        if found is not None and extent is not None and extent % factor == 0:
+            blocks.append((found, factor))
     at = _position(c.weight, vector)
     assert at is not None
     return Layout(tuple(order), (*blocks, (at, width)))
@@ -203,7 +203,7 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     """Applies the schedule in the module's docstring."""
     acc, out = _accumulator(s, c.buffer)
     axes = _master_axes(s, acc, out)
-    lanes = target.vector.lanes(acc.dtype)
+    lanes = target.vectors.lanes(acc.dtype)
     vector, row = axes[c.vector], None if c.row is None else axes[c.row]
     assert vector is not None
     tile = tile_of(c, target)
@@ -218,8 +218,8 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
 def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
     rows = 1 if c.row is None else _size(c.extent(c.row)) or 1
-    lanes = target.vector.lanes(c.buffer.dtype)
-    return register_tile(rows, _size(c.extent(c.vector)), lanes, target.vector)
+    unit = target.vectors
+    return register_tile(rows, _size(c.extent(c.vector)), unit.lanes(c.buffer.dtype), unit)
 
 
 def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:

@@ -16,10 +16,10 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 
@@ -111,9 +111,8 @@ def collapse(s: Schedule, loops: list[Loop], most: int | None = None) -> list[Lo
 
 
 def _at_most(s: Schedule, outer: Loop, inner: Loop, most: int | None) -> bool:
-    extents = s.for_(outer).extent, s.for_(inner).extent
-    whole = extents[0] * extents[1] if all(isinstance(n, int) for n in extents) else 0
-    return most is None or whole <= most
+    a, b = s.for_(outer).extent, s.for_(inner).extent
+    return most is None or (a * b if isinstance(a, int) and isinstance(b, int) else 0) <= most
 
 
 def _contiguous(s: Schedule, outer: Loop, inner: Loop) -> bool:
@@ -146,7 +145,7 @@ def lanes_of(s: Schedule, loop: Loop, target: Target) -> int:
     for stmt in walk_statements((s.for_(loop),)):
         for buffer, _ in accesses_of(stmt):
             widest = max(widest, buffer.dtype.bytes)
-    return max(1, target.vector.bytes // widest)
+    return max(1, target.vectors.bytes // widest)
 
 
 def vectorize_innermost(s: Schedule, loop: Loop, lanes: int) -> list[Loop]:

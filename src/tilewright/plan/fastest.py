@@ -26,7 +26,8 @@ class Timed(Protocol):
     def cycles(self) -> int: ...
 
 
-C, B = TypeVar("C", bound=Ranked), TypeVar("B", bound=Timed)
+C = TypeVar("C", bound=Ranked)
+B = TypeVar("B", bound=Timed)
 
 
 def build_fastest(choices: Iterable[C], build: Callable[[C], B], *, tries: int, near: float) -> B:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.ir.expr import Var
 from tilewright.plan.units import Unit
-from tilewright.schedule.core.state import Loop
+from tilewright.schedule.trace.steps import Loop
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,9 @@ def _folds(
             room = min(entries, unit.size(unit.listed)) if unit.listed is not None else 1
             while math.prod(x.extent for x in rest) > room:
                 software.append(rest.pop(0))
-            axes = {axis: (x,) for axis, x in zip(carried, chosen, strict=False)}
+            axes: dict[Var, tuple[Around, ...]] = {
+                axis: (x,) for axis, x in zip(carried, chosen, strict=False)
+            }
             if unit.listed is not None:
                 axes[unit.listed] = tuple(rest)
             else:

@@ -67,7 +67,7 @@ def delay(instruction: Instruction) -> int:
 def apart(wait: float, each: np.ndarray) -> np.ndarray:
     """Calls of so many cycles after which one may read what the first of them computed, without
     having to wait."""
-    return 1 + np.ceil(wait / np.maximum(each, 1e-9))
+    return 1 + np.asarray(np.ceil(wait / np.maximum(each, 1e-9)))
 
 
 def calls_apart(unit: units.Unit, steps: Mapping[Var, int]) -> int:
@@ -131,13 +131,13 @@ def stalls(
 
 
 def _calls(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    return np.maximum(parts, np.ceil(elements / step.most))
+    return np.asarray(np.maximum(parts, np.ceil(elements / step.most)))
 
 
 def _late(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """How long what reads the first part of a step's results waits behind its last part."""
     several = _calls(step, elements, parts)
-    return np.maximum(0, step.delay - (several - 1) * step.cycles * elements / several)
+    return np.asarray(np.maximum(0, step.delay - (several - 1) * step.cycles * elements / several))
 
 
 def chosen(several: Sequence[Stalls], which: np.ndarray) -> Stalls:

@@ -34,10 +34,11 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import arrange, collapse
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop, refuse
+from tilewright.schedule.core.state import refuse
 from tilewright.schedule.match.binding import Binding
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 MOVES = 2  # copies between an operator and the next, or memory: from one memory over another
@@ -129,7 +130,9 @@ def _use(
     for operand, part in leaves:
         found = part.buffer if isinstance(part, Load) else None
         if found is None or (found.memory, found.dtype) != (operand.memory, operand.dtype):
-            found = rows and _apart(s, target, loop, rows, part, operand.memory, moves, interleave)
+            if rows is None:
+                return None
+            found = _apart(s, target, loop, rows, part, operand.memory, moves, interleave)
             if found is None:
                 return None
         held[operand] = found

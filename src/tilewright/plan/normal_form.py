@@ -15,6 +15,7 @@ intermediate that is read once is computed where it is read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
 
 from tilewright.analyze.accesses import accesses
@@ -145,7 +146,7 @@ def _written_once(kernel: Kernel, body: Block, names: set[str]) -> Block:
             old = _fresh(nest.buffer, names)
             earlier = rewrite_accesses(body[:k], nest.buffer, old, lambda at: at)
             place = Alloc(nest.buffer if Alloc(old) in earlier else old)
-            new = map_exprs(stmt, lambda e, n=nest, b=old: _redirected(e, n.buffer, b))
+            new = map_exprs(stmt, partial(_redirected, old=nest.buffer, new=old))
             return _written_once(kernel, (place, *earlier, new, *body[k + 1 :]), names)
     return body
 
@@ -181,7 +182,7 @@ def _from_zero(kernel: Kernel, body: Block, names: set[str]) -> Block:
         if nest is None or not _begins_with_more(nest, body):
             continue
         at, first = nest.store.indices, nest.store.value
-        zero = map_block((stmt,), lambda s, n=nest: _with_zero(s, n.store))
+        zero = map_block((stmt,), partial(_with_zero, store=nest.store))
         if nest.buffer in kernel.outputs:
             sums = _fresh(nest.buffer, names)
             zero = rewrite_accesses(zero, nest.buffer, sums, lambda indices: indices)

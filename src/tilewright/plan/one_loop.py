@@ -14,8 +14,8 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 
 
 def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:

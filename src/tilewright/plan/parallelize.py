@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tilewright.ir.loop import Block, For, sub_blocks
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 WORK = 1 << 14  # fewer statement instances than this are not worth waking anyone for

@@ -149,7 +149,7 @@ class Piece:
 
     def size(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
         """Bytes; `after` as of reach."""
-        return math.prod(self.reach(tile, after)) * self.bytes  # type: ignore[return-value]
+        return np.asarray(math.prod(self.reach(tile, after)) * self.bytes)
 
     def elements(self, whole: Sizes) -> int:
         """How many different ones all iterations touch."""
@@ -224,7 +224,8 @@ def filled(result: Piece, source: Piece) -> Piece:
 def queue_cycles(times: np.ndarray) -> np.ndarray:
     """Of the queue that moves a piece, by the times of that."""
     _, setup, work, transfer = times
-    return setup + np.maximum(work, transfer)
+    cycles: np.ndarray = setup + np.maximum(work, transfer)
+    return cycles
 
 
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:

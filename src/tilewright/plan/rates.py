@@ -58,7 +58,7 @@ def _climb(rate: Callable[[Values], np.ndarray], used: list[Field], at: dict[Fie
         before = best
         for f in used:
             tried = _values_of(f)
-            others = {g.symbol: np.int64(n) for g, n in at.items() if g is not f}
+            others: Values = {g.symbol: np.int64(n) for g, n in at.items() if g is not f}
             rates = np.broadcast_to(rate({**others, f.symbol: tried}), tried.shape)
             if rates.max() > best:
                 best, at[f] = float(rates.max()), int(tried[rates.argmax()])
@@ -108,4 +108,4 @@ def _iterations(block: Block, env: Values) -> np.ndarray:
             if isinstance(stmt, For):
                 n = n * np.asarray(evaluate_exactly(stmt.extent, env), float)
             found.append(n)
-    return np.maximum.reduce(np.broadcast_arrays(*found))
+    return np.asarray(np.maximum.reduce(np.broadcast_arrays(*found)))

@@ -19,8 +19,8 @@ from tilewright.ir.substitute import variables
 from tilewright.plan.elementwise import arrange, lanes_of, vectorize_innermost
 from tilewright.plan.parallelize import parallelize
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 CHAINS = 4  # vectors accumulated independently: about the latency of an addition

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from functools import partial
 
 from tilewright.base.errors import TargetError
 from tilewright.ir.loop import Kernel
@@ -33,13 +34,13 @@ def no_tile(kernel: Kernel, model: Model, control: Control) -> TargetError:
     ways = ["smaller tiles, or fewer loops whole"] * bool(str(control))
     ways += ["overlap=False, which needs no second place for operands"] * control.overlap
     hint = ", or ".join(ways) or "that is one step of the unit"
-    sized = [m for m in target.memories if m.size is not None]
-    for m in sized:
-        need = _least(m.size, lambda size, m=m: _fits(kernel, model, control, m.name, size))
+    sizes = {m.name: m.size for m in target.memories if m.size is not None}
+    for name, size in sizes.items():
+        need = _least(size, partial(_fits, kernel, model, control, name))
         if need is not None:
-            what += f" fits {m.name} of {target.name}, which has {m.size:,} bytes"
+            what += f" fits {name} of {target.name}, which has {size:,} bytes"
             return TargetError(f"{what}: the smallest takes {need:,}", hint=hint)
-    held = ", ".join(f"{m.name} {m.size:,}" for m in sized)
+    held = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
     return TargetError(
         f"{what} fits the memories of {target.name}, in bytes ({held}): several are too small",
         hint=hint,

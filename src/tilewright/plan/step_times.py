@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +33,8 @@ class Moves:
     @property
     def cycles(self) -> np.ndarray:
         """Of the queue, if the memory is free."""
-        return self.setup + np.maximum(self.work, self.transfer)
+        cycles: np.ndarray = self.setup + np.maximum(self.work, self.transfer)
+        return cycles
 
 
 @dataclass(frozen=True)
@@ -93,11 +95,11 @@ class StepTimes:
 
     @property
     def steps(self) -> np.ndarray:
-        return np.prod(self.turns, axis=0)
+        return np.asarray(np.prod(self.turns, axis=0))
 
     @property
     def tiles(self) -> np.ndarray:
-        return np.prod(self.turns[: self.spatial], axis=0)
+        return np.asarray(np.prod(self.turns[: self.spatial], axis=0))
 
     def estimate(self) -> np.ndarray:
         """Cycles if each step took as long as the slowest of what happens during it, or all of that
@@ -116,7 +118,7 @@ class StepTimes:
             one = np.maximum(np.maximum(busy, moved), channel)
             one = np.where(self.ahead > 0, np.maximum(one, out) if new else one, busy + moved)
             total = total + count * one
-        return total
+        return np.asarray(total)
 
     def lower_bound(self) -> np.ndarray:
         """Cycles that none takes less than: those of the memory, or of any queue, with what must be
@@ -129,7 +131,7 @@ class StepTimes:
         found = [self._total(self._transfer) + tiles * store.transfer]
         for queue in range(len(self.depths)):
             loads = [x for x in self.loads if x.queue == queue]
-            cycles = self._total(lambda level, queue=queue: self._loading(level, [queue]))
+            cycles = self._total(partial(self._loading, queues=[queue]))
             if queue == self.queue:
                 cycles = cycles + work
             if queue == store.queue:
@@ -140,7 +142,8 @@ class StepTimes:
                 last = 0 if any(x.behind for x in loads) else self.work
                 cycles = cycles + self._soonest(queue) + last + self.after / self.portions + out
             found.append(cycles)
-        return np.max(found, axis=0) + store.latency
+        most: np.ndarray = np.max(found, axis=0)
+        return most + store.latency
 
     def _begin(self) -> np.ndarray:
         """Before which the unit does not begin, for want of what others bring."""
@@ -211,7 +214,7 @@ T = TypeVar("T")
 def _of_arrays(what: Callable[..., np.ndarray], several: Sequence[T]) -> T:
     """What records become if their arrays become what these make, those in records in them too."""
 
-    def made(values: Sequence[Any]) -> Any:
+    def made(values: Sequence[object]) -> Any:
         if isinstance(values[0], np.ndarray):
             return what(*values)
         if isinstance(values[0], tuple):
@@ -219,6 +222,6 @@ def _of_arrays(what: Callable[..., np.ndarray], several: Sequence[T]) -> T:
         return _of_arrays(what, values) if is_dataclass(values[0]) else values[0]
 
     one: Any = several[0]
-    return replace(
-        one, **{f.name: made([getattr(s, f.name) for s in several]) for f in fields(one)}
-    )
+    changed = {f.name: made([getattr(s, f.name) for s in several]) for f in fields(one)}
+    found: T = replace(one, **changed)
+    return found

@@ -109,9 +109,9 @@ class Model:
         """Of a tile: cycles of the unit, and its calls."""
         cost, unit = self.unit.instruction.cost, self.unit
         axes = dict(self.mapping.axes)
-        steps = {v: _each(lambda n, v=v: unit.step(v, n), tile[x.var]) for v, x in axes.items()}
-        total = math.prod(tile[x.var] for x in self.loops)
-        calls = total / math.prod(steps.values())
+        steps = {v: _each(partial(unit.step, v), tile[x.var]) for v, x in axes.items()}
+        total = math.prod((tile[x.var] for x in self.loops), start=np.ones((), np.int64))
+        calls: np.ndarray = total / math.prod(steps.values(), start=np.ones((), np.int64))
         values: dict[Expr, object] = {f.symbol: np.int64(1) for f in unit.instruction.fields}
         for v, n in steps.items():
             extent = unit.loops[v].extent
@@ -122,7 +122,8 @@ class Model:
             calls = np.ones(1)
         known = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
         each = (evaluate_exactly(x, known) for x in (cost.setup, cost.busy))
-        return calls * sum(np.asarray(x, float) for x in each), calls
+        cycles = sum((np.asarray(x, float) for x in each), np.zeros(()))
+        return calls * cycles, calls
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Of a tile of the result."""
@@ -151,13 +152,13 @@ class Model:
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
         for each, places in ((self.besides.bytes, 1), (self.besides.stored, plan.places)):
-            for name, size in each.items():
-                used[name] = used.get(name, np.zeros(1)) + size * places * elements
+            for name, bytes_ in each.items():
+                used[name] = used.get(name, np.zeros(1)) + bytes_ * places * elements
         memories = {name: self.target.memory(name) for name in used}
         limits = {name: m.size or math.inf for name, m in memories.items()}
         fits = [size <= limits[name] for name, size in used.items()]
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
-        return np.logical_and.reduce(fits)
+        return np.asarray(np.logical_and.reduce(fits))
 
     def _held(self, piece: Piece, tile: Sizes, plan: Plan) -> np.ndarray:
         """Bytes of a piece."""
@@ -284,7 +285,7 @@ class Model:
         innermost = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         ahead = plan.ahead
         for piece in self.loads:
-            level = self._level(piece, turns, plan)
+            level = self._level(piece, list(turns), plan)
             places = 1 + np.where(level == innermost, ahead, min(ahead, 1))
             behind = piece in self.behind and not self.unit.whole
             sizes = self.whole if plan.once and behind else tile
@@ -296,7 +297,11 @@ class Model:
                 times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
             if piece.move is not None:
                 queue = self._queue(piece.move.queue)
-                yield Loads(queue, piece.move.latency, *times, *piece.move.within, places, behind)
+                calls, setup, work, transfer = times
+                yield Loads(
+                    queue, piece.move.latency, calls, setup, work, transfer, *piece.move.within,
+                    places, behind,
+                )  # fmt: skip
         for piece in self.seeds:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
             begins = [*range(self._spatial(plan.order)), -1]
@@ -304,7 +309,11 @@ class Model:
             places = np.full(turns.shape[1], ahead + 2 if ahead else 1)
             if piece.move is not None:
                 queue, within = self._queue(piece.move.queue), piece.move.within
-                yield Loads(queue, piece.move.latency, *times, *within, places, seeds=True)
+                calls, setup, work, transfer = times
+                yield Loads(
+                    queue, piece.move.latency, calls, setup, work, transfer, *within, places,
+                    seeds=True,
+                )  # fmt: skip
 
     def _stores(
         self, tile: Sizes, after: np.ndarray, single: np.ndarray
@@ -330,7 +339,9 @@ class Model:
         move = self.store.move
         queue, latency = (move.queue, move.latency) if move else (self.unit.instruction.queue, 0)
         within = move.within if move else (Hazard.STALL, 0)
-        return Moves(self._queue(queue), latency, *times, *within), portions, axis
+        calls, setup, work, transfer = times
+        moves = Moves(self._queue(queue), latency, calls, setup, work, transfer, *within)
+        return moves, portions, axis
 
     def _stored_in(self, tile: Sizes, axis: Var, count: np.ndarray) -> np.ndarray:
         """What it takes to store a tile in so many parts of an axis (Piece.times). The elements of
@@ -343,7 +354,8 @@ class Model:
             if isinstance(v, Var):
                 times = times * (tile[v] // self.rows[v])
                 size[v] = np.full_like(tile[v], self.rows[v])
-        return self.store.times(size) * times
+        stored: np.ndarray = self.store.times(size) * times
+        return stored
 
     def _queue(self, name: str) -> int:
         return [q.name for q in self.target.queues].index(name)

@@ -69,9 +69,8 @@ class _Checker:
         self.solved()
         for step in self.program.steps:
             self.line = step
-            check = _STEPS.get(type(step))
-            self.require(check is not None, f"{type(step).__name__} is not a step")
-            check(self, step)
+            self.require(type(step) in _STEPS, f"{type(step).__name__} is not a step")
+            _STEPS[type(step)](self, step)
 
     # ---------------------------------------------------------- declarations
 

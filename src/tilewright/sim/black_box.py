@@ -16,7 +16,7 @@ from tilewright.backends.stream.touched import touched
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import Env, evaluate_dim, evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, as_expr
-from tilewright.ir.instruction import Instruction
+from tilewright.ir.instruction import BlackBox, Instruction
 
 _RUN = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_int64), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p
@@ -29,6 +29,7 @@ class BlackBoxCode:
     is kept, for it cannot pass through machine code; later calls do nothing."""
 
     instruction: Instruction
+    function: BlackBox
     error: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -42,7 +43,9 @@ class BlackBoxCode:
                 f"the black box of {self.instruction} failed: {type(error).__name__}: {error}"
             ) from error
 
-    def _run(self, fields: ctypes.Array, operands: ctypes.Array, lists: int) -> None:
+    def _run(
+        self, fields: ctypes.Array[ctypes.c_int64], operands: ctypes.Array[ctypes.c_void_p], _: int
+    ) -> None:
         i = self.instruction
         if self.error is None:
             values = {f.name: int(fields[k]) for k, f in enumerate(i.fields)}
@@ -50,10 +53,10 @@ class BlackBoxCode:
             places = zip(i.operands, i.shapes(values), steps, strict=True)
             try:
                 arrays = {
-                    o.name: _view(operands[k], o, shape, steps)
+                    o.name: _view(operands[k] or 0, o, shape, steps)
                     for k, (o, shape, steps) in enumerate(places)
                 }
-                i.black_box(values, arrays)
+                self.function(values, arrays)
             except Exception as error:  # noqa: BLE001 - cannot pass compiled code; see raise_error
                 self.error = error
 
@@ -72,7 +75,8 @@ def _view(start: int, o: Buffer, shape: tuple[int, ...], steps: tuple[int, ...])
     if 0 in shape:
         return np.zeros(shape, o.dtype.numpy)
     memory = (ctypes.c_char * _span(o, shape, steps)).from_address(start)
-    return np.ndarray(shape, o.dtype.numpy, memory, 0, steps)
+    found: np.ndarray = np.ndarray(shape, o.dtype.numpy, memory, 0, steps)
+    return found
 
 
 def _span(o: Buffer, shape: Sequence[Any], steps: tuple[int, ...]) -> Any:
@@ -81,7 +85,7 @@ def _span(o: Buffer, shape: Sequence[Any], steps: tuple[int, ...]) -> Any:
 
 
 def _column(step: Dim, env: Env) -> np.ndarray:
-    return evaluate_expr(as_expr(step), env, {})
+    return np.asarray(evaluate_expr(as_expr(step), env, {}))
 
 
 def check_shapes(stream: Stream) -> None:
@@ -95,7 +99,7 @@ def check_shapes(stream: Stream) -> None:
     for k in black_boxes:
         i, rows = stream.sites[k].instruction, stream.rows(k)
         columns = {f.name: stream.fields[rows, c] for c, f in enumerate(i.fields)}
-        env = {f.symbol: columns[f.name] for f in i.fields}
+        env: Env = {f.symbol: columns[f.name] for f in i.fields}
         axes = _steps(i, partial(_column, env=env))
         for o, (operand, shape, steps) in enumerate(
             zip(i.operands, i.shapes(columns), axes, strict=True)

@@ -22,10 +22,8 @@ class DataEngine:
         self.stream = stream
         check_shapes(stream)
         self.codes = [
-            site_code(s.instruction, host)
-            if s.instruction.black_box is None
-            else BlackBoxCode(s.instruction)
-            for s in stream.sites
+            site_code(i, host) if i.black_box is None else BlackBoxCode(i, i.black_box)
+            for i in (s.instruction for s in stream.sites)
         ]
         self.functions = np.array([c.address for c in self.codes], np.int64)
         names = {m.name: k for k, m in enumerate(stream.target.memories)}
@@ -76,12 +74,17 @@ def put_inputs(
     stream: Stream, inputs: Mapping[Buffer, np.ndarray], fill: int = FILL
 ) -> dict[str, np.ndarray]:
     """The chip's memories with these arrays where their buffers lie; `fill` in all other bytes."""
-    memories = {name: np.full(size, fill, np.uint8) for name, size in stream.sizes.items()}
+    memories = {name: fresh_memory(size, fill) for name, size in stream.sizes.items()}
     for buffer, array in {**stream.constants, **inputs}.items():
         place = stream.places[buffer]
         data = np.ascontiguousarray(array, buffer.dtype.numpy).reshape(-1).view(np.uint8)
         memories[place.memory][place.offset : place.offset + data.size] = data
     return memories
+
+
+def fresh_memory(size: int, fill: int = FILL) -> np.ndarray:
+    """Bytes as they are before anything is written."""
+    return np.full(size, fill, np.uint8)
 
 
 def get_outputs(

@@ -32,7 +32,8 @@ from tilewright.backends.stream.waits import Waits
 from tilewright.ir.expr import Buffer
 from tilewright.ir.samples import first_difference
 from tilewright.runtime import stream_functions as native
-from tilewright.sim.data import FILL, DataEngine, get_outputs, put_inputs
+from tilewright.runtime.simulator import FILL
+from tilewright.sim.data import DataEngine, get_outputs, put_inputs
 from tilewright.target.target import Target
 
 OTHER_FILL = 0x3C

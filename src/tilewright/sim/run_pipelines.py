@@ -149,7 +149,8 @@ class Steps:
 
 def _within(counts: Column) -> Column:
     """0, 1, … for each time, as many as it has."""
-    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    found: Column = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return found
 
 
 def _numbers(of: np.ndarray) -> np.ndarray:

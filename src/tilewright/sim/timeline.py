@@ -14,6 +14,7 @@ from tilewright.backends.stream.boxes import queue_numbers
 from tilewright.backends.stream.stream import Site, Stream
 from tilewright.ir.loop import buffers_written
 from tilewright.runtime.trace_events import Event, block, process, track, write_trace
+from tilewright.target.target import Queue
 
 REASONS = {  # what a queue's unit stands still for
     "issue": "no instruction has been issued to it",
@@ -99,7 +100,7 @@ class Timeline:
         write_trace(path, events(self))
 
     @property
-    def _queues(self) -> tuple:
+    def _queues(self) -> tuple[Queue, ...]:
         return self.stream.target.queues
 
     def _by_queue(self, values: np.ndarray, how: np.ufunc = np.add) -> dict[str, int]:

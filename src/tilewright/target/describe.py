@@ -44,15 +44,10 @@ from tilewright.ir.loop import Block, walk_statements
 from tilewright.ir.python.source import MISSING
 from tilewright.ir.python.stmt import KernelStmtReader
 from tilewright.ir.python.words import Output, Word
-from tilewright.target.clauses import (
-    cost,
-    distance,
-    limit,
-    read_cost,
-    read_distances,
-    read_limits,
-    says,
-)
+from tilewright.target.clauses import cost as cost  # descriptions take these words from here
+from tilewright.target.clauses import distance as distance
+from tilewright.target.clauses import limit as limit
+from tilewright.target.clauses import read_cost, read_distances, read_limits, says
 from tilewright.target.encoding import Encoding
 from tilewright.target.encoding_faults import name_faults
 from tilewright.target.packed import packed_encoding
@@ -269,7 +264,7 @@ class TargetBuilder:
         that are not linked. `black_box(fields, arrays)` simulates what is opaque in it: it gets the
         fields' values and an array for each operand, by name."""
 
-        def declare(function: Callable[..., Any]) -> Instruction:
+        def declare(function: Callable[..., object]) -> Instruction:
             found = read_instruction(function, black_box).with_(queue=queue, native=native)
             found = found.with_(name=name) if name else found
             place = f"{found.file}:{found.lines[0]}"
@@ -335,7 +330,7 @@ def _caller() -> str:
 
 
 def read_instruction(
-    function: Callable[..., Any], black_box: BlackBox | None = None
+    function: Callable[..., object], black_box: BlackBox | None = None
 ) -> Instruction:
     """The instruction that a Python function describes."""
     return _InstructionReader(function).instruction(black_box)

@@ -93,9 +93,9 @@ def _field_faults(i: Instruction, f: Field, encoding: Encoding) -> Iterator[Enco
             f"limit it: Range({f.low}, {f.high}, multiple={part.unit})",
         )
     elif f.low < part.low or f.high // part.unit * part.unit > part.high:
-        stored = ((x - part.minus) // part.unit for x in (f.low, f.high))
-        signed = part.signed or f.low < part.minus
-        hint = f"give it {_bits_for(*stored, signed)} bits" + (", signed" if signed else "")
+        low, high = ((x - part.minus) // part.unit for x in (f.low, f.high))
+        negative = part.signed or f.low < part.minus
+        hint = f"give it {_bits_for(low, high, negative)} bits" + (", signed" if negative else "")
         if not part.signed and (f.high - f.low) // part.unit < 1 << part.width:
             hint += f", or store it with minus={f.low}"
         what = f"field {f.name} goes from {f.low} to {f.high}, and its {part.holds}"

@@ -197,6 +197,20 @@ class Target:
         return None if found is None else found.in_units(instruction, self._units)
 
     @property
+    def llvm(self) -> Native:
+        """How LLVM makes machine code for a processor; TargetError for a chip that runs none."""
+        if self.native is None:
+            raise TargetError(f"{self.name} runs streams of instructions, and no machine code")
+        return self.native
+
+    @property
+    def vectors(self) -> VectorUnit:
+        """The vector unit of a processor; TargetError for a chip that has none."""
+        if self.vector is None:
+            raise TargetError(f"{self.name} has no vector unit")
+        return self.vector
+
+    @property
     def _units(self) -> dict[str, int]:
         return {m.name: m.unit for m in self.memories}
 
@@ -204,8 +218,9 @@ class Target:
         """The bytes that addresses in a memory must be multiples of, to be encoded."""
         units = [self.memory(memory).unit]
         for instruction in self.instructions:
-            for encoding in (self.encoding(instruction), self.entry(instruction)):
-                for operand in instruction.operands if encoding is not None else ():
+            encodings = self.encoding(instruction), self.entry(instruction)
+            for encoding in (e for e in encodings if e is not None):
+                for operand in instruction.operands:
                     part = encoding.find(Carries.ADDRESS, operand.name)
                     if part is not None and operand.memory == memory:
                         units.append(part.unit)
@@ -235,8 +250,9 @@ LEAST_BANDWIDTH = 2.0**-20  # bytes a cycle
 
 def _is_whole(value: object, low: float, high: float = math.inf) -> bool:
     """Whether a fact is a whole number between two; True and False are none."""
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    return whole and low <= value <= high
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        return False
+    return low <= int(value) <= high
 
 
 def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
@@ -370,8 +386,9 @@ def _memory_problems(t: Target) -> Iterator[tuple[str, str | None]]:
 
 
 def _is_bandwidth(value: object) -> bool:
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    return real and LEAST_BANDWIDTH <= value < math.inf
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return False
+    return not value < LEAST_BANDWIDTH and value < math.inf
 
 
 def _bundle_problems(t: Target, b: Bundles) -> Iterator[tuple[str, str | None]]:

@@ -66,7 +66,7 @@ def with_range(target: Target, instruction: str, name: str, high: int) -> Target
     wider = field.with_(symbol=symbol, high=high)
     memo: dict[int, Any] = {}
 
-    def visit(x: Any) -> Any:
+    def visit(x: object) -> Any:
         if x is field or x == field.symbol:
             return wider if x is field else symbol
         if id(x) not in memo:

@@ -89,9 +89,9 @@ def vta(
 
     UP, DOWN, LEFT, RIGHT = dims("UP DOWN LEFT RIGHT", min=0, max=15)  # zeros around a transfer
     FAR = Range(0, 65535 * row, multiple=row)
-    sizes = field("Y X", 16), field("far", 16, unit=row), field("UP DOWN LEFT RIGHT", 4)
+    padded = field("Y X", 16), field("far", 16, unit=row), field("UP DOWN LEFT RIGHT", 4)
 
-    @t.instruction(load, encoding=move(load, 0, 2, "dst", "src", row, sizes))
+    @t.instruction(load, encoding=move(load, 0, 2, "dst", "src", row, padded))
     def load_padded(
         src: view(i8[Y, X, batch, block] @ "dram", "far"),
         dst: out(i8[UP + Y + DOWN, LEFT + X + RIGHT, batch, block] @ "inp"),
@@ -111,9 +111,9 @@ def vta(
             dst[u] = src[u]
         cost(setup=16, bytes=max(64, 4 * U))
 
-    sizes = field("Y X", 16), field("far", 16, unit=row)
+    stored = field("Y X", 16), field("far", 16, unit=row)
 
-    @t.instruction(store, encoding=move(store, 1, 4, "src", "dst", row, sizes))
+    @t.instruction(store, encoding=move(store, 1, 4, "src", "dst", row, stored))
     def store_rows(
         src: i32[Y, X, batch, block] @ "acc",
         dst: view(out(i8[Y, X, batch, block] @ "dram"), "far"),

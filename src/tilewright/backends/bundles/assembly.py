@@ -28,7 +28,7 @@ from tilewright.backends.bundles.sections import CORE, Section
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, constant_value
 from tilewright.ir.loop import Alloc, Block, Call, For, If
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import Values, substitute
 
 INDENT = "    "
 
@@ -131,9 +131,9 @@ def fields_of(x: Issue) -> tuple[int, ...]:
     return tuple(int(evaluate_expr(e, env, {})) for e in x.operation.call.fields)
 
 
-def _operand(o: Operand, register: int | None, values: Mapping[Expr, Expr]) -> str:
+def _operand(o: Operand, register: int | None, values: Values) -> str:
     if register is None:
-        place = str(Simplifier()(substitute(to_expr(o.start), dict(values))))
+        place = str(Simplifier()(substitute(to_expr(o.start), values)))
         return f"[{o.buffer.name}{'' if place == '0' else f' + {place}'}]"
     name, offset = o.buffer.memory, o.first % o.row
     if offset:

@@ -19,7 +19,7 @@ from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.bundles.move import Move, memory_before, move_between
 from tilewright.backends.bundles.schedule_contraction import Plan, layout_for
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
@@ -92,7 +92,7 @@ def _steps_alike(nest: Nest, mapping: Mapping) -> bool:
     plan = Plan(nest, mapping, {}, {}, ())
     assert nest.update is not None
     result = Load(nest.update.buffer, nest.update.indices), plan.result
-    loops = {axis: loop.var for axis, loop in mapping.axes}
+    loops: dict[Expr, Var] = {axis: loop.var for axis, loop in mapping.axes}
     for theirs, ours in (*plan.reads, result):
         wanted = [{loops[v]: k for v, k in linear(i).items() if v in loops} for i in ours.indices]
         found = [
@@ -218,13 +218,13 @@ class Model:
         final = _result_of(kernel, nest)
         self.loads = [self._piece(x, ours, x.buffer, near) for x, ours in self.bare.reads]
         self.result = self._piece(result, self.bare.result, final, near, out=True)
-        self.whole = {x.var: x.extent for x in (*nest.axes, *nest.reduce)}
+        self.whole = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
         self.axes = [x.var for x in nest.axes if x.extent != 1]
         self.unit = mapping.unit.instruction
         self.busy = max(1, _number(self.unit.cost.busy))
         self.latency = max(1, _number(self.unit.cost.latency))
         self.steps = math.prod(self.whole[x.var] // self.bare.size(x.var) for x in nest.reduce)
-        self._intervals: dict[tuple, int] = {}
+        self._intervals: dict[object, int] = {}
         extents = {v: self.whole[v] for v in self.axes}
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.extra = int(final != nest.buffer)  # something is made of the sums

@@ -25,7 +25,13 @@ from tilewright.backends.bundles.modulo import (
 )
 from tilewright.backends.bundles.operation_graph import dependences
 from tilewright.backends.bundles.operations import Body, Loop, Operation
-from tilewright.backends.bundles.rotate_registers import Allocation, allocate, first_free, spans
+from tilewright.backends.bundles.rotate_registers import (
+    Allocation,
+    Span,
+    allocate,
+    first_free,
+    spans,
+)
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer, Expr, Var, const
 from tilewright.target.target import Bundles, Target
@@ -106,8 +112,10 @@ class _Placer:
             if isinstance(bundle, Repeat):
                 return False  # not known
             for x in bundle:
-                control = isinstance(x, LoopControl)
-                used += k == 0 if control else x.operation.slot == slot and x.operation.busy > k
+                if isinstance(x, LoopControl):
+                    used += k == 0
+                else:
+                    used += x.operation.slot == slot and x.operation.busy > k
         return used < self.bundles.count(slot)
 
     def _longest(self, inner: Code) -> int:
@@ -247,12 +255,13 @@ def _branches(code: Code) -> list[int]:
 def _reserved(body: Body, registers: Registers, free: Free) -> Iterator[tuple[Registers, Free]]:
     """For each item of a body, where its buffers are, and which registers nobody needs then."""
     registers, free = dict(registers), {name: f.copy() for name, f in free.items()}
-    waiting, used = spans(body), []
+    waiting = spans(body)
+    used: list[Span] = []
     for k in range(len(body.items)):
         for span in [s for s in used if s.last < k or (s.last == k and s.read_last)]:
             used.remove(span)
-            at = registers[span.run.buffer, span.run.first]
-            free[span.run.buffer.memory][at : at + span.run.size] = True
+            held = registers[span.run.buffer, span.run.first]
+            free[span.run.buffer.memory][held : held + span.run.size] = True
         while waiting and waiting[0].first <= k:
             span = waiting.pop(0)
             run, file = span.run, free[span.run.buffer.memory]

@@ -19,9 +19,10 @@ from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_stateme
 from tilewright.plan.elementwise import arrange, collapse
 from tilewright.plan.units import copies
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
+from tilewright.schedule.core.state import Moment
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 
@@ -113,7 +114,7 @@ def _take(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
 def _cheapest(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
     """Gives an instruction the loops from one of these on: that with which calls cost least."""
     before = s.moment
-    found = []
+    found: list[tuple[int, int, Moment]] = []
     for loop in loops:
         if attempt(s.tensorize, loop, instruction):
             cost = sum(times * _cycles(call) for call, times in _calls(s.kernel.body, 1))

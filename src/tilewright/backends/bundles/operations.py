@@ -172,7 +172,7 @@ class _Reader:
         )
         cost = _cost(instruction, fields)
         number, self.count = self.count, self.count + 1
-        slot, busy, energy = instruction.queue, max(int(cost.busy), 1), float(cost.energy)
+        slot, busy, energy = instruction.queue, max(int(cost.busy), 1), float(int(cost.energy))
         latency = max(int(cost.latency), 1)
         numbers = tuple(int(constant_value(f) or 0) for f in fields)
         return Operation(number, call, operands, slot, busy, latency, energy, numbers, special)
@@ -305,10 +305,10 @@ def _defines(found: list[Access]) -> bool:
 
 def _reach(i: Expr, loops: tuple[For, ...]) -> int:
     """The greatest value of a subscript."""
-    extents = {loop.var: loop.extent for loop in loops}
+    extents: dict[Expr, Dim] = {loop.var: loop.extent for loop in loops}
     total = 0
     for atom, k in linear(i).items():
-        extent: Dim = 1 if atom is None else extents[atom]  # type: ignore[index]
+        extent = 1 if atom is None else extents[atom]
         assert isinstance(extent, int)
         total += k if atom is None else max(k, 0) * (extent - 1)
     return total
@@ -325,4 +325,6 @@ def _cost(instruction: Instruction, fields: tuple[Expr, ...]) -> Cost:
         assert found is not None
         return math.ceil(found)
 
-    return Cost(*(term(e) for e in (cost.setup, cost.busy, cost.latency, cost.bytes, cost.energy)))
+    given = (cost.setup, cost.busy, cost.latency, cost.bytes, cost.energy)
+    setup, busy, latency, moved, energy = map(term, given)
+    return Cost(setup, busy, latency, moved, energy)

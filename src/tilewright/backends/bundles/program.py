@@ -93,13 +93,13 @@ def make_program(kernel: Kernel, target: Target) -> Program:
     found = boxes(stream, program_touched(stream, sections))
     need = dependences(stream, found)
     waits = place_waits(stream, need)
-    fault = (
+    wrong: object = (
         check_memory(stream, kernel.inputs, found)
         or check_distances(stream, found)
         or check_waits(stream, need, waits, found)
     )
-    if fault is not None:
-        raise CompileError(f"the transfers of {kernel.name} are wrong: {fault}")
+    if wrong is not None:
+        raise CompileError(f"the transfers of {kernel.name} are wrong: {wrong}")
     return Program(whole, sections, stream, found, waits, run_timed(stream, waits, found))
 
 
@@ -122,7 +122,7 @@ def _started(stream: Stream) -> np.ndarray:
     """started[i, q]: how many instructions of queue q come before instruction i."""
     queue = queue_numbers(stream)
     ones = queue[:, None] == np.arange(len(stream.target.queues))
-    return np.cumsum(ones, axis=0) - ones
+    return np.asarray(np.cumsum(ones, axis=0) - ones)
 
 
 def place_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...], ...]:

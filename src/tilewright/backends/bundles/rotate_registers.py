@@ -111,7 +111,7 @@ def allocate(
     operations: Sequence[Operation],
     schedule: Modulo,
     private: set[Buffer],
-    free: Mapping[str, Sequence[bool]],
+    free: Mapping[str, np.ndarray],
 ) -> Allocation | None:
     """Places for the private buffers of a loop, among the registers that are free; None if these
     are too few."""
@@ -131,7 +131,7 @@ def allocate(
         table = busy[run.buffer.memory]
         for copy in range(copies):
             cycles = (low + copy * interval + np.arange(max(high - low, 1))) % period
-            free_now = ~table[:, cycles].any(axis=1)
+            free_now: np.ndarray = ~np.any(table[:, cycles], axis=1)
             at = first_free(free_now, run.size)
             if at is None:
                 return None

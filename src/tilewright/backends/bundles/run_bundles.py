@@ -20,7 +20,7 @@ from tilewright.backends.stream.addresses import Place
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr
-from tilewright.sim.data import FILL, get_outputs, lists_of, put_inputs
+from tilewright.sim.data import fresh_memory, get_outputs, lists_of, put_inputs
 from tilewright.sim.meaning import site_code
 from tilewright.target.target import Target
 
@@ -51,7 +51,8 @@ class Machine:
         assert target.bundles is not None
         self.host, self.places = host, places
         self.slots, self.control = dict(target.bundles.slots), target.bundles.control
-        files = {m.name: np.full(m.size, FILL, np.uint8) for m in target.memories if m.row}
+        sizes = {m.name: m.size for m in target.memories if m.row and m.size is not None}
+        files = {name: fresh_memory(size) for name, size in sizes.items()}
         self.memories: dict[str, np.ndarray] = {**memories, **files}
         self.pending: list[_Pending] = []
         self.now = 0
@@ -107,7 +108,7 @@ class Machine:
 
     def _execute(self, x: Issue, env: Env) -> list[_Pending]:
         """What an operation makes of what there is now."""
-        values = {v: np.int64(evaluate_expr(e, env, {})) for v, e in x.values.items()}
+        values: Env = {v: np.int64(evaluate_expr(e, env, {})) for v, e in x.values.items()}
         here: Env = {**env, **values}
         call, operation = x.operation.call, x.operation
         steps = tuple(o.steps for o in operation.operands)

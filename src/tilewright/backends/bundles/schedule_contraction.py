@@ -17,6 +17,7 @@ Which instructions load, store and clear follows from their meanings.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import Nest, factors, nest_of
 from tilewright.backends.bundles.move import is_move, map_move, memory_before
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import DRAM, Buffer, Dim, Expr, Load, Var
+from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var
 from tilewright.ir.loop import (
     Alloc,
     Block,
@@ -41,8 +42,8 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import Rows, map_values
 from tilewright.plan.units import Mapping, Unit
 from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 
@@ -69,9 +70,9 @@ class Plan:
         return self.mapping.unit
 
     @property
-    def extents(self) -> dict[Var, Dim]:
+    def extents(self) -> dict[Var, int]:
         """Iterations of the contraction's loops, padded ones included."""
-        return {x.var: x.extent for x in (*self.nest.axes, *self.nest.reduce)}
+        return {x.var: int(x.extent) for x in (*self.nest.axes, *self.nest.reduce)}
 
     @property
     def reads(self) -> tuple[tuple[Load, Load], ...]:
@@ -282,7 +283,8 @@ def _cut(
 ) -> dict[Var, Loop]:
     """Cuts loops into pieces; the loops over pieces go outside, in an order. There is always one.
     `loops` maps the loops of the sums to those that are cut; they are returned by the former."""
-    outer, inner = {}, []
+    outer: dict[Var, Loop] = {}
+    inner: list[Loop] = []
     for axis, var in loops.items():
         extent, size = s.for_(Loop(var)).extent, sizes[axis]
         if size == extent and not (axis == order[-1] and not outer):
@@ -343,15 +345,12 @@ def _order_sums(s: Schedule, plan: Plan, stages: _Stages) -> tuple[Loop, Loop]:
     summed = [inner[axis] for axis, _ in plan.mapping.axes if axis not in used]
     if folds:
         s.reorder(*sums, *summed)
-        for loop in sums:
-            s.fold_init(s.buffer(stages.sums), loop)
+        for around in sums:
+            s.fold_init(s.buffer(stages.sums), around)
         s.reorder(*sums, *rows, *spatial)
     else:
         s.reorder(*sums, *rows, *spatial, *summed)
-    steps = sums[0]
-    if not plan.steady:
-        for loop in sums[1:]:
-            steps = s.fuse(steps, loop)
+    steps = sums[0] if plan.steady else functools.reduce(s.fuse, sums)
     return steps, spatial[0]
 
 

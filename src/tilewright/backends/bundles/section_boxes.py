@@ -148,8 +148,8 @@ def _wrapped(atom: Expr | None, counts: Names[Var, int]) -> list[Expr] | None:
     if not isinstance(atom, Binary) or not isinstance(atom.b, Const):
         return None
     form = linear(atom.a)
-    inside = {a: k for a, k in form.items() if a is not None and variables(a) & set(counts)}
-    if any(variables(a) - set(counts) for a in inside):
+    inside: Linear = {a: k for a, k in form.items() if a is not None and variables(a) & set(counts)}
+    if any(variables(a) - set(counts) for a in inside if a is not None):
         return None
     outside = {a: k for a, k in form.items() if a not in inside}
     values = np.unique(_values(inside, counts))
@@ -177,7 +177,8 @@ def _offsets(
     bent = {a: k for a, k in inner.items() if not isinstance(a, Var)}
     mixed = set().union(*(variables(a) for a in bent if a is not None))
     bent |= {a: k for a, k in inner.items() if a in mixed}
-    even = [(k, counts[a]) for a, k in inner.items() if a in counts and a not in mixed]
+    loops = {a: k for a, k in inner.items() if isinstance(a, Var) and a not in mixed}
+    even = [(k, counts[a]) for a, k in loops.items() if a in counts]
     low, length, axes = _spread(span, even)
     moves = np.unique(_values(bent, counts)) if bent else np.zeros(1, np.int64)
     starts = np.unique(moves[:, None] + constants) + low

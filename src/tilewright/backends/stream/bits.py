@@ -48,7 +48,8 @@ def _stored(p: Part, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndar
         first = int(np.argmax(wrong))
         raise _misfit(p, f"{what} {rows[first]}", int(values[first]))
     stored = ((values - p.minus) // p.unit).astype(np.int64).view(np.uint64)
-    return stored & np.uint64((1 << p.width) - 1)
+    bits: np.ndarray = stored & np.uint64((1 << p.width) - 1)
+    return bits
 
 
 def _misfit(p: Part, what: str, value: int) -> TargetError:

@@ -71,7 +71,7 @@ class Boxes:
     def ends(self) -> np.ndarray:
         """Behind the last byte of each box."""
         t = self.touched
-        return t.start + ((t.extents - 1) * t.steps).sum(1) + 1
+        return np.asarray(t.start + ((t.extents - 1) * t.steps).sum(1) + 1)
 
     @cached_property
     def cuts(self) -> list[Cut]:
@@ -148,13 +148,13 @@ def boxes(stream: Stream, found: Touched | None = None) -> Boxes:
             f"{MOST_AXES - 1} are simulated"
         )
     wide = [np.ascontiguousarray(c, np.int64) for c in (t.row, t.memory, t.start)]
-    shaped = [np.ascontiguousarray(c, np.int64) for c in (t.extents, t.steps)]
+    extents, steps = (np.ascontiguousarray(c, np.int64) for c in (t.extents, t.steps))
     flags = [np.ascontiguousarray(c, np.uint8) for c in (t.reads, t.writes)]
-    arrays = native.BoxArrays(len(t.row), t.extents.shape[1], *wide, *shaped, *flags)
+    arrays = native.BoxArrays(len(t.row), t.extents.shape[1], *wide, extents, steps, *flags)
     granules = np.zeros(len(stream.target.memories), np.int64)
     native.normalize(arrays, granules)
     row, memory, start = wide
-    normal = Touched(row, memory, start, *shaped, t.reads, t.writes, t.exact, t.use, t.uses)
+    normal = Touched(row, memory, start, extents, steps, t.reads, t.writes, t.exact, t.use, t.uses)
     first = np.searchsorted(row, np.arange(len(stream) + 1))
     granules = np.maximum(granules, 1)
     return Boxes(stream, normal, granules, np.ascontiguousarray(first, np.int64), arrays)
@@ -236,4 +236,5 @@ class ShadowMemory:
 
 def writers(memories: Any, number: int) -> np.ndarray:
     """Who wrote each cell of memory `number` last, in memories that ShadowMemory.fresh gave."""
-    return memories.kept[number].kept[-1]
+    found: np.ndarray = memories.kept[number].kept[-1]
+    return found

@@ -197,7 +197,7 @@ def _list_lengths(
     c = instruction.fields.index(field)
     if (Carries.END, "") in columns:
         rows.fields[ours, c] = columns[Carries.END, ""] - columns[Carries.FIRST, ""]
-    return rows.fields[ours, c]
+    return np.asarray(rows.fields[ours, c])
 
 
 def _read_lists(

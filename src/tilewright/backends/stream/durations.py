@@ -35,7 +35,7 @@ class Durations:
     @cached_property
     def work(self) -> np.ndarray:
         """Cycles of the queue's unit [n], where no other instruction uses the memories."""
-        return self.setup + np.maximum(self.busy, self.transfer.max(1, initial=0))
+        return np.asarray(self.setup + np.maximum(self.busy, self.transfer.max(1, initial=0)))
 
 
 def durations(stream: Stream) -> Durations:

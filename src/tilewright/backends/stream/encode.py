@@ -61,9 +61,9 @@ def encode(
         rows = np.flatnonzero(kinds == k)
         columns = _columns(stream, waits, instruction, rows)
         _check_carried(instruction, encoding, columns, rows, target.events)
-        for o in instruction.operands if bases else ():
+        for o in instruction.operands:
             place = (Carries.ADDRESS, o.name)
-            if place in columns:
+            if bases and place in columns:
                 columns[place] = columns[place] + bases.get(o.memory, 0)
         packed = pack(encoding, columns, f"{instruction.name}, instruction", rows)
         words[starts[rows][:, None] + np.arange(lengths[k])] = packed.view(words.dtype)
@@ -123,7 +123,7 @@ def instruction_numbers(stream: Stream) -> np.ndarray:
     """The position of each row's instruction in the target [n]."""
     numbers = {i.name: k for k, i in enumerate(stream.target.instructions)}
     of_site = np.array([numbers[s.instruction.name] for s in stream.sites], np.int64)
-    return of_site[stream.site]
+    return np.asarray(of_site[stream.site])
 
 
 def _columns(

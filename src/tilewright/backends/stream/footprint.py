@@ -9,7 +9,7 @@ not exact: larger than what is touched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,7 +90,7 @@ class _Reader:
         self.relaxed: set[Var] = set()
 
     def column(self, e: Dim, at: Env | None = None) -> np.ndarray:
-        value = evaluate_expr(as_expr(e), self.origin | (at or {}), {})
+        value = evaluate_expr(as_expr(e), {**self.origin, **(at or {})}, {})
         return np.broadcast_to(value, (self.n,))
 
     def form(self, e: Expr) -> _Form:
@@ -104,11 +104,11 @@ class _Reader:
             return self.column(extent)
         self.exact = self.exact & False
         ends = {u: self.high[u] for u in around}
-        return np.maximum(self.column(extent), self.column(extent, ends))
+        return np.asarray(np.maximum(self.column(extent), self.column(extent, ends)))
 
     def slope(self, e: Expr, v: Var) -> np.ndarray:
         """How much `e` grows with one iteration of `v`."""
-        return self.column(e, {v: 1}) - self.column(e)
+        return np.asarray(self.column(e, {v: 1}) - self.column(e))
 
     def is_linear(self, e: Expr) -> bool:
         """Whether `e` is a sum of loops' variables, each times something of the fields."""
@@ -163,7 +163,7 @@ class _Reader:
             axes.append(self.axis(self.high[v] - self.low[v] + 1, slopes))
         return tuple(first), tuple(axes)
 
-    def axis(self, count: np.ndarray, moves: dict[int, np.ndarray | int]) -> Axis:
+    def axis(self, count: np.ndarray, moves: Mapping[int, np.ndarray | int]) -> Axis:
         zero = self.column(0)
         return Axis(count, tuple(zero + moves.get(d, 0) for d in range(len(self.indices))))
 

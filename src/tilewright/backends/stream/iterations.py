@@ -67,11 +67,12 @@ class _Pass:
             return fixed
         k, offsets = self.listed
         n, entries = turns[k], len(offsets)
-        return (
-            fixed
-            + offsets[max(n, 0) : entries + min(n, 0)]
-            - (offsets[max(-n, 0) : entries - max(n, 0)])
+        here, there = (
+            offsets[max(n, 0) : entries + min(n, 0)],
+            offsets[max(-n, 0) : entries - max(n, 0)],
         )
+        moved: np.ndarray = fixed + here - there
+        return moved
 
 
 def least_apart(site: Site, fields: np.ndarray, name: str, wanted: int) -> int | None:

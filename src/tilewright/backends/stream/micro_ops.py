@@ -38,7 +38,8 @@ class Filling:
 
 def place_lists(stream: Stream) -> Stream:
     """The stream with its lists, and the instructions that load them; as it is if it has none."""
-    kinds = {s.instruction.micro_ops.with_(axes=()) for s in stream.sites if s.entries}
+    listed = (s.instruction.micro_ops for s in stream.sites if s.entries)
+    kinds = {kind.with_(axes=()) for kind in listed if kind is not None}
     for kind in sorted(kinds, key=lambda k: k.memory):
         stream = _place(stream, kind)
     return stream
@@ -83,11 +84,13 @@ def _place(stream: Stream, kind: MicroOps) -> Stream:
     return _load(with_lists, kind, fillings, b"".join(made))
 
 
-def _rows(stream: Stream, kind: MicroOps) -> Sequence[int]:
+def _rows(stream: Stream, kind: MicroOps) -> np.ndarray:
     ours = [
         k
         for k, s in enumerate(stream.sites)
-        if s.entries and s.instruction.micro_ops.memory == kind.memory
+        if s.entries
+        and s.instruction.micro_ops is not None
+        and s.instruction.micro_ops.memory == kind.memory
     ]
     return np.flatnonzero(np.isin(stream.site, ours))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -65,7 +64,7 @@ def _carried(values: np.ndarray) -> np.ndarray:
     return np.where(last < 0, UNKNOWN, taken)
 
 
-def _insert(stream: Stream, setter: Instruction, rows: Sequence[int], values: np.ndarray) -> Stream:
+def _insert(stream: Stream, setter: Instruction, rows: np.ndarray, values: np.ndarray) -> Stream:
     """Settings before these instructions."""
     fields = tuple(as_expr(f.symbol) for f in setter.fields)
     site = Site(Call(setter, (), fields), (), ())

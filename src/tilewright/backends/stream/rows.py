@@ -219,11 +219,11 @@ def _ends(
     ends = np.ones((n, len(operand.shape)), np.int64)
     for access in accesses(instruction.body):
         if access.buffer == operand:
-            shape = footprint(access, dict(fields), n)
-            for d, first in enumerate(shape.first):
-                moves = (np.maximum(0, (a.count - 1) * a.moves[d]) for a in shape.axes)
+            found = footprint(access, dict(fields), n)
+            for d, first in enumerate(found.first):
+                moves = (np.maximum(0, (a.count - 1) * a.moves[d]) for a in found.axes)
                 last = first + sum(moves, np.zeros(n, np.int64))
-                ends[:, d] = np.maximum(ends[:, d], np.where(shape.active, last + 1, 1))
+                ends[:, d] = np.maximum(ends[:, d], np.where(found.active, last + 1, 1))
     listed = instruction.listed(operand)
     if listed is not None:
         ends[:, listed] = 1

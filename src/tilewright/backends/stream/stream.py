@@ -261,7 +261,8 @@ def _expand(
 def _address(region: Region, place: Place, column: Callable[[Dim], np.ndarray]) -> np.ndarray:
     axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
     first = substitute(_position(region), axes)
-    begin = place.offset + column(first) * region.buffer.dtype.bytes
+    begin: np.ndarray = place.offset + column(first) * region.buffer.dtype.bytes
     if not place.apart:
         return begin
-    return begin + column(substitute(region.indices[0], axes)) * place.apart
+    begin = begin + column(substitute(region.indices[0], axes)) * place.apart
+    return begin

@@ -77,7 +77,9 @@ def in_order(parts: Sequence[Part]) -> Touched:
         _joined([p.exact for p in parts]).astype(bool),
         _joined(numbered),
     )
-    return Touched(*(c[order] for c in columns), tuple(p.use for p in parts))
+    row, memory, start, extents, steps, reads, writes, exact, use = (c[order] for c in columns)
+    uses = tuple(p.use for p in parts)
+    return Touched(row, memory, start, extents, steps, reads, writes, exact, use, uses)
 
 
 def _joined(columns: Sequence[np.ndarray], width: int | None = None) -> np.ndarray:
@@ -205,7 +207,7 @@ class _Operand:
         counts = [axis.count for axis in shape.axes]
         moves = [self._move(axis.moves) for axis in shape.axes]
         lists: list[tuple[int, list[tuple[int, int]]]] = [(0, [])]
-        if self.offsets is not None:
+        if self.offsets is not None and self.listed is not None:
             for k, axis in enumerate(shape.axes):
                 if axis.moves[self.listed].any():
                     counts[k] = np.ones_like(counts[k])
@@ -214,7 +216,8 @@ class _Operand:
         return [self._part(access, shape, start + at, counts, moves, axes) for at, axes in lists]
 
     def _move(self, subscripts: Sequence[np.ndarray]) -> np.ndarray:
-        return sum((i * s for i, s in zip(subscripts, self.steps, strict=True)), 0 * self.start)
+        moves = (i * s for i, s in zip(subscripts, self.steps, strict=True))
+        return np.asarray(sum(moves, 0 * self.start))
 
     def _part(
         self,

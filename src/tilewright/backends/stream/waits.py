@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 import numpy as np
@@ -16,6 +16,8 @@ from tilewright.base.errors import CompileError
 from tilewright.runtime import stream_functions as native
 from tilewright.target.target import Target
 
+_NOTHING = np.zeros(0, np.uint64)  # left out
+
 
 @dataclass(frozen=True, eq=False)
 class Waits:
@@ -27,16 +29,16 @@ class Waits:
 
     pops: np.ndarray
     pushes: np.ndarray
-    awaits: np.ndarray | None = None
-    sets: np.ndarray | None = None
-    barriers: np.ndarray | None = None
+    awaits: np.ndarray = field(default_factory=lambda: _NOTHING)
+    sets: np.ndarray = field(default_factory=lambda: _NOTHING)
+    barriers: np.ndarray = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
         n = len(self.pops)
         kinds = (("pops", np.uint32), ("pushes", np.uint32), ("awaits", np.uint64))
         for name, kind in (*kinds, ("sets", np.uint64), ("barriers", np.uint8)):
             given = getattr(self, name)
-            made = np.zeros(n, kind) if given is None else np.ascontiguousarray(given, kind)
+            made = np.zeros(n, kind) if given is _NOTHING else np.ascontiguousarray(given, kind)
             object.__setattr__(self, name, made)
 
     @property

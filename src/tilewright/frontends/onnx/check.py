@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, defs
@@ -153,12 +154,13 @@ def _check_attributes(schema: defs.OpSchema, attributes: dict[str, AttributeProt
                 f"it has an attribute {shown(name)!r}, which the operator does not know",
                 hint=did_you_mean(shown(name), sorted(schema.attributes)),
             )
-        if attribute.type != int(formal.type.value):
+        kind: Any = formal.type  # an enumeration, which ONNX's annotations do not say
+        if attribute.type != int(kind.value):
             names = AttributeProto.AttributeType
             known = attribute.type in names.values()
             has = names.Name(attribute.type) if known else f"number {attribute.type}"
             raise ModelError(
-                f"the attribute {name} is of type {has}, not {names.Name(int(formal.type.value))}"
+                f"the attribute {name} is of type {has}, not {names.Name(int(kind.value))}"
             )
     for name, formal in schema.attributes.items():
         if formal.required and name not in attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -51,16 +50,16 @@ class NodeContext:
 
     # ------------------------------------------------------------ emitting
 
-    def emit(self, op: str, inputs: Sequence[Value], **attrs: Any) -> Value:
+    def emit(self, op: str, inputs: Sequence[Value], **attrs: object) -> Value:
         """A node with one output."""
         (output,) = self.builder.emit(op, inputs, attrs, self.node_name)
         return output
 
-    def emit_all(self, op: str, inputs: Sequence[Value], **attrs: Any) -> tuple[Value, ...]:
+    def emit_all(self, op: str, inputs: Sequence[Value], **attrs: object) -> tuple[Value, ...]:
         """A node with several outputs."""
         return self.builder.emit(op, inputs, attrs, self.node_name)
 
-    def constant(self, array: Any, dtype: DType | None = None) -> Value:
+    def constant(self, array: object, dtype: DType | None = None) -> Value:
         return self.builder.constant(np.asarray(array, None if dtype is None else dtype.numpy))
 
     def scalar(self, value: float, like: Value) -> Value:
@@ -103,7 +102,8 @@ class NodeContext:
         """Elements along one axis."""
         if not 0 <= axis < x.type.rank:
             raise ModelError(f"an operand is {x.type}, which has no axis {axis}")
-        starts, sizes, steps = [0] * x.type.rank, list(x.shape), [1] * x.type.rank
+        starts: list[Dim] = [0] * x.type.rank
+        sizes, steps = list(x.shape), [1] * x.type.rank
         starts[axis], sizes[axis], steps[axis] = start, canonical(size), step
         array = self.known_constant(x)
         if array is not None and isinstance(start, int) and isinstance(size, int) and step > 0:
@@ -171,7 +171,7 @@ class NodeContext:
         dims = self.need_dims(value, what)
         if any(isinstance(d, Expr) for d in dims):
             raise _unknown_dims(dims, what)
-        return [int(d) for d in dims]  # type: ignore[arg-type]
+        return [int(d) for d in dims]
 
     def need_number(self, value: Value, what: str) -> float | int | bool:
         """The one element of a tensor."""

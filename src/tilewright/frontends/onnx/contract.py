@@ -92,7 +92,7 @@ def _transpose_pads(
 
 def _reversed_kernel(ctx: NodeContext, w: Value, groups: int) -> Value:
     """w[c, o / groups, …] as the weight [o, c / groups, …] of a convolution, reversed in space."""
-    c, o, *kernel = (int(d) for d in w.shape)  # type: ignore[arg-type]
+    c, o, *kernel = (int(d) for d in w.shape)
     if c % groups:
         raise ModelError(f"{c} input channels do not divide into {groups} groups")
     grouped = (groups, c // groups, o, *kernel)
@@ -101,9 +101,8 @@ def _reversed_kernel(ctx: NodeContext, w: Value, groups: int) -> Value:
     array = ctx.known_constant(w)
     if array is not None:
         turned = array.reshape(grouped).transpose(perm).reshape(shape)
-        return ctx.constant(
-            np.ascontiguousarray(turned[(..., *[slice(None, None, -1)] * len(kernel))])
-        )
+        spatial = tuple(range(2, 2 + len(kernel)))
+        return ctx.constant(np.ascontiguousarray(np.flip(turned, spatial)))
     turned = ctx.reshape(ctx.transpose(ctx.reshape(w, grouped), perm), shape)
     starts = (0, 0, *(k - 1 for k in kernel))
     steps = (1, 1, *[-1] * len(kernel))
@@ -171,11 +170,11 @@ def einsum(ctx: NodeContext, node: Node) -> Value:
     values = [node.input(i) for i in range(len(node.inputs))]
     equation = node.string("equation").replace(" ", "")
     left, arrow, result = equation.partition("->")
-    terms = left.split(",")
-    if len(terms) != len(values):
-        raise ModelError(f"the equation {equation!r} is for {len(terms)} operands")
+    given = left.split(",")
+    if len(given) != len(values):
+        raise ModelError(f"the equation {equation!r} is for {len(given)} operands")
     free = [c for c in string.ascii_letters if c not in equation]
-    terms = [_spell_out(t, v, free) for t, v in zip(terms, values, strict=True)]
+    terms = [_spell_out(t, v, free) for t, v in zip(given, values, strict=True)]
     broadcast = _longest([t[1] for t in terms])
     if not arrow:
         letters = "".join(t[0] for t in terms)

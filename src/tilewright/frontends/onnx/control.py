@@ -91,12 +91,12 @@ def scan(ctx: NodeContext, node: Node) -> list[Value]:
         len(axes) == len(backwards) == scanned and len(out_axes) == len(out_backwards) == count
     ):
         raise ModelError("the axes or directions do not fit the number of inputs and outputs")
-    axes = [axis_of(a, v.type.rank) for a, v in zip(axes, sequences, strict=True)]
-    steps = _steps(sequences, axes)
+    along = [axis_of(a, v.type.rank) for a, v in zip(axes, sequences, strict=True)]
+    steps = _steps(sequences, along)
     collected = []
     for step in range(steps):
         at = [steps - 1 - step if back else step for back in backwards]
-        parts = [_part(ctx, v, a, i) for v, a, i in zip(sequences, axes, at, strict=True)]
+        parts = [_part(ctx, v, a, i) for v, a, i in zip(sequences, along, at, strict=True)]
         results = ctx.run_graph(body, node.scope, [*states, *parts])
         if len(results) != len(states) + count:
             raise ModelError(f"the body gives {len(results)} values, not {len(states) + count}")

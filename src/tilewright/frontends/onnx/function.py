@@ -4,6 +4,7 @@ for some of its operators."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, FunctionProto, defs
@@ -44,10 +45,11 @@ def schema_function(
 ) -> FunctionProto | None:
     """The body that ONNX gives for the operator, written for an opset up to the model's. It may
     depend on the node's attributes and on the inputs' types."""
-    plain = [v for v in schema.function_opset_versions if v <= opset]
+    known: Any = schema  # ONNX's annotations leave out what follows
+    plain = [v for v in known.function_opset_versions if v <= opset]
     if plain:
-        return FunctionProto.FromString(schema.get_function_with_opset_version(max(plain)))
-    dependent = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        return _function(known.get_function_with_opset_version(max(plain)))
+    dependent = [v for v in known.context_dependent_function_opset_versions if v <= opset]
     if not dependent:
         return None
     types = [b"" if v is None else type_proto(v.type).SerializeToString() for v in inputs]
@@ -56,13 +58,18 @@ def schema_function(
     del resolved.attribute[:]
     resolved.attribute.extend(attributes.values())
     try:
-        body = schema.get_context_dependent_function_with_opset_version(
+        body = known.get_context_dependent_function_with_opset_version(
             max(dependent), resolved.SerializeToString(), types
         )
     except (RuntimeError, ValueError) as error:  # ONNX builds it from text with names in it
         reason = shown(str(error).partition("\n")[0])
         raise ModelError(f"ONNX cannot define it by other operators: {reason}") from None
-    return FunctionProto.FromString(body) if body else None
+    return _function(body) if body else None
+
+
+def _function(data: bytes) -> FunctionProto:
+    found: FunctionProto = FunctionProto.FromString(data)
+    return found
 
 
 def function_attributes(

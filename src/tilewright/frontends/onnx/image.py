@@ -122,7 +122,8 @@ def _linear_weights(rules: Rules, ratio: float, scale: float) -> np.ndarray:
     start = math.floor(-1 / scale) + 1
     distance = (np.arange(start, 2 - start) - ratio) * scale
     weights = np.clip(1 - np.abs(distance), 0, 1)
-    return weights / weights.sum()
+    shares: np.ndarray = weights / weights.sum()
+    return shares
 
 
 def _cubic_weights(rules: Rules, ratio: float, scale: float) -> np.ndarray:
@@ -164,17 +165,17 @@ def resize(ctx: NodeContext, node: Node) -> Value:
     )
     if rules.antialias and mode == "nearest":
         raise ModelError("antialias does not go with mode nearest")
-    axes = node.ints("axes", tuple(range(x.type.rank)))
-    axes = [axis_of(a, x.type.rank) for a in axes]
+    rank = x.type.rank
+    axes = [axis_of(a, rank) for a in node.ints("axes", tuple(range(rank)))]
     region = _region(ctx, node, len(axes)) if "crop" in rules.coordinates else None
-    scales, sizes = (_given(ctx, node, i) for i in (2, 3))
-    if (scales is None) == (sizes is None):
-        raise ModelError("it needs scales or sizes, not both")
-    if scales is not None:
-        found = _by_scales(x, axes, scales, region)
-    else:
+    by, to = (_given(ctx, node, i) for i in (2, 3))
+    if by is not None and to is None:
+        found = _by_scales(x, axes, by, region)
+    elif to is not None and by is None:
         policy = node.string("keep_aspect_ratio_policy", "stretch")
-        found = _by_sizes(x, axes, sizes, region, policy)
+        found = _by_sizes(x, axes, to, region, policy)
+    else:
+        raise ModelError("it needs scales or sizes, not both")
     return _stretch_all(ctx, x, rules, found)
 
 

@@ -152,7 +152,7 @@ def _parse(data: bytes, what: str, path: Path) -> onnx.ModelProto:
     if refusal := refuse_content(data, what, path):
         raise refusal
     try:
-        found = onnx.ModelProto.FromString(data)
+        found: onnx.ModelProto = onnx.ModelProto.FromString(data)
     except DecodeError:
         raise refuse_ending(what, path) or ModelError(
             f"{what} is not an ONNX model, or is damaged",

@@ -88,7 +88,8 @@ def window(node: Node, x: Value, kernel: Sequence[int]) -> Window:
     if min((*kernel, *strides, *dilations)) < 1:
         raise ModelError("kernel_shape, strides and dilations must be positive")
     mode = one_of(node, "auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
-    begin, end = pads[:rank], pads[rank:]
+    begin: Sequence[int] = pads[:rank]
+    end: Sequence[int] = pads[rank:]
     if mode == "VALID":
         begin = end = (0,) * rank
     elif mode != "NOTSET":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins  # Node has methods called int and float
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,14 +81,16 @@ class Node:
     def has(self, name: str) -> bool:
         return name in self.attributes
 
-    def int(self, name: str, default: int | None = None) -> int:
-        return self._get(name, AttributeProto.INT, "i", default)
+    def int(self, name: str, default: builtins.int | None = None) -> builtins.int:
+        found: builtins.int = self._get(name, AttributeProto.INT, "i", default)
+        return found
 
     def flag(self, name: str, default: bool = False) -> bool:
         return bool(self._get(name, AttributeProto.INT, "i", int(default)))
 
-    def float(self, name: str, default: float | None = None) -> float:
-        return self._get(name, AttributeProto.FLOAT, "f", default)
+    def float(self, name: str, default: builtins.float | None = None) -> builtins.float:
+        found: builtins.float = self._get(name, AttributeProto.FLOAT, "f", default)
+        return found
 
     def string(self, name: str, default: str | None = None) -> str:
         value = self._get(name, AttributeProto.STRING, "s", default)
@@ -97,19 +100,25 @@ class Node:
         values = self._get(name, AttributeProto.STRINGS, "strings", default)
         return tuple(_text(v, name) if isinstance(v, bytes) else v for v in values)
 
-    def ints(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    def ints(
+        self, name: str, default: tuple[builtins.int, ...] | None = None
+    ) -> tuple[builtins.int, ...]:
         return tuple(self._get(name, AttributeProto.INTS, "ints", default))
 
-    def floats(self, name: str, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
+    def floats(
+        self, name: str, default: tuple[builtins.float, ...] | None = None
+    ) -> tuple[builtins.float, ...]:
         return tuple(self._get(name, AttributeProto.FLOATS, "floats", default))
 
     def graph(self, name: str) -> onnx.GraphProto:
-        return self._get(name, AttributeProto.GRAPH, "g", None)
+        found: onnx.GraphProto = self._get(name, AttributeProto.GRAPH, "g", None)
+        return found
 
     def tensor(self, name: str) -> onnx.TensorProto:
-        return self._get(name, AttributeProto.TENSOR, "t", None)
+        found: onnx.TensorProto = self._get(name, AttributeProto.TENSOR, "t", None)
+        return found
 
-    def _get(self, name: str, kind: Any, member: str, default: Any) -> Any:
+    def _get(self, name: str, kind: object, member: str, default: object) -> Any:
         found = self.attributes.get(name)
         if found is None:
             if default is None:

@@ -103,24 +103,23 @@ def _centred(ctx: NodeContext, x: Value, zero: Value | None) -> Value:
     return wide if zero is None else ctx.emit("sub", [wide, ctx.cast(zero, i32)])
 
 
-def _rows(ctx: NodeContext, zero: Value | None) -> Value | None:
+def _rows(ctx: NodeContext, zero: Value) -> Value:
     """A number for each row, as a column."""
-    if zero is None or zero.type.rank != 1:
+    if zero.type.rank != 1:
         return zero
     return ctx.reshape(zero, [] if zero.shape == (1,) else [*zero.shape, 1])
 
 
-def _columns(ctx: NodeContext, zero: Value | None) -> Value | None:
+def _columns(ctx: NodeContext, zero: Value) -> Value:
     """A number for each column."""
-    if zero is None or zero.shape != (1,):
-        return zero
-    return ctx.reshape(zero, [])
+    return ctx.reshape(zero, []) if zero.shape == (1,) else zero
 
 
 def matmul_integer(ctx: NodeContext, node: Node) -> Value:
     """MatMulInteger (10)."""
-    a = _centred(ctx, node.input(0), _rows(ctx, node.optional(2)))
-    b = _centred(ctx, node.input(1), _columns(ctx, node.optional(3)))
+    a_zero, b_zero = node.optional(2), node.optional(3)
+    a = _centred(ctx, node.input(0), None if a_zero is None else _rows(ctx, a_zero))
+    b = _centred(ctx, node.input(1), None if b_zero is None else _columns(ctx, b_zero))
     return product(ctx, a, b)
 
 
@@ -146,9 +145,9 @@ def _requantize(ctx: NodeContext, x: Value, factor: Value, zero: Value) -> Value
     return saturate(ctx, out, zero.dtype)
 
 
-def _weight_zero(ctx: NodeContext, zero: Value | None, w: Value) -> Value | None:
+def _weight_zero(ctx: NodeContext, zero: Value, w: Value) -> Value:
     """One zero point, or one for each output channel of w[o, …]."""
-    if zero is None or zero.type.rank == 0 or zero.shape == (1,):
+    if zero.type.rank == 0 or zero.shape == (1,):
         return _columns(ctx, zero)
     return ctx.reshape(zero, [*zero.shape, *[1] * (w.type.rank - 1)])
 
@@ -156,8 +155,9 @@ def _weight_zero(ctx: NodeContext, zero: Value | None, w: Value) -> Value | None
 def conv_integer(ctx: NodeContext, node: Node) -> Value:
     """ConvInteger (10)."""
     x, w = node.input(0), node.input(1)
-    left = _centred(ctx, x, _columns(ctx, node.optional(2)))
-    right = _centred(ctx, w, _weight_zero(ctx, node.optional(3), w))
+    x_zero, w_zero = node.optional(2), node.optional(3)
+    left = _centred(ctx, x, None if x_zero is None else _columns(ctx, x_zero))
+    right = _centred(ctx, w, None if w_zero is None else _weight_zero(ctx, w_zero, w))
     return convolve(ctx, node, left, right)
 
 

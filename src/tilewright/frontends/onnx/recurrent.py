@@ -234,9 +234,9 @@ def _gru_biases(
     two = canonical(as_expr(layer.hidden) * 2)
     gates = _sum(ctx, ctx.slice(outer, 0, 0, two), ctx.slice(inner, 0, 0, two))
     rest = ctx.slice(outer, 0, two, layer.hidden)
-    known = [ctx.known_constant(v) for v in (gates, rest)]
-    if known[0] is not None and known[1] is not None:
-        bias = ctx.constant(np.concatenate(known))
+    known, other = ctx.known_constant(gates), ctx.known_constant(rest)
+    if known is not None and other is not None:
+        bias = ctx.constant(np.concatenate([known, other]))
     else:
         bias = ctx.emit("concat", [gates, rest], axis=0)
     return bias, ctx.slice(inner, 0, two, layer.hidden)

@@ -80,10 +80,9 @@ def stft(ctx: NodeContext, node: Node) -> Value:
     x, window = node.input(0), node.optional(2)
     step = ctx.need_int(node.input(1), "frame_step")
     given = node.optional(3)
+    length = x.shape[1] if window is None else window.shape[0]
     if given is not None:
         length = ctx.need_int(given, "frame_length")
-    else:
-        length = x.shape[1] if window is None else window.shape[0]
     if x.type.rank == 2:
         x = ctx.reshape(x, [*x.shape, 1])
     total = x.shape[1]

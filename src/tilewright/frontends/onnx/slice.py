@@ -23,8 +23,11 @@ from tilewright.ir.graph import Value
 def slice_(ctx: NodeContext, node: Node) -> Value:
     """Slice (1: attributes, 10: inputs, with steps)."""
     x = node.input(0)
+    starts: Sequence[Dim]
+    ends: Sequence[Dim]
+    axes: Sequence[int]
     if node.opset < 10:
-        starts, ends = list(node.ints("starts")), list(node.ints("ends"))
+        starts, ends = node.ints("starts"), node.ints("ends")
         axes, steps = node.ints("axes", tuple(range(len(starts)))), [1] * len(starts)
     else:
         starts = ctx.need_dims(node.input(1), "starts")
@@ -40,7 +43,8 @@ def slice_(ctx: NodeContext, node: Node) -> Value:
     places = [axis_of(a, rank) for a in axes]
     if len(set(places)) != len(places):
         raise ModelError(f"axes {list(axes)} name one axis twice")
-    begin, sizes, strides = [0] * rank, list(x.shape), [1] * rank
+    begin: list[Dim] = [0] * rank
+    sizes, strides = list(x.shape), [1] * rank
     for axis, start, end, step in zip(places, starts, ends, steps, strict=True):
         if step == 0:
             raise ModelError("a step of 0")
@@ -140,8 +144,9 @@ def pad(ctx: NodeContext, node: Node) -> Value:
     """Pad (2: attributes, 11: inputs, 18: axes, 19: wrap). Negative pads cut off."""
     x = node.input(0)
     mode = one_of(node, "mode", "constant", ("constant", "reflect", "edge", "wrap"))
+    pads: Sequence[Dim]
     if node.opset < 11:
-        pads, fill, axes = list(node.ints("pads")), None, None
+        pads, fill, axes = node.ints("pads"), None, None
         value: float | int | bool | None = node.float("value", 0.0)
     else:
         pads, value = ctx.need_dims(node.input(1), "pads"), 0

@@ -87,7 +87,8 @@ def _from_raw(raw: bytes, dtype: DType, size: int) -> np.ndarray:
     if dtype.bits < 8:
         return _unpack(np.frombuffer(raw, np.uint8), dtype, size)
     if dtype.name == "bool":
-        return np.frombuffer(raw, np.uint8) != 0
+        truth: np.ndarray = np.frombuffer(raw, np.uint8) != 0
+        return truth
     array = np.frombuffer(raw, dtype.numpy.newbyteorder("<") if dtype.bytes > 1 else dtype.numpy)
     return array.astype(dtype.numpy, copy=False)
 
@@ -100,7 +101,7 @@ def _unpack(packed: np.ndarray, dtype: DType, size: int) -> np.ndarray:
     flat = patterns.reshape(-1)[:size]
     if dtype.is_float:
         return flat.astype(np.uint8).view(dtype.numpy)
-    return apply_cast(flat.astype(np.int64), dtype)
+    return np.asarray(apply_cast(flat.astype(np.int64), dtype))
 
 
 def _from_field(tensor: TensorProto, dtype: DType, size: int, what: str) -> np.ndarray:

@@ -32,11 +32,11 @@ class BlockReader(KernelExprReader):
 
     statements: ClassVar[dict[type, Callable[[Any, Any], Block]]]  # by kind of Python statement
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
         self.taken = {WORKER.name}  # every name of the program
         self.read_only: set[Buffer] = set()
-        self.nodes: dict[int, tuple[Stmt, ast.AST]] = {}  # by id; holding the statement keeps it
+        self.nodes: dict[int, tuple[Stmt, ast.stmt]] = {}  # by id; holding the statement keeps it
         self.parallel = False  # in a parallel loop
         self.counting: set[str] = set()  # the names that are loop variables here
         self.rest: Sequence[ast.stmt] = ()  # of the block, behind the statement being read
@@ -64,7 +64,7 @@ class BlockReader(KernelExprReader):
         self.scalars, self.variables, self.buffers = scope
         return tuple(out)
 
-    def node_of(self, stmt: Stmt) -> ast.AST:
+    def node_of(self, stmt: Stmt) -> ast.stmt:
         return self.nodes[id(stmt)][1]
 
     def defined(self, name: str) -> str | None:

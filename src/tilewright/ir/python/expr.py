@@ -44,7 +44,8 @@ def _read_constant(r: ValueReader, node: ast.Constant) -> Value:
 def _read_name(r: ValueReader, node: ast.Name) -> Value:
     name = node.id
     if name in r.scalars:
-        return r.scalars[name]
+        found: Value = r.scalars[name]
+        return found
     if name in r.variables:
         return Load(r.variables[name], ())
     if name in r.buffers:
@@ -59,7 +60,7 @@ def _read_outside(r: ValueReader, node: ast.Name | ast.Attribute) -> Value:
     found = r.captured(node)
     if found is not MISSING:
         return r.value_of(node, found)
-    base = node
+    base: ast.expr = node
     while isinstance(base, ast.Attribute):
         base = base.value
     if isinstance(base, ast.Name) and base.id in r.assigned:
@@ -86,7 +87,7 @@ def _read_unary(r: ValueReader, node: ast.UnaryOp) -> Value:
     return unary(op, value)
 
 
-_UNARY = {
+_UNARY: dict[type, tuple[str, UnaryOp, Callable[[Any], Any]]] = {
     ast.USub: ("-", UnaryOp.NEG, operator.neg),
     ast.Invert: ("~", UnaryOp.NOT, operator.invert),
 }
@@ -101,7 +102,7 @@ def _read_binary(r: ValueReader, node: ast.BinOp) -> Value:
 
 
 def combine(
-    r: ValueReader, at: ast.AST, op: BinaryOp, plain: Callable[..., Any], a: Value, b: Value
+    r: ValueReader, at: ast.AST, op: BinaryOp, plain: Callable[..., object], a: Value, b: Value
 ) -> Value:
     """a op b; `plain` does it for two numbers."""
     if isinstance(a, (int, float)) and isinstance(b, (int, float)):
@@ -114,7 +115,7 @@ def combine(
     return binary(op, left, right)
 
 
-def _python(r: ValueReader, at: ast.AST, function: Callable[..., Any], *args: Any) -> Value:
+def _python(r: ValueReader, at: ast.AST, function: Callable[..., object], *args: object) -> Value:
     """An operation on Python's numbers, done now."""
     try:
         result = function(*args)
@@ -285,7 +286,7 @@ def _read_opaque(r: ValueReader, node: ast.Call) -> Expr:
     return Opaque(r.string(name, "a name"), r.dtype(dtype), tuple(map(r.expr, args)))
 
 
-def _unknown_function(r: ValueReader, node: ast.Call, called: Any) -> CompileError:
+def _unknown_function(r: ValueReader, node: ast.Call, called: object) -> CompileError:
     shown = ast.unparse(node.func)
     if shown in r.buffers:
         return r.refuse(node, *r.array_alone(shown))

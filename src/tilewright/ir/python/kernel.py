@@ -62,7 +62,7 @@ class KernelFunction:
         """The same for these sizes: bind(M=64)."""
         return replace(self, kernel=bind_symbols(self.kernel, sizes))
 
-    def interpret(self, *inputs: Any) -> Any:
+    def interpret(self, *inputs: object) -> Any:
         """What the kernel means, computed one scalar at a time: its output (a tuple of several)
         for its inputs, in the order of the parameters. Slow; sizes come from the inputs."""
         order = [b for name in self.parameters for b in self.kernel.inputs if b.name == name]
@@ -85,7 +85,7 @@ class KernelFunction:
         does not tell."""
         return self.lines.locate(self.kernel, error)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         """Is refused, in words: Python does not run kernels."""
         raise CompileError(
             f"{self.name} is a kernel, which Python does not run",
@@ -99,7 +99,7 @@ class KernelFunction:
     __repr__ = __str__
 
 
-def kernel(function: Callable[..., Any]) -> KernelFunction:
+def kernel(function: Callable[..., object]) -> KernelFunction:
     """Reads a kernel from the source of a Python function; CompileError at what it may not say."""
     return KernelFunction(*read_kernel(function))
 
@@ -122,7 +122,7 @@ def dims(names: str, *, min: int = 1, max: int | None = None) -> Any:
 
 
 @reads_text
-def read_kernel(function: Callable[..., Any]) -> tuple[Kernel, tuple[str, ...], SourceLines]:
+def read_kernel(function: Callable[..., object]) -> tuple[Kernel, tuple[str, ...], SourceLines]:
     """What a KernelFunction is made of."""
     r = _KernelReader(function)
     found, names = r.kernel()
@@ -205,8 +205,7 @@ class _KernelReader(KernelStmtReader):
         found: list[tuple[ast.AST, Any]] = []
         for param, (_, shape, _, _) in zip(params, kinds, strict=True):
             found += [(param, dim) for dim in shape]
-        for node in outside_names(self.function):
-            found.append((node, self.captured(node)))
+        found += [(node, self.captured(node)) for node in outside_names(self.function)]
         known: dict[str, Symbol] = {}
         for node, value in found:
             for s in value.walk() if isinstance(value, Expr) else ():

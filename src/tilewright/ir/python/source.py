@@ -23,7 +23,7 @@ MISSING = object()  # a name that stands for nothing
 class FunctionSource(ExprReader):
     """The text of one Python function; errors give the place in the user's file."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
             raise CompileError(
                 f"{function!r} is no kernel", hint="put @kernel on a function: def name(A: …): …"
@@ -50,7 +50,8 @@ class FunctionSource(ExprReader):
             ) from None
 
     def _only_function(self, module: ast.Module) -> ast.FunctionDef:
-        (stmt,) = module.body[0].body if self.indented else module.body
+        around = module.body[0]
+        (stmt,) = around.body if isinstance(around, ast.If) else module.body
         if not isinstance(stmt, ast.FunctionDef):
             raise self.refuse(
                 stmt, "a kernel is a plain function", "write def name(A: f32[N], …): …"

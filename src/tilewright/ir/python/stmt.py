@@ -64,13 +64,14 @@ def _read_for(r: BlockReader, node: ast.For) -> Block:
     return _nest(r, node, called, targets, ranges)
 
 
-def _targets(r: BlockReader, node: ast.AST) -> list[ast.Name]:
+def _targets(r: BlockReader, node: ast.expr) -> list[ast.Name]:
     """The loop variables; a name that is in use around stands for nothing else."""
-    targets = node.elts if isinstance(node, ast.Tuple) else [node]
+    targets: list[ast.Name] = []
     names: set[str] = set()
-    for target in targets:
+    for target in node.elts if isinstance(node, ast.Tuple) else [node]:
         if not isinstance(target, ast.Name):
             raise r.refuse(target, "this is no loop variable", "a plain name")
+        targets.append(target)
         if target.id == "_":  # not read
             continue
         if target.id in names:

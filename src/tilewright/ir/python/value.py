@@ -47,7 +47,7 @@ class ValueReader(FunctionSource):
 
     readers: ClassVar[dict[type, Callable[[Any, Any], Value]]]  # by kind of Python expression
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
         self.scalars: dict[str, Any] = {}
         self.variables: dict[str, Buffer] = {}

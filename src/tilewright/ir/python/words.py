@@ -20,7 +20,7 @@ class Word:
     def __init__(self, name: str, form: str) -> None:
         self.name, self.form = name, form
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         self._refuse()
 
     def __iter__(self) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from tilewright.analyze.rewrite import replace_in, simplify_block
 from tilewright.analyze.simplify import Simplifier
@@ -184,15 +184,16 @@ def _path(block: Block, target: Stmt) -> list[Stmt] | None:
     return None
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def primitive(function: F) -> F:
+def primitive(function: Callable[Concatenate[State, P], R]) -> Callable[Concatenate[State, P], R]:
     """Makes a function a schedule primitive: recorded, all or nothing, with errors in context. One
     that applies others is recorded alone."""
 
     @functools.wraps(function)
-    def apply(state: State, *args: Any, **kwargs: Any) -> Any:
+    def apply(state: State, /, *args: P.args, **kwargs: P.kwargs) -> R:
         bound = bound_arguments(function, state, args, kwargs)
         before = state.moment
         shown = tuple(list(bound.arguments.items())[1:])
@@ -209,8 +210,8 @@ def primitive(function: F) -> F:
         state.trace = before.trace.with_step(record(state.name_of(apply), apply, given, result))
         return result
 
-    apply.is_primitive = True  # type: ignore[attr-defined]
-    return apply  # type: ignore[return-value]
+    vars(apply)["is_primitive"] = True
+    return apply
 
 
 def _check_workers(state: State, before: Kernel) -> None:

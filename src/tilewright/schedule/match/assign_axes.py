@@ -101,17 +101,21 @@ class Assigner:
         known = None if free else constant_value(extent)
         if isinstance(axis.extent, int):
             if known is not None and known != axis.extent:
-                return self._no(f"axis {axis.var.name} is {axis.extent}, {name} is {extent}")
+                self._no(f"axis {axis.var.name} is {axis.extent}, {name} is {extent}")
+                return None
         elif not isinstance(axis.extent, Symbol):
-            return self._no(f"axis {axis.var.name} has the extent {axis.extent}")
+            self._no(f"axis {axis.var.name} has the extent {axis.extent}")
+            return None
         elif known is not None:
             limits = self.instruction.field(axis.extent.name)
             if not limits.admits(int(known)):
-                return self._no(f"{outside(limits, known)} (for {name})")
+                self._no(f"{outside(limits, known)} (for {name})")
+                return None
             found = b.bind_field(axis.extent, const(int(known)))
             if found is None:
                 other = dict(b.fields)[axis.extent]
-                return self._no(f"{limits.name} would be {other} and {known} (for {name})")
+                self._no(f"{limits.name} would be {other} and {known} (for {name})")
+                return None
             b = found
         return replace(b, loops=(*b.loops, (axis.var, loop)))
 

@@ -13,11 +13,12 @@ from tilewright.ir.expr import Symbol, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, Stmt
 from tilewright.ir.substitute import substitute
-from tilewright.schedule.core.state import Loop, State
+from tilewright.schedule.core.state import State
 from tilewright.schedule.match.assign_axes import SURPLUS, Chosen
 from tilewright.schedule.match.binding import Obstacles, Stage
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.primitives.loops import reorder, split
+from tilewright.schedule.trace.steps import Loop
 
 ATTEMPTS = 64  # cuts of one mapping that are tried
 

@@ -22,8 +22,11 @@ from tilewright.ir.expr import (
     constant_value,
 )
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.substitute import substitute, variables
+from tilewright.ir.loop import For
+from tilewright.ir.substitute import Values, substitute, variables
 from tilewright.schedule.match.binding import Binding, NestPair, Obstacles, Stage, outside
+
+Moving = dict[Var, int]  # the part of a linear form that moves with loops: their coefficients
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Subscript:
     rest: Linear
 
     @property
-    def moving(self) -> Linear | None:
+    def moving(self) -> Moving | None:
         """The part that moves with the loops; None if it is not known yet."""
         if any(set(k) - {None} for k in self.steps.values()):
             return None
@@ -101,12 +104,12 @@ class Fields:
         return known[1]
 
     def _ours(self, i: Expr) -> Subscript | None:
-        values: dict[Expr, Expr] = {**self._loops, **self.values}
+        values: Values = {**self._loops, **self.values}
         steps: dict[Var, Linear] = {}
         rest: Linear = {}
         for atom, k in linear(self.simplifier(substitute(i, values))).items():
-            inside = variables(atom) & self._moving if atom is not None else set()
-            if not inside:
+            inside = variables(atom) & self._moving if atom is not None else frozenset()
+            if atom is None or not inside:
                 rest = add(rest, {atom: k})
                 continue
             var, factor = _factor(atom, inside)
@@ -115,14 +118,14 @@ class Fields:
             steps[var] = add(steps.get(var, {}), factor, k)
         return Subscript(steps, rest)
 
-    def split(self, i: Expr) -> tuple[Linear | None, Linear]:
+    def split(self, i: Expr) -> tuple[Moving | None, Linear]:
         """An index of the program: (the part that moves with the loops, the rest); None if it is
         not linear in them."""
-        moving: Linear = {}
+        moving: Moving = {}
         base: Linear = {}
         for atom, k in self.simplifier.linear(i).items():
-            if atom in self._moving:
-                moving = add(moving, {atom: k})
+            if isinstance(atom, Var) and atom in self._moving:
+                moving[atom] = k
             elif atom is not None and variables(atom) & self._moving:
                 return None, {}
             else:
@@ -172,7 +175,7 @@ class Fields:
                 for limit in self.instruction.limits
                 for e in at_least_zero(limit) or ()
             ]
-            ends = [const(f.low)]
+            ends: list[Expr] = [const(f.low)]
             for form in forms:
                 rest = {x: k for x, k in form.items() if x != f.symbol}
                 if form.get(f.symbol) == 1 and not self.unknown(rest):
@@ -203,9 +206,10 @@ class Fields:
                 return False
         return True
 
-    def _pairs(self, nest: NestPair) -> list:
+    def _pairs(self, nest: NestPair) -> list[tuple[For, For]]:
         loops = dict(self.binding.loops)
-        return [(axis, loops[axis.var]) for axis in nest.axes if loops[axis.var] is not None]
+        pairs = ((axis, loops[axis.var]) for axis in nest.axes)
+        return [(axis, loop) for axis, loop in pairs if loop is not None]
 
     def _end(self, e: Expr, ends: dict[Var, tuple[list[Expr], list[Expr]]]) -> bool:
         """Takes e >= 0 as a bound of one loop."""
@@ -256,7 +260,7 @@ class Fields:
         return self.no(f"the program has the index {theirs}, the instruction {ours}")
 
 
-def _factor(atom: Expr, inside: set[Var]) -> tuple[Var | None, Linear]:
+def _factor(atom: Expr, inside: frozenset[Var]) -> tuple[Var | None, Linear]:
     """(the loop, what it is multiplied by) of a product of one loop and other things; (None, …) for
     what is not linear in the loops."""
     if len(inside) > 1:

@@ -181,11 +181,13 @@ class Matcher(Unifier):
         """The elements that an operand, or a buffer of the instruction's own, stands for."""
         mine = _what(self, operand)
         if operand.dtype != buffer.dtype:
-            return self._apart(f"{mine} is {operand.dtype}, {buffer.name} {buffer.dtype}")
+            self._apart(f"{mine} is {operand.dtype}, {buffer.name} {buffer.dtype}")
+            return None
         in_place = operand not in self._operands or operand.memory in ("", buffer.memory)
         if not in_place:
             where = f"{buffer.name} is in {buffer.memory}"
-            return self._apart(f"{mine} must be in {operand.memory}, and {where}")
+            self._apart(f"{mine} must be in {operand.memory}, and {where}")
+            return None
         wanted = [solved.ours(i) for i in ours]
         theirs = tuple(solved.theirs(i) for i in theirs)
         along = self._axes_of(operand, wanted, theirs)
@@ -195,26 +197,30 @@ class Matcher(Unifier):
         for i in theirs:
             moving, base = solved.split(i)
             if moving is None:
-                return self._apart(f"{buffer.name} is not indexed linearly: {i}", variables(i))
+                self._apart(f"{buffer.name} is not indexed linearly: {i}", variables(i))
+                return None
             if not moving:
                 indices.append(to_expr(base))
                 continue
-            d = next(
+            same = next(
                 (
-                    d
+                    (d, w.rest)
                     for d, w in enumerate(wanted)
                     if d not in used and w is not None and w.moving == moving
                 ),
                 None,
             )
-            if d is None:
-                return self._apart(f"subscript {i} of {buffer.name} moves otherwise than {mine}")
+            if same is None:
+                self._apart(f"subscript {i} of {buffer.name} moves otherwise than {mine}")
+                return None
+            d, rest = same
             used.add(d)
-            start = to_expr(add(base, wanted[d].rest, -1))
+            start = to_expr(add(base, rest, -1))
             indices.append(self.simplifier(start + axis(d)))
         left = [d for d, w in enumerate(wanted) if (w is None or w.steps) and d not in used]
         if left and not all(self._may_stay(operand, d, solved.values) for d in left):
-            return self._apart(f"{mine} moves along an axis where {buffer.name} does not")
+            self._apart(f"{mine} moves along an axis where {buffer.name} does not")
+            return None
         region = Region(buffer, tuple(indices))
         if operand in self._operands and not self._strides_fit(operand, region, used, solved):
             return None

@@ -56,8 +56,10 @@ def clamped(pattern: Expr, e: Expr) -> Expr:
     if pattern.op is e.op or pattern.op not in ends or e.op not in ends:
         return e
     last, inner = _split(e)
-    first, x = _split(inner) if isinstance(inner, Binary) else (None, None)
-    if last is None or first is None or x is None or inner.op is not pattern.op:
+    if last is None or not isinstance(inner, Binary) or inner.op is not pattern.op:
+        return e
+    first, x = _split(inner)
+    if first is None:
         return e
     low, high = (first, last) if e.op is BinaryOp.MIN else (last, first)
     if low.value > high.value:

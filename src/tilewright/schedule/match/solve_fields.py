@@ -15,15 +15,16 @@ from __future__ import annotations
 
 from tilewright.analyze.conditions import at_least_zero, conjuncts
 from tilewright.analyze.extremes import least, most
-from tilewright.analyze.linear import Linear, add, to_expr
+from tilewright.analyze.linear import add, to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Expr, Var, const
+from tilewright.ir.expr import Expr, Symbol, Var, const
 from tilewright.ir.instruction import Instruction
 from tilewright.schedule.match.binding import Binding, Obstacles
-from tilewright.schedule.match.fields import Fields
+from tilewright.schedule.match.fields import Fields, Moving
 
 # By what moves with the loops: what is constant in them, and the condition that says so.
-Bounds = dict[tuple, list[tuple[Expr, Expr]]]
+Key = tuple[tuple[Expr | None, int], ...]
+Bounds = dict[Key, list[tuple[Expr, Expr]]]
 
 
 def solve_fields(
@@ -63,7 +64,7 @@ def _guard(fields: Fields, ours: Expr, theirs: Expr | None) -> bool:
             inside = to_expr(add(dict(moving), fields.simplifier.linear(base))) >= 0
             if not fields.simplifier.proves(inside):
                 what = f"{condition}, which {fields.instruction} cannot"
-                loops = [var for var, _ in moving]
+                loops = [var for var, _ in moving if isinstance(var, Var)]
                 return fields.no(f"the program reads only where {what}", loops)
     return True
 
@@ -83,11 +84,11 @@ def _by_moving(fields: Fields, conditions: list[Expr]) -> Bounds | None:
     return found
 
 
-def _key(moving: Linear) -> tuple:
+def _key(moving: Moving) -> Key:
     return tuple(sorted(moving.items(), key=str))
 
 
-def _unknown(fields: Fields, e: Expr) -> set:
+def _unknown(fields: Fields, e: Expr) -> set[Symbol]:
     form = fields.ours(e)
     return set() if form is None else fields.unknown(form.rest)
 
@@ -99,14 +100,14 @@ def _inequality(fields: Fields, e: Expr, known: Bounds) -> bool:
     if form is None or moving is None:
         return fields.no(f"{e} >= 0 is not linear in the loops of {fields.instruction}")
     s = fields.simplifier
-    causes = {var for var in moving if isinstance(var, Var)}
+    causes = set(moving)
     far, near = _extremes(fields, moving)
     never, always = const(-1) - near, const(0) - far
     theirs = [*(base for base, _ in known.pop(_key(moving), [])), always]
     unknown = [(fields.field(x), k) for x, k in form.rest.items() if fields.field(x) is not None]
     if not unknown:
-        here, there = ([*parts, always] for parts in ([to_expr(form.rest)], theirs))
-        here, there = (most(s, [least(s, parts), never]) for parts in (here, there))
+        sides = ([*parts, always] for parts in ([to_expr(form.rest)], theirs))
+        here, there = (most(s, [least(s, parts), never]) for parts in sides)
         what = f"{fields.instruction} reads where {e} >= 0, the program not"
         return here == there or fields.no(what, causes)
     ((symbol, k),) = unknown
@@ -121,11 +122,11 @@ def _inequality(fields: Fields, e: Expr, known: Bounds) -> bool:
     return fields.bind(symbol, s(value - fixed), causes)
 
 
-def _extremes(fields: Fields, moving: Linear) -> tuple[Expr, Expr]:
+def _extremes(fields: Fields, moving: Moving) -> tuple[Expr, Expr]:
     """The least and the greatest value of a linear form of the loops."""
-    far, near = const(0), const(0)
+    far: Expr = const(0)
+    near = far
     for var, k in moving.items():
-        assert isinstance(var, Var)
         end = (fields.extents[var] - 1) * k
         far, near = (far, near + end) if k > 0 else (far + end, near)
     return fields.simplifier(far), fields.simplifier(near)

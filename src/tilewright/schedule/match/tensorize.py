@@ -20,12 +20,13 @@ from tilewright.ir.loop import (
     map_inner_blocks,
     walk_statements,
 )
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.match.binding import Obstacles, Stage, perfect_nest, statements
 from tilewright.schedule.match.cut_axes import Cutting
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.match.unify import meant
 from tilewright.schedule.primitives.stages import blocks
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive

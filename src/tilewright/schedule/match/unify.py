@@ -331,9 +331,9 @@ class Unifier:
         symbol = extra.a if isinstance(extra, Cast) else extra
         assert isinstance(symbol, Symbol)
         field = self.instruction.field(symbol.name)
-        value = neutral_value(op, e, (field.low, field.high))
-        if value is not None and extra.dtype.is_integer and field.admits(value):
-            return b.bind_field(symbol, const(value))
+        neutral = neutral_value(op, e, (field.low, field.high))
+        if neutral is not None and extra.dtype.is_integer and field.admits(neutral):
+            return b.bind_field(symbol, const(neutral))
         what = f"the program computes {e} without {op.value}, which {symbol} cannot leave out"
         self._differs(b, f"{what}: it goes from {field.low} to {field.high}")
         return None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir.loop import For
 from tilewright.schedule.core.notes import WHOLE, Note, Value
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive

@@ -32,10 +32,11 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import neutral
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.annotate import check_may_cut
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.primitives.stages import box_read, check_no_lanes, definition, nest_loops
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive
@@ -134,8 +135,8 @@ def _copy_box(
     guards = [c for c in inside if not known.proves(c)]
     if guards:
         body = (If(all_of(*guards), body),)
-    for a, n in zip(reversed(axes), reversed(local.shape), strict=True):
-        body = (For(a, n, body),)
+    for a, extent in zip(reversed(axes), reversed(local.shape), strict=True):
+        body = (For(a, extent, body),)
     return body
 
 

@@ -22,8 +22,9 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute
 from tilewright.ir.verify.loop import CACHES
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.stages import box_read
+from tilewright.schedule.trace.steps import Loop
 
 LINE = 64  # bytes that memory gives at a time
 
@@ -91,13 +92,14 @@ def _next_box(state: State, buffer: Buffer, target: For) -> tuple[list[Expr], tu
     """The box that the next iteration of a loop reads of a buffer: lowest corner and shape."""
     if not any(a.buffer == buffer and not a.writes for a in accesses(target.body)):
         refuse(f"{target.var} does not read {buffer.name}", state)
-    lows, shape = box_read(state, buffer, target)
-    if not all(isinstance(n, int) for n in shape):
+    lows, box = box_read(state, buffer, target)
+    shape = tuple(n for n in box if isinstance(n, int))
+    if len(shape) != len(box):
         refuse(f"how much {target.var} reads of {buffer.name} is not constant", state)
     if any(True for low in lows for _ in loads(low)):
         refuse(f"where {target.var} reads {buffer.name} is read from memory", state)
     following: dict[Expr, Expr] = {target.var: target.var + 1}
-    return [substitute(low, following) for low in lows], shape  # type: ignore[return-value]
+    return [substitute(low, following) for low in lows], shape
 
 
 def _digits(number: Expr, extents: Sequence[int]) -> list[Expr]:

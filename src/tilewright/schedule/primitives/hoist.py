@@ -7,9 +7,10 @@ from tilewright.analyze.rewrite import uses
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, Stmt, buffers_written, expressions, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.loops import plain_loop
 from tilewright.schedule.primitives.stages import definition
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import Path, conflict, meets, violation
@@ -20,8 +21,9 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.annotate import check_may_cut
+from tilewright.schedule.trace.steps import Loop
 
 
 class Tail(enum.Enum):
@@ -200,7 +202,8 @@ def reorder(state: State, *loops: Loop) -> None:
             refuse(what, state, "reorder first")
 
     def permuted(path: Path) -> Path:
-        loops = iter(sorted((x for x in path if _in(x, place)), key=lambda x: place[x.var]))
+        found = (x for x in path if _in(x, place))
+        loops = iter(sorted(found, key=lambda x: place[x.var]))
         return tuple(next(loops) if _in(x, place) else x for x in path)
 
     moved = [stmt.var for stmt in crossing]
@@ -233,7 +236,7 @@ def _perfect_chain(state: State, loops: list[For]) -> list[For]:
         at = at.body[0]
 
 
-def _in(x: object, places: Mapping[Var, int]) -> bool:
+def _in(x: object, places: Mapping[Var, int]) -> TypeGuard[For]:
     return isinstance(x, For) and x.var in places
 
 

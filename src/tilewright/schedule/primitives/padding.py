@@ -52,10 +52,11 @@ from tilewright.ir.loop import (
 from tilewright.ir.scalar import apply_binary, apply_cast, apply_unary
 from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.ir.tensor import neutral
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.annotate import check_may_cut
 from tilewright.schedule.primitives.loops import plain_loop
 from tilewright.schedule.primitives.stages import blocks, nest_loops
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive
@@ -212,7 +213,7 @@ class _Fill:
 
     def fills(self, at: tuple[Expr, ...]) -> Expr:
         """Whether it fills an element."""
-        extents = {s.var: s.extent for s in self.loops}
+        extents: dict[Expr, Dim] = {s.var: s.extent for s in self.loops}
         box = tuple(extents.get(i, 1) for i in self.store.indices)
         return all_of(_within(at, box), self.at(self.cond, at))
 
@@ -300,9 +301,10 @@ class _Padding:
     def _value(self, buffer: Buffer) -> Const:
         """What the padding of a buffer holds."""
         for stmt in walk_statements(self.target.body):
-            value = stmt.value if isinstance(stmt, Accumulate) else None
-            if isinstance(value, Load) and value.buffer == buffer:
-                return neutral(stmt.op, buffer.dtype)
+            if isinstance(stmt, Accumulate):
+                value = stmt.value
+                if isinstance(value, Load) and value.buffer == buffer:
+                    return neutral(stmt.op, buffer.dtype)
         return const(0, buffer.dtype)
 
     def shape(self, access: Access) -> tuple[Dim, ...] | None:
@@ -467,7 +469,9 @@ class _Padding:
     def _padding(self, read: Load, write: Access) -> Const | None:
         """What fills the element that is read for a write; None if it may be no padding."""
         fill = self.fill(read.buffer)
-        value = fill.store.value if fill is not None else None
+        if fill is None:
+            return None
+        value = fill.store.value
         if not isinstance(value, Select) or not isinstance(value.b, Const):
             return None
         return None if self.added(write, fill.at(value.cond, read.indices)) else value.b
@@ -488,9 +492,10 @@ def _folded(e: Expr) -> Expr:
         nothing = const(0, e.dtype)
         if nothing in parts:
             return nothing
-    if not parts or not all(isinstance(x, Const) for x in parts):
+    constants = [x for x in parts if isinstance(x, Const)]
+    if not parts or len(constants) != len(parts):
         return e
-    values = [x.dtype.numpy.type(x.value) for x in parts]
+    values = [x.dtype.numpy.type(x.value) for x in constants]
     if isinstance(e, Cast):
         return _constant(apply_cast(values[0], e.dtype)[()], e.dtype)
     if isinstance(e, Unary):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
+from operator import ge, lt
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import Late, Path, violation
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.ir.expr import Buffer, Dim, Expr, as_dim, as_expr, const
 from tilewright.ir.loop import Alloc, Block, For, If, Stmt, Store, map_block, map_inner_blocks
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.annotate import check_may_cut
 from tilewright.schedule.primitives.loops import copy_block, plain_loop
 from tilewright.schedule.primitives.stages import blocks
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive
@@ -101,11 +104,11 @@ def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
     steps: list[Stmt] = []
     taken = state.names()
     for step in range(last):  # prologue: what the first steps do before all stages are busy
-        steps += _step(taken, body, stages, target, as_expr(step), lambda s, k=step: s <= k)
+        steps += _step(taken, body, stages, target, as_expr(step), partial(ge, step))
     steady = _step(None, body, stages, target, loop.var + last, lambda s: True)
     steps.append(target.with_(extent=as_dim(state.simplifier(n - last)), body=steady))
     for step in range(last):  # epilogue
-        steps += _step(taken, body, stages, target, n + step, lambda s, k=step: s > k)
+        steps += _step(taken, body, stages, target, n + step, partial(lt, step))
     state.replace(target, (*(Alloc(ring) for ring in rings), *steps))
     state.simplify_all()
     return loop
@@ -120,8 +123,11 @@ def _rings(target: For, body: Block, stages: Sequence[int]) -> tuple[list[Buffer
         users = [g for s, g in zip(body, stages, strict=True) if uses(s, stmt.buffer)]
         depth = max(users, default=0) - min(users, default=0) + 1
         ring = stmt.buffer.with_(shape=(depth, *stmt.buffer.shape))
-        turn = target.var % depth
-        body = rewrite_accesses(body, stmt.buffer, ring, lambda at, t=turn: (t, *at))
+
+        def place(at: tuple[Expr, ...], turn: Expr = target.var % depth) -> tuple[Expr, ...]:
+            return (turn, *at)
+
+        body = rewrite_accesses(body, stmt.buffer, ring, place)
         rings.append(ring)
     return rings, body
 

@@ -11,8 +11,9 @@ from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, all_of, as_dim, as_expr, const
 from tilewright.ir.loop import Alloc, Block, For, LoopKind, Stmt, map_block, map_inner_blocks
 from tilewright.ir.loop import walk_statements as walk
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.stages import Definition, definition, guarded_inside, nest_loops
+from tilewright.schedule.trace.steps import Loop
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def reverse_compute_at(state: State, buffer: Buffer, loop: Loop) -> Buffer:
     boxes = _boxes(state, where, buffer, around)
     moved = [_moved(state, users[0], buffer, d, x) for d, x in enumerate(boxes) if x.loops]
     if len({m.loop.var for m in moved}) != len(moved):
-        refuse(f"a loop of {users[0].var.name} goes along two axes of {buffer.name}", state)
+        first = nest_loops(users[0])[0][0]
+        refuse(f"a loop of {first.var.name} goes along two axes of {buffer.name}", state)
     _check_order(state, where, users[0], around, moved)
     target = around[-1]
     piece = _piece(state, users[0], moved)
@@ -180,8 +182,9 @@ def _moved(state: State, user: Stmt, buffer: Buffer, axis: int, box: _Box) -> _M
     loops = nest_loops(user)[0]
     used = [a for a in accesses((user,)) if a.buffer == buffer]
     for s in loops:
-        aheads = [_ahead(state, a, axis, s, user) for a in used]
-        if any(ahead is None for ahead in aheads):
+        found = (_ahead(state, a, axis, s, user) for a in used)
+        aheads = [ahead for ahead in found if ahead is not None]
+        if len(aheads) != len(used):
             continue
         ahead = max(0, *aheads)
         (outer, most), *_ = box.loops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.dependence import Late, Path, violation
@@ -27,9 +28,12 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import substitute, variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.loops import copy_block, plain_loop
 from tilewright.schedule.primitives.stages import Definition, check_written_alone, definition
+from tilewright.schedule.trace.steps import Loop
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class _Slide:
 
     axis: int
     loop: For  # of the nest that fills the buffer
+    extent: int  # of that
     step: int
 
 
@@ -117,7 +122,7 @@ def _part(nest: Stmt, slide: _Slide, start: int, extent: int) -> Block:
     return map_block((nest,), visit)
 
 
-def _replaced(items: tuple, axis: int, item: object) -> tuple:
+def _replaced(items: tuple[T, ...], axis: int, item: T) -> tuple[T, ...]:
     return (*items[:axis], item, *items[axis + 1 :])
 
 
@@ -139,10 +144,11 @@ def _slide(state: State, where: Definition, buffer: Buffer, target: For) -> _Sli
     loops = {s.var: s for s in walk_statements((nest,)) if isinstance(s, For)}
     axes = [loops.get(i) if isinstance(i, Var) else None for i in write.indices]
     for d, along in enumerate(axes):
-        if along is None or axes.count(along) > 1 or along.extent != _whole(buffer.shape[d]):
+        extent = _whole(buffer.shape[d])
+        if along is None or axes.count(along) > 1 or along.extent != extent:
             continue
         for step in sorted(_steps(nest, along.var, target.var, state.simplifier)):
-            slide = _Slide(d, along, step)
+            slide = _Slide(d, along, extent, step)
             if _repeats(state, nest, buffer, target, slide):
                 return slide
     return refuse(
@@ -180,7 +186,7 @@ def _repeats(state: State, nest: Stmt, buffer: Buffer, target: For, slide: _Slid
     """Whether the nest is the same for iteration i + 1 at a and for iteration i at a + step,
     but for the place along the axis. Both are brought to canonical form where both exist."""
     rest = as_dim(state.simplifier(as_expr(target.extent) - 1))
-    overlap = max(slide.loop.extent - slide.step, 1)  # of none, only one step is looked at
+    overlap = max(slide.extent - slide.step, 1)  # of none, only one step is looked at
     nameless = rewrite_accesses((nest,), buffer, buffer, _without(slide.axis))
     found = []
     for moved in (target, slide.loop):
@@ -241,8 +247,8 @@ def _check_kept(
     if not read & {a.buffer for a in accesses(others) if a.writes}:
         return
     position = next(i for i, s in enumerate(target.body) if s is where.nest)
-    for k in range(1, -(-slide.loop.extent // slide.step)):
-        kept = _part(where.nest, slide, 0, slide.loop.extent - k * slide.step)
+    for k in range(1, -(-slide.extent // slide.step)):
+        kept = _part(where.nest, slide, 0, slide.extent - k * slide.step)
         old = If(as_expr(target.var) >= k, kept)
 
         def earlier(path: Path, k: int = k) -> Path:

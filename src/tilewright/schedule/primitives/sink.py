@@ -6,8 +6,9 @@ from tilewright.analyze.rewrite import uses
 from tilewright.ir.expr import Buffer, Expr, as_expr
 from tilewright.ir.loop import Alloc, Block, If
 from tilewright.ir.substitute import variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.loops import plain_loop
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive

@@ -33,7 +33,8 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, substitute, variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
+from tilewright.schedule.trace.steps import Loop
 
 
 @dataclass(frozen=True)
@@ -340,14 +341,18 @@ def _span(s: Simplifier, i: Expr, inner: set[Var], changing: set[Buffer]) -> Spa
 
 def _hull(s: Simplifier, spans: list[Span], n: Dim, *, clamp: bool) -> tuple[Expr, Dim]:
     """The smallest box around all spans, or the whole axis."""
-    if not spans or any(span is None for span in spans):
+    known = [span for span in spans if span is not None]
+    if not known or len(known) != len(spans):
         return const(0), n
-    base = spans[0][0]
-    offsets = [(s.range(add(s.linear(low), s.linear(base), -1)), size) for low, size in spans]
-    if any(bounds[0] is None or bounds[0] != bounds[1] for bounds, _ in offsets):
-        return const(0), n
-    least = min(bounds[0] for bounds, _ in offsets)
-    most = max(bounds[0] + size for bounds, size in offsets)
+    base = known[0][0]
+    offsets: list[tuple[int, int]] = []
+    for low, size in known:
+        offset, highest = s.range(add(s.linear(low), s.linear(base), -1))
+        if offset is None or offset != highest:
+            return const(0), n
+        offsets.append((offset, size))
+    least = min(offset for offset, _ in offsets)
+    most = max(offset + size for offset, size in offsets)
     extent = most - least
     if isinstance(n, int) and extent >= n and (clamp or s(base + least) != const(0)):
         return const(0), n
@@ -467,8 +472,8 @@ def _copy_nest(state: State, nest: Stmt, buffer: Buffer, local: Buffer) -> Stmt:
         axes.append(Var(unique))
     past = isinstance(write, Store) and write.nontemporal
     body: Block = (Store(buffer, tuple(axes), Load(local, tuple(axes)), past),)
-    for axis, n in zip(reversed(axes), reversed(buffer.shape), strict=True):
-        body = (For(axis, n, body),)
+    for axis, extent in zip(reversed(axes), reversed(buffer.shape), strict=True):
+        body = (For(axis, extent, body),)
     return body[0]
 
 
@@ -489,13 +494,15 @@ def split_init(state: State, buffer: Buffer) -> list[Loop]:
 
     def first(path: Path) -> Path:
         """Initialisations come before everything else."""
-        return (min(path[2 * len(chain)], 1), *path[1:])
+        inside = path[2 * len(chain)]
+        assert isinstance(inside, int)
+        return (min(inside, 1), *path[1:])
 
     vars_ = [loop.var for loop in chain]
     pair = violation((chain[0],), vars_, first, state.simplifier)
     if pair is not None:
         refuse(f"the order matters: {pair}", state)
-    renamed: dict[Expr, Expr] = {}
+    renamed: dict[Var, Var] = {}
     taken = state.names()
     init: Block = (store,)
     for loop in reversed(chain):

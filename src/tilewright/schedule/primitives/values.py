@@ -39,7 +39,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, substitute, variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.primitives.stages import (
     blocks,
@@ -48,6 +48,7 @@ from tilewright.schedule.primitives.stages import (
     definition,
     nest_loops,
 )
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive
@@ -73,9 +74,9 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
         refuse(f"{loop} does more than store into one buffer", state)
     part = _part(state, store.value, path)
     guarded = any(isinstance(x, Select) for x in store.value.walk())
-    for x in (x for x in part.walk() if guarded and isinstance(x, Load)):
-        if not state.simplifier.in_bounds(x.buffer, x.indices):
-            refuse(f"{x} may only be read under a condition", state)
+    for read in (x for x in part.walk() if guarded and isinstance(x, Load)):
+        if not state.simplifier.in_bounds(read.buffer, read.indices):
+            refuse(f"{read} may only be read under a condition", state)
     early = [part] if guard is None else [part, guard.cond]
     if any(x.buffer == store.buffer for e in early for x in e.walk() if isinstance(x, Load)):
         refuse(f"{part} reads {store.buffer.name}, which the nest writes", state)

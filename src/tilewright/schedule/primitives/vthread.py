@@ -9,9 +9,10 @@ from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
 from tilewright.ir.expr import Buffer, Var, as_dim, as_expr
 from tilewright.ir.loop import Alloc, Block, For, If, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.annotate import check_may_cut
 from tilewright.schedule.primitives.loops import plain_loop
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tilewright.analyze.dependence import conflict
 from tilewright.ir.loop import Bound, For, LoopKind, walk_statements
-from tilewright.schedule.core.state import Loop, State, primitive, refuse
+from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.primitives.loops import plain_loop
+from tilewright.schedule.trace.steps import Loop
 
 
 @primitive

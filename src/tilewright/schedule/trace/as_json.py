@@ -55,7 +55,7 @@ def _reference(x: Reference) -> dict[str, Any]:
     return found
 
 
-def _value(x: Any, number: int, step: Step, name: str) -> Any:
+def _value(x: object, number: int, step: Step, name: str) -> Any:
     if isinstance(x, Reference):
         return _reference(x)
     if isinstance(x, tuple):
@@ -122,7 +122,7 @@ def _given(x: Any) -> tuple[tuple[int, ...], Reference]:
 
 
 def _arguments(
-    given: Any, name: str, function: Callable[..., Any], reader: _Reader
+    given: object, name: str, function: Callable[..., object], reader: _Reader
 ) -> tuple[tuple[str, Any], ...]:
     parameters = dict(list(signature_of(function).parameters.items())[1:])
     if not isinstance(given, dict):
@@ -135,7 +135,7 @@ def _arguments(
     for key, parameter in parameters.items():
         annotation = annotations.get(key, Any)
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            annotation = Sequence[annotation]  # type: ignore[valid-type]
+            annotation = types.GenericAlias(Sequence, (annotation,))
         if key in given:
             found.append((key, reader.read(given[key], annotation, f"{key} of {name}")))
         elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -148,7 +148,7 @@ def _arguments(
 
 
 @functools.lru_cache(maxsize=256)
-def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+def _annotations(function: Callable[..., object]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(function)
     except NameError:  # names that only a type checker has: values are read as they stand
@@ -162,7 +162,7 @@ class _Reader:
         self.before = before
         self.instructions = instructions
 
-    def read(self, value: Any, annotation: Any, what: str) -> Any:
+    def read(self, value: object, annotation: object, what: str) -> Any:
         """The value; ScheduleError unless it is of the type."""
         origin = typing.get_origin(annotation)
         if origin in (typing.Union, types.UnionType):
@@ -188,7 +188,7 @@ class _Reader:
             return self._items(value, origin or annotation, typing.get_args(annotation), what)
         return self._any(value, what)
 
-    def _union(self, value: Any, options: Sequence[Any], what: str) -> Any:
+    def _union(self, value: object, options: Sequence[object], what: str) -> Any:
         if value is None and type(None) in options:
             return None
         errors: list[ScheduleError] = []
@@ -200,7 +200,7 @@ class _Reader:
                     errors.append(error)
         raise errors[0]
 
-    def _items(self, value: Any, origin: Any, args: Sequence[Any], what: str) -> Any:
+    def _items(self, value: object, origin: object, args: Sequence[object], what: str) -> Any:
         if not isinstance(value, list):
             refuse(f"{what} is {_shown(value)}, not a list")
         if origin is tuple and args and args[-1] is not Ellipsis:
@@ -211,7 +211,7 @@ class _Reader:
         inner = args[0] if args else Any
         return tuple(self.read(x, inner, f"an item of {what}") for x in value)
 
-    def _handle(self, value: Any, kind: Kind, what: str) -> Reference:
+    def _handle(self, value: object, kind: Kind, what: str) -> Reference:
         if not isinstance(value, dict) or kind.value not in value:
             refuse(f"{what} is {_shown(value)}, not a {kind.value}")
         name = _text(value[kind.value])
@@ -240,7 +240,7 @@ class _Reader:
             refuse(f"the target has no instruction {name!r}", hint)
         return self.instructions[name]
 
-    def _any(self, value: Any, what: str) -> Any:
+    def _any(self, value: object, what: str) -> Any:
         """A value of a parameter whose type says nothing."""
         if isinstance(value, list):
             return tuple(self._any(x, what) for x in value)
@@ -252,7 +252,7 @@ class _Reader:
         return self._instruction(value, what) if "instruction" in value else _layout(value, what)
 
 
-def _is_int(x: Any) -> bool:
+def _is_int(x: object) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 
@@ -279,26 +279,28 @@ def _layout(value: Any, what: str) -> Layout:
     return Layout(tuple(order), tuple((a, f) for a, f in blocks))
 
 
-def _kind(value: Any, what: str) -> Kind:
+def _kind(value: object, what: str) -> Kind:
     for kind in Kind:
         if isinstance(value, dict) and kind.value in value:
             return kind
     return refuse(f"{what} is {_shown(value)}, neither a loop nor a buffer")
 
 
-def _place(value: Any) -> tuple[int, ...]:
+def _place(value: object) -> tuple[int, ...]:
     if not isinstance(value, list) or not all(_is_int(x) and x >= 0 for x in value):
         refuse(f"{_shown(value)} is no place in a result")
     return tuple(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         refuse(f"{_shown(value)} is no name")
     return value
 
 
-def _object(value: Any, what: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+def _object(
+    value: object, what: str, needed: tuple[str, ...], optional: tuple[str, ...] = ()
+) -> None:
     """Refuses what is no object with exactly these fields."""
     if not isinstance(value, dict):
         refuse(f"{what} is {_shown(value)}, not an object")
@@ -310,7 +312,7 @@ def _object(value: Any, what: str, needed: tuple[str, ...], optional: tuple[str,
             refuse(f"{what} has no field {key!r}")
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}…"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import inspect
 from collections.abc import Sequence
-from typing import Any
 
 from tilewright.base.identifiers import identifier
 from tilewright.ir.instruction import Instruction
@@ -65,7 +64,7 @@ class Writer:
         self.imports[f"from {module} import {function}"] = None
         return f"s.apply({', '.join([function, *texts])})"
 
-    def _text(self, value: Any) -> str:
+    def _text(self, value: object) -> str:
         if isinstance(value, Reference):
             if value.step is None:
                 return f"s.{value.kind.value}({value.name!r})".replace("'", '"')

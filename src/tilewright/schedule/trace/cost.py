@@ -141,7 +141,9 @@ def _arithmetic(operations: Counter[DType], target: Target) -> float:
 
 def _cycles(call: Call) -> int:
     """What one call keeps its queue busy, as far as its fields are numbers."""
-    names = {f.symbol: e for f, e in zip(call.instruction.fields, call.fields, strict=True)}
+    names: dict[Expr, Expr] = {
+        f.symbol: e for f, e in zip(call.instruction.fields, call.fields, strict=True)
+    }
     cost = call.instruction.cost
     values = [substitute(as_expr(x), names) for x in (cost.setup, cost.busy)]
     return sum(int(x.value) for x in values if isinstance(x, Const))
@@ -219,4 +221,4 @@ def _places(a: Access) -> int:
 
 
 def _elements(buffer: Buffer) -> int:
-    return math.prod(int(n) for n in buffer.shape)  # type: ignore[arg-type]
+    return math.prod(int(n) for n in buffer.shape)

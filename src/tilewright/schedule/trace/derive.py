@@ -170,8 +170,8 @@ class Derivation:
             if known is None or self.now(known) != loop.extent:
                 self.set_extent(loop.var.name, self.formulas.const(int(loop.extent)))
         for buffer in buffers_in(kernel):
-            known = self.shapes.get(buffer.name, ())
-            if tuple(map(self.now, known)) != buffer.shape or buffer.name not in self.shapes:
+            shape = self.shapes.get(buffer.name, ())
+            if tuple(map(self.now, shape)) != buffer.shape or buffer.name not in self.shapes:
                 self.set_shape(buffer.name, [self.formulas.const(int(n)) for n in buffer.shape])
 
     def agrees(self, kernel: Kernel) -> bool:

@@ -76,7 +76,7 @@ class Formulas:
             found = self.add(found, item)
         return found
 
-    def evaluate(self, decided: Sequence[Any]) -> list[Any]:
+    def evaluate(self, decided: Sequence[object]) -> list[Any]:
         """The value of every line, for other values of the decisions."""
         values = list(decided)
         for line in self.lines[len(values) :]:
@@ -87,7 +87,7 @@ class Formulas:
                 values.append(line)
         return values
 
-    def _fold(self, function: Callable[[Any, Any], Any], items: Iterable[Formula]) -> Formula:
+    def _fold(self, function: Callable[[Any, Any], object], items: Iterable[Formula]) -> Formula:
         first, *rest = items
         for item in rest:
             first = self._apply(function, first, item)

@@ -238,12 +238,12 @@ def _rfactor(d: Derivation, event: Event) -> bool:
     """New loops combine the parts: over the axes, then over the loop that made them."""
     target = event.arguments["loop"].var.name
     *axes, last = event.fresh
-    chain: Stmt = loop_of(event.after.body, target)
+    chain = loop_of(event.after.body, target)
     for new in axes:
-        chain = chain.body[0]  # type: ignore[attr-defined]
-        if not isinstance(chain, For):
+        inner = chain.body[0]
+        if not isinstance(inner, For):
             return False
-        name = chain.var.name
+        chain, name = inner, inner.var.name
         d.set_extent(new.var.name, d.extents[name], d.pieces.get(name))
     d.set_extent(last.var.name, d.extents[target], d.pieces.get(target))
     buffer = event.arguments["buffer"]

@@ -47,13 +47,12 @@ class Decided(Protocol):
 
     @property
     def steps(self) -> Sequence[Step]: ...
-    @property
-    def schedule(self) -> type | None: ...
     def __len__(self) -> int: ...
     def decisions(self) -> list[Any]: ...
     def with_decisions(self, values: Mapping[str, int]) -> Decided: ...
-    def applied(self, s: Any) -> Iterator[tuple[Any, dict[str, Any], Any]]: ...
-    def replay(self, program: Any) -> Any: ...
+    def applied(self, s: object) -> Iterator[tuple[Any, dict[str, Any], Any]]: ...
+    def begun(self, program: object) -> Any: ...
+    def replay(self, program: object) -> Any: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +137,8 @@ class Candidate:
 
     @property
     def kernel(self) -> Kernel:
-        return self.schedule().kernel
+        found: Kernel = self.schedule().kernel
+        return found
 
     def _named(self, formulas: tuple[tuple[str, Formula], ...]) -> dict[str, int]:
         return {name: self.values[f] for name, f in formulas}
@@ -147,7 +147,7 @@ class Candidate:
 class Space:
     """The candidates of a trace on a program."""
 
-    def __init__(self, trace: Decided, program: Any, target: Target | None = None) -> None:
+    def __init__(self, trace: Decided, program: object, target: Target | None = None) -> None:
         self.trace = trace
         self.program = program
         self.target = target
@@ -184,7 +184,7 @@ class Space:
         self._classes = [known, *self._classes[: CLASSES - 1]]
         return self._checked(Candidate(self, decided, known, known.formulas.evaluate(decided)))
 
-    def columns(self, decisions: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def columns(self, decisions: Mapping[str, object]) -> tuple[Any, dict[str, Any]]:
         """Many candidates at once, of the class used last: numpy arrays of decisions in; which of
         them are of the class, and the extents, trips and footprints ("loop", "loop.trips",
         "buffer.bytes") as arrays. What is not of the class has no meaning there."""
@@ -247,7 +247,7 @@ class Space:
                 for i, x in enumerate(trace.decisions())
             },
         )
-        s = trace.schedule(self.program)  # type: ignore[misc]
+        s = trace.begun(self.program)
         followed = can_derive(s.kernel)
         if followed:
             begin(d, s.kernel)

@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Var
@@ -32,6 +32,13 @@ class Loop:
 
 
 Handle = Loop | Buffer
+
+
+class Schedules(Protocol):
+    """The class of the schedules that traces make (schedule/schedule.py)."""
+
+    def __call__(self, program: Any, /) -> Any: ...
+    def primitives(self) -> Mapping[str, Callable[..., Any]]: ...
 
 
 class Kind(enum.Enum):
@@ -71,7 +78,7 @@ class Step:
         return described(self.primitive, self.arguments)
 
 
-def described(primitive: str, arguments: Sequence[tuple[str, Any]]) -> str:
+def described(primitive: str, arguments: Sequence[tuple[str, object]]) -> str:
     """An application in a line, for messages."""
     name = primitive.split(":")[-1]
     return f"{name}({', '.join(f'{k}={v}' for k, v in arguments)})"
@@ -80,7 +87,7 @@ def described(primitive: str, arguments: Sequence[tuple[str, Any]]) -> str:
 # ---------------------------------------------------------------- handles and references
 
 
-def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
+def leaves(value: object, place: Place = ()) -> Iterator[tuple[Place, Any]]:
     """What a nest of sequences holds, and where."""
     if isinstance(value, (tuple, list)):
         for i, item in enumerate(value):
@@ -89,7 +96,7 @@ def leaves(value: Any, place: Place = ()) -> Iterator[tuple[Place, Any]]:
         yield place, value
 
 
-def map_leaves(value: Any, function: Callable[[Any], Any]) -> Any:
+def map_leaves(value: object, function: Callable[[Any], object]) -> Any:
     """The nest with function(leaf) for each leaf, and tuples for all sequences."""
     if isinstance(value, (tuple, list)):
         return tuple(map_leaves(item, function) for item in value)
@@ -98,9 +105,9 @@ def map_leaves(value: Any, function: Callable[[Any], Any]) -> Any:
 
 def record(
     primitive: str,
-    function: Callable[..., Any],
-    arguments: tuple[tuple[str, Any], ...],
-    result: Any,
+    function: Callable[..., object],
+    arguments: tuple[tuple[str, object], ...],
+    result: object,
 ) -> Step:
     """A step whose arguments are references already."""
     given = [(place, x) for place, x in leaves(result) if isinstance(x, (Loop, Buffer))]
@@ -108,7 +115,7 @@ def record(
     return Step(primitive, function, arguments, gives, tuple(x for _, x in given))
 
 
-def referred(value: Any, steps: Sequence[Step]) -> Any:
+def referred(value: object, steps: Sequence[Step]) -> Any:
     """The value with references for its handles: to the last step that gave it, if it is still as
     it was then; else by name."""
     return map_leaves(value, lambda x: _reference(x, steps) if isinstance(x, Handle) else x)
@@ -138,13 +145,16 @@ def _name(handle: Handle) -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
     """The signature of a primitive, the state included."""
     return inspect.signature(function)
 
 
 def bound_arguments(
-    function: Callable[..., Any], state: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., object],
+    state: object,
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
 ) -> inspect.BoundArguments:
     """All arguments by name, defaults included; ScheduleError where they do not fit."""
     try:

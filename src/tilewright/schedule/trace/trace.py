@@ -15,7 +15,16 @@ from tilewright.base.errors import ScheduleError, TilewrightError, did_you_mean
 from tilewright.schedule.trace.as_json import read_steps, write_steps
 from tilewright.schedule.trace.as_python import Writer
 from tilewright.schedule.trace.space import Space
-from tilewright.schedule.trace.steps import Kind, Place, Reference, Step, call, leaves, map_leaves
+from tilewright.schedule.trace.steps import (
+    Kind,
+    Place,
+    Reference,
+    Schedules,
+    Step,
+    call,
+    leaves,
+    map_leaves,
+)
 from tilewright.target.target import Target
 
 
@@ -42,7 +51,7 @@ class Trace:
     """The steps of a schedule. `schedule` is the class of the schedules that replays make."""
 
     steps: tuple[Step, ...] = ()
-    schedule: type | None = field(default=None, compare=False, repr=False)
+    schedule: Schedules | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -86,28 +95,32 @@ class Trace:
     def from_json(
         cls,
         text: str,
-        schedule: type,
-        primitives: Mapping[str, Callable[..., Any]] | None = None,
+        schedule: Schedules,
+        primitives: Mapping[str, Callable[..., object]] | None = None,
         target: Target | None = None,
     ) -> Trace:
         """The trace that `json` wrote. `schedule` has the primitives that it may name as methods;
         those of others are passed by the name that they have in it, "module:function". A target is
         needed where the trace names its instructions."""
         instructions = None if target is None else {x.name: x for x in target.instructions}
-        functions = schedule.primitives() | dict(primitives or {})  # type: ignore[attr-defined]
+        functions = {**schedule.primitives(), **(primitives or {})}
         return cls(read_steps(text, functions, instructions), schedule)
 
     # ---------------------------------------------------------- replay
 
-    def replay(self, program: Any) -> Any:
+    def replay(self, program: object) -> Any:
         """The same steps on another program (or other shapes), with all checks: a schedule. An
         error says which step was refused."""
-        assert self.schedule is not None, "a trace that no schedule recorded"
-        s = self.schedule(program)
+        s = self.begun(program)
         self.replay_on(s)
         return s
 
-    def replay_on(self, s: Any) -> None:
+    def begun(self, program: object) -> Any:
+        """A schedule of the program, without a step."""
+        assert self.schedule is not None, "a trace that no schedule recorded"
+        return self.schedule(program)
+
+    def replay_on(self, s: object) -> None:
         """The same steps, on a schedule that has none yet."""
         for _ in self.applied(s):
             pass
@@ -127,7 +140,7 @@ class Trace:
             given.append(dict(leaves(result)))
             yield before, arguments, result
 
-    def space(self, program: Any, target: Target | None = None) -> Space:
+    def space(self, program: object, target: Target | None = None) -> Space:
         """The ways to decide this trace on a program, to be costed without building each; with a
         target, those that fit its memories."""
         return Space(self, program, target)
