@@ -15,14 +15,20 @@ from typing import Union
 
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
-from tilewright.base.node import Node, node
+from tilewright.base.node import Interned, node
 from tilewright.ir.identifiers import format_number, identifier, quote
 
 Dim = Union[int, "Expr"]
 DRAM = "dram"  # the memory that kernels' parameters live in, unless they say otherwise
 
 
-class UnaryOp(enum.Enum):
+class _Operator(enum.Enum):
+    """An enumeration whose members are hashed as objects are: by no Python code."""
+
+    __hash__ = object.__hash__
+
+
+class UnaryOp(_Operator):
     """Operators of one operand; the result has the operand's type, but for the tests (bool)."""
 
     NEG = "neg"
@@ -58,7 +64,7 @@ class UnaryOp(enum.Enum):
     POPCOUNT = "popcount"
 
 
-class BinaryOp(enum.Enum):
+class BinaryOp(_Operator):
     """Operators of two operands of one type, which is also the result's."""
 
     ADD = "add"
@@ -79,7 +85,7 @@ class BinaryOp(enum.Enum):
     SHR = "shr"  # arithmetic on signed, logical on unsigned
 
 
-class CompareOp(enum.Enum):
+class CompareOp(_Operator):
     """Comparisons of two operands of one type; the result is bool."""
 
     EQ = "=="
@@ -99,11 +105,15 @@ COMMUTATIVE = frozenset(
 COMBINERS = COMMUTATIVE
 
 
-class Expr(Node):
+class Expr(Interned):
     """Base of all scalar expressions."""
 
-    __slots__ = ()
+    __slots__ = ("dtype",)
     dtype: DType
+
+    def _set_type(self, dtype: DType) -> None:
+        """For types that follow from operands: those are asked once."""
+        object.__setattr__(self, "dtype", dtype)
 
     def __add__(self, other: Dim | float) -> Expr:
         return binary(BinaryOp.ADD, self, other)
@@ -203,16 +213,9 @@ class Const(Expr):
     value: int | float | bool
     dtype: DType
 
-    def __eq__(self, other: object) -> bool:  # NaN equals itself, and -0.0 differs from 0.0
-        return (
-            type(other) is Const
-            and self.dtype == other.dtype
-            and (self.value == other.value or self.value != self.value)
-            and repr(self.value) == repr(other.value)
-        )
-
-    def __hash__(self) -> int:
-        return hash((repr(self.value), self.dtype))
+    @staticmethod
+    def _key(value: int | float | bool, dtype: DType) -> tuple[object, ...]:
+        return repr(value), dtype  # NaN equals itself, and -0.0 differs from 0.0
 
 
 @node
@@ -230,10 +233,7 @@ class Symbol(Expr):
     name: str
     lower: int = 1
     upper: int | None = None
-
-    @property
-    def dtype(self) -> DType:
-        return index
+    dtype = index
 
 
 @node
@@ -241,9 +241,8 @@ class Unary(Expr):
     op: UnaryOp
     a: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return bool_ if self.op in TESTS else self.a.dtype
+    def __post_init__(self) -> None:
+        self._set_type(bool_ if self.op in TESTS else self.a.dtype)
 
 
 @node
@@ -252,9 +251,8 @@ class Binary(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
+    def __post_init__(self) -> None:
+        self._set_type(self.a.dtype)
 
 
 @node
@@ -262,10 +260,7 @@ class Compare(Expr):
     op: CompareOp
     a: Expr
     b: Expr
-
-    @property
-    def dtype(self) -> DType:
-        return bool_
+    dtype = bool_
 
 
 @node
@@ -276,9 +271,8 @@ class Select(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
+    def __post_init__(self) -> None:
+        self._set_type(self.a.dtype)
 
 
 @node
@@ -308,13 +302,17 @@ class Opaque(Expr):
 
 
 @node
-class Buffer(Node):
+class Buffer(Interned):
     """An allocation: `shape` elements of `dtype` in the memory named `memory`, row-major."""
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     memory: str = DRAM
+
+    @staticmethod
+    def _key(name: str, dtype: DType, shape: tuple[Dim, ...], memory: str) -> tuple[object, ...]:
+        return name, dtype, shape, tuple(map(type, shape)), memory  # 2 is no 2.0
 
     def __getitem__(self, indices: Dim | tuple[Dim, ...]) -> Load:
         items = indices if isinstance(indices, tuple) else (indices,)
@@ -335,9 +333,8 @@ class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
 
-    @property
-    def dtype(self) -> DType:
-        return self.buffer.dtype
+    def __post_init__(self) -> None:
+        self._set_type(self.buffer.dtype)
 
 
 # ---------------------------------------------------------------- building
