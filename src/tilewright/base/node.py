@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 T = TypeVar("T")
 
@@ -98,8 +98,8 @@ class Interned(Node):
     """Base of records that are dictionary keys all day: making one that exists gives that object,
     in any thread, so that equal ones are identical. A record that nothing refers to is forgotten.
 
-    Fields must be hashable. Records with fields that compare equal and are not the same (1 and
-    True, 0.0 and -0.0) say in `_key` what tells them apart.
+    Fields must be hashable. A class whose fields compare equal without being the same (1 and True,
+    0.0 and -0.0) has a `__new__` of its own, with a key that tells them apart.
     """
 
     __slots__ = ("__weakref__",)
@@ -109,11 +109,9 @@ class Interned(Node):
     def __new__(cls: type[T], *values: Any, **named: Any) -> T:
         if named or len(values) != len(_FIELDS[cls]):
             values = _all_values(cls, values, named)
-        key = (cls, *(values if cls._key is None else cls._key(*values)))
-        found = _RECORDS.get(key)
-        return _make(cls, key, values) if found is None else found
-
-    _key: ClassVar[Callable[..., tuple[Any, ...]] | None] = None
+        key = (cls, *values)
+        found = known_record(key)
+        return enter_record(key, cls, values) if found is None else found
 
     def __post_init__(self) -> None:
         """Sets what follows from the fields."""
@@ -124,13 +122,14 @@ class Interned(Node):
 
 
 _RECORDS: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+known_record = _RECORDS.get  # the record with a key, if there is one
 _MAKING = threading.RLock()  # held where a record is entered; the collector may enter others
 os.register_at_fork(
     before=_MAKING.acquire, after_in_parent=_MAKING.release, after_in_child=_MAKING.release
 )
 
 
-def _make(cls: type[T], key: tuple[Any, ...], values: tuple[Any, ...]) -> T:
+def enter_record(key: tuple[Any, ...], cls: type[T], values: tuple[Any, ...]) -> T:
     """Enters a record that was not there, unless another thread did so first."""
     made = object.__new__(cls)
     for name, value in zip(_FIELDS[cls], values, strict=True):

@@ -15,7 +15,7 @@ from typing import Union
 
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
-from tilewright.base.node import Interned, node
+from tilewright.base.node import Interned, enter_record, known_record, node
 from tilewright.ir.identifiers import format_number, identifier, quote
 
 Dim = Union[int, "Expr"]
@@ -213,9 +213,10 @@ class Const(Expr):
     value: int | float | bool
     dtype: DType
 
-    @staticmethod
-    def _key(value: int | float | bool, dtype: DType) -> tuple[object, ...]:
-        return repr(value), dtype  # NaN equals itself, and -0.0 differs from 0.0
+    def __new__(cls, value: int | float | bool, dtype: DType) -> Const:
+        key = (cls, repr(value), dtype)  # NaN equals itself, and -0.0 differs from 0.0
+        found = known_record(key)
+        return enter_record(key, cls, (value, dtype)) if found is None else found
 
 
 @node
@@ -234,6 +235,11 @@ class Symbol(Expr):
     lower: int = 1
     upper: int | None = None
     dtype = index
+
+    def __new__(cls, name: str, lower: int = 1, upper: int | None = None) -> Symbol:
+        key = (cls, name, repr(lower), repr(upper))  # True is no 1
+        found = known_record(key)
+        return enter_record(key, cls, (name, lower, upper)) if found is None else found
 
 
 @node
@@ -310,9 +316,10 @@ class Buffer(Interned):
     shape: tuple[Dim, ...]
     memory: str = DRAM
 
-    @staticmethod
-    def _key(name: str, dtype: DType, shape: tuple[Dim, ...], memory: str) -> tuple[object, ...]:
-        return name, dtype, shape, tuple(map(type, shape)), memory  # 2 is no 2.0
+    def __new__(cls, name: str, dtype: DType, shape: tuple[Dim, ...], memory: str = DRAM) -> Buffer:
+        key = (cls, name, dtype, shape, memory, *map(type, shape))  # 2.0 is no 2
+        found = known_record(key)
+        return enter_record(key, cls, (name, dtype, shape, memory)) if found is None else found
 
     def __getitem__(self, indices: Dim | tuple[Dim, ...]) -> Load:
         items = indices if isinstance(indices, tuple) else (indices,)
@@ -483,7 +490,8 @@ def _fold_index(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     if isinstance(a, Const) and isinstance(b, Const):
         value = _FOLD[op](a.value, b.value) if op in _FOLD else None
         return None if value is None or not index.min <= value <= index.max else const(value)
-    x, y = constant_value(a), constant_value(b)
+    x = a.value if isinstance(a, Const) else None
+    y = b.value if isinstance(b, Const) else None
     if op is BinaryOp.ADD and (x == 0 or y == 0):
         return b if x == 0 else a
     if op is BinaryOp.SUB and y == 0:

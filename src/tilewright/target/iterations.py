@@ -31,6 +31,7 @@ from tilewright.ir.substitute import variables
 MOST_APART = 1024  # iterations that a distance may ask for
 MOST_AT_ONCE = 1 << 16  # elements of an operand that one iteration touches
 
+_NONE = const(0)
 Steps = Mapping[Var | None, Expr]  # what each loop adds to a subscript; None: in the first of all
 
 
@@ -46,12 +47,12 @@ class Touch:
 
     def moves(self, loop: For) -> tuple[Expr, ...]:
         """What a loop adds to each subscript."""
-        return tuple(s.get(loop.var, const(0)) for s in self.steps)
+        return tuple([s.get(loop.var, _NONE) for s in self.steps])
 
     @property
     def elements(self) -> int:
         """How many one iteration touches there, at most."""
-        still = (const(0),) * len(self.steps)
+        still = (_NONE,) * len(self.steps)
         extents = [x.extent for x in self.within if self.moves(x) != still]
         return math.prod(n for n in extents if isinstance(n, int))
 
@@ -182,7 +183,7 @@ def _linear(e: Expr) -> dict[Var | None, Expr] | None:
         b = _scaled(b, const(-1)) if e.op is BinaryOp.SUB else b
         if a is None or b is None:
             return None
-        return {v: a.get(v, const(0)) + b.get(v, const(0)) for v in {**a, **b}}
+        return {v: a.get(v, _NONE) + b.get(v, _NONE) for v in {**a, **b}}
     if isinstance(e, Binary) and e.op is BinaryOp.MUL:
         by, terms = (e.a, e.b) if variables(e.b) else (e.b, e.a)
         return None if variables(by) else _scaled(_linear(terms), by)
