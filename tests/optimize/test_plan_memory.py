@@ -14,10 +14,10 @@ from tilewright.ir.graph import Graph, Value
 from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.optimize.check_memory import check_memory, show_bytes
+from tilewright.optimize.edit import is_view
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.run_reference import State, is_given, run_host, slots_of
-from tilewright.optimize.views import is_view
 
 
 def kernels_for(graph: Graph, scratch: int = 0) -> dict:

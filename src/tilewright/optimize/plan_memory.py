@@ -33,10 +33,10 @@ from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange
 from tilewright.optimize.assign_devices import HOST
+from tilewright.optimize.edit import is_view, roots
 from tilewright.optimize.merge_common import digest
 from tilewright.optimize.move_arrays import Held
 from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots, round_up
-from tilewright.optimize.views import is_view, roots
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.plan.parallelize import PIECES, WORK, parallelize
-from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
+from tilewright.schedule.core.state import Loop, attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule

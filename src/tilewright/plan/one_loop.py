@@ -13,8 +13,7 @@ from tilewright.ir.loop import (
     buffers_written,
     walk_statements,
 )
-from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Loop
+from tilewright.schedule.core.state import Loop, attempt
 from tilewright.schedule.schedule import Schedule
 
 

@@ -16,8 +16,10 @@ from tilewright.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    Dim,
     Expr,
     Load,
+    Symbol,
     Unary,
     UnaryOp,
     Var,
@@ -25,6 +27,7 @@ from tilewright.ir.expr import (
     const,
     unary,
 )
+from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, Block, For, If, Stmt, Store, walk_statements
 from tilewright.ir.substitute import variables
 
@@ -231,3 +234,27 @@ def _check_touches(nest: Nest, operand: Buffer, listed: int | None) -> None:
                     hint="a distance is judged where all that an iteration touches of an operand "
                     "moves as one",
                 )
+
+
+# ---------------------------------------------------------------- lists of micro-operations
+
+
+def list_extent(instruction: Instruction) -> Dim | None:
+    """How many micro-operations the instruction's list has: a number, or what a field says; None
+    for an instruction without a list."""
+    loops = {s.var: s.extent for s in walk_statements(instruction.body) if isinstance(s, For)}
+    places = [
+        x for s in instruction.body for x in s.walk() if isinstance(x, (Load, Store, Accumulate))
+    ]
+    for x in places:
+        listed = instruction.listed(x.buffer)
+        for v in x.indices[listed].walk() if listed is not None else ():
+            if isinstance(v, Var) and v in loops:
+                return loops[v]
+    return None
+
+
+def list_count(instruction: Instruction) -> Field | None:
+    """The field that says how many micro-operations the instruction's list has, if one does."""
+    extent = list_extent(instruction)
+    return instruction.field(extent.name) if isinstance(extent, Symbol) else None

@@ -224,3 +224,12 @@ def _check_workers(state: State, before: Kernel) -> None:
 def refuse(what: str, state: State | None = None, hint: str | None = None) -> NoReturn:
     """Raises ScheduleError, showing the current program."""
     raise ScheduleError(what, program=state.kernel if state else None, hint=hint)
+
+
+def attempt(primitive: Callable[..., Any], *arguments: Any) -> Any:
+    """Applies a primitive if it is legal: its result (True if it has none); None if refused."""
+    try:
+        result = primitive(*arguments)
+    except ScheduleError:
+        return None
+    return True if result is None else result
