@@ -6,13 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.backends.backend import Unit
 from tilewright.backends.devices import Devices
 from tilewright.backends.host.constants import pack_constants
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.host.llvm import KernelSignature, emit_host
 from tilewright.backends.native import passes as backends
-from tilewright.backends.option import Option
+from tilewright.backends.table import Option, Unit
 from tilewright.base.dtype import f32
 from tilewright.base.version import VERSION
 from tilewright.ir.dims import size_of

@@ -24,12 +24,11 @@ from typing import Any, Literal, overload
 
 from tilewright.analyze.emptiness import never_empty
 from tilewright.assemble import CompiledKernel, SubmittedKernel, assemble, target_facts
-from tilewright.backends.backend import Unit
 from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.host.functions import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
-from tilewright.backends.option import Option, best
+from tilewright.backends.table import Option, Unit, best
 from tilewright.backends.table import options as options_of
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
@@ -46,6 +45,7 @@ from tilewright.ops.table import OPS
 from tilewright.optimize.assign_devices import place
 from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
+from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
@@ -54,7 +54,6 @@ from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement, place_kernels
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
-from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.round_trips import without_round_trips
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.optimize.use_integers import use_integers

@@ -1,4 +1,4 @@
-"""Instructions of processors, declared in targets/cpu_instructions.py: each does what its meaning
+"""Instructions of processors, declared in targets/cpu.py: each does what its meaning
 says, becomes the machine instruction it is named for, and is reached by tensorize."""
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from records import DIFFERENT, rebuilt
 from strategies import exprs, kernels
 
-from tilewright.base.dtype import DTYPES, bf16, bool_, dtype, f32, f64, i64, index
+from tilewright.base.dtype import DTYPES, bf16, bool_, dtype, f32, i64, index
 from tilewright.base.errors import CompileError
-from tilewright.base.node import field_names
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -35,17 +35,6 @@ from tilewright.ir.scalar import apply_binary, apply_compare, apply_unary
 from tilewright.ir.text.parse import parse_kernel
 
 NAN = math.nan
-
-
-def rebuilt(node):
-    """The same record, made anew."""
-
-    def value(v):
-        if type(v) is tuple:
-            return tuple(value(item) for item in v)
-        return rebuilt(v) if hasattr(v, "map") else v
-
-    return type(node)(*(value(getattr(node, n)) for n in field_names(type(node))))
 
 
 @given(exprs())
@@ -99,21 +88,6 @@ def test_changing_fields():
 
 
 # ---------------------------------------------------------------- constants
-
-DIFFERENT = [
-    Const(0.0, f32),
-    Const(-0.0, f32),
-    Const(0.0, f64),
-    Const(NAN, f32),
-    Const(NAN, f64),
-    Const(1.0, f32),
-    Const(1, index),
-    Const(0, index),
-    Const(True, bool_),
-    Const(False, bool_),
-    Const(math.inf, f32),
-    Const(-math.inf, f32),
-]
 
 
 @pytest.mark.parametrize("position", range(len(DIFFERENT)))

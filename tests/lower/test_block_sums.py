@@ -10,6 +10,7 @@ import pytest
 from native import build
 
 from tilewright.analyze.bounds import faults
+from tilewright.backends.native.passes import native_passes
 from tilewright.base.dtype import DType, f16, f32, f64
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
@@ -17,7 +18,6 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.text.parse import parse_kernel
 from tilewright.lower.block_sums import block_sums
-from tilewright.lower.native import native_passes
 from tilewright.ops.table import OPS
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule

@@ -9,8 +9,8 @@ from tilewright.ir.evaluate import evaluate_graph, op_program
 from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.op import Category
 from tilewright.ops.function import CALL
+from tilewright.optimize.edit import is_view
 from tilewright.optimize.fuse import fuse, short_name
-from tilewright.optimize.views import is_view
 
 CONV = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1)}
 

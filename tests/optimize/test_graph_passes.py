@@ -11,11 +11,11 @@ from tilewright.base.dtype import bf16, f16, f32, i32
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Symbol
 from tilewright.optimize.assign_devices import place
+from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.merge_common import merge_common
 from tilewright.optimize.move_reshapes import move_reshapes
-from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 
 CONV = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (0, 0), "pads_end": (0, 0)}

@@ -16,9 +16,9 @@ from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.graph import Graph, Value
 from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.optimize.edit import is_view
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
-from tilewright.optimize.views import is_view
 from tilewright.program.host_program import HostCall
 from tilewright.program.size import evaluate_size
 

@@ -4,12 +4,12 @@ import pytest
 from graph_cases import check_same, graphs
 from hypothesis import given, settings
 
+from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.merge_common import merge_common
 from tilewright.optimize.move_reshapes import move_reshapes
-from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 
 EXACT = [fold_constants, simplify_nodes, remove_dead, merge_common, move_reshapes, fuse]

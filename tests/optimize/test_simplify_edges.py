@@ -9,8 +9,8 @@ from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.table import op
+from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.recompute import Costs
-from tilewright.optimize.remove_dead import remove_dead
 from tilewright.optimize.simplify_nodes import simplify_nodes
 
 

@@ -21,7 +21,7 @@ from tilewright.ir.text.parse import parse_kernel
 from tilewright.ir.verify.programs import verify_kernel
 from tilewright.lower.place_barriers import check_barriers, place_barriers
 from tilewright.lower.run_in_order import run_in_order
-from tilewright.schedule.core.attempt import attempt
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu
 

@@ -7,7 +7,8 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 from __future__ import annotations
 
 from tilewright.base.dtype import index
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, const
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, const
+from tilewright.ir.substitute import variables
 
 Linear = dict[Expr | None, int]  # coefficient of each atom; None is the constant term
 
@@ -83,25 +84,40 @@ def _product(x: Expr, y: Expr) -> Expr:
     return result
 
 
+def step_along(a: Linear, var: Var) -> int | None:
+    """How much a form grows when a variable goes up by one; None if that is not one number."""
+    for atom in a:
+        if atom is not None and not isinstance(atom, Var) and var in variables(atom):
+            return None
+    return a.get(var, 0)
+
+
 def to_expr(a: Linear) -> Expr:
     """The expression a linear form stands for, in one order of terms."""
-    added = [(c, atom) for atom, c in a.items() if atom is not None and not _is_taken(c)]
-    taken = [(c, atom) for atom, c in a.items() if atom is not None and _is_taken(c)]
+    terms = [(c, atom) for atom, c in a.items() if atom is not None]
+    if len(terms) > 1:
+        terms.sort(key=_order)
     offset = a.get(None, 0)
     total: Expr | None = None
-    for c, atom in sorted(added, key=_order):
-        total = atom * c if total is None else total + atom * c
-    if total is None or (not taken and not _is_taken(offset)):
-        total = const(offset) if total is None else total + offset
-        offset = 0
-    for c, atom in sorted(taken, key=_order):
-        total = total - atom * -c
-    return total - -offset if _is_taken(offset) else total + offset
+    for c, atom in terms:
+        if not _LEAST < c < 0:
+            term = _times(atom, c)
+            total = term if total is None else Binary(BinaryOp.ADD, total, term)
+    if total is None:
+        total, offset = const(offset), 0
+    for c, atom in terms:
+        if _LEAST < c < 0:
+            total = Binary(BinaryOp.SUB, total, _times(atom, -c))
+    if _LEAST < offset < 0:
+        return Binary(BinaryOp.SUB, total, const(-offset))
+    return Binary(BinaryOp.ADD, total, const(offset)) if offset else total
 
 
-def _is_taken(c: int) -> bool:
-    """Whether a term is subtracted: the least integer cannot be negated."""
-    return index.min < c < 0
+_LEAST = index.min  # which cannot be negated, and is added
+
+
+def _times(atom: Expr, c: int) -> Expr:
+    return atom if c == 1 else Binary(BinaryOp.MUL, atom, const(c))
 
 
 def _order(term: tuple[int, Expr]) -> tuple[int, str]:

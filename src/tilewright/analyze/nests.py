@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.analyze.linear import step_along
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import (
     Binary,
@@ -18,7 +19,6 @@ from tilewright.ir.expr import (
     Unary,
     UnaryOp,
     Var,
-    const,
 )
 from tilewright.ir.loop import Accumulate, Block, Call, For, Stmt, Store, Write, walk_statements
 from tilewright.ir.substitute import variables
@@ -73,14 +73,7 @@ def nests(block: Block) -> list[Nest]:
 
 def stride(buffer: Buffer, indices: tuple[Expr, ...], var: Var, s: Simplifier) -> int | None:
     """How many elements the access moves when `var` goes up by one; None if that is not fixed."""
-    at: Expr = const(0)
-    for i, n in zip(indices, buffer.shape, strict=True):
-        at = at * n + i
-    form = s.linear(at)
-    for atom in form:
-        if atom is not None and atom != var and var in variables(atom):
-            return None
-    return form.get(var, 0)
+    return step_along(s.position(indices, buffer.shape), var)
 
 
 def accesses_of(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Expr, ...]]]:

@@ -147,6 +147,14 @@ class Simplifier:
             return divide(dividend, divisor[None])
         return self._symbolic_quotient(e.op, dividend, divisor)
 
+    def position(self, indices: Sequence[Expr], shape: Sequence[Dim]) -> Linear:
+        """How many elements of a row-major array lie before the one at these subscripts."""
+        at: Linear = {}
+        for i, n in zip(indices, shape, strict=True):
+            rows = scaled(at, n) if isinstance(n, int) else multiply(at, self.linear(n))
+            at = self.recombine(_wrapped(add(rows, self.linear(i))))
+        return at
+
     def _opaque(self, e: Expr) -> Expr:
         """An index expression that is no linear arithmetic (min, max, select, a read …)."""
         return _BY_TYPE.get(type(e), _simplify_children)(self, e)
@@ -372,10 +380,6 @@ class Simplifier:
 _LINEAR_OPS = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.MOD})
 
 
-def _is(e: Expr, op: BinaryOp) -> TypeGuard[Binary]:
-    return isinstance(e, Binary) and e.op is op
-
-
 if TYPE_CHECKING:
 
     class _ByConstant(Binary):
@@ -392,7 +396,7 @@ def _is_index_arithmetic(e: Node) -> bool:
 
 def _wrapped(a: Linear) -> Linear:
     """Coefficients brought into 64 bits: what arithmetic that wraps around makes of them."""
-    if all(index.min <= k <= index.max for k in a.values()):
+    if not a or (min(a.values()) >= index.min and max(a.values()) <= index.max):
         return a
     half = 1 << (index.bits - 1)
     small = {atom: (k + half) % (2 * half) - half for atom, k in a.items()}
@@ -401,7 +405,7 @@ def _wrapped(a: Linear) -> Linear:
 
 def _is_by(e: Expr, op: BinaryOp) -> TypeGuard[_ByConstant]:
     """Whether e is a division or remainder by a positive constant."""
-    return _is(e, op) and isinstance(e.b, Const) and e.b.value > 0
+    return isinstance(e, Binary) and e.op is op and isinstance(e.b, Const) and e.b.value > 0
 
 
 def _quotient(s: Simplifier, x: Expr, c: int) -> Expr:
@@ -427,7 +431,7 @@ def _without_factor(atom: Expr | None, factor: Expr | None) -> Expr | None:
         return None
     if atom == factor:
         return const(1)
-    if _is(atom, BinaryOp.MUL):
+    if isinstance(atom, Binary) and atom.op is BinaryOp.MUL:
         left = _without_factor(atom.a, factor)
         if left is not None:
             return left * atom.b

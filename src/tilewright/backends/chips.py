@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.backends.backend import Backend
-from tilewright.backends.option import Option
+from tilewright.backends.table import Backend, Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip
 from tilewright.ir.expr import Buffer

@@ -6,8 +6,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.backends.backend import Unit
-from tilewright.backends.table import unit_of
+from tilewright.backends.table import Unit, unit_of
 from tilewright.base.errors import CompileError
 from tilewright.runtime.devices import DeviceTable
 from tilewright.target.target import Target

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.backends.backend import Backend
 from tilewright.backends.host.cost import kernel_cost
-from tilewright.backends.option import Option
+from tilewright.backends.table import Backend, Option
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.loop import symbols
 from tilewright.ir.tensor import TensorProgram

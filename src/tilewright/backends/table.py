@@ -1,4 +1,5 @@
-"""The kinds of devices, in a table: the only place that asks what kind of device a target is.
+"""The kinds of devices: what one is, and all of them in a table, which is the only place that asks
+what kind of device a target is.
 
 A kind is imported when a target of it is first met, so that a program without chips does not bring
 what makes kernels for chips. C for microcontrollers, OpenCL and CUDA would be further rows.
@@ -7,14 +8,71 @@ what makes kernels for chips. C for microcontrollers, OpenCL and CUDA would be f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from tilewright.backends.backend import Backend, Unit
-from tilewright.backends.option import Option
 from tilewright.base.errors import CompileError
 from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.tensor_type import TensorType
+from tilewright.optimize.move_arrays import Held
+from tilewright.runtime.devices import Device
+from tilewright.runtime.program import Part
 from tilewright.target.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """One way to run a kernel on a target: how its operands and results lie in memory, the time it
+    takes (seconds; of a chip also cycles), energy where it is described (joules), bytes to and from
+    the outermost memory, and the decisions that get there. A device that is given arrays has them
+    as `held`, operands first. With an `obstacle` the target cannot run it, and the obstacle says
+    why. `built` is what the backend has made of it already."""
+
+    operands: tuple[TensorType, ...] = ()
+    results: tuple[TensorType, ...] = ()
+    seconds: float = 0.0
+    cycles: int | None = None
+    joules: float | None = None
+    bytes: int = 0
+    trace: str = ""
+    held: tuple[Held, ...] = ()
+    obstacle: str = ""
+    built: Any = None
+
+
+def best(options: Sequence[Option]) -> Option:
+    """The fastest of those that can be had; the first obstacle if none can."""
+    can = [o for o in options if not o.obstacle]
+    return min(can, key=lambda o: o.seconds) if can else options[0]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One kind of device. `options` says how a target of the kind can run a kernel, or what is in
+    the way. `part` makes what one device is given before the first call, of its name, the `built`
+    of its kernels' options by name, and the host's target; `device` runs it, and `kind` is what the
+    part is called. A kind whose kernels the host program calls itself has no part: they are linked
+    into the host's code."""
+
+    name: str
+    options: Callable[[TensorProgram, Target], list[Option]]
+    part: Callable[[str, Mapping[str, Any], Target], Part] | None = None
+    kind: str = ""
+    device: Callable[[Part], Device] | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A device of a model: a target, and the backend that makes its kernels."""
+
+    target: Target
+    backend: Backend
+
+    @property
+    def is_host(self) -> bool:
+        """Whether the host program calls its kernels itself."""
+        return self.backend.part is None
 
 
 @dataclass(frozen=True)

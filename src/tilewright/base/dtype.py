@@ -25,10 +25,10 @@ class Kind(enum.Enum):
     BOOL = "bool"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DType:
     """A scalar type. `bits` is its width as a value; in memory it takes `bytes` whole bytes
-    (sub-byte types are stored one to a byte, as ml_dtypes does)."""
+    (sub-byte types are stored one to a byte, as ml_dtypes does). There is one object for each."""
 
     name: str
     kind: Kind

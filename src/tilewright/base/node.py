@@ -1,14 +1,18 @@
 """Immutable records: the one way every IR here is made.
 
 `@node` is the only place that knows how a record is stored; equality is structural and hashes are
-cached, so that records can be dictionary keys in rewrites however deep they are.
+cached, so that records can be dictionary keys in rewrites however deep they are. Of `Interned`
+records there is one object for each value, so that they are compared and hashed as objects are.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -19,6 +23,7 @@ else:
     from typing_extensions import dataclass_transform
 
 T = TypeVar("T")
+R = TypeVar("R", bound="Interned")
 
 
 class Node:
@@ -97,6 +102,61 @@ class Node:
         return type(self)(*[changes[n] if n in changes else getattr(self, n) for n in names])
 
 
+class Interned(Node):
+    """Base of records that are dictionary keys all day: making one that exists gives that object,
+    in any thread, so that equal ones are identical. A record that nothing refers to is forgotten.
+
+    Fields must be hashable. A class whose fields compare equal without being the same (1 and True,
+    0.0 and -0.0) has a `__new__` of its own, with a key that tells them apart.
+    """
+
+    __slots__ = ("__weakref__",)
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+    def __new__(cls: type[R], *values: Any, **named: Any) -> R:
+        if named or len(values) != len(_FIELDS[cls]):
+            values = _all_values(cls, values, named)
+        key = (cls, *values)
+        found = known_record(key)
+        return enter_record(key, cls, values) if found is None else found
+
+    def __post_init__(self) -> None:
+        """Sets what follows from the fields."""
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """A copy is the record itself; one that is read back is the one that is here."""
+        return type(self), tuple(getattr(self, name) for name in _FIELDS[type(self)])
+
+
+_RECORDS: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
+known_record = _RECORDS.get  # the record with a key, if there is one
+_MAKING = threading.RLock()  # held where a record is entered; the collector may enter others
+os.register_at_fork(
+    before=_MAKING.acquire, after_in_parent=_MAKING.release, after_in_child=_MAKING.release
+)
+
+
+def enter_record(key: tuple[Any, ...], cls: type[R], values: tuple[Any, ...]) -> R:
+    """Enters a record that was not there, unless another thread did so first."""
+    made = object.__new__(cls)
+    for name, value in zip(_FIELDS[cls], values, strict=True):
+        object.__setattr__(made, name, value)
+    made.__post_init__()
+    with _MAKING:
+        found: R = _RECORDS.setdefault(key, made)
+    return found
+
+
+def _all_values(cls: type, values: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+    """The values of all fields: of those that are not given, the defaults."""
+    rest = dataclasses.fields(cls)[len(values) :]
+    found = [named.pop(f.name, f.default) for f in rest]
+    if named or dataclasses.MISSING in found or len(values) + len(found) != len(_FIELDS[cls]):
+        raise TypeError(f"{cls.__name__} takes {', '.join(_FIELDS[cls])}")
+    return (*values, *found)
+
+
 def _map_tuple(values: tuple[object, ...], function: Callable[[Any], object]) -> tuple[Any, ...]:
     """The tuple with `function` applied to the nodes in it; itself when nothing changed."""
     changed = False
@@ -141,7 +201,8 @@ def _values_of(cls: type) -> Callable[[Any], Any]:
 @dataclass_transform(frozen_default=True)
 def node(cls: type[T]) -> type[T]:
     """Makes a class a frozen, slotted record with structural equality and a cached hash."""
-    return dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False)(cls)
+    own = not issubclass(cls, Interned)  # whose fields are set before there is an object
+    return dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=own)(cls)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Field
 from tilewright.ir.samples import count_statements
 from tilewright.target.encoding import Carries
-from tilewright.target.lists import list_extent
+from tilewright.target.iterations import list_extent
 from tilewright.target.target import Target
 
 UNBOUNDED = 1 << 20  # bytes that are used of a memory without a size

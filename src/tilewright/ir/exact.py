@@ -33,21 +33,19 @@ def evaluate_exactly(term: Dim, env: Env) -> np.ndarray:
     """The value of index arithmetic for numbers, or for columns of them: of 64 bits where no part
     of it can leave them, else Python's integers (an array of objects)."""
     e = as_expr(term)
-    most = {x: float(np.max(np.abs(np.asarray(v, float)), initial=0)) for x, v in env.items()}
-    if _magnitude(e, most) < MOST:
+    if _magnitude(e, env) < MOST:
         return np.asarray(evaluate_expr(e, env, {}))
     wide = {x: np.asarray(np.asarray(v, np.int64), object) for x, v in env.items()}
     return np.asarray(_value(e, wide), object)
 
 
-def _magnitude(e: Expr, most: Mapping[Expr, float]) -> float:
+def _magnitude(e: Expr, env: Mapping[Expr, Any]) -> float:
     """Of the largest value that any part of an expression can have."""
     if isinstance(e, Const):
         return abs(float(e.value))
     if isinstance(e, Var | Symbol):
-        return most[e]
-    parts = [_magnitude(x, most) for x in (getattr(e, n, None) for n in ("cond", "a", "b"))
-             if isinstance(x, Expr)]  # fmt: skip
+        return float(np.max(np.abs(np.asarray(env[e], float)), initial=0))
+    parts = [_magnitude(x, env) for x in e.children() if isinstance(x, Expr)]
     if isinstance(e, Binary) and e.op is BinaryOp.MUL:
         return max(1.0, parts[0]) * max(1.0, parts[1])
     if isinstance(e, Binary) and e.op in _GROWING:

@@ -12,18 +12,24 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any, Union
 
 from tilewright.base.dtype import DType, bool_, f32, index
 from tilewright.base.errors import CompileError
 from tilewright.base.identifiers import format_number, identifier, quote
-from tilewright.base.node import Node, node
+from tilewright.base.node import Interned, enter_record, known_record, node
 
 Dim = Union[int, "Expr"]
 DRAM = "dram"  # the memory that kernels' parameters live in, unless they say otherwise
 
 
-class UnaryOp(enum.Enum):
+class _Operator(enum.Enum):
+    """An enumeration whose members are hashed as objects are: by no Python code."""
+
+    __hash__ = object.__hash__
+
+
+class UnaryOp(_Operator):
     """Operators of one operand; the result has the operand's type, but for the tests (bool)."""
 
     NEG = "neg"
@@ -59,7 +65,7 @@ class UnaryOp(enum.Enum):
     POPCOUNT = "popcount"
 
 
-class BinaryOp(enum.Enum):
+class BinaryOp(_Operator):
     """Operators of two operands of one type, which is also the result's."""
 
     ADD = "add"
@@ -80,7 +86,7 @@ class BinaryOp(enum.Enum):
     SHR = "shr"  # arithmetic on signed, logical on unsigned
 
 
-class CompareOp(enum.Enum):
+class CompareOp(_Operator):
     """Comparisons of two operands of one type; the result is bool."""
 
     EQ = "=="
@@ -99,16 +105,15 @@ COMMUTATIVE = frozenset(
 COMBINERS = COMMUTATIVE  # what a reduction may use: also associative (floats: up to rounding)
 
 
-class Expr(Node):
+class Expr(Interned):
     """Base of all scalar expressions."""
 
-    __slots__ = ()
+    __slots__ = ("dtype",)
+    dtype: DType
     _variables: frozenset[Var]
 
-    if TYPE_CHECKING:  # some have a field of this name, for which a property would be a default
-
-        @property
-        def dtype(self) -> DType: ...
+    def _set_type(self, dtype: DType) -> None:  # where it follows from operands: asked once
+        object.__setattr__(self, "dtype", dtype)
 
     def __add__(self, other: Dim | float) -> Expr:
         return binary(BinaryOp.ADD, self, other)
@@ -213,16 +218,10 @@ class Const(Expr):
     value: int | float | bool
     dtype: DType
 
-    def __eq__(self, other: object) -> bool:  # NaN equals itself, and -0.0 differs from 0.0
-        return (
-            type(other) is Const
-            and self.dtype == other.dtype
-            and (self.value == other.value or self.value != self.value)
-            and repr(self.value) == repr(other.value)
-        )
-
-    def __hash__(self) -> int:
-        return hash((repr(self.value), self.dtype))
+    def __new__(cls, value: int | float | bool, dtype: DType) -> Const:
+        key = (cls, repr(value), dtype)  # NaN equals itself, and -0.0 differs from 0.0
+        found = known_record(key)
+        return enter_record(key, cls, (value, dtype)) if found is None else found
 
 
 @node
@@ -240,10 +239,12 @@ class Symbol(Expr):
     name: str
     lower: int = 1
     upper: int | None = None
+    dtype = index
 
-    @property
-    def dtype(self) -> DType:
-        return index
+    def __new__(cls, name: str, lower: int = 1, upper: int | None = None) -> Symbol:
+        key = (cls, name, repr(lower), repr(upper))  # True is no 1
+        found = known_record(key)
+        return enter_record(key, cls, (name, lower, upper)) if found is None else found
 
 
 @node
@@ -251,9 +252,8 @@ class Unary(Expr):
     op: UnaryOp
     a: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return bool_ if self.op in TESTS else self.a.dtype
+    def __post_init__(self) -> None:
+        self._set_type(bool_ if self.op in TESTS else self.a.dtype)
 
 
 @node
@@ -262,9 +262,8 @@ class Binary(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
+    def __post_init__(self) -> None:
+        self._set_type(self.a.dtype)
 
 
 @node
@@ -272,10 +271,7 @@ class Compare(Expr):
     op: CompareOp
     a: Expr
     b: Expr
-
-    @property
-    def dtype(self) -> DType:
-        return bool_
+    dtype = bool_
 
 
 @node
@@ -286,9 +282,8 @@ class Select(Expr):
     a: Expr
     b: Expr
 
-    @property
-    def dtype(self) -> DType:
-        return self.a.dtype
+    def __post_init__(self) -> None:
+        self._set_type(self.a.dtype)
 
 
 @node
@@ -318,13 +313,18 @@ class Opaque(Expr):
 
 
 @node
-class Buffer(Node):
+class Buffer(Interned):
     """An allocation: `shape` elements of `dtype` in the memory named `memory`, row-major."""
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     memory: str = DRAM
+
+    def __new__(cls, name: str, dtype: DType, shape: tuple[Dim, ...], memory: str = DRAM) -> Buffer:
+        key = (cls, name, dtype, shape, memory, *map(type, shape))  # 2.0 is no 2
+        found = known_record(key)
+        return enter_record(key, cls, (name, dtype, shape, memory)) if found is None else found
 
     def __getitem__(self, indices: Dim | tuple[Dim, ...]) -> Load:
         items = indices if isinstance(indices, tuple) else (indices,)
@@ -349,9 +349,8 @@ class Load(Expr):
     buffer: Buffer
     indices: tuple[Expr, ...]
 
-    @property
-    def dtype(self) -> DType:
-        return self.buffer.dtype
+    def __post_init__(self) -> None:
+        self._set_type(self.buffer.dtype)
 
 
 # ---------------------------------------------------------------- building
@@ -500,7 +499,8 @@ def _fold_index(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
     if isinstance(a, Const) and isinstance(b, Const):
         value = _FOLD[op](a.value, b.value) if op in _FOLD else None
         return None if value is None or not index.min <= value <= index.max else const(value)
-    x, y = constant_value(a), constant_value(b)
+    x = a.value if isinstance(a, Const) else None
+    y = b.value if isinstance(b, Const) else None
     if op is BinaryOp.ADD and (x == 0 or y == 0):
         return b if x == 0 else a
     if op is BinaryOp.SUB and y == 0:

@@ -177,7 +177,7 @@ class Instruction(Node):
         )
 
     def field(self, name: str) -> Field:
-        return next(f for f in self.fields if f.name == name)
+        return next(f for f in self.fields if f.symbol.name == name)
 
     def carrier(self, operand: Buffer, d: int) -> Field | None:
         """The field that carries how far apart an operand's elements are along axis d."""
@@ -218,4 +218,7 @@ class Region(Node):
 
 def axis(k: int) -> Var:
     """The variable that stands for an operand's k-th axis in a region."""
-    return Var(f"_{k}")
+    return _AXES[k] if k < len(_AXES) else Var(f"_{k}")
+
+
+_AXES = tuple(Var(f"_{k}") for k in range(8))

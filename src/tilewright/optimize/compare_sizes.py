@@ -60,6 +60,12 @@ def _is_maximum(factor: Node) -> TypeGuard[Binary]:
     return isinstance(factor, Binary) and factor.op is BinaryOp.MAX
 
 
+def _maxima(e: Expr) -> int:
+    """How many maxima a size has as it is written out."""
+    inner = sum(_maxima(x) for x in e.children() if isinstance(x, Expr))
+    return inner + _is_maximum(e)
+
+
 def larger_of(a: Dim, b: Dim) -> Dim:
     """The larger of two sizes, or a size that is at least as large as both."""
     if is_at_least(a, b):
@@ -67,8 +73,7 @@ def larger_of(a: Dim, b: Dim) -> Dim:
     if is_at_least(b, a):
         return b
     pa, pb = polynomial(a), polynomial(b)
-    depth = sum(_is_maximum(e) for side in (a, b) for e in as_expr(side).walk())
-    if depth < MAX_NESTED:
+    if _maxima(as_expr(a)) + _maxima(as_expr(b)) < MAX_NESTED:
         first, second = sorted((as_expr(a), as_expr(b)), key=str)
         return canonical(maximum(first, second))
     if all(_least(f) >= 0 for m in (*pa, *pb) for f in m):

@@ -1,8 +1,9 @@
-"""Rebuilding graphs: what the passes of this package share."""
+"""Rebuilding graphs, leaving out what nobody needs, values that are others under another shape:
+what the passes of this package share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +56,18 @@ def rebuild(
     return graph if same else graph.with_(nodes=new, outputs=outputs, constants=kept)
 
 
+def remove_dead(graph: Graph) -> Graph:
+    """Without the nodes and constants that no output depends on. Inputs stay: they are the
+    model's signature."""
+    needed = set(graph.outputs)
+    kept: list[GraphNode] = []
+    for n in reversed(graph.nodes):
+        if any(v in needed for v in n.outputs):
+            needed.update(n.inputs)
+            kept.append(n)
+    return rebuild(graph, kept[::-1])
+
+
 def fresh_names(graph: Graph) -> Callable[[str], str]:
     """A function that turns a wish into a name that no value of the graph has."""
     taken = {v.name for v in (*graph.inputs, *graph.constants)}
@@ -68,3 +81,24 @@ def fresh_names(graph: Graph) -> Callable[[str], str]:
         return unique
 
     return fresh
+
+
+# ---------------------------------------------------------------- views
+
+
+def is_view(n: GraphNode) -> bool:
+    """Whether the result can lie where the operand lies: a reshape of row-major elements."""
+    return (
+        n.op.name == "reshape"
+        and n.inputs[0].type.layout is None
+        and n.outputs[0].type.layout is None
+    )
+
+
+def roots(nodes: Iterable[GraphNode]) -> dict[Value, Value]:
+    """For the result of each view, the value whose memory it shares."""
+    found: dict[Value, Value] = {}
+    for n in nodes:
+        if is_view(n):
+            found[n.outputs[0]] = found.get(n.inputs[0], n.inputs[0])
+    return found

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Category
+from tilewright.optimize.edit import is_view
 from tilewright.optimize.recompute import Costs, elements
-from tilewright.optimize.views import is_view
 
 MAX_NODES = 64  # of a group
 MAX_COPIES = 64  # of one node's expression, when every value is written out where it is read

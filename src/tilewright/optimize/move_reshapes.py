@@ -18,8 +18,7 @@ from tilewright.ir.op import Category
 from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.movement import ReshapeAttrs
 from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild
-from tilewright.optimize.views import is_view
+from tilewright.optimize.edit import fresh_names, is_view, rebuild
 
 Shape = tuple[Dim, ...]
 ANCHORS = (Category.COMPLEX, Category.REDUCTION)

@@ -24,10 +24,10 @@ from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange
 from tilewright.optimize.assign_devices import HOST
 from tilewright.optimize.compare_sizes import round_up
+from tilewright.optimize.edit import is_view, roots
 from tilewright.optimize.merge_common import digest
 from tilewright.optimize.move_arrays import Held
 from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots
-from tilewright.optimize.views import is_view, roots
 from tilewright.program.host_program import (
     Call,
     Copy,

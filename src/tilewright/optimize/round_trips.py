@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ops.function import scalar_value
-from tilewright.optimize.edit import rebuild
-from tilewright.optimize.remove_dead import remove_dead
+from tilewright.optimize.edit import rebuild, remove_dead
 
 LIMITS = {"min": min, "max": max}
 

@@ -24,9 +24,8 @@ from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild
+from tilewright.optimize.edit import fresh_names, rebuild, remove_dead
 from tilewright.optimize.grids import MOVES, grids_of, limits_of, whole_numbers
-from tilewright.optimize.remove_dead import remove_dead
 
 CONTRACTIONS = ("conv", "matmul")
 SMALL = (i8, u8, i16, i32)  # types of factors, the best first

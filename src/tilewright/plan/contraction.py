@@ -24,12 +24,11 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
-from tilewright.plan.tiles import RegisterTile, register_tile
-from tilewright.schedule.core.attempt import attempt
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
-from tilewright.target.target import Target
+from tilewright.target.target import Target, VectorUnit
 
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
@@ -374,3 +373,52 @@ def _finish_lanes(s: Schedule, inner: list[Loop], tile: RegisterTile, lanes: int
     outer, lane = s.split(vector, lanes)
     s.unroll(outer)
     attempt(s.vectorize, lane)
+
+
+# ---------------------------------------------------------------- the tile in registers
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """How many rows and how many vectors are kept at once.
+
+    Each step of the reduction loads `vectors` vectors of one operand and broadcasts `rows` elements
+    of the other for rows * vectors multiply-adds. The accumulators and the loaded vectors must fit
+    the registers; the more accumulators, the fewer loads each multiply-add needs (BLIS, TOMS 2016).
+    """
+
+    rows: int
+    vectors: int
+
+
+def register_tile(
+    rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
+) -> RegisterTile:
+    """The tile for a result of rows x columns (None: not known), vectors running along columns."""
+    best, best_cost = RegisterTile(1, 1), float("inf")
+    most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
+    for vectors in range(1, min(8, most_vectors) + 1):
+        most_rows = (unit.registers - vectors - 1) // vectors
+        for r in range(1, min(most_rows, rows or most_rows) + 1):
+            cost = _cost(r, vectors, rows, columns, lanes, unit)
+            if cost < best_cost:
+                best, best_cost = RegisterTile(r, vectors), cost
+    return best
+
+
+def _cost(
+    r: int, v: int, rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
+) -> float:
+    """Cycles per useful multiply-add of a vector, up to a constant."""
+    rate = max((n for _, n in unit.multiply_adds), default=1.0)
+    work = r * v
+    steps = max(work / rate, (r + v) / 2, unit.latency)  # multiply-adds, two loads a cycle, latency
+    waste = _waste(rows, r) * _waste(columns, v * lanes)
+    return steps / work * waste * (1 + 0.2 / r + 0.1 / v)
+
+
+def _waste(extent: int | None, tile: int) -> float:
+    """Iterations done for each one wanted when tiles are whole."""
+    if extent is None or extent == 0:
+        return 1.0
+    return -(-extent // tile) * tile / extent

@@ -33,8 +33,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import arrange, collapse
-from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import refuse
+from tilewright.schedule.core.state import attempt, refuse
 from tilewright.schedule.match.binding import Binding
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.schedule import Schedule

@@ -37,7 +37,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, substitute, variables
-from tilewright.schedule.core.attempt import attempt
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.schedule import Schedule
 

@@ -13,7 +13,7 @@ from tilewright.ir.loop import (
     buffers_written,
     walk_statements,
 )
-from tilewright.schedule.core.attempt import attempt
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 

@@ -18,7 +18,7 @@ from tilewright.ir.loop import For, LoopKind, Stmt, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.plan.elementwise import arrange, lanes_of, vectorize_innermost
 from tilewright.plan.parallelize import parallelize
-from tilewright.schedule.core.attempt import attempt
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target

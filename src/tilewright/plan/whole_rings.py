@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, loads, walk_statements
 from tilewright.plan.unit_plan import nest_with
-from tilewright.schedule.core.attempt import attempt
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target

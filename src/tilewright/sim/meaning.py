@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import accesses_of, stride
 from tilewright.backends.native.llvm import emit_kernel
 from tilewright.backends.native.object_code import compile_object
+from tilewright.backends.native.passes import native_passes
 from tilewright.base.dtype import index
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.base.passes import run_passes
@@ -37,7 +38,6 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
-from tilewright.lower.native import native_passes
 from tilewright.runtime.loader import LoadedCode, load_code
 from tilewright.runtime.simulator import ENTRY as RUN
 from tilewright.schedule.primitives.loops import Tail

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tilewright.ir.instruction import Field, Instruction, MicroOps
 from tilewright.target.encoding import Carries, Encoding, EncodingFault
-from tilewright.target.lists import list_count
+from tilewright.target.iterations import list_count
 from tilewright.target.target import Target
 
 

@@ -16,8 +16,10 @@ from tilewright.ir.expr import (
     Binary,
     BinaryOp,
     Buffer,
+    Dim,
     Expr,
     Load,
+    Symbol,
     Unary,
     UnaryOp,
     Var,
@@ -25,12 +27,14 @@ from tilewright.ir.expr import (
     const,
     unary,
 )
+from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, Block, For, If, Stmt, Store, walk_statements
 from tilewright.ir.substitute import variables
 
 MOST_APART = 1024  # iterations that a distance may ask for
 MOST_AT_ONCE = 1 << 16  # elements of an operand that one iteration touches
 
+_NONE = const(0)
 Steps = Mapping[Var | None, Expr]  # what each loop adds to a subscript; None: in the first of all
 
 
@@ -46,12 +50,12 @@ class Touch:
 
     def moves(self, loop: For) -> tuple[Expr, ...]:
         """What a loop adds to each subscript."""
-        return tuple(s.get(loop.var, const(0)) for s in self.steps)
+        return tuple([s.get(loop.var, _NONE) for s in self.steps])
 
     @property
     def elements(self) -> int:
         """How many one iteration touches there, at most."""
-        still = (const(0),) * len(self.steps)
+        still = (_NONE,) * len(self.steps)
         extents = [x.extent for x in self.within if self.moves(x) != still]
         return math.prod(n for n in extents if isinstance(n, int))
 
@@ -182,7 +186,7 @@ def _linear(e: Expr) -> dict[Var | None, Expr] | None:
         b = _scaled(b, const(-1)) if e.op is BinaryOp.SUB else b
         if a is None or b is None:
             return None
-        return {v: a.get(v, const(0)) + b.get(v, const(0)) for v in {**a, **b}}
+        return {v: a.get(v, _NONE) + b.get(v, _NONE) for v in {**a, **b}}
     if isinstance(e, Binary) and e.op is BinaryOp.MUL:
         by, terms = (e.a, e.b) if variables(e.b) else (e.b, e.a)
         return None if variables(by) else _scaled(_linear(terms), by)
@@ -230,3 +234,27 @@ def _check_touches(nest: Nest, operand: Buffer, listed: int | None) -> None:
                     hint="a distance is judged where all that an iteration touches of an operand "
                     "moves as one",
                 )
+
+
+# ---------------------------------------------------------------- lists of micro-operations
+
+
+def list_extent(instruction: Instruction) -> Dim | None:
+    """How many micro-operations the instruction's list has: a number, or what a field says; None
+    for an instruction without a list."""
+    loops = {s.var: s.extent for s in walk_statements(instruction.body) if isinstance(s, For)}
+    places = [
+        x for s in instruction.body for x in s.walk() if isinstance(x, (Load, Store, Accumulate))
+    ]
+    for x in places:
+        listed = instruction.listed(x.buffer)
+        for v in x.indices[listed].walk() if listed is not None else ():
+            if isinstance(v, Var) and v in loops:
+                return loops[v]
+    return None
+
+
+def list_count(instruction: Instruction) -> Field | None:
+    """The field that says how many micro-operations the instruction's list has, if one does."""
+    extent = list_extent(instruction)
+    return instruction.field(extent.name) if isinstance(extent, Symbol) else None

@@ -9,9 +9,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from stack_machine.device import APPLY, COMBINE, StackMachine
-from tilewright.backends.backend import Backend, Unit
 from tilewright.backends.host.cost import kernel_cost
-from tilewright.backends.option import Option
+from tilewright.backends.table import Backend, Option, Unit
 from tilewright.ir import expr as e
 from tilewright.ir.tensor import Scan, Stage, TensorProgram, neutral
 from tilewright.ir.tensor_type import TensorType

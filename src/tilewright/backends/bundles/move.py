@@ -18,8 +18,7 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
 from tilewright.plan.elementwise import arrange, collapse
 from tilewright.plan.units import copies
-from tilewright.schedule.core.attempt import attempt
-from tilewright.schedule.core.state import Moment
+from tilewright.schedule.core.state import Moment, attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop

@@ -218,10 +218,7 @@ class _Reader:
     def _place(self, region: Region, axes: int) -> tuple[Linear, list[int]]:
         """Where a region begins in its buffer, and its steps along the operand's axes; in
         elements."""
-        at: Expr = const(0)
-        for i, n in zip(region.indices, region.buffer.shape, strict=True):
-            at = at * n + i
-        form = self.simplifier.linear(at)
+        form = self.simplifier.position(region.indices, region.buffer.shape)
         steps = [form.get(axis(d), 0) for d in range(axes)]
         own = {axis(d) for d in range(axes)}
         start = {atom: k for atom, k in form.items() if atom not in own}

@@ -5,14 +5,36 @@ Native: LLVM machine code for a processor, run in this process.
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewright.backends.native.llvm import emit_kernel
 from tilewright.backends.native.object_code import compile_object
-from tilewright.base.passes import Recorder, run_passes
+from tilewright.base.passes import Pass, Recorder, run_passes
 from tilewright.ir.loop import Kernel
 from tilewright.ir.verify.programs import verify_kernel
-from tilewright.lower.native import native_passes
+from tilewright.lower.block_sums import block_sums
+from tilewright.lower.expand_f8 import expand_f8
+from tilewright.lower.expand_math import expand_math
+from tilewright.lower.place_storage import place_storage
+from tilewright.lower.run_in_order import run_in_order
+from tilewright.lower.split_accumulators import split_accumulators
+from tilewright.lower.unroll import unroll
 from tilewright.runtime.system import require_memory
 from tilewright.target.target import Target
+
+
+def native_passes(target: Target) -> tuple[Pass, ...]:
+    """From scheduled loops to loops that are code but for their spelling."""
+    return (
+        run_in_order,  # first: to the others a bound loop is one like any
+        expand_f8,
+        expand_math,  # after expand_f8: it sees those as f32
+        split_accumulators,  # before unroll: it looks for loops
+        block_sums,  # after split_accumulators: what a lane adds up counts
+        unroll,
+        partial(place_storage, workers=target.cores),  # after unroll: no buffer is in a copied body
+    )
+
 
 LLVM_BYTES = 64 << 20  # that LLVM takes for any kernel, with room for what runs beside it
 LLVM_BYTES_EACH = 512  # for a character of its text; 400 were seen

@@ -21,7 +21,7 @@ from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.instruction import Instruction, MicroOps
 from tilewright.target.encoding import Carries, Encoding, ambiguous
-from tilewright.target.lists import list_count, list_extent
+from tilewright.target.iterations import list_count, list_extent
 from tilewright.target.target import Target
 
 

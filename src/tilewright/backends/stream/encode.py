@@ -20,7 +20,7 @@ from tilewright.base.errors import TargetError
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
 from tilewright.target.encoding_faults import fit_faults
-from tilewright.target.lists import list_count
+from tilewright.target.iterations import list_count
 from tilewright.target.target import Target
 
 

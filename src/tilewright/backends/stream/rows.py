@@ -17,7 +17,7 @@ from tilewright.ir.evaluate import evaluate_dim, evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Select, Var, as_expr, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Call, symbols
-from tilewright.target.lists import list_extent
+from tilewright.target.iterations import list_extent
 from tilewright.target.target import Target
 
 FLAT = 1 << 40  # elements of a memory, as far as a region knows

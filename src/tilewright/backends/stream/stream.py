@@ -7,14 +7,14 @@ for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.linear import Linear, linear, to_expr
+from tilewright.analyze.linear import Linear, step_along, to_expr
 from tilewright.analyze.simplify import Simplifier
 from tilewright.backends.stream.addresses import Place, check_sizes, place_buffers
 from tilewright.base.errors import CompileError
@@ -87,10 +87,13 @@ def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Str
     places, sizes = place_buffers(kernel, target)
     if limits:
         check_sizes(kernel, target, sizes)
-    found = list(_calls(kernel.body, (), (), 0))
-    sites = tuple(_site(call, places) for call, _, _, _ in found)
+    sites: list[Site] = []
+    parts = []
+    for call, loops, conditions, base in _calls(kernel.body, (), (), 0):
+        forms = [Simplifier().position(r.indices, r.buffer.shape) for r in call.regions]
+        sites.append(_site(call, forms, places))
+        parts.append(_expand(call, forms, loops, conditions, base, places))
     none = np.zeros(0, np.int64), np.zeros((0, 0), np.int64), np.zeros((0, 0), np.int64)
-    parts = [_expand(site, *rest[1:], places) for site, rest in zip(sites, found, strict=True)]
     parts = parts or [none]
     width = max(f.shape[1] for _, f, _ in parts)
     operands = max(a.shape[1] for _, _, a in parts)
@@ -100,7 +103,8 @@ def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Str
     addresses = np.concatenate([_widened(a, operands) for _, _, a in parts])
     rank = np.argsort(order, kind="stable")
     lists = np.full(len(rank), -1, np.int64)
-    return Stream(target, sites, site[rank], fields[rank], addresses[rank], places, sizes, lists)
+    rows = site[rank], fields[rank], addresses[rank]
+    return Stream(target, tuple(sites), *rows, places, sizes, lists)
 
 
 def _widened(rows: np.ndarray, width: int) -> np.ndarray:
@@ -156,32 +160,27 @@ def _extent(loop: For) -> int:
     return loop.extent
 
 
-def _site(call: Call, places: Mapping[Buffer, Place]) -> Site:
+def _site(call: Call, forms: Sequence[Linear], places: Mapping[Buffer, Place]) -> Site:
+    """`forms` say how many elements from its buffer's start each operand's are, in its axes."""
     memories = tuple(places[r.buffer].memory for r in call.regions)
-    pairs = list(zip(call.instruction.operands, call.regions, strict=True))
-    steps = tuple(_steps(call, operand, region) for operand, region in pairs)
-    listed = tuple(_listed(call, operand, region) for operand, region in pairs)
+    pairs = list(zip(call.instruction.operands, forms, strict=True))
+    steps = tuple([_steps(call, operand, form) for operand, form in pairs])
+    listed = tuple([_listed(call, operand, form) for operand, form in pairs])
     return Site(call, memories, steps, listed)
 
 
-def _steps(call: Call, operand: Buffer, region: Region) -> tuple[int, ...]:
-    form = Simplifier().linear(_position(region))
+def _steps(call: Call, operand: Buffer, form: Linear) -> tuple[int, ...]:
     listed = call.instruction.listed(operand)
     steps = []
     for d in range(len(operand.shape)):
-        if d != listed and _bends(form, axis(d)):
+        step = 0 if d == listed else step_along(form, axis(d))
+        if step is None:
             raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
-        steps.append(0 if d == listed else form.get(axis(d), 0) * operand.dtype.bytes)
+        steps.append(step * operand.dtype.bytes)
     return tuple(steps)
 
 
-def _bends(form: Linear, along: Var) -> bool:
-    """Whether a form is not linear in a variable."""
-    atoms = (x for x in form if x is not None and x != along)
-    return any(along in variables(x) for x in atoms)
-
-
-def _listed(call: Call, operand: Buffer, region: Region) -> Expr | None:
+def _listed(call: Call, operand: Buffer, form: Linear) -> Expr | None:
     """Elements from an operand's first to the entry `_d` of its list, d being its listed axis; None
     for an operand without one."""
     listed = call.instruction.listed(operand)
@@ -189,7 +188,7 @@ def _listed(call: Call, operand: Buffer, region: Region) -> Expr | None:
         return None
     along = axis(listed)
     moves: Expr = const(0)
-    for atom, k in linear(_position(region)).items():
+    for atom, k in form.items():
         if atom is not None and along in (atom, *variables(atom)):
             if variables(atom) - {along}:
                 raise CompileError(f"the steps of {operand.name} in {call} are not fixed")
@@ -220,16 +219,9 @@ def _entries(call: Call, operand: Buffer, listed: int) -> int:
     return int(extent)
 
 
-def _position(region: Region) -> Expr:
-    """Elements from the buffer's start, in the operand's axes."""
-    at: Expr = const(0)
-    for i, n in zip(region.indices, region.buffer.shape, strict=True):
-        at = at * n + i
-    return to_expr(Simplifier({}).linear(at))
-
-
 def _expand(
-    site: Site,
+    call: Call,
+    forms: Sequence[Linear],
     loops: Loops,
     conditions: tuple[Expr, ...],
     base: int,
@@ -248,8 +240,9 @@ def _expand(
 
     position = base + sum((column(v * each) for v, _, each in loops), np.zeros(1, np.int64))
     position = np.broadcast_to(position, (int(np.prod(shape, dtype=np.int64)),))
-    fields = [column(value) for value in site.call.fields]
-    addresses = [_address(r, places[r.buffer], column) for r in site.call.regions]
+    fields = [column(value) for value in call.fields]
+    pairs = zip(call.regions, forms, strict=True)
+    addresses = [_address(r, form, places[r.buffer], column) for r, form in pairs]
     keep = np.ones(len(position), bool)
     for condition in conditions:
         keep &= column(condition)
@@ -258,11 +251,15 @@ def _expand(
     return position[keep], table[0][keep], table[1][keep]
 
 
-def _address(region: Region, place: Place, column: Callable[[Dim], np.ndarray]) -> np.ndarray:
-    axes: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
-    first = substitute(_position(region), axes)
+_FIRST: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
+
+
+def _address(
+    region: Region, form: Linear, place: Place, column: Callable[[Dim], np.ndarray]
+) -> np.ndarray:
+    first = substitute(to_expr(form), _FIRST)
     begin: np.ndarray = place.offset + column(first) * region.buffer.dtype.bytes
     if not place.apart:
         return begin
-    begin = begin + column(substitute(region.indices[0], axes)) * place.apart
+    begin = begin + column(substitute(region.indices[0], _FIRST)) * place.apart
     return begin

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, overload
 
 from tilewright.analyze.rewrite import replace_in, simplify_block
 from tilewright.analyze.simplify import Simplifier
@@ -225,3 +225,20 @@ def _check_workers(state: State, before: Kernel) -> None:
 def refuse(what: str, state: State | None = None, hint: str | None = None) -> NoReturn:
     """Raises ScheduleError, showing the current program."""
     raise ScheduleError(what, program=state.kernel if state else None, hint=hint)
+
+
+@overload
+def attempt(
+    primitive: Callable[P, None], *arguments: P.args, **named: P.kwargs
+) -> Literal[True] | None: ...
+@overload
+def attempt(primitive: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R | None: ...
+def attempt(
+    primitive: Callable[P, R], *arguments: P.args, **named: P.kwargs
+) -> R | Literal[True] | None:
+    """Applies a primitive if it is legal: its result (True if it has none); None if refused."""
+    try:
+        result = primitive(*arguments, **named)
+    except ScheduleError:
+        return None
+    return True if result is None else result

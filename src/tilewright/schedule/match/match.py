@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tilewright.analyze.dependence import Path, violation
-from tilewright.analyze.linear import add, to_expr
+from tilewright.analyze.linear import add, step_along, to_expr
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import (
     DRAM,
@@ -257,8 +257,9 @@ class Matcher(Unifier):
     def _strides_fit(self, operand: Buffer, region: Region, axes: set[int], solved: Fields) -> bool:
         """Whether a step along each axis is as far in memory as the instruction takes it to be;
         where a field carries the stride, its value."""
+        position = self.simplifier.position(region.indices, region.buffer.shape)
         for d in sorted(axes - {self.instruction.listed(operand)}, reverse=True):
-            step = self._step(region, d)
+            step = step_along(position, axis(d))
             if step is None:
                 what = f"the steps of operand {operand.name} in {region} are not fixed"
                 self._apart(what, culprits=None)
@@ -302,16 +303,6 @@ class Matcher(Unifier):
         for f in unknown:
             known = known * f.symbol
         return self.simplifier(known)
-
-    def _step(self, region: Region, d: int) -> int | None:
-        """Elements of memory from one to the next along an axis; None if that is not one number."""
-        at: Expr = const(0)
-        for i, n in zip(region.indices, region.buffer.shape, strict=True):
-            at = at * n + i
-        form = self.simplifier.linear(at)
-        if any(x is not None and x != axis(d) and axis(d) in variables(x) for x in form):
-            return None
-        return form.get(axis(d), 0)
 
 
 def _what(matcher: Unifier, operand: Buffer) -> str:
