@@ -3,6 +3,7 @@ and it takes part in a model beside the host and a chip."""
 
 import sys
 import warnings
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +15,10 @@ from stack_machine.backend import KIND, stack_machine
 from stack_machine.device import StackMachine
 
 import tilewright
-from tilewright.base.errors import ArtifactError
+from tilewright.backends.table import Option
+from tilewright.base.errors import ArtifactError, CompileError
 from tilewright.options import Options
 from tilewright.program.host_program import Call, Submit
-from tilewright.runtime import artifact
 from tilewright.targets.vta import vta
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
@@ -114,10 +115,26 @@ def test_it_takes_part_in_a_model_beside_a_chip(shared, images):
     assert np.array_equal(module(images[:1]), host(images[:1]))
 
 
+@pytest.mark.parametrize(
+    "found, what",
+    [([], "has no option"), ([Option()], "says how 0 of 2 arrays are held")],
+)
+def test_options_that_say_too_little(found, what):
+    backend = replace(stack_machine().backend, options=lambda program, target: found)
+    devices = {"stack": replace(stack_machine(), backend=backend), "host": "host"}
+    with pytest.raises(CompileError) as caught:
+        tilewright.compile(node_tests()["test_relu"].model, target=devices)
+    assert str(caught.value).splitlines()[0] == f"backend 'stack' {what} for relu"
+    assert caught.value.hint == (
+        "an Option has one Held for each operand and result, or an obstacle: see"
+        " docs/new-device-kind.md"
+    )
+
+
 def test_it_is_loaded_with_what_makes_it(shared, images, tmp_path):
     module, _ = shared
     module.save(tmp_path / "digits.tw")
-    loaded = artifact.load(tmp_path / "digits.tw", devices={KIND: StackMachine})
+    loaded = tilewright.load(tmp_path / "digits.tw", devices={KIND: StackMachine})
     assert np.array_equal(loaded(images[:1]), module(images[:1]))
     with pytest.raises(ArtifactError) as caught:
         tilewright.load(tmp_path / "digits.tw")

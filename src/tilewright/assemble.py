@@ -11,7 +11,7 @@ from tilewright.backends.host.constants import pack_constants
 from tilewright.backends.host.cost import kernel_cost
 from tilewright.backends.host.llvm import KernelSignature, emit_host
 from tilewright.backends.native import passes as backends
-from tilewright.backends.table import Option, Unit
+from tilewright.backends.table import Option
 from tilewright.base.dtype import f32
 from tilewright.base.version import VERSION
 from tilewright.ir.dims import size_of
@@ -52,7 +52,7 @@ class SubmittedKernel:
     """One distinct kernel that a device is given: what the option holds that was taken."""
 
     name: str
-    unit: Unit
+    device: str
     program: TensorProgram
     option: Option
 
@@ -120,14 +120,14 @@ def _objects(
 def _parts(kernels: Mapping[str, AnyKernel], devices: Devices) -> Iterator[Part]:
     """What devices are given before the first call."""
     for name in devices.others:
-        unit = devices.units[name]
+        spec = devices.specs[name]
         theirs = {
             k.name: k.option.built
             for k in kernels.values()
-            if isinstance(k, SubmittedKernel) and k.unit is unit
+            if isinstance(k, SubmittedKernel) and k.device == name
         }
-        if unit.backend.part is not None:
-            yield unit.backend.part(name, theirs, devices.host_target)
+        if spec.backend.part is not None:
+            yield spec.backend.part(name, theirs, devices.host_target)
 
 
 def _facts(program: HostProgram, step: HostStep, known: Mapping[str, StepFacts]) -> StepFacts:

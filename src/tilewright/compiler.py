@@ -28,7 +28,7 @@ from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.host.functions import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
-from tilewright.backends.table import Option, Unit, best
+from tilewright.backends.table import DeviceSpec, Option, best
 from tilewright.backends.table import options as options_of
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import Recorder, Step, run_passes
@@ -78,7 +78,7 @@ COMPILE_BYTES = 160 << 20
 SHOWN = 4  # kernels that an error names
 
 Model = ModelSource | Graph
-Targets = Target | Unit | str | Mapping[str, Target | Unit | str]
+Targets = Target | DeviceSpec | str | Mapping[str, Target | DeviceSpec | str]
 
 GraphStage = Literal["graph", "optimized"]
 LoopStage = Literal["loops", "lowered"]
@@ -179,7 +179,8 @@ def compile(
     Without a `target` it is compiled for the machine this runs on, with all its cores, and the
     module says so when it is printed. Others are given by name (`target="avx2"`, the names that
     `tilewright targets` lists), as a Target (`cpu.host(threads=2)`), or several by device name
-    (`target={"a": "host", "b": "host"}`), of which the first runs what `options.assign` leaves.
+    (`target={"npu": vta(), "host": "host"}`): the first that can run a kernel does, those whose
+    kernels the host calls last, and `options.assign` says where nodes of the host's are run.
 
     Returns a Module, or with `until` what that stage leaves: a Graph ("graph", "optimized"), a
     program for each kernel by its name ("tensor", "loops", "scheduled", "lowered", "llvm", "asm"),
@@ -321,7 +322,7 @@ class _Compilation:
         program, _ = call_program(n)
         key = (program, device)
         if key not in self.offers:
-            self.offers[key] = best(options_of(program, self.devices.units[device]))
+            self.offers[key] = best(options_of(program, self.devices.specs[device]))
         return self.offers[key]
 
     def lay_out(self, graph: Graph) -> Graph:
@@ -331,13 +332,13 @@ class _Compilation:
 
     def no_host(self, graph: Graph) -> CompileError:
         """What the devices cannot do by themselves."""
-        names = list(self.devices.units)
+        names = list(self.devices.specs)
         helped = replace(self, devices=self.devices.with_host())
         placed = helped.place(helped.optimize(graph))
         left = [n for n in placed.nodes if n.op is CALL and n.device == HOST]
         shown = ", ".join(n.name for n in left[:SHOWN]) + (", …" if len(left) > SHOWN else "")
         kernels = sum(n.op is CALL for n in placed.nodes)
-        given = ", ".join(f'"{n}": {self.devices.units[n].target.name}()' for n in names)
+        given = ", ".join(f'"{n}": {self.devices.specs[n].target.name}()' for n in names)
         return CompileError(
             f"{' and '.join(names)} can run {kernels - len(left)} of {kernels}"
             f" kernel{'s' if kernels != 1 else ''} of {graph.name}; a host has to do the rest"
@@ -362,12 +363,12 @@ class _Compilation:
             key = (program, tuple(sorted(layouts.items(), key=str)), n.device)
             if key not in self.keys:
                 name = self.keys[key] = f"k{len(self.keys)}_{program.name}"
-                unit = self.devices.units[n.device]
-                if unit.is_host:
-                    jobs[name] = (program, layouts, unit.target)
+                spec = self.devices.specs[n.device]
+                if spec.is_host:
+                    jobs[name] = (program, layouts, spec.target)
                 else:
                     option = self.offer(n, n.device)
-                    submitted[name] = SubmittedKernel(name, unit, program, option)
+                    submitted[name] = SubmittedKernel(name, n.device, program, option)
             used[n] = self.keys[key]
         return {**self._in_threads(jobs, until), **self._submitted(submitted, until)}, used
 

@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.backends.table import Unit, unit_of
+from tilewright.backends.table import DeviceSpec, spec_of
 from tilewright.base.errors import CompileError
 from tilewright.runtime.devices import DeviceTable
 from tilewright.target.target import Target
@@ -17,17 +17,17 @@ from tilewright.targets.names import HOST, NAMED, find_target
 class Devices:
     """The devices of a model by name, in the caller's order."""
 
-    units: Mapping[str, Unit]
+    specs: Mapping[str, DeviceSpec]
 
     @property
     def called(self) -> dict[str, Target]:
         """Those whose kernels the host program calls itself."""
-        return {name: u.target for name, u in self.units.items() if u.is_host}
+        return {name: s.target for name, s in self.specs.items() if s.is_host}
 
     @property
     def others(self) -> list[str]:
         """Those that are given kernels."""
-        return [name for name, u in self.units.items() if not u.is_host]
+        return [name for name, s in self.specs.items() if not s.is_host]
 
     @property
     def host(self) -> str:
@@ -40,17 +40,17 @@ class Devices:
 
     @property
     def targets(self) -> dict[str, Target]:
-        return {name: u.target for name, u in self.units.items()}
+        return {name: s.target for name, s in self.specs.items()}
 
     @property
     def makers(self) -> DeviceTable:
         """What makes the devices that run parts of a program, by the parts' kinds."""
-        backends = (u.backend for u in self.units.values())
+        backends = (s.backend for s in self.specs.values())
         return {b.kind: b.device for b in backends if b.device is not None}
 
     def with_host(self) -> Devices:
         """These, and this machine."""
-        return Devices({**self.units, HOST: unit_of(find_target(HOST))})
+        return Devices({**self.specs, HOST: spec_of(find_target(HOST))})
 
 
 def find_devices(target: object) -> Devices:
@@ -70,12 +70,12 @@ def find_devices(target: object) -> Devices:
     return Devices({d: _find_one(t, f"target[{d!r}]") for d, t in target.items()})
 
 
-def _find_one(given: object, where: str) -> Unit:
+def _find_one(given: object, where: str) -> DeviceSpec:
     if isinstance(given, str):
-        return unit_of(find_target(given))
-    if not isinstance(given, (Target, Unit)):
+        return spec_of(find_target(given))
+    if not isinstance(given, (Target, DeviceSpec)):
         raise CompileError(f"{where} is {_described(given)}", hint=_way_out(given))
-    return unit_of(given)
+    return spec_of(given)
 
 
 def _described(given: object) -> str:

@@ -26,8 +26,9 @@ class Option:
     """One way to run a kernel on a target: how its operands and results lie in memory, the time it
     takes (seconds; of a chip also cycles), energy where it is described (joules), bytes to and from
     the outermost memory, and the decisions that get there. A device that is given arrays has them
-    as `held`, operands first. With an `obstacle` the target cannot run it, and the obstacle says
-    why. `built` is what the backend has made of it already."""
+    as `held`, operands first: it must say all of them. `seconds` chooses among the options of one
+    device, and is reported; devices are not compared. With an `obstacle`, a sentence, the target
+    cannot run it. `built` is what the backend has made of it already, for its part."""
 
     operands: tuple[TensorType, ...] = ()
     results: tuple[TensorType, ...] = ()
@@ -63,8 +64,8 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Unit:
-    """A device of a model: a target, and the backend that makes its kernels."""
+class DeviceSpec:
+    """A device as `compile` is given it: a target, and the backend that makes its kernels."""
 
     target: Target
     backend: Backend
@@ -92,23 +93,34 @@ TABLE = (  # the first that fits
 )
 
 
-def unit_of(given: Target | Unit) -> Unit:
+def spec_of(given: Target | DeviceSpec) -> DeviceSpec:
     """The target with the backend that fits; CompileError if none does."""
-    if isinstance(given, Unit):
+    if isinstance(given, DeviceSpec):
         return given
     for row in TABLE:
         if row.fits(given):
             backend = getattr(importlib.import_module(row.module), row.record)
             assert isinstance(backend, Backend)
-            return Unit(given, backend)
+            return DeviceSpec(given, backend)
     raise CompileError(
         f"{given.name} has neither queues nor bundles, and is no processor",
         hint="a description says how instructions are issued: t.queues(…) or t.bundles(…)",
     )
 
 
-def options(program: TensorProgram, target: Target | Unit) -> list[Option]:
-    """The ways to run a kernel on a target, of every kind: what fusion, layouts and placement ask.
-    If there is none, one option with the obstacle."""
-    unit = unit_of(given=target)
-    return unit.backend.options(program, unit.target)
+def options(program: TensorProgram, target: Target | DeviceSpec) -> list[Option]:
+    """The ways to run a kernel on a target, of every kind: what placement asks. If there is none,
+    one option with the obstacle. CompileError if the backend's answer is neither."""
+    spec = spec_of(given=target)
+    found = spec.backend.options(program, spec.target)
+    count = len(program.inputs) + len(program.outputs)
+    wrong = [o for o in found if not (spec.is_host or o.obstacle or len(o.held) == count)]
+    if found and not wrong:
+        return found
+    what = f"says how {len(wrong[0].held)} of {count} arrays are held" if wrong else "has no option"
+    raise CompileError(
+        f"backend {spec.backend.name!r} {what} for {program.name}",
+        program=program,
+        hint="an Option has one Held for each operand and result, or an obstacle: see"
+        " docs/new-device-kind.md",
+    )

@@ -32,6 +32,14 @@ class Held:
     before: tuple[int, ...]
     kernel: str = ""
 
+    @staticmethod
+    def row_major(buffer: Buffer) -> Held:
+        """The array of a buffer whose shape is numbers, as it is."""
+        shape = tuple(int(n) for n in buffer.shape)
+        return Held(
+            shape, TensorType(buffer.dtype, shape), tuple(range(len(shape))), (0,) * len(shape)
+        )
+
     @property
     def inner(self) -> tuple[int, ...]:
         """The shape without what is added around it."""

@@ -18,8 +18,10 @@ from tilewright.runtime.simulator import Simulator
 
 
 class Device(Protocol):
-    """One device. Inputs are read-only; both kinds of arrays are the device's memory, each as it
-    lies there."""
+    """One device. Calls of a module come from any thread, one step after another of each call; the
+    device orders those of several calls itself. Inputs are read-only; both kinds of arrays are the
+    device's memory, with the shape in which each lies there, and are there until the next `wait`
+    has returned. An exception ends the call of the model, which raises it."""
 
     def submit(
         self, kernel: str, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]

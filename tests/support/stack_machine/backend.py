@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stack_machine.device import APPLY, COMBINE, StackMachine
 from tilewright.backends.host.cost import kernel_cost
-from tilewright.backends.table import Backend, Option, Unit
+from tilewright.backends.table import Backend, DeviceSpec, Option
 from tilewright.ir import expr as e
 from tilewright.ir.tensor import Scan, Stage, TensorProgram, neutral
-from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
 from tilewright.runtime.program import Part
 from tilewright.target.describe import TargetBuilder
@@ -33,17 +32,10 @@ def stack_options(program: TensorProgram, target: Target) -> list[Option]:
         code = json.dumps(_program(program))
     except Unknown as obstacle:
         return [Option(obstacle=str(obstacle))]
-    held = tuple(_held(b) for b in (*program.inputs, *program.outputs))
+    held = tuple(Held.row_major(b) for b in (*program.inputs, *program.outputs))
     operations = kernel_cost(program).operations
     seconds = SECONDS * (operations if isinstance(operations, int) else 1)
     return [Option(seconds=seconds, cycles=round(seconds / SECONDS), held=held, built=code)]
-
-
-def _held(b: e.Buffer) -> Held:
-    """Row by row, as it is."""
-    shape = tuple(int(n) for n in b.shape)
-    axes = tuple(range(len(shape)))
-    return Held(shape, TensorType(b.dtype, shape), axes, (0,) * len(shape))
 
 
 def stack_part(device: str, kernels: Mapping[str, str], host: Target) -> Part:
@@ -111,6 +103,6 @@ def _number(n: e.Dim) -> int:
 BACKEND = Backend("stack", stack_options, stack_part, KIND, StackMachine)
 
 
-def stack_machine() -> Unit:
+def stack_machine() -> DeviceSpec:
     """One such device."""
-    return Unit(TargetBuilder("stack", clock=1 / SECONDS).build(), BACKEND)
+    return DeviceSpec(TargetBuilder("stack", clock=1 / SECONDS).build(), BACKEND)
