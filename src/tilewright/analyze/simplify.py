@@ -378,7 +378,7 @@ def _is(e: Expr, op: BinaryOp) -> TypeGuard[Binary]:
 
 if TYPE_CHECKING:
 
-    class _ByConstant(Binary):
+    class _ByConstant(Binary):  # whose second operand is a constant
         b: Const
 
 
