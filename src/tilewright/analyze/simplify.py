@@ -382,7 +382,7 @@ _LINEAR_OPS = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL, BinaryOp.FLOO
 
 if TYPE_CHECKING:
 
-    class _ByConstant(Binary):
+    class _ByConstant(Binary):  # whose second operand is a constant
         b: Const
 
 
