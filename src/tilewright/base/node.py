@@ -12,7 +12,7 @@ import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar, dataclass_transform
 
@@ -62,7 +62,7 @@ class Node:
             values.append(new)
         return type(self)(*values) if changed else self
 
-    def children(self) -> list[Node]:
+    def children(self) -> Sequence[Node]:
         """The direct child nodes, in field order."""
         found: list[Node] = []
         for name in _FIELDS[type(self)]:
@@ -102,7 +102,7 @@ class Interned(Node):
     0.0 and -0.0) has a `__new__` of its own, with a key that tells them apart.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_children")
     __hash__ = object.__hash__
     __eq__ = object.__eq__
 
@@ -115,6 +115,15 @@ class Interned(Node):
 
     def __post_init__(self) -> None:
         """Sets what follows from the fields."""
+
+    def children(self) -> tuple[Node, ...]:
+        """The direct child nodes, in field order: found once."""
+        try:
+            return self._children
+        except AttributeError:
+            found = tuple(Node.children(self))
+            object.__setattr__(self, "_children", found)
+            return found
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         """A copy is the record itself; one that is read back is the one that is here."""
