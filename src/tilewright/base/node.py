@@ -103,6 +103,7 @@ class Interned(Node):
     """
 
     __slots__ = ("__weakref__", "_children")
+    _children: tuple[Node, ...]
     __hash__ = object.__hash__
     __eq__ = object.__eq__
 
@@ -200,9 +201,9 @@ def _values_of(cls: type) -> Callable[[Any], Any]:
 
 @dataclass_transform(frozen_default=True)
 def node(cls: type[T]) -> type[T]:
-    """Makes a class a frozen, slotted record with structural equality and a cached hash."""
-    own = not issubclass(cls, Interned)  # whose fields are set before there is an object
-    return dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=own)(cls)
+    """Makes a class a frozen, slotted record, compared and hashed as its base says."""
+    init = not issubclass(cls, Interned)  # a record that is there already is not made again
+    return dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=init)(cls)
 
 
 @functools.cache
