@@ -5,6 +5,7 @@ import gc
 import math
 import os
 import pickle
+import signal
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from hypothesis import given
 from records import DIFFERENT, rebuilt
 from strategies import exprs
 
+from tilewright.base import node
 from tilewright.base.dtype import bool_, f32, f64, index
 from tilewright.base.node import known_record
 from tilewright.ir.expr import (
@@ -179,7 +181,7 @@ def quick_switches(function):
 
 def test_threads_get_the_same_object():
     """Records come and go in all threads at once."""
-    workers, rounds = 6, 60
+    workers, rounds = 6, 200
     barrier, made = threading.Barrier(workers), [[] for _ in range(workers)]
 
     def work(mine):
@@ -205,44 +207,35 @@ def test_threads_get_the_same_object():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_process_can_make_records():
-    """Even if another thread was just entering one, whose lock nobody would give back."""
-    stop = threading.Event()
+    """Even if another thread is just entering one: nobody would give its lock back there."""
+    entering = threading.Event()
 
-    def busy():
-        k = 0
-        while not stop.is_set():
-            k += 1
-            _ = Var(f"busy {k % 100}") + k
-
-    thread = threading.Thread(target=busy)
-
-    def run():
-        thread.start()
-        try:
-            return [forked() for _ in range(10)]
-        finally:
-            stop.set()
-            thread.join()
+    def enter():
+        with node._MAKING:
+            entering.set()
+            time.sleep(0.1)
 
     v = Var("parent")
     e = v + 1
+    thread = threading.Thread(target=enter)
+    thread.start()
+    assert entering.wait(timeout=60)
+    child = os.fork()
+    if child == 0:  # no tests in here
+        same = Var("parent") + 1 is e and Var("child") + 1 is Var("child") + 1
+        os._exit(0 if same else 1)
+    thread.join()
+    assert exit_status(child) == 0
 
-    def forked():
-        child = os.fork()
-        if child == 0:  # no tests in here
-            same = Var("parent") + 1 is e and Var("child") + 1 is Var("child") + 1
-            os._exit(0 if same else 1)
-        return child
 
-    children = quick_switches(run)
-    end = time.monotonic() + 60
-    for child in children:
+def exit_status(child, seconds=30):
+    """Of a process; None, and an end to it, if it hangs."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
         found, status = os.waitpid(child, os.WNOHANG)
-        while not found and time.monotonic() < end:
-            time.sleep(0.01)
-            found, status = os.waitpid(child, os.WNOHANG)
-        if not found:
-            os.kill(child, 9)
-            os.waitpid(child, 0)
-        assert found, "a forked process hangs"
-        assert status == 0
+        if found:
+            return status
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None

@@ -23,9 +23,9 @@ from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, read_instruction, view
 
-REPLAY = 175_000
-CANDIDATE = 530
-MATCH = 100_000
+REPLAY = 72_000
+CANDIDATE = 420
+MATCH = 26_000
 
 
 def calls(function: Callable[[], object]) -> int:

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -70,7 +70,7 @@ class Node:
             values.append(new)
         return type(self)(*values) if changed else self
 
-    def children(self) -> list[Node]:
+    def children(self) -> Sequence[Node]:
         """The direct child nodes, in field order."""
         found: list[Node] = []
         for name in _FIELDS[type(self)]:
@@ -110,7 +110,8 @@ class Interned(Node):
     0.0 and -0.0) has a `__new__` of its own, with a key that tells them apart.
     """
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_children")
+    _children: tuple[Node, ...]
     __hash__ = object.__hash__
     __eq__ = object.__eq__
 
@@ -123,6 +124,15 @@ class Interned(Node):
 
     def __post_init__(self) -> None:
         """Sets what follows from the fields."""
+
+    def children(self) -> tuple[Node, ...]:
+        """The direct child nodes, in field order: found once."""
+        try:
+            return self._children
+        except AttributeError:
+            found = tuple(Node.children(self))
+            object.__setattr__(self, "_children", found)
+            return found
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
         """A copy is the record itself; one that is read back is the one that is here."""
@@ -200,9 +210,9 @@ def _values_of(cls: type) -> Callable[[Any], Any]:
 
 @dataclass_transform(frozen_default=True)
 def node(cls: type[T]) -> type[T]:
-    """Makes a class a frozen, slotted record with structural equality and a cached hash."""
-    own = not issubclass(cls, Interned)  # whose fields are set before there is an object
-    return dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=own)(cls)
+    """Makes a class a frozen, slotted record, compared and hashed as its base says."""
+    init = not issubclass(cls, Interned)  # a record that is there already is not made again
+    return dataclasses.dataclass(frozen=True, slots=True, eq=False, repr=False, init=init)(cls)
 
 
 @functools.cache

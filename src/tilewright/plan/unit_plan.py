@@ -3,6 +3,7 @@ in memory for the chip's moves to take whole rows."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as Names
@@ -168,8 +169,9 @@ def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[
     at least."""
     axes = [x for x in operand_axes(plan, ours) if _moves(theirs, var_of(plan, x[0]))]
     source, place = theirs.buffer.memory, ours.buffer.memory
-    moves = [*copies(target, source, place), *copies(target, place, source)]
-    wanted = row_elements(moves[0]) if moves else axes[-1][1]
+    either = itertools.chain(copies(target, source, place), copies(target, place, source))
+    move = next(either, None)
+    wanted = axes[-1][1] if move is None else row_elements(move)
     rows: list[tuple[Var, int]] = []
     while axes and (not rows or math.prod(size for _, size in rows) < wanted):
         rows.insert(0, axes.pop())

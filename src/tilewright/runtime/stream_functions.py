@@ -24,17 +24,14 @@ class Struct(ctypes.Structure):
 
     def __init__(self, *values: Any) -> None:
         self.kept = values
-        super().__init__(*map(_member, self.kinds, values))
+        pairs = zip(self.kinds, values, strict=False)
+        super().__init__(*[_pointer(k, v) if isinstance(k, np.dtype) else v for k, v in pairs])
 
 
 def _struct(name: str, **kinds: Any) -> type[Struct]:
     fields = [(k, ctypes.c_void_p if isinstance(v, np.dtype) else v) for k, v in kinds.items()]
     members = {"_fields_": fields, "kinds": tuple(kinds.values()), "__doc__": f"tw_{name}"}
     return type(name, (Struct,), members)
-
-
-def _member(kind: Any, value: Any) -> Any:
-    return _pointer(kind, value) if isinstance(kind, np.dtype) else value
 
 
 def _pointer(kind: np.dtype, array: np.ndarray | None) -> ctypes.c_void_p | None:

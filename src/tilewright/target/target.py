@@ -7,6 +7,7 @@ import math
 import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError, did_you_mean
@@ -216,15 +217,20 @@ class Target:
 
     def alignment(self, memory: str) -> int:
         """The bytes that addresses in a memory must be multiples of, to be encoded."""
-        units = [self.memory(memory).unit]
+        return self._alignments[self.memory(memory).name]
+
+    @cached_property
+    def _alignments(self) -> dict[str, int]:
+        """Of each memory."""
+        units = {m.name: [m.unit] for m in self.memories}
         for instruction in self.instructions:
             encodings = self.encoding(instruction), self.entry(instruction)
             for encoding in (e for e in encodings if e is not None):
                 for operand in instruction.operands:
                     part = encoding.find(Carries.ADDRESS, operand.name)
-                    if part is not None and operand.memory == memory:
-                        units.append(part.unit)
-        return math.lcm(*units)
+                    if part is not None and operand.memory in units:
+                        units[operand.memory].append(part.unit)
+        return {name: math.lcm(*found) for name, found in units.items()}
 
     @property
     def tasks(self) -> int:
