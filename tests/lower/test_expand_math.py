@@ -206,7 +206,7 @@ POLYNOMIALS = {
     "log": (math_log._LOG, 2**-30.1),
     "erf": (math_erf._ERF, 2**-24.5),
     "erf_far": (math_erf._ERF_FAR, 2**-25.0),
-    "erfc": (math_erf._ERFC, 2**-25.3),
+    "erfc": (math_erf._ERFC, 2**-25.28),
     "sin": (math_trig._SIN, 2**-27.7),
     "cos": (math_trig._COS, 2**-32.8),
     "atan": (math_arc._ATAN, 2**-28.3),
