@@ -1,7 +1,6 @@
 """A kind of device that the project does not know: its record passes the node tests that it claims,
 and it takes part in a model beside the host and a chip."""
 
-import sys
 import warnings
 from functools import cache
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.backend.test.loader import load_model_tests
+from quantise import quantise
 from stack_machine.backend import KIND, stack_machine
 from stack_machine.device import StackMachine
 
@@ -21,10 +21,6 @@ from tilewright.runtime.plan import StepKind
 from tilewright.targets.vta import vta
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
-sys.path.insert(0, str(DIGITS.parent))
-
-from quantise import quantise  # noqa: E402  (the path above)
-
 CLAIMED = [
     "abs",
     "add",

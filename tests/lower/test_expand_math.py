@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import sys
 import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
+from fit_functions import FITS, error_of
 from function_cases import (
     CASES,
     Case,
@@ -29,9 +28,6 @@ from tilewright.ir.text.parse import parse_kernel
 from tilewright.lower import math_arc, math_erf, math_exp, math_log, math_pow, math_trig
 from tilewright.lower.expand_math import BINARY, UNARY, expand_math
 from tilewright.targets import cpu
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-from fit_functions import FITS, error_of
 
 LEVELS = {"host": cpu.host(threads=1), "avx2": cpu.cpu("avx2"), "sse2": cpu.cpu("sse2")}
 TYPES = (f32, f16, bf16)
