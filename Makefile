@@ -36,7 +36,7 @@ demo: setup ## run examples/demo.py
 	$(BIN)/python examples/demo.py
 
 conformance: setup ## run the ONNX backend test suite and print what passes
-	$(BIN)/python tests/conformance.py --engine compiled
+	$(BIN)/python tools/conformance.py --engine compiled
 
 fuzz: setup ## 4,000 random models, compiled, against the evaluator
 	$(BIN)/python tools/fuzz.py
@@ -59,9 +59,8 @@ mutation: setup ## 1,700 damaged streams of instructions: what does harm must be
 mutants: setup ## 300 small changes of the compiler: how many the tests notice; SEED=… for others
 	nice $(BIN)/python tools/mutants.py --seed $(or $(SEED),0) --jobs $(JOBS)
 
-decisions: setup ## write down what the compiler decides for some hundred programs
-	$(BIN)/python tests/support/decisions.py
-	$(BIN)/python tools/part_decisions.py
+decisions: setup ## write down what the compiler decides for some thousand programs
+	$(BIN)/python tools/write_decisions.py
 
 leaks: setup ## compile 1,000 models, load, save and call them: memory must not grow
 	$(BIN)/python tools/leaks.py

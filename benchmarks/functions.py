@@ -2,7 +2,8 @@
 
 Times this tree beside another checkout of it, which has its own .venv: each function in a process
 of each in turn, the fastest of many passes over 2,048 floats. Prints nanoseconds for an element and
-the ratio (above 1: faster than before), and their geometric mean; `--json` keeps them.
+the ratio (above 1: faster than before), and their geometric mean; `--json` keeps them, and
+`--level sse2` times code for another level than this machine's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ RANGES = {  # of the operands
     "acosh": [(1, 20)],
     "atanh": [(-0.99, 0.99)],
     "erf": [(-3, 3)],
+    "erfc": [(-3, 3)],
+    "gelu": [(-4, 4)],
     "sigmoid": [(-8, 8)],
     "pow": [(0, 10), (-3, 3)],
     "atan2": [(-3, 3), (-3, 3)],
@@ -55,8 +58,8 @@ from tilewright.runtime.pool import shared_pool
 from tilewright.targets import cpu
 
 REPEATS = 16  # within the kernel: the call itself shall not count
-ranges, count = json.loads(sys.argv[1]), int(sys.argv[2])
-target = cpu.host(threads=1)
+ranges, count, level = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+target = cpu.host(threads=1) if level == "host" else cpu.cpu(level)
 lanes = target.vector.bytes // 4
 
 
@@ -66,8 +69,8 @@ def element(name, xs):
     if name in {op.value for op in UnaryOp}:
         return Unary(UnaryOp(name), *xs)
     try:
-        from tilewright.ops.activation import sigmoid
-        return sigmoid(*xs)
+        from tilewright.ops import activation
+        return getattr(activation, name)(*xs)
     except ImportError:
         from tilewright.ops.elementwise import _sigmoid
         return _sigmoid(None, *xs)
@@ -101,12 +104,15 @@ print(json.dumps({name: measure(name, bounds) for name, bounds in ranges.items()
 """
 
 
-def run(tree: Path, names: list[str]) -> dict[str, float]:
+def run(tree: Path, names: list[str], level: str) -> dict[str, float]:
     """Nanoseconds for an element of each function, in the tree's own Python."""
     command = [str(tree / ".venv/bin/python"), "-c", WORKER]
     ranges = {name: RANGES[name] for name in names}
     done = subprocess.run(
-        [*command, json.dumps(ranges), str(COUNT)], capture_output=True, text=True, check=True
+        [*command, json.dumps(ranges), str(COUNT), level],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return json.loads(done.stdout)
 
@@ -115,13 +121,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help=f"of {', '.join(RANGES)}")
     parser.add_argument("--before", type=Path, required=True, help="another checkout, set up")
+    parser.add_argument("--level", default="host", help="host, or an instruction-set level (avx2)")
     parser.add_argument("--json", type=Path, help="write the times here")
     options = parser.parse_args()
     names = options.names or list(RANGES)
     best: dict[str, dict[str, float]] = {"before": {}, "now": {}}
     for _ in range(ROUNDS):
         for label, tree in (("before", options.before), ("now", HERE)):
-            for name, value in run(tree, names).items():
+            for name, value in run(tree, names, options.level).items():
                 best[label][name] = min(value, best[label].get(name, math.inf))
     ratios = {name: best["before"][name] / best["now"][name] for name in names}
     out = sys.stdout

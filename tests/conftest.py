@@ -9,5 +9,6 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
-# What helps tests; tests whose cases others share; the benchmarks, which have kernels of their own.
-sys.path[:0] = [str(TESTS / "support"), str(TESTS), str(TESTS.parent / "benchmarks")]
+# What helps tests, and what is tested beside the package.
+FOLDERS = ("tests/support", "tools", "benchmarks", "examples")
+sys.path[:0] = [str(TESTS.parent / folder) for folder in FOLDERS]

@@ -3,10 +3,11 @@ with its border."""
 
 import numpy as np
 import pytest
+from byte_kernels import padded_conv, shifted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright import cast, grid, i8, i32, kernel, local, reduce
+from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import lower_bound
 from tilewright.ir.interpret import interpret
@@ -17,22 +18,7 @@ from tilewright.targets.chips import CHIPS
 
 def layer(c: int, size: int, f: int, window: int, stride: int, before: int, after: int):
     """A convolution with so many 0s before and after the picture's rows and columns."""
-    made = (size + before + after - window) // stride + 1
-
-    @kernel
-    def conv(X: i8[c, size, size], W: i8[f, c, window, window], b: i32[f], Y: i8[f, made, made]):
-        sums = local(i32[f, made, made])
-        for o, h, v in grid(f, made, made):
-            sums[o, h, v] = 0
-            for d, r, s in reduce(c, window, window):
-                i = h * stride + r - before
-                j = v * stride + s - before
-                inside = 0 <= i < size and 0 <= j < size
-                sums[o, h, v] += i32(X[d, i, j] if inside else 0) * i32(W[o, d, r, s])
-        for o, h, v in grid(f, made, made):
-            Y[o, h, v] = i8(max(min((sums[o, h, v] + b[o]) >> 8, 127), -128))
-
-    return conv
+    return padded_conv(c, size, f, window, stride, before, after, shifted)
 
 
 def expected(x, w, b, stride: int, before: int, after: int) -> np.ndarray:

@@ -2,29 +2,17 @@
 
 import numpy as np
 import pytest
+from byte_kernels import gemm, layer, plane_layer
 from epilogue_chips import CHIPS
-from sized_kernels import conv, layer
 
-from tilewright import cast, grid, i8, i32, kernel, reduce
+from tilewright import cast, grid, i8, i32, reduce
 from tilewright.chip import ChipKernel, build_chip, lower_bound
-from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
 from tilewright.plan.rates import least, most_a_cycle
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.vta import vta
-
-
-def gemm(m: int, n: int, k: int) -> Kernel:
-    @kernel
-    def gemm(A: i8[m, k], B: i8[k, n], C: i32[m, n]):
-        for i, j in grid(m, n):
-            C[i, j] = 0
-            for d in reduce(k):
-                C[i, j] += cast(i32, A[i, d]) * cast(i32, B[d, j])
-
-    return gemm.kernel
 
 
 def chip(
@@ -89,20 +77,23 @@ def check(built: ChipKernel) -> None:
 
 
 CLOSE = {
-    "sums are cleared while operands come": (vta(bus=32), layer(16, 16, 16)),
-    "the same, with a bus that is faster": (vta(bus=64), layer(64, 16, 16)),
-    "the same, in small blocks": (vta(block=8, bus=16), layer(64, 8, 8)),
-    "the same, with a slow ALU": (vta(block=8, bus=64, alu=2), layer(64, 8, 8)),
+    "sums are cleared while operands come": (vta(bus=32), layer.bind(M=16, N=16, K=16).kernel),
+    "the same, with a bus that is faster": (vta(bus=64), layer.bind(M=64, N=16, K=16).kernel),
+    "the same, in small blocks": (vta(block=8, bus=16), layer.bind(M=64, N=8, K=8).kernel),
+    "the same, with a slow ALU": (vta(block=8, bus=64, alu=2), layer.bind(M=64, N=8, K=8).kernel),
     "blocks that end between": (
         conv_engine(inputs=24, outputs=24, bus=256),
-        conv(48, 48, 28, 3, 1),
+        plane_layer(48, 48, 28, 3, 1).kernel,
     ),
-    "memories at the same time": (chip(near=2, dram=1 << 10), gemm(16, 16, 2048)),
-    "queues at the same time": (chip(queues=2, setup=500), gemm(32, 32, 32)),
-    "short calls have less latency": (chip(latency=0), gemm(16, 16, 256)),
-    "loops that are padded": (chip(), gemm(2, 5, 5)),
-    "results on their way while others are finished": (CHIPS["apart"](), layer(16, 16, 16)),
-    "the same, in place": (CHIPS["in place"](), layer(16, 16, 16)),
+    "memories at the same time": (chip(near=2, dram=1 << 10), gemm.bind(M=16, N=16, K=2048).kernel),
+    "queues at the same time": (chip(queues=2, setup=500), gemm.bind(M=32, N=32, K=32).kernel),
+    "short calls have less latency": (chip(latency=0), gemm.bind(M=16, N=16, K=256).kernel),
+    "loops that are padded": (chip(), gemm.bind(M=2, N=5, K=5).kernel),
+    "results on their way while others are finished": (
+        CHIPS["apart"](),
+        layer.bind(M=16, N=16, K=16).kernel,
+    ),
+    "the same, in place": (CHIPS["in place"](), layer.bind(M=16, N=16, K=16).kernel),
 }
 
 
@@ -114,7 +105,7 @@ def test_nothing_is_faster(name: str):
 
 
 def test_the_faster_of_two_units():
-    program = gemm(128, 128, 128)
+    program = gemm.bind(M=128, N=128, K=128).kernel
     alone, both = build_chip(program, chip()), build_chip(program, chip(slow=True))
     check(both)
     assert (both.cycles, both.bound) == (alone.cycles, alone.bound)
@@ -122,7 +113,7 @@ def test_the_faster_of_two_units():
 
 def test_products_beyond_64_bits():
     n = 1 << 22
-    bound = lower_bound(gemm(n, n, n), chip())
+    bound = lower_bound(gemm.bind(M=n, N=n, K=n).kernel, chip())
     assert bound.cycles > n**3 // 256
 
 

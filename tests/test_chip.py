@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from sized_kernels import layer
+from byte_kernels import conv, gemm, layer, plane_sums
 
 import tilewright
 from tilewright import cast, grid, i8, i32, local, reduce
@@ -25,48 +25,11 @@ from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 
 CHIP = tiny()
-
-
-@tilewright.kernel
-def gemm(A: i8[256, 256], B: i8[256, 256], C: i32[256, 256]):
-    for i, j in grid(256, 256):
-        C[i, j] = 0
-        for k in reduce(256):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@tilewright.kernel
-def small_gemm(A: i8[48, 32], B: i8[32, 64], C: i32[48, 64]):
-    for i, j in grid(48, 64):
-        C[i, j] = 0
-        for k in reduce(32):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@tilewright.kernel
-def one_tile(A: i8[16, 16], B: i8[16, 16], C: i32[16, 16]):
-    for i, j in grid(16, 16):
-        C[i, j] = 0
-        for k in reduce(16):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@tilewright.kernel
-def conv(X: i8[34, 34, 32], W: i8[3, 3, 32, 64], Y: i32[32, 32, 64]):
-    """Channels last."""
-    for h, w, o in grid(32, 32, 64):
-        Y[h, w, o] = 0
-        for r, s, c in reduce(3, 3, 32):
-            Y[h, w, o] += cast(i32, X[h + r, w + s, c]) * cast(i32, W[r, s, c, o])
-
-
-@tilewright.kernel
-def conv_planes(X: i8[32, 34, 34], W: i8[64, 32, 3, 3], Y: i32[64, 32, 32]):
-    """Channels first: operands must be arranged for the chip."""
-    for o, h, w in grid(64, 32, 32):
-        Y[o, h, w] = 0
-        for c, r, s in reduce(32, 3, 3):
-            Y[o, h, w] += cast(i32, X[c, h + r, w + s]) * cast(i32, W[o, c, r, s])
+# Channels first, for which operands must be arranged.
+PLANES = plane_sums(32, 64, 32, 3, 1)
+GEMM, SMALL = gemm.bind(M=256, N=256, K=256), gemm.bind(M=48, N=64, K=32)
+ONE_TILE = gemm.bind(M=16, N=16, K=16)
+CONV = conv.bind(H=32, V=32, R=3, C=32, F=64)
 
 
 def inputs(kernel: Kernel) -> list[np.ndarray]:
@@ -90,10 +53,10 @@ def convolve_planes(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 # Kernel, reference, and the shares of the bound with tiles that overlap and one after another.
 CASES = {
-    "gemm": (gemm, matmul, 0.97, 0.7),
-    "small gemm": (small_gemm, matmul, 0.5, 0.3),
-    "conv": (conv, convolve, 0.98, 0.85),
-    "conv of planes": (conv_planes, convolve_planes, 0.98, 0.8),
+    "gemm": (GEMM, matmul, 0.97, 0.7),
+    "small gemm": (SMALL, matmul, 0.5, 0.3),
+    "conv": (CONV, convolve, 0.98, 0.85),
+    "conv of planes": (PLANES, convolve_planes, 0.98, 0.8),
 }
 
 
@@ -115,7 +78,7 @@ def test_bound_is_counted_by_hand():
     """256³ multiply-adds at 4,096 in 16 cycles; two loads of 16 rows of 16 bytes at 16 bytes a
     cycle, 16 cycles to set up each, 64 until the last byte is there; the unit's own 32; a store of
     1 KiB."""
-    bound = lower_bound(gemm.kernel, CHIP)
+    bound = lower_bound(GEMM.kernel, CHIP)
     assert bound.work == 256**3 / 4096 * 16
     assert bound.moves == (65536 + 65536 + 4 * 65536) / 16  # both operands and the result
     assert (bound.fill, bound.drain) == (2 * (16 + 16) + 64, 32 + 16 + 64 + 64)
@@ -144,7 +107,7 @@ def test_nothing_is_there_earlier_than_the_bound_says():
 
 @pytest.fixture(scope="module")
 def stream() -> ChipKernel:
-    return build_chip(gemm.kernel, CHIP)
+    return build_chip(GEMM.kernel, CHIP)
 
 
 def test_every_wait_is_needed(stream: ChipKernel):
@@ -223,9 +186,9 @@ def test_a_loop_that_cannot_be_padded():
 
 def test_build_runs_it_on_the_chip():
     """Like any target's: the same call, arrays in, arrays out."""
-    built = small_gemm.build(CHIP)
+    built = SMALL.build(CHIP)
     assert isinstance(built, ChipKernel)
-    arrays = inputs(small_gemm.kernel)
+    arrays = inputs(SMALL.kernel)
     result = built(*arrays, np.zeros((48, 64), np.int32))
     np.testing.assert_array_equal(result, matmul(*arrays))
     assert built.cycles == built.timeline.cycles > built.bound.cycles
@@ -233,7 +196,7 @@ def test_build_runs_it_on_the_chip():
 
 def test_a_schedule_by_hand():
     """What accelerate does, done by the kernel's author: one tile, nothing overlapped."""
-    s = tilewright.Schedule(one_tile)
+    s = tilewright.Schedule(ONE_TILE)
     s.cache_write(s.buffer("C"), "acc")
     whole, rows = s.split(s.loop("i"), 16)
     s.cache_read(s.buffer("A"), whole, "spad")
@@ -243,23 +206,23 @@ def test_a_schedule_by_hand():
         s.tensorize(s.loop(loop), by_name[name])
     s.tensorize(rows, by_name["gemm"])
     built = s.build(CHIP)
-    arrays = inputs(one_tile.kernel)
+    arrays = inputs(ONE_TILE.kernel)
     result = built(*arrays, np.zeros((16, 16), np.int32))
     np.testing.assert_array_equal(result, matmul(*arrays))
 
 
 def test_sums_in_parts():
     """A memory that holds a few steps of the unit: operands come part by part, sums stay."""
-    built = build_chip(gemm.kernel, tiny(spad=4 << 10))
-    arrays = inputs(gemm.kernel)
+    built = build_chip(GEMM.kernel, tiny(spad=4 << 10))
+    arrays = inputs(GEMM.kernel)
     result = built(*arrays, np.zeros((256, 256), np.int32))
     np.testing.assert_array_equal(result, matmul(*arrays))
 
 
 def test_sums_in_parts_of_the_only_tile():
     """The whole result is one tile, whose sums come part by part."""
-    built = build_chip(small_gemm.kernel, CHIP, whole=("i", "j"), tile={"k": 16})
-    arrays = inputs(small_gemm.kernel)
+    built = build_chip(SMALL.kernel, CHIP, whole=("i", "j"), tile={"k": 16})
+    arrays = inputs(SMALL.kernel)
     result = built(*arrays, np.zeros((48, 64), np.int32))
     np.testing.assert_array_equal(result, matmul(*arrays))
     assert built.tile == {"i": 48, "j": 64, "k": 16}
@@ -267,7 +230,7 @@ def test_sums_in_parts_of_the_only_tile():
 
 def test_memories_that_are_too_small():
     with pytest.raises(TargetError) as error:
-        build_chip(gemm.kernel, tiny(spad=1 << 9))
+        build_chip(GEMM.kernel, tiny(spad=1 << 9))
     assert str(error.value) == (
         "no tile of gemm fits spad of tiny, which has 512 bytes: the smallest takes 1,024\n"
         "  hint: overlap=False, which needs no second place for operands"
@@ -275,7 +238,7 @@ def test_memories_that_are_too_small():
 
 
 def test_the_words_that_the_chip_fetches():
-    built = build_chip(layer(64, 64, 64), gemmini())
+    built = build_chip(layer.bind(M=64, N=64, K=64).kernel, gemmini())
     found = decode(built.target, built.words(), sizes=built.stream.sizes)
     assert len(found.stream) == len(built.stream)
     np.testing.assert_array_equal(found.stream.fields, built.stream.fields)
@@ -325,8 +288,8 @@ def test_moves_that_count_their_columns():
             dst[i, j] = src[i, j]
         cost(setup=16, bytes=4 * rows * columns)
 
-    built = build_chip(small_gemm.kernel, t.build())
-    a, b = inputs(small_gemm.kernel)
+    built = build_chip(SMALL.kernel, t.build())
+    a, b = inputs(SMALL.kernel)
     wanted = a.astype(np.int32) @ b.astype(np.int32)
     np.testing.assert_array_equal(built(a, b, np.zeros((48, 64), np.int32)), wanted)
     assert built.bound.cycles <= built.cycles

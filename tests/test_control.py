@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from byte_kernels import K, M, N, dots
 
-from tilewright import cast, dims, grid, i8, i32, kernel, out, reduce
+from tilewright import cast, grid, i8, i32, kernel, out, reduce
 from tilewright.backends.stream.boxes import queue_numbers
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_choice, stream_kernel
@@ -19,8 +20,6 @@ from tilewright.targets import cpu
 from tilewright.targets.dsp import dsp
 from tilewright.targets.tiny import tiny
 
-M, N, K = dims("M N K")
-
 
 @kernel
 def product(C: out(i32[M, N]), A: i8[M, K], B: i8[K, N]):
@@ -29,14 +28,6 @@ def product(C: out(i32[M, N]), A: i8[M, K], B: i8[K, N]):
         C[i, j] = 0
         for k in reduce(K):
             C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@kernel
-def dots(A: i8[M, K], B: i8[N, K], C: i32[M, N]):
-    for i, j in grid(M, N):
-        C[i, j] = 0
-        for k in reduce(K):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[j, k])
 
 
 GEMM = product.bind(M=128, N=128, K=256)

@@ -7,9 +7,9 @@ import tokenize
 
 import numpy as np
 import pytest
+from byte_kernels import padded_conv, scaled
 
-import tilewright
-from tilewright import grid, i8, i32, local, reduce
+from tilewright import i8
 from tilewright.chip import ChipKernel, stream_kernel
 from tilewright.kernels import KernelFunction
 from tilewright.schedule.schedule import Schedule
@@ -21,22 +21,7 @@ DO = {i.name: i for i in CHIP.instructions}
 
 def layer(c: int, size: int, f: int, k: int, stride: int, pad: int) -> KernelFunction:
     """A convolution, a bias, a scale by 3 / 512 and a clamp."""
-    made = (size + 2 * pad - k) // stride + 1
-
-    @tilewright.kernel
-    def convolution(X: i8[c, size, size], W: i8[f, c, k, k], b: i32[f], Y: i8[f, made, made]):
-        sums = local(i32[f, made, made])
-        for o, h, v in grid(f, made, made):
-            sums[o, h, v] = 0
-            for d, r, s in reduce(c, k, k):
-                i = h * stride + r - pad
-                j = v * stride + s - pad
-                inside = 0 <= i < size and 0 <= j < size
-                sums[o, h, v] += i32(X[d, i, j] if inside else 0) * i32(W[o, d, r, s])
-        for o, h, v in grid(f, made, made):
-            Y[o, h, v] = i8(max(min((sums[o, h, v] + b[o]) * 3 >> 9, 120), -120))
-
-    return convolution
+    return padded_conv(c, size, f, k, stride, pad, pad, scaled)
 
 
 def expected(x: np.ndarray, w: np.ndarray, b: np.ndarray, stride: int, pad: int) -> np.ndarray:

@@ -1,22 +1,22 @@
-"""What the compiler decides for some hundred programs is what was written down (decisions.py)."""
+"""What the compiler decides for some thousand programs is what was written down (decisions.py)."""
 
 from __future__ import annotations
 
 import pytest
-from decisions import CORPORA, written
+from decisions import written
+from decisions_table import CORPORA
 
-SPLIT = 8  # of a second: what a change breaks is found by few of them
-PARTS = [(n, k) for n, c in CORPORA.items() for k in range(0, c.count, max(1, c.part // SPLIT))]
+PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
 
 
 @pytest.mark.parametrize("name,first", PARTS)
 def test_as_written(name: str, first: int):
     corpus, was = CORPORA[name], written(name)
-    for i in range(first, min(first + max(1, corpus.part // SPLIT), corpus.count)):
+    for i in range(first, min(first + corpus.part, corpus.count)):
         assert corpus.make(i).line == was[i], (
-            f"another decision than in tests/decisions/{name}.txt: see `python "
-            f"tests/support/decisions.py --show {name} {i}` before and after the change; "
-            "`make decisions` writes it down"
+            f"another decision than in tests/decisions/{name}.txt: see `python"
+            f" tools/write_decisions.py {name} {i}` before and after the change; `make decisions`"
+            " writes it down"
         )
 
 

@@ -1,17 +1,11 @@
 """examples/demo.py, with a small network in place of ResNet-18 and little time."""
 
 import json
-import sys
-from pathlib import Path
 
+import demo
 import onnx
 import pytest
-
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-import demo  # noqa: E402  (the path above)
-from arithmetic import fix_dimensions  # noqa: E402  (demo adds the benchmarks' folder)
+from arithmetic import fix_dimensions
 
 
 @pytest.fixture

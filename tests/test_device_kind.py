@@ -1,7 +1,6 @@
 """A kind of device that the project does not know: its record passes the node tests that it claims,
 and it takes part in a model beside the host and a chip."""
 
-import sys
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -11,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx.backend.test.loader import load_model_tests
+from quantise import quantise
 from stack_machine.backend import KIND, stack_machine
 from stack_machine.device import StackMachine
 
@@ -22,10 +22,6 @@ from tilewright.program.host_program import Call, Submit
 from tilewright.targets.vta import vta
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
-sys.path.insert(0, str(DIGITS.parent))
-
-from quantise import quantise  # noqa: E402  (the path above)
-
 CLAIMED = [
     "abs",
     "add",

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from fuzz_devices import trial
+from quantise import quantise
 
 import tilewright
 from tilewright.base.errors import CompileError
@@ -17,13 +19,7 @@ from tilewright.options import Options
 from tilewright.program.host_program import Submit
 from tilewright.targets.chips import CHIPS
 
-ROOT = Path(__file__).resolve().parents[1]
-DIGITS = ROOT / "examples" / "digits"
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tools")]
-
-from fuzz_devices import trial  # noqa: E402  (the paths above)
-from quantise import quantise  # noqa: E402
-
+DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 LAYERS = 4  # three convolutions and the linear layer
 HALF_UP = Options(dims={"batch": 1}, rounding="half_up")
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import ast
-import sys
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-
 import mutants
+import pytest
 
 CHANGES = [
     ("a < b <= c", ["pass", "a <= b <= c", "a < b < c"]),

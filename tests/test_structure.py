@@ -52,9 +52,6 @@ USES_RUNTIME |= {"__init__", "assemble"}
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}
 
-# Who may import by name, from a table: public names, and kinds of devices.
-BY_NAME = {"__init__", "backends.table"}
-
 MAX_FILE, MAX_FUNCTION, MAX_COLUMNS = 600, 80, 100
 MAX_DESCRIPTION = 160  # of a chip: one function by nature, a list of facts
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -341,6 +338,31 @@ def code_in_data(project: pathlib.Path) -> Iterator[str]:
                 yield f"{where(module, node)}: {name}: no file that we load may run code"
 
 
+def imported(node: ast.AST) -> list[str]:
+    """Modules that a statement names, or a call that imports by name does."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    called = getattr(node, "func", None)
+    if getattr(called, "attr", getattr(called, "id", "")) != "import_module":
+        return []
+    return [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+
+
+def imports_of_tests(project: pathlib.Path) -> Iterator[str]:
+    """Of all that lies in tests/ only tests/support is for others."""
+    tests = {p.stem for p in (project / "tests").rglob("*.py") if "support" not in p.parts}
+    for path in files(project, ".py"):
+        for node in ast.walk(parse(path)):
+            for name in imported(node):
+                if name in tests or str(name).startswith(("test_", "tests.")):
+                    yield (
+                        f"{path.relative_to(project)}:{node.lineno}: imports {name}: what several "
+                        "tests or tools use goes to tests/support"
+                    )
+
+
 RULES = (
     unranked,
     imports_that_point_up,
@@ -352,6 +374,7 @@ RULES = (
     target_names,
     ambient_state,
     code_in_data,
+    imports_of_tests,
 )
 
 
@@ -366,9 +389,9 @@ def test_structure(rule):
 
 
 def project_of(folder: pathlib.Path, sources: dict[str, str]) -> pathlib.Path:
-    """A project of these modules, with the __init__ files they need."""
+    """A project of these modules, with the __init__ files they need; tests and tools are beside."""
     for name, text in sources.items():
-        path = folder / "src" / "tilewright" / name
+        path = folder / ("" if name.startswith(("tests", "tools")) else "src/tilewright") / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         for package in [path.parent, *path.parent.parents]:
@@ -476,6 +499,20 @@ CAUGHT = [
             "load(f, allow_pickle=x)\nload(f, allow_pickle=False)"
         },
         [f"tilewright/ir/a.py:{n}: " for n in (1, 2, 3)],
+    ),
+    (
+        imports_of_tests,
+        {
+            "tests/ir/test_a.py": "import helper, cases\nfrom other import X",
+            "tests/other.py": "",
+            "tests/support/cases.py": "",
+            "tools/b.py": "import_module(f'test_{name}')\nfrom cases import X\nimport tests.ir",
+        },
+        [
+            "tests/ir/test_a.py:2: imports other: what several tests or tools use",
+            "tools/b.py:1: imports test_: what",
+            "tools/b.py:3: imports tests.ir: what",
+        ],
     ),
 ]
 

@@ -92,12 +92,14 @@ def odd_weight(function: Callable[[mp.mpf], mp.mpf]) -> Callable[[mp.mpf], mp.mp
     return lambda s: s * mp.sqrt(s) / function(mp.sqrt(s))
 
 
-def erfcx(t: mp.mpf) -> mp.mpf:
-    """e**(t**2) * erfc(t)"""
-    return mp.exp(t * t) * mp.erfc(t)
+def erfc_of_u(u: mp.mpf) -> mp.mpf:
+    """P(u) = e**(x**2) * erfc(x) / u where u = 1 / (x + 2)"""
+    x = 1 / u - 2
+    return mp.exp(x * x) * mp.erfc(x) / u
 
 
 TINY = 1e-9
+ONE = 0.2420453578233719  # the f32 next to where P(u) = 1, from which erfc's polynomial goes
 FITS = {
     "exp": Fit(
         lambda r: (mp.exp(r) - 1 - r) / r**2 if r else mp.mpf(0.5), lambda r: r**2,
@@ -126,10 +128,9 @@ FITS = {
         lambda t: 4 * mp.erfc(t + 1.25) ** 0.75 * (1 + 2 * ((t + 0.25) / 3.05) ** 6),
         -0.25, 2.8, 8,
     ),
-    "erfc": Fit(  # of u = 1 / (t + 2) - 1 / 4
-        lambda u: erfcx(1 / (u + 0.25) - 2) / (u + 0.25),
-        lambda u: (u + 0.25) / erfcx(1 / (u + 0.25) - 2),
-        1 / 12.1 - 0.25, 0.25, 10,
+    "erfc": Fit(  # Q(t) where u = t + ONE and P(u) = 1 + t Q(t); t comes near 0, and never is it
+        lambda t: (erfc_of_u(t + ONE) - 1) / t, lambda t: abs(t) / erfc_of_u(t + ONE),
+        1 / 12.1 - ONE, 0.5 - ONE, 9,
     ),
     "exp2_f32": Fit(
         lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,

@@ -29,12 +29,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
-from stream_cases import CASES  # noqa: E402  (the path above)
-from stream_mutants import KINDS  # noqa: E402
-from stream_trials import Outcome, run_case  # noqa: E402
+from stream_cases import CASES
+from stream_mutants import KINDS
+from stream_trials import Outcome, run_case
 
 COUNT, SEED, JOBS = 60, 0, 2
 

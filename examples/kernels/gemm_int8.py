@@ -2,7 +2,7 @@
 
     python examples/kernels/gemm_int8.py          1024 x 1024 x 1024, on one core
 
-The instruction is declared in targets/cpu_instructions.py like any chip's: vpdpbusd multiplies
+The instruction is declared in targets/cpu.py like any chip's: vpdpbusd multiplies
 four bytes of A, the same in all lanes, with four bytes of B in each lane, and adds the four
 products to a lane of C. `tensorize` finds it in the loops. (Arm's usdot is the same with four
 lanes; this schedule takes whichever the target has.)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from byte_kernels import gemm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vta_machine import ALU, FACTORS, HEAD, LOOPS, MOVE, SIZES, UOP, assemble
@@ -299,14 +300,6 @@ def test_random_records_both_ways(data):
 
 
 @kernel
-def gemm(A: i8[48, 32], B: i8[32, 64], C: i32[48, 64]):
-    for i, j in grid(48, 64):
-        C[i, j] = 0
-        for k in reduce(32):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@kernel
 def narrow_gemm(A: i8[48, 32], B: i8[32, 64], C: i8[48, 64]):
     total = local(i32[48, 64])
     for i, j in grid(48, 64):
@@ -317,7 +310,8 @@ def narrow_gemm(A: i8[48, 32], B: i8[32, 64], C: i8[48, 64]):
         C[i, j] = cast(i8, max(min(total[i, j] >> 6, 127), -128))
 
 
-CHIPS = [(gemm, tiny()), (narrow_gemm, gemmini()), (narrow_gemm, conv_engine())]
+GEMM = gemm.bind(M=48, N=64, K=32)
+CHIPS = [(GEMM, tiny()), (narrow_gemm, gemmini()), (narrow_gemm, conv_engine())]
 
 
 @pytest.mark.parametrize("function, target", CHIPS, ids=[t.name for _, t in CHIPS])

@@ -4,8 +4,8 @@ import dataclasses
 import json
 
 import pytest
+from byte_kernels import dots, gemm
 
-from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.chip import ChipKernel, build_chip
 from tilewright.explain.explanation import Explanation
 from tilewright.explain.what_if import changes
@@ -15,17 +15,11 @@ from tilewright.targets.dsp import dsp
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 
-
-@kernel
-def gemm(A: i8[256, 256], B: i8[256, 256], C: i32[256, 256]):
-    for i, j in grid(256, 256):
-        C[i, j] = 0
-        for k in reduce(256):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
+GEMM = gemm.bind(M=256, N=256, K=256)
 
 
 def explained(target: Target, **control) -> Explanation:
-    return build_chip(gemm.kernel, target, **control).explain()
+    return build_chip(GEMM.kernel, target, **control).explain()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +67,7 @@ def test_a_small_memory_binds(cramped: Explanation):
 def test_banks_and_ranges_bind():
     """A limit that is made up: it is found among all others."""
     banked = with_memory(tiny(spad=8 << 10), "spad", banks=8)
-    by_change = {c.what: c for c in changes(banked, build_chip(gemm.kernel, tiny()).stream)}
+    by_change = {c.what: c for c in changes(banked, build_chip(GEMM.kernel, tiny()).stream)}
     free = by_change["spad (8,192 bytes): one bank, not 8"]
     assert free.limits
     assert free.target == tiny(spad=8 << 10)
@@ -100,20 +94,12 @@ def test_one_after_another_is_explained_by_the_simulator():
 
 
 def test_slots_are_the_bottleneck_of_a_statically_scheduled_chip():
-    built = build_chip(dots.kernel, dsp())
+    built = build_chip(dots.bind(M=64, N=64, K=512).kernel, dsp())
     found = built.explain()
     assert found.bottleneck == built.bound.bottleneck == "mac"
     assert found.parts == {**built.bound.slots, "moves": built.bound.moves}
     assert found.chain == ()
     assert found.helps[0].change == "mac: 2 slots in a bundle"
-
-
-@kernel
-def dots(A: i8[64, 512], B: i8[64, 512], C: i32[64, 64]):
-    for i, j in grid(64, 64):
-        C[i, j] = 0
-        for k in reduce(512):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[j, k])
 
 
 # ---------------------------------------------------------------- how it prints
@@ -196,4 +182,4 @@ def test_ranges():
     loop = wider.body[0]
     assert loop.extent == wider.field("rows").symbol
     assert chip.instruction("mvout") == tiny().instruction("mvout")
-    assert isinstance(build_chip(gemm.kernel, chip), ChipKernel)
+    assert isinstance(build_chip(GEMM.kernel, chip), ChipKernel)

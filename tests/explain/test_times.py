@@ -1,8 +1,9 @@
 """Where the cycles of a stream go: by hand, and adding up to the whole run."""
 
 import pytest
+from byte_kernels import dots, gemm, layer
 
-from tilewright import Schedule, cast, grid, i8, i32, kernel, local, reduce
+from tilewright import Schedule
 from tilewright.chip import build_chip
 from tilewright.explain.times import longest_chain, memory_times, queue_times
 from tilewright.targets.conv_engine import conv_engine
@@ -11,30 +12,13 @@ from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
-
-@kernel
-def one_tile(A: i8[16, 16], B: i8[16, 16], C: i32[16, 16]):
-    for i, j in grid(16, 16):
-        C[i, j] = 0
-        for k in reduce(16):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@kernel
-def gemm(A: i8[128, 128], B: i8[128, 128], bias: i32[128], Y: i8[128, 128]):
-    total = local(i32[128, 128])
-    for i, j in grid(128, 128):
-        total[i, j] = 0
-        for k in reduce(128):
-            total[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-    for i, j in grid(128, 128):
-        Y[i, j] = cast(i8, max(min((total[i, j] + bias[j]) >> 8, 127), -128))
+ONE_TILE = gemm.bind(M=16, N=16, K=16)
 
 
 def by_hand():
     """Two loads, a product, a store."""
     chip = tiny()
-    s = Schedule(one_tile)
+    s = Schedule(ONE_TILE)
     s.cache_write(s.buffer("C"), "acc")
     whole, rows = s.split(s.loop("i"), 16)
     s.cache_read(s.buffer("A"), whole, "spad")
@@ -76,7 +60,7 @@ CHIPS = {"vta": vta, "gemmini": gemmini, "conv_engine": conv_engine}
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlapped", "single"])
 @pytest.mark.parametrize("name", CHIPS)
 def test_they_add_up(name: str, overlap: bool):
-    built = build_chip(gemm.kernel, CHIPS[name](), overlap=overlap)
+    built = build_chip(layer.bind(M=128, N=128, K=128).kernel, CHIPS[name](), overlap=overlap)
     timeline = built.timeline
     for q in queue_times(timeline):
         assert q.busy == timeline.busy[q.name]
@@ -92,7 +76,7 @@ def test_they_add_up(name: str, overlap: bool):
 
 def test_one_after_another_is_a_chain_of_all():
     """Every cycle of every instruction that works is in it."""
-    built = build_chip(one_tile.kernel, tiny(), serial=True)
+    built = build_chip(ONE_TILE.kernel, tiny(), serial=True)
     chain, timeline = longest_chain(built.timeline), built.timeline
     spent = sum(n for (_, what), n in chain.items() if what in ("work", "transfer", "set-up"))
     assert spent == sum(timeline.busy.values())
@@ -100,16 +84,8 @@ def test_one_after_another_is_a_chain_of_all():
 
 def test_bundles_add_up():
     """The queue of the bundles themselves is one of them."""
-    from_bundles = build_chip(dots.kernel, dsp())
+    from_bundles = build_chip(dots.bind(M=32, N=32, K=256).kernel, dsp())
     for q in queue_times(from_bundles.timeline):
         parts = (q.setup, q.work, q.fill, q.drain, *q.waits.values())
         assert min(parts) >= 0
         assert sum(parts) == from_bundles.cycles
-
-
-@kernel
-def dots(A: i8[32, 256], B: i8[32, 256], C: i32[32, 32]):
-    for i, j in grid(32, 32):
-        C[i, j] = 0
-        for k in reduce(256):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[j, k])

@@ -1,4 +1,4 @@
-"""ONNX's own operator tests, all of them, by the reference evaluator (tests/conformance.py)."""
+"""ONNX's own operator tests, all of them, by the reference evaluator (tools/conformance.py)."""
 
 import collections
 import warnings

@@ -1,9 +1,5 @@
 """A slice of `make special-values`: models of one operator, on NaN, infinities and extremes."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from special_values import UNIFORM, made_models, run
 from special_values_explained import EXPLAINED
 

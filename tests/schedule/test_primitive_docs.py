@@ -1,30 +1,17 @@
 """docs/primitives.md is what tools/primitive_docs.py writes; writing it runs all its examples."""
 
-import importlib
-import sys
-from pathlib import Path
-
+import primitive_docs as tool
 import pytest
 
 from tilewright import Schedule
 
-PROJECT = Path(__file__).parents[2]
 
-
-@pytest.fixture
-def tool(monkeypatch):
-    monkeypatch.syspath_prepend(str(PROJECT / "tools"))
-    yield importlib.import_module("primitive_docs")
-    for name in ("primitive_docs", "primitive_examples"):
-        sys.modules.pop(name, None)
-
-
-def test_page(tool):
+def test_page():
     page = tool.PAGE.read_text(encoding="utf-8")
     assert page == tool.page(), "the primitives have changed: run `make docs`"
 
 
-def test_every_primitive_has_a_section(tool):
+def test_every_primitive_has_a_section():
     sections = tool.PAGE.read_text(encoding="utf-8")
     primitives = Schedule.primitives()
     assert len(primitives) >= 20
@@ -39,14 +26,14 @@ def test_every_primitive_has_a_picture_and_says_what_is_legal():
         assert "egal" in said, f"{name}: when is it legal?"
 
 
-def test_a_primitive_without_an_example_is_said(tool, monkeypatch):
+def test_a_primitive_without_an_example_is_said(monkeypatch):
     monkeypatch.delitem(tool.EXAMPLES, "split")
     with pytest.raises(SystemExit) as caught:
         tool.page()
     assert str(caught.value) == "tools/primitive_examples.py has no example of split"
 
 
-def test_an_example_must_use_its_primitive(tool, monkeypatch):
+def test_an_example_must_use_its_primitive(monkeypatch):
     program, _ = tool.EXAMPLES["split"]
     monkeypatch.setitem(tool.EXAMPLES, "split", (program, 's.unroll(s.loop("i"))'))
     with pytest.raises(SystemExit) as caught:
@@ -54,7 +41,7 @@ def test_an_example_must_use_its_primitive(tool, monkeypatch):
     assert str(caught.value) == "the example of split does not use it"
 
 
-def test_every_example_is_traced(tool):
+def test_every_example_is_traced():
     """As Python, as JSON, replayed: the same program again."""
     target = tool.tiny()
     names = {"Tail": tool.Tail, "Layout": tool.Layout, "target": target}

@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from byte_kernels import gemm, layer, planes
 from hypothesis import given
 from hypothesis import strategies as st
-from stream_cases import gemm, layer, planes
 
-from tilewright import cast, dims, grid, i8, i32, kernel, reduce
 from tilewright.chip import build_chip, build_choice
 from tilewright.ir.instruction import Hazard
 from tilewright.plan import choose_tiles
@@ -22,20 +21,10 @@ from tilewright.targets.gemmini import gemmini
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
-N = dims("N", min=1)
-
-
-@kernel
-def product(A: i8[N, N], B: i8[N, N], C: i32[N, N]):
-    for i, j in grid(N, N):
-        C[i, j] = 0
-        for k in reduce(N):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
 
 def chosen(n: int, run=run_pipelines) -> dict[tuple[object, ...], float]:
     """What the model expects of tiles, by how they follow each other."""
-    model = analytic_model(product.bind(N=n).kernel, tiny())
+    model = analytic_model(gemm.bind(M=n, N=n, K=n).kernel, tiny())
     found = choose_tiles.choose_tiles(model, run, overlap=True)
     return {
         (*c.plan.tile.items(), c.plan.order, c.plan.ahead, c.plan.places): c.cycles for c in found
@@ -68,7 +57,7 @@ def test_long_pipelines_are_run_for_a_few_steps():
 
 def test_turns_that_are_few_stay():
     turns = np.array([[1, 3, 700], [2, 3, 4], [5, 1, 600]])
-    model = analytic_model(product.bind(N=64).kernel, tiny())
+    model = analytic_model(gemm.bind(M=64, N=64, K=64).kernel, tiny())
     tile = {v: np.array([16] * 3) for v in model.whole}
     plan = choose_tiles.choose_tiles(model, run_pipelines, overlap=True)[0].plan
     times = model.step_times(tile, plan)

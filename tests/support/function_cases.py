@@ -103,7 +103,7 @@ CASES = {
         Case("acosh", _op("acosh"), np.arccosh, 4, 2.6),
         Case("atanh", _op("atanh"), np.arctanh, 4, 2.5, -1),
         Case("erf", _op("erf"), erf, 2, 1.95, -1),
-        Case("erfc", _op("erfc"), erfc, 5, 4.6),
+        Case("erfc", _op("erfc"), erfc, 4, 3.9),
         Case("sqrt", _op("sqrt"), np.sqrt, 0.5, 0.5),
         Case("rsqrt", _wide(_rsqrt), lambda x: 1 / np.sqrt(x), 2, 1.6),
         Case("sigmoid", _op("sigmoid"), _sigmoid, 2, 1.95),

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import byte_kernels
 import numpy as np
+from byte_kernels import gemm, layer, planes
 from epilogue_chips import CHIPS
 from sync_chips import chip
 
-from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
+from tilewright import i8
 from tilewright.chip import ChipKernel, build_chip
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.kernel import KernelFunction
@@ -24,51 +26,7 @@ from tilewright.targets.vta import vta
 
 MOST = 220  # instructions
 
-M, N, K = dims("M N K")
-C, F, S = dims("C F S")
-
-
-@kernel
-def gemm(A: i8[M, K], B: i8[K, N], C: i32[M, N]):
-    for i, j in grid(M, N):
-        C[i, j] = 0
-        for k in reduce(K):
-            C[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-
-
-@kernel
-def layer(A: i8[M, K], B: i8[K, N], b: i32[N], Y: i8[M, N]):
-    """A bias for each column, a shift, clipped."""
-    acc = local(i32[M, N])
-    for i, j in grid(M, N):
-        acc[i, j] = 0
-        for k in reduce(K):
-            acc[i, j] += cast(i32, A[i, k]) * cast(i32, B[k, j])
-    for i, j in grid(M, N):
-        Y[i, j] = cast(i8, max(min((acc[i, j] + b[j]) >> 8, 127), -128))
-
-
-@kernel
-def conv(X: i8[10, 18, 16], W: i8[3, 3, 16, 32], Y: i32[8, 16, 32]):
-    for h, w, o in grid(8, 16, 32):
-        Y[h, w, o] = 0
-        for r, s, c in reduce(3, 3, 16):
-            Y[h, w, o] += cast(i32, X[h + r, w + s, c]) * cast(i32, W[r, s, c, o])
-
-
-@kernel
-def planes(X: i8[C, S, S], W: i8[F, C, 3, 3], b: i32[F], Y: i8[F, S, S]):
-    """A convolution of planes with padding of 1, a bias, a scale, clipped."""
-    sums = local(i32[F, S, S])
-    for f, h, v in grid(F, S, S):
-        sums[f, h, v] = 0
-        for c, r, s in reduce(C, 3, 3):
-            i = h + r - 1
-            j = v + s - 1
-            inside = 0 <= i < S and 0 <= j < S
-            sums[f, h, v] += i32(X[c, i, j] if inside else 0) * i32(W[f, c, r, s])
-    for f, h, v in grid(F, S, S):
-        Y[f, h, v] = i8(max(min((sums[f, h, v] + b[f]) * 3 >> 9, 120), -120))
+conv = byte_kernels.conv.bind(H=8, V=16, R=3, C=16, F=32)
 
 
 @dataclass(frozen=True)

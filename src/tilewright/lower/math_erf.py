@@ -2,8 +2,9 @@
 
 erf is an odd polynomial below 1, from there 1 - erfc, whose fourth root is a polynomial: good to
 what shows in erf. erfc is e**(-x**2) * u * P(u) with u = 1 / (|x| + 2), after Shepherd and
-Laframboise (1981), and the same taken from 2 below 0. x**2 is split, for its own rounding would
-be multiplied by the exponential: the square of x's first 12 bits is exact.
+Laframboise (1981), and the same taken from 2 below 0. P is 1 + t * Q(t) with t = u - 0.242, so
+that u * P(u) is u and a small product: the sum is rounded once. x**2 is split, for its own
+rounding would be multiplied by the exponential: the square of x's first 12 bits is exact.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ _ERF_FAR = (
     0.5269427299499512,
 )
 _ERFC = (
-    11.913764953613281,
-    -34.710853576660156,
-    11.970745086669922,
-    12.462363243103027,
-    -6.593014240264893,
-    -5.5045976638793945,
-    2.3319554328918457,
-    4.4715423583984375,
-    2.748643398284912,
-    1.0215827226638794,
+    11.663501739501953,
+    -35.591575622558594,
+    14.263679504394531,
+    11.731322288513184,
+    -7.173539638519287,
+    -5.230620861053467,
+    2.5028507709503174,
+    4.413835048675537,
+    2.677957773208618,
 )
 _END = 4.05  # from 3.92 on, f32 has 1
+_ERFC_ONE = 0.2420453578233719  # where P(u) is 1
 _ERFC_END = 10.1  # from 10.06 on, f32 has 0
 
 
@@ -68,13 +69,21 @@ def erf(x: Expr) -> Expr:
 def erfc(x: Expr) -> Expr:
     """1 - erf(x), which has all its bits where it is small."""
     size = minimum(number(_ERFC_END), absolute(x))
-    head = Bitcast(f32, Bitcast(i32, size) & whole(-(1 << 12)))
-    rest = (head - size) * (head + size)
+    head = _twelve_bits(size)
+    tail = head - size
     below = size + number(2.0)
     u = number(1.0) / below
-    # What u lacks, in parts of u: of the quotient, and of the sum, both rounded.
-    lost = (number(1.0) - u * below) - u * (size - (below - number(2.0)))
-    scaled = u * polynomial(u - number(0.25), _ERFC)
-    slope = number(0.7) + number(3.1) * u  # of log(u * P(u)) against log(u), about
-    above = exp_times(-(head * head), rest + slope * lost, scaled)
+    # 1 - u * (size + 2) is what u lacks, in parts of u: sum and quotient are rounded. In halves
+    # of 12 bits the products are exact without fused multiply-add, too.
+    first = _twelve_bits(u)
+    lost = number(1.0) - number(2.0) * first - first * head + first * tail - (u - first) * below
+    t = u - number(_ERFC_ONE)
+    scaled = u + u * t * polynomial(t, _ERFC)
+    slope = number(1.0) + number(2.6) * u  # of log(u * P(u)) against log(u), to 0.05
+    above = exp_times(-(head * head), tail * (head + size) + slope * lost, scaled)
     return select(x < number(0.0), number(2.0) - above, above)
+
+
+def _twelve_bits(x: Expr) -> Expr:
+    """The first 12 of x's 24 bits."""
+    return Bitcast(f32, Bitcast(i32, x) & whole(-(1 << 12)))

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import pytest
-from decisions import LEVELS, RARE, Corpus, Entry, draws, target, written
+from decisions import LEVELS, RARE, Corpus, Entry, draws, target
 from hypothesis.errors import UnsatisfiedAssumption
 from index_expressions import index_case
 from schedule_kernels import CASES as KERNELS
@@ -386,16 +385,3 @@ CORPORA: dict[str, Corpus] = {
     "primitives": Corpus(primitive, len(primitives()), 1),
     "mapped": Corpus(mapped, len(KERNELS), 4),
 }
-PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
-
-
-@pytest.mark.parametrize("name,first", PARTS)
-def test_as_written(name: str, first: int):
-    corpus, was = CORPORA[name], written(name)
-    for i in range(first, min(first + corpus.part, corpus.count)):
-        assert corpus.make(i).line == was[i], (
-            f"another decision than in tests/decisions/{name}.txt: see `python"
-            f" tools/part_decisions.py {name} {i}` before and after the change; `make decisions`"
-            " writes it down"
-        )
-    assert len(was) == corpus.count

@@ -1,9 +1,9 @@
 """ONNX's own operator tests: import each model, run it, compare with the expected outputs.
 
-    python tests/conformance.py                        all of them, with the reference evaluator
-    python tests/conformance.py --engine compiled      as machine code: what `make conformance` does
-    python tests/conformance.py --filter softmax -v    some of them, saying why each was refused
-    python tests/conformance.py --json results.json    one record for each test
+    python tools/conformance.py                        all of them, with the reference evaluator
+    python tools/conformance.py --engine compiled      as machine code: what `make conformance` does
+    python tools/conformance.py --filter softmax -v    some of them, saying why each was refused
+    python tools/conformance.py --json results.json    one record for each test
 
 Every test ends in one of these:
 

@@ -10,8 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-import pytest
-from decisions import MODELS, RARE, Corpus, Entry, draws, lowered, target, written
+from decisions import MODELS, RARE, Corpus, Entry, draws, lowered, target
 from hypothesis.errors import UnsatisfiedAssumption
 from schedule_kernels import CASES as KERNELS
 from schedule_trials import Random
@@ -252,16 +251,3 @@ CORPORA: dict[str, Corpus] = {
     "saved": Corpus(saved, len(KERNELS), 9),
     "spaces": Corpus(space, len(KERNELS), 1),
 }
-PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
-
-
-@pytest.mark.parametrize("name,first", PARTS)
-def test_as_written(name: str, first: int):
-    corpus, was = CORPORA[name], written(name)
-    for i in range(first, min(first + corpus.part, corpus.count)):
-        assert corpus.make(i).line == was[i], (
-            f"another decision than in tests/decisions/{name}.txt: see `python"
-            f" tools/part_decisions.py {name} {i}` before and after the change; `make decisions`"
-            " writes it down"
-        )
-    assert len(was) == corpus.count

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
-from decisions import Corpus, Entry, written
+from decisions import Corpus, Entry
 from random_chips import random_chip, random_stream
 from random_units import chip_of, gemm_of, random_facts
 from stream_cases import CASES
@@ -163,16 +162,3 @@ CORPORA: dict[str, Corpus] = {
     "pipelines": Corpus(pipelines, 60, 6),
     "replayed": Corpus(replayed, len(REPLAYED), 1),
 }
-PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
-
-
-@pytest.mark.parametrize("name,first", PARTS)
-def test_as_written(name: str, first: int):
-    corpus, was = CORPORA[name], written(name)
-    for i in range(first, min(first + corpus.part, corpus.count)):
-        assert corpus.make(i).line == was[i], (
-            f"another decision than in tests/decisions/{name}.txt: see `python"
-            f" tools/part_decisions.py {name} {i}` before and after the change; `make decisions`"
-            " writes it down"
-        )
-    assert len(was) == corpus.count
