@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import accesses_of, stride
+from tilewright.backends.native.entry import emit_entry
 from tilewright.backends.native.llvm import emit_kernel
 from tilewright.backends.native.object_code import compile_object
 from tilewright.backends.native.passes import native_passes
@@ -34,7 +35,6 @@ from tilewright.ir.loop import (
     expressions,
     map_block,
     map_inner_blocks,
-    symbols,
     walk_statements,
 )
 from tilewright.ir.substitute import variables
@@ -76,7 +76,13 @@ def site_object(instruction: Instruction, host: Target, steps: Steps | None = No
             f"the meaning of {instruction} needs {held}, more than a stack holds",
             hint="give it an operand for that, or make it smaller",
         )
-    text = emit_kernel(lowered, host) + _entry(instruction, lowered)
+    names = [operand.name for operand in instruction.operands]
+    arrays = {
+        "fields": [f.name for f in instruction.fields],
+        "operands": names,
+        "lists": [f"{name}.list" for name in names],
+    }
+    text = emit_kernel(lowered, host) + emit_entry(lowered, RUN, arrays)
     return compile_object(text, host.native)
 
 
@@ -105,31 +111,6 @@ def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:
     inputs = (*(b for b in operands if b not in written), *lists)
     outputs = tuple(b for b in operands if b in written)
     return Kernel(f"site_{instruction.name}", inputs, outputs, body)
-
-
-def _entry(instruction: Instruction, lowered: Kernel) -> str:
-    """LLVM's text of the function that takes fields, operands and lists from arrays."""
-    fields = {f.name: k for k, f in enumerate(instruction.fields)}
-    operands = {b.name: k for k, b in enumerate(instruction.operands)}
-    lists = {f"{name}.list": k for name, k in operands.items()}
-    lines, arguments = [], ["ptr null"]
-
-    def take(array: str, k: int, kind: str) -> None:
-        name = f"%{array}{k}"
-        lines.append(f"  {name}p = getelementptr {kind}, ptr %{array}, i64 {k}")
-        lines.append(f"  {name} = load {kind}, ptr {name}p")
-        arguments.append(f"{kind} {name}")
-
-    for b in lowered.params:
-        if b.name in operands:
-            take("operands", operands[b.name], "ptr")
-        else:
-            take("lists", lists[b.name], "ptr")
-    for symbol in symbols(lowered):
-        take("fields", fields[symbol.name], "i64")
-    call = f"  call void @{lowered.name}({', '.join(arguments)})"
-    head = f"\ndefine void @{RUN}(ptr %fields, ptr %operands, ptr %lists) {{"
-    return "\n".join([head, *lines, call, "  ret void", "}", ""])
 
 
 # ---------------------------------------------------------------- vectors
