@@ -142,9 +142,10 @@ class Interned(Node):
 _RECORDS: weakref.WeakValueDictionary[tuple[Any, ...], Any] = weakref.WeakValueDictionary()
 known_record = _RECORDS.get  # the record with a key, if there is one
 _MAKING = threading.RLock()  # held where a record is entered; the collector may enter others
-os.register_at_fork(
-    before=_MAKING.acquire, after_in_parent=_MAKING.release, after_in_child=_MAKING.release
-)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_MAKING.acquire, after_in_parent=_MAKING.release, after_in_child=_MAKING.release
+    )
 
 
 def enter_record(key: tuple[Any, ...], cls: type[R], values: tuple[Any, ...]) -> R:
