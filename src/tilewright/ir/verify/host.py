@@ -67,7 +67,8 @@ class _HostChecker(ExprChecker):
         for step in p.steps:
             self.line = step
             check = _STEPS.get(type(step))
-            self.require(check is not None, f"{type(step).__name__} is not a step")
+            if check is None:
+                raise self.fail(f"{type(step).__name__} is not a step")
             check(self, step)
 
     def size(self, dim: Any, what: str) -> None:
@@ -90,9 +91,8 @@ class _HostChecker(ExprChecker):
 
     def fits(self, slot: Slot, memory: Memory) -> None:
         """Whether the slot ends inside its memory, where all sizes are constant."""
-        sizes = slot.offset, slot.type.bytes, memory.size
-        if all(isinstance(s, int) for s in sizes):
-            offset, bytes_, size = sizes
+        offset, bytes_, size = slot.offset, slot.type.bytes, memory.size
+        if isinstance(offset, int) and isinstance(bytes_, int) and isinstance(size, int):
             self.require(
                 offset + bytes_ <= size,
                 f"slot {slot.name} ends at {offset + bytes_}, beyond the {size} bytes of"
