@@ -77,7 +77,7 @@ def site_object(instruction: Instruction, host: Target, steps: Steps | None = No
             hint="give it an operand for that, or make it smaller",
         )
     text = emit_kernel(lowered, host) + _entry(instruction, lowered)
-    return compile_object(text, host.native)
+    return compile_object(text, host.llvm)
 
 
 def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:

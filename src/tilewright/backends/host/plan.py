@@ -72,7 +72,8 @@ def plan_json(
     a kernel without `costs` is taken to read and write its slots once. The outputs' names are the
     slots' unless given: two outputs of a model may be one value. `obstacles` say why steps, by
     number, are not done elsewhere."""
-    json = _Planner(program, costs or {}).plan(functions, output_names or program.outputs)
+    planner = _Planner(program, costs or {})
+    json: dict[str, Json] = planner.plan(functions, output_names or program.outputs)
     for number, found in (obstacles or {}).items():
         json["steps"][number]["obstacles"] = list(found)
     return json
@@ -310,9 +311,14 @@ def _factory(op: Op) -> HostFactory:
 class Placed(Protocol):
     """An array, and where in a constants memory its bytes go."""
 
-    memory: str
-    offset: int
-    array: np.ndarray
+    @property
+    def memory(self) -> str: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def array(self) -> np.ndarray: ...
 
 
 def pack_constants(program: HostProgram, constants: Iterable[Placed]) -> list[np.ndarray]:
