@@ -140,7 +140,7 @@ def _in_blocks(stmt: For, s: Sum, known: _Known) -> Block:
     block, step = (_fresh_var(stmt.var, suffix, known) for suffix in ("block", "step"))
     part = _part(s, known)
     update = s.update.with_(buffer=part, indices=tuple(loop.var for loop in s.places))
-    body = _replaced(stmt, s.update, update).body
+    body = map_block(stmt.body, lambda x: _replaced(x, s.update, update))
     inner = stmt.with_(var=step, extent=count, body=_at(body, stmt.var, block * count + step))
     blocks = stmt.with_(
         var=block, extent=known.simplifier.dim(extent // count), body=_summed(inner, s, part, known)
@@ -158,7 +158,7 @@ def _iterations(s: Sum, known: _Known) -> int:
     return int(BLOCK // _most(s.steps[1:], known))
 
 
-def _summed(loop: For, s: Sum, part: Buffer, known: _Known) -> Block:
+def _summed(loop: Stmt, s: Sum, part: Buffer, known: _Known) -> Block:
     """part = 0; the loop, which adds to it; then it is added to the sum."""
     index = tuple(place.var for place in s.places)
     clear = Store(part, index, neutral(BinaryOp.ADD, part.dtype))

@@ -75,17 +75,14 @@ def expand_math(kernel: Kernel) -> Kernel:
 
 
 def _expand(e: Expr) -> Expr:
-    if isinstance(e, Unary):
-        table, operands = UNARY, (e.a,)
-    elif isinstance(e, Binary):
-        table, operands = BINARY, (e.a, e.b)
+    if isinstance(e, Unary) and e.op in UNARY and e.dtype.is_float:
+        if e.dtype.bits > 32:
+            return _LIBRARY[e.op](e.a) if e.op in _LIBRARY else e
+        wide = UNARY[e.op](_widened(e.a))
+    elif isinstance(e, Binary) and e.op in BINARY and e.dtype.is_float and e.dtype.bits <= 32:
+        wide = BINARY[e.op](_widened(e.a), _widened(e.b))
     else:
         return e
-    if e.op not in table or not e.dtype.is_float:
-        return e
-    if e.dtype.bits > 32:
-        return _LIBRARY[e.op](*operands) if e.op in _LIBRARY else e
-    wide = table[e.op](*map(_widened, operands))
     return wide if e.dtype == f32 else Cast(e.dtype, wide)
 
 

@@ -85,7 +85,7 @@ def write_program(path: str | Path, program: Program) -> int:
     for memory, data in zip(
         program.host.of_kind(MemoryKind.CONSTANTS), program.constants, strict=True
     ):
-        parts.append(("constants", memory.name, memoryview(data.reshape(-1).view(np.uint8))))
+        parts.append(("constants", memory.name, data.reshape(-1).view(np.uint8).data))
     sections = list(_place(parts))
     header = _header(program, sections)
     start = _first_page(len(header))
@@ -212,7 +212,7 @@ def _check_start(path: str | Path, start: bytes, size: int) -> int:
         raise _damaged(path, f"it has {size} of {total} bytes")
     if _HEADER_AT + header_size > size:
         raise _damaged(path, "its header is larger than the file")
-    return header_size
+    return int(header_size)
 
 
 def _formats() -> str:

@@ -51,7 +51,13 @@ class HostBridge:
         self._running: dict[int, Mapping[str, int]] = {}  # a call's number: its symbols
         self._errors: dict[int, BaseException] = {}
         me = weakref.ref(self)  # so that a bridge that nobody uses goes at once
-        self._callback = _Callback(lambda *arguments: me()._run(*arguments))
+
+        def run(*arguments: Any) -> int:
+            bridge = me()
+            assert bridge is not None  # who calls it holds the bridge
+            return bridge._run(*arguments)
+
+        self._callback = _Callback(run)
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
 
     def begin(self, number: int, symbols: Mapping[str, int]) -> None:

@@ -19,7 +19,7 @@ class ThreadPool:
     their regions alone. Idle workers sleep. In a forked process the pool works, without workers.
     """
 
-    def __init__(self, threads: int):
+    def __init__(self, threads: int) -> None:
         if 1 < threads <= MAX_THREADS:
             require_memory((threads - 1) * THREAD_BYTES, f"starting {threads} threads")
         try:
@@ -49,7 +49,7 @@ class ThreadPool:
     def __enter__(self) -> "ThreadPool":
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

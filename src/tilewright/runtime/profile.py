@@ -79,11 +79,12 @@ class Profile:
                 (str(i), nanoseconds(s.nanoseconds), share, bar, s.name, ", ".join(s.nodes))
             )
         rows.append(("", nanoseconds(spent), "100.0%", "", "all steps", ""))
-        number, time, share = (max(len(row[c]) for row in rows) for c in range(3))
-        room = WIDTH - number - time - share - BAR - 5 * len(GAP)
+        wide = [max(len(row[c]) for row in rows) for c in range(3)]
+        room = WIDTH - sum(wide) - BAR - 5 * len(GAP)
         kernel = min(room // 2, max(len(row[4]) for row in rows))
-        for i, t, part, bar, name, nodes in rows:
-            cells = (i.rjust(number), t.rjust(time), part.rjust(share), bar.ljust(BAR))
+        for number, time, share, bar, name, nodes in rows:
+            numbers = (x.rjust(n) for x, n in zip((number, time, share), wide, strict=True))
+            cells = (*numbers, bar.ljust(BAR))
             names = (shorten(name, kernel).ljust(kernel), shorten(nodes, room - kernel))
             yield GAP.join([*cells, *names]).rstrip()
 

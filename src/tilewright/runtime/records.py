@@ -25,9 +25,10 @@ KINDS: dict[type, str] = {**STEPS}
 
 def to_json(value: Any) -> Any:
     """The JSON value of a record, or of what a field of one may hold."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, DType):
-        kind = {"kind": KINDS[type(value)]} if type(value) in KINDS else {}
-        return kind | {name: to_json(getattr(value, name)) for name, _, _ in _fields(type(value))}
+    cls: type = type(value)
+    if dataclasses.is_dataclass(cls) and cls is not DType:
+        kind = {"kind": KINDS[cls]} if cls in KINDS else {}
+        return kind | {name: to_json(getattr(value, name)) for name, _, _ in _fields(cls)}
     if isinstance(value, tuple):
         return [to_json(v) for v in value]
     if isinstance(value, enum.Enum):
@@ -40,7 +41,8 @@ def from_json(cls: type[T], value: Any, where: str) -> T:
     if not isinstance(value, dict):
         raise ArtifactError(f"{where} is not an object")
     given = {}
-    for name, hint, required in _fields(cls):
+    record: type = cls
+    for name, hint, required in _fields(record):
         if name in value:
             given[name] = _read(hint, value[name], f"{where}.{name}")
         elif required:
@@ -77,7 +79,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:
         return value
     if hint is DType:
         return _named(DTYPES, value, where, "scalar types")
-    if isinstance(hint, enum.EnumMeta):
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return _named({m.value: m for m in hint}, value, where, "")
     return from_json(hint, value, where)
 

@@ -74,11 +74,12 @@ Code = _struct(
 )  # fmt: skip
 
 
-def array(kind: type[Struct], items: Sequence[Struct]) -> ctypes.Array:
+def array(kind: type[Struct], items: Sequence[Struct]) -> ctypes.Array[Struct]:
     """Structures one after another; their arrays live as long as it does."""
-    found = (kind * len(items))(*items)
+    found: Any = (kind * len(items))(*items)
     found.kept = tuple(items)
-    return found
+    same: ctypes.Array[Struct] = found
+    return same
 
 
 class Function:
@@ -91,7 +92,8 @@ class Function:
         self.function.restype = ctypes.c_int64
 
     def __call__(self, *arguments: Any) -> int:
-        return self.function(*(_argument(k, v) for k, v in zip(self.kinds, arguments, strict=True)))
+        pairs = zip(self.kinds, arguments, strict=True)
+        return int(self.function(*(_argument(k, v) for k, v in pairs)))
 
 
 def _argument(kind: Any, value: Any) -> Any:

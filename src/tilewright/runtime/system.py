@@ -63,7 +63,7 @@ def available_cpus() -> int:
 
 @functools.cache
 def host_triple() -> str:
-    return llvm.get_process_triple()
+    return str(llvm.get_process_triple())
 
 
 @functools.cache

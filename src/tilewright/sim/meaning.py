@@ -83,7 +83,7 @@ def site_object(instruction: Instruction, host: Target, steps: Steps | None = No
         "lists": [f"{name}.list" for name in names],
     }
     text = emit_kernel(lowered, host) + emit_entry(lowered, RUN, arrays)
-    return compile_object(text, host.native)
+    return compile_object(text, host.llvm)
 
 
 def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:

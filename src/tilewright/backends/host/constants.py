@@ -16,9 +16,14 @@ ALIGNMENT = 64  # of every memory
 class Placed(Protocol):
     """An array, and where in a constants memory its bytes go."""
 
-    memory: str
-    offset: int
-    array: np.ndarray
+    @property
+    def memory(self) -> str: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def array(self) -> np.ndarray: ...
 
 
 def pack_constants(program: HostProgram, constants: Iterable[Placed]) -> list[np.ndarray]:

@@ -21,7 +21,7 @@ from tilewright.program.host_program import (
     Wait,
     slots_of,
 )
-from tilewright.program.size import Size
+from tilewright.program.size import Arithmetic, Size
 
 ENTRY = "tw_entry"
 
@@ -147,7 +147,7 @@ class _Writer:
             self.known[size] = self.compute(size)
         return self.known[size]
 
-    def compute(self, size: Size) -> str:
+    def compute(self, size: str | Arithmetic) -> str:
         if isinstance(size, str):
             place = self.let(f"getelementptr i64, ptr %dims, i64 {self.places[size]}")
             return self.let(f"load i64, ptr {place}")

@@ -115,9 +115,7 @@ def _pointer(e: ExprEmitter, region: Region) -> str:
 
 def _extents(operand: Buffer) -> list[int]:
     """Those of more than one element."""
-    found = [n for n in operand.shape if n != 1]
-    assert all(isinstance(n, int) for n in found)
-    return found  # type: ignore[return-value]
+    return [int(n) for n in operand.shape if n != 1]
 
 
 def _size(operand: Buffer) -> int:

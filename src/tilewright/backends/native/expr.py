@@ -11,7 +11,9 @@ that might not be there (a branch for scalars, masked reads for lanes).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.analyze.linear import Linear, add, linear, multiply, scaled
 from tilewright.analyze.simplify import Simplifier
@@ -303,7 +305,8 @@ class ExprEmitter:
         """A pointer to the element at a (scalar) linear position, if `surely` there is one. Outer
         loops' terms are added first, so that they can be hoisted; the constant last, so that it
         becomes an offset."""
-        pointer, key = self.pointers[buffer], (buffer.name,)
+        pointer = self.pointers[buffer]
+        key: tuple[object, ...] = (buffer.name,)
         kind = memory_type(buffer.dtype)
         step = f"getelementptr {self._inbounds(form) if surely else ''}{kind}"
         for atom, k in sorted(form.items(), key=lambda t: (self._depth(t[0]), str(t[0]))):
@@ -375,7 +378,7 @@ class ExprEmitter:
             return self._guarded_scalar(e.buffer, rest)
         if step == 0:
             return self.read(e.buffer, self.address(e.buffer, rest), 1)
-        if step == 1:
+        if step == 1 and self.lanes is not None:
             return self.read(e.buffer, self.address(e.buffer, rest), self.lanes.count)
         return self._gather(e.buffer, at)
 
@@ -476,7 +479,7 @@ def _letter(kind: str) -> str:
 
 _NOT = UnaryOp.NOT
 
-_EMIT = {
+_EMIT: dict[type[Expr], Callable[[ExprEmitter, Any], Value]] = {
     Unary: ExprEmitter.emit_unary,
     Binary: ExprEmitter.emit_binary,
     Compare: ExprEmitter.emit_compare,

@@ -10,7 +10,8 @@ buffers do not overlap.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from tilewright.analyze.linear import Linear
 from tilewright.analyze.simplify import Simplifier
@@ -123,9 +124,9 @@ class Module:
             declared |= function.declared
         head = [
             f"; {self.kernel.name}, for {self.target.name}",
-            f'target triple = "{self.target.native.triple}"',
+            f'target triple = "{self.target.llvm.triple}"',
         ]
-        width = self.target.vector.bytes * 8
+        width = self.target.vectors.bytes * 8
         attributes = f'attributes #0 = {{ nounwind "prefer-vector-width"="{width}" }}'
         bodies = [function.text() for function in self.functions]
         tail = [attributes, METADATA] if nontemporal_buffers(self.kernel.body) else [attributes]
@@ -165,7 +166,7 @@ class StmtEmitter:
             before, self.e.lanes = self.e.lanes, Lanes(s.var, s.extent)
             self.level += 1
             self.e.depth[s.var] = self.level
-            self.e.columns = emit_columns(self.e, s.body, self.module.target.vector.bytes)
+            self.e.columns = emit_columns(self.e, s.body, self.module.target.vectors.bytes)
             self.scoped(s.body)
             self.e.columns = {}
             self.level -= 1
@@ -476,7 +477,7 @@ def _emit_wrapper(module: Module, name: str, pointers: int, scalars: int) -> Non
     module.functions.append(function)
 
 
-_EMIT: dict[type[Stmt], object] = {
+_EMIT: dict[type[Stmt], Callable[[StmtEmitter, Any], None]] = {
     For: StmtEmitter.emit_for,
     If: StmtEmitter.emit_if,
     Alloc: StmtEmitter.emit_alloc,

@@ -76,10 +76,10 @@ def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 def compile_object(text: str, native: Native) -> bytes:
     """The object file of a module."""
     with closing(target_machine(native)) as machine, optimized_module(text, machine) as module:
-        return machine.emit_object(module)
+        return bytes(machine.emit_object(module))
 
 
 def compile_assembly(text: str, native: Native) -> str:
     """The assembly text of a module, as a person reads it."""
     with closing(target_machine(native)) as machine, optimized_module(text, machine) as module:
-        return machine.emit_assembly(module)
+        return str(machine.emit_assembly(module))

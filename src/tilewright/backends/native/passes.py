@@ -61,4 +61,4 @@ def to_llvm(kernel: Kernel, target: Target) -> str:
 def to_object(text: str, target: Target) -> bytes:
     """Machine code. LLVM ends the process when it gets no memory: there must be some to spare."""
     require_memory(LLVM_BYTES + LLVM_BYTES_EACH * len(text), "making machine code of a kernel")
-    return compile_object(text, target.native)
+    return compile_object(text, target.llvm)

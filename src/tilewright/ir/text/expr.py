@@ -62,7 +62,8 @@ class ExprReader(Source):
         """A new variable called by this identifier."""
         if text in self.scalars:
             raise self.error(at, f"{name_of(text)!r} is defined already", "another name")
-        return self.scalars.setdefault(text, Var(name_of(text)))
+        made = self.scalars[text] = Var(name_of(text))
+        return made
 
     def buffer(self, at: ast.AST, text: str, kind: ast.AST) -> Buffer:
         """A new buffer called by this identifier, of the type that `kind` gives."""

@@ -232,7 +232,7 @@ _SEVERAL = "y, z = operator(x, …, attribute=value, types=(type, type))"
 _CONSTANT = "w: type = constant(), or with nested lists of its elements"
 
 
-def _several(node: ast.AST | None) -> list[ast.expr]:
+def _several(node: ast.expr | None) -> list[ast.expr]:
     """The parts of a tuple without parentheses, of one expression, or of none."""
     if node is None:
         return []

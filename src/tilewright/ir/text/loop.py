@@ -190,7 +190,8 @@ def _read_accumulate(r: _KernelReader, call: ast.Call) -> Block:
 def _read_barrier(r: _KernelReader, call: ast.Call) -> Block:
     form = 'barrier("axis")'
     r.no_keywords(call, form)
-    return (Barrier(_read_axis(r, *r.arguments(call, form, 1, 1), form)),)
+    (axis,) = r.arguments(call, form, 1, 1)
+    return (Barrier(_read_axis(r, axis, form)),)
 
 
 def _read_nontemporal(r: _KernelReader, call: ast.Call) -> Block:

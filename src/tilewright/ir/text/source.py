@@ -6,26 +6,27 @@ import ast
 import functools
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.base.identifiers import name_of
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def reads_text(parse: F) -> F:
+def reads_text(parse: Callable[P, R]) -> Callable[P, R]:
     """For the functions that read a whole text: one that is nested too deeply is an error too."""
 
     @functools.wraps(parse)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return parse(*args, **kwargs)
         except (RecursionError, MemoryError):
             what = "an expression or block of the text is nested too deeply"
             raise CompileError(what, hint="split it into several statements") from None
 
-    return guarded  # type: ignore[return-value]
+    return guarded
 
 
 class Source:

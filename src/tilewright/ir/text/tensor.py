@@ -94,13 +94,13 @@ def _read_define(r: _ProgramReader, node: ast.Expr) -> tuple[Item, ...]:
 
 def _stage(r: _ProgramReader, value: ast.expr, make: Callable[..., Stage]) -> Stage:
     """The stage with its value, or with value, reduction axes, operator and first value."""
-    call = value if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else None
-    if call is None or call.func.id != "reduce":
+    called = value.func if isinstance(value, ast.Call) else None
+    if not isinstance(value, ast.Call) or not isinstance(called, ast.Name) or called.id != "reduce":
         return make(r.expr(value))
-    op, init, inner = r.arguments(call, _REDUCE, 3, 3)
+    op, init, inner = r.arguments(value, _REDUCE, 3, 3)
     none = isinstance(init, ast.Constant) and init.value is None
     first: Expr | None = None if none else r.expr(init)
-    over = r.axes(call, _REDUCE)
+    over = r.axes(value, _REDUCE)
     return make(r.expr(inner), over, r.operator(op), first)
 
 

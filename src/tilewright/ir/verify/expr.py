@@ -119,10 +119,10 @@ class ExprChecker:
         if type(dim) is int:
             self.require(dim >= 0, f"{what} is {dim}", "it must not be negative")
             return
-        self.require(isinstance(dim, Expr), f"{what} is {dim!r}, which is no dimension")
-        self.require(
-            not isinstance(dim, Const), f"{what} is the constant {dim}, not a number", "use as_dim"
-        )
+        if not isinstance(dim, Expr):
+            raise self.fail(f"{what} is {dim!r}, which is no dimension")
+        if isinstance(dim, Const):
+            raise self.fail(f"{what} is the constant {dim}, not a number", "use as_dim")
         self.expr(dim)
         self.require(dim.dtype == index, f"{what} is {dim.dtype}, not {index}")
         for e in dim.walk():

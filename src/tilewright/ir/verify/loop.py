@@ -76,7 +76,8 @@ class _KernelChecker(ExprChecker):
         for position, stmt in enumerate(block):
             self.at.append((block, position))
             check = _STATEMENTS.get(type(stmt))
-            self.require(check is not None, f"{type(stmt).__name__} is not a statement")
+            if check is None:
+                raise self.fail(f"{type(stmt).__name__} is not a statement")
             check(self, stmt)
             if isinstance(stmt, Alloc):
                 allocated.append(stmt.buffer.name)
@@ -199,13 +200,13 @@ def _check_call(c: _KernelChecker, s: Call) -> None:
         c.expr(value)
         c.require(value.dtype == index, f"field {field.name} is {value.dtype}, not {index}")
         c.require(
-            not isinstance(value, Const) or field.admits(value.value),
+            not isinstance(value, Const) or field.admits(int(value.value)),
             f"field {field.name} of {i.name} is {value}",
             f"it takes {field.low} … {field.high}, multiples of {field.multiple}",
         )
-    if all(isinstance(value, Const) for value in s.fields):
-        fields = zip(i.fields, s.fields, strict=True)
-        values = {f.symbol: np.int64(v.value) for f, v in fields}
+    fields = zip(i.fields, s.fields, strict=True)
+    values = {f.symbol: np.int64(v.value) for f, v in fields if isinstance(v, Const)}
+    if len(values) == len(i.fields):
         for limit in i.limits:
             holds = bool(evaluate_expr(limit, values, {}))
             c.require(holds, f"the limit {limit} of {i.name} does not hold")

@@ -59,7 +59,8 @@ class _ProgramChecker(ExprChecker):
     def items(self, items: Sequence[Item]) -> None:
         for item in items:
             check = _ITEMS.get(type(item))
-            self.require(check is not None, f"{type(item).__name__} is not an item of a program")
+            if check is None:
+                raise self.fail(f"{type(item).__name__} is not an item of a program")
             check(self, item)
 
     def axes(self, axes: Sequence[Axis]) -> None:
@@ -181,11 +182,11 @@ def _check_reduction(c: _ProgramChecker, s: Stage) -> None:
         "the operators are " + ", ".join(sorted(op.value for op in COMBINERS)),
     )
     c.require(s.value.dtype.kind in BINARY_TAKES[s.op], f"{s.op.value} of {s.value.dtype}")
-    c.require(
-        s.init is not None,
-        f"the reduction of {s.buffer.name} has no first value",
-        f"neutral({s.op.value}, {s.value.dtype}) changes nothing",
-    )
+    if s.init is None:
+        raise c.fail(
+            f"the reduction of {s.buffer.name} has no first value",
+            f"neutral({s.op.value}, {s.value.dtype}) changes nothing",
+        )
     c.require(
         s.init.dtype == s.value.dtype,
         f"the first value is {s.init.dtype}, the others are {s.value.dtype}",
