@@ -33,6 +33,7 @@ def at_first():
 
 
 RUNS_MODELS = {"numpy", "ml_dtypes", "llvmlite"}
+RUNS_MODELS |= {"typing_extensions"} if sys.version_info < (3, 11) else set()
 
 
 def test_import_brings_what_runs_models(at_first):

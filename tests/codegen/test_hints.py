@@ -113,4 +113,4 @@ POSITIONS = [
 @pytest.mark.parametrize("position, lanes, wanted", POSITIONS)
 def test_alignment(position: Expr, lanes: int, wanted: int | None):
     at: Linear = linear(position)
-    assert alignment(Buffer("y", f32, (4096,)), at, lanes) == wanted
+    assert alignment(Buffer("y", f32, (4096,)), at, lanes, 64) == wanted
