@@ -7,8 +7,20 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 from __future__ import annotations
 
 from tilewright.base.dtype import index
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, const
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Unary,
+    UnaryOp,
+    Var,
+    const,
+)
+from tilewright.ir.shared_parts import name_parts
 from tilewright.ir.substitute import variables
+
+FEW = 12  # nodes, of which no tree is long
 
 Linear = dict[Expr | None, int]  # coefficient of each atom; None is the constant term
 
@@ -121,4 +133,13 @@ def _times(atom: Expr, c: int) -> Expr:
 
 
 def _order(term: tuple[int, Expr]) -> tuple[int, str]:
-    return (-abs(term[0]), str(term[1]))
+    return (-abs(term[0]), _text(term[1]))
+
+
+def _text(e: Expr) -> str:
+    """The expression's text, in which shared parts of a long one stand once: as a tree it may be
+    exponentially long."""
+    if len(list(e.walk())) <= FEW:
+        return str(e)
+    parts, (short,) = name_parts(e)
+    return "\n".join([str(short), *(str(part) for _, part in parts)])
