@@ -15,7 +15,7 @@ def test_as_written(name: str, first: int):
     for i in range(first, min(first + max(1, corpus.part // SPLIT), corpus.count)):
         assert corpus.make(i).line == was[i], (
             f"another decision than in tests/decisions/{name}.txt: see `python "
-            f"tests/support/decisions.py --show {name} {i}` before and after the change; "
+            f"tests/support/decisions.py {name} {i}` before and after the change; "
             "`make decisions` writes it down"
         )
 

@@ -1,7 +1,8 @@
 """What the compiler decides for a corpus of programs, as text: `make decisions` writes it down.
 
-    python tests/support/decisions.py                   write tests/decisions/*.txt
-    python tests/support/decisions.py --show kernels 2  all texts of one of them, as they are now
+    python tests/support/decisions.py            write tests/decisions/*.txt
+    python tests/support/decisions.py kernels    write one file
+    python tests/support/decisions.py kernels 2  print an entry with all that led to it
 
 Each line is one program: counts that say what was decided, and a checksum of all the texts that
 led there, so that no decision changes unseen. A change of the compiler that should change nothing
@@ -39,7 +40,7 @@ from strategies_loop import random_kernel  # noqa: E402
 from strategies_networks import network  # noqa: E402
 from strategies_programs import DTYPES as MODEL_DTYPES  # noqa: E402
 from strategies_programs import program  # noqa: E402
-from strategies_schedule import application, primitives  # noqa: E402
+from strategies_schedule import application  # noqa: E402
 from strategies_tensor import random_tensor_program  # noqa: E402
 
 from tilewright.analyze.dependence import conflict  # noqa: E402
@@ -78,6 +79,15 @@ RARE = [DTYPES[t] for t in ("f64", "bf16", "i4", "u16", "u64", "bool", "i64")]
 CHIPS = tuple(stream_cases.CASES.items())[::2]
 MODELS = {name: op for name, op in OPS.items() if name not in ("call", "relayout")}  # of passes
 SERIES, STEPS = 3, 16  # of primitives, for each kernel
+# The primitives that random schedules are made of. A new one is not drawn here, so that what was
+# written down stays; an entry of its own (`primitives`) and tools/fuzz_schedules.py apply it.
+DRAWN = (
+    "split", "reorder", "vectorize", "parallel", "bind", "fuse", "unroll", "compute_at",
+    "reverse_compute_at", "inline", "split_init", "cache_write", "cache_read", "rfactor", "peel",
+    "fold_init", "multi_buffer", "ring_buffer", "vthread", "pipeline", "sink", "split_value",
+    "reuse", "hoist", "init_with", "tensorize", "pack_layout", "set_memory", "annotate",
+    "keep_whole", "prefetch", "store_nontemporal", "pad", "pad_buffer",
+)  # fmt: skip
 EXPRESSIONS, COARSE, GRAPHS = 30, 8, 10  # in one entry
 
 
@@ -222,7 +232,7 @@ def series(i: int) -> Entry:
     for _ in range(SERIES):
         s = Schedule(case.kernel.bind(**case.larger).kernel)
         for _ in range(STEPS):
-            step = application(d, s, d.pick(primitives()))
+            step = application(d, s, d.pick(DRAWN))
             if step is None:
                 continue
             try:
@@ -359,13 +369,15 @@ def written(corpus: str) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--show", nargs=2, metavar=("CORPUS", "NUMBER"), help="print an entry")
+    parser.add_argument("corpus", nargs="?", choices=CORPORA)
+    parser.add_argument("number", nargs="?", type=int)
     options = parser.parse_args()
-    if options.show is not None:
-        entry = CORPORA[options.show[0]].make(int(options.show[1]))
+    if options.number is not None:
+        entry = CORPORA[options.corpus].make(options.number)
         print(f"{entry.line}\n{entry.text}")
         return 0
-    for name, corpus in CORPORA.items():
+    for name in [options.corpus] if options.corpus else CORPORA:
+        corpus = CORPORA[name]
         lines = "".join(f"{corpus.make(i).line}\n" for i in range(corpus.count))
         (FOLDER / f"{name}.txt").write_text(lines, encoding="utf-8")
     return 0
