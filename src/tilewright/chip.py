@@ -49,7 +49,7 @@ from tilewright.plan.bound import Bound, find_bound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
-from tilewright.plan.fill_unit import pad_kernel
+from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile
 from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
@@ -71,7 +71,7 @@ class ChipKernel:
     in the order of its parameters: outputs are written in place, and returned."""
 
     source: Kernel  # as it was written
-    padded: Kernel  # the same with loops that fill the unit, and parameters with room for them
+    filled: Kernel  # the same with loops that fill the unit, and parameters with room for them
     kernel: Kernel  # as scheduled: loops over calls
     target: Target
     stream: Stream
@@ -158,7 +158,7 @@ class ChipKernel:
         return whole[tuple(slice(0, int(n)) for n in source.shape)]
 
     def _type(self, held: Buffer) -> TensorType:
-        buffer = next(b for b in self.padded.params if b.name == held.name)
+        buffer = next(b for b in self.filled.params if b.name == held.name)
         return TensorType(buffer.dtype, buffer.shape, self.layouts.get(held.name))
 
 
@@ -256,7 +256,7 @@ def build_choice(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
-    s = Schedule(pad_kernel(kernel, choice.plan.extents))
+    s = Schedule(fill_kernel(kernel, choice.plan.extents))
     layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
     built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
