@@ -109,7 +109,7 @@ def changed(folder, change):
 
 
 def newer(data):
-    data[8:12] = struct.pack("<I", 3)
+    data[8:12] = struct.pack("<I", 4)
 
 
 def flip_code(data):
@@ -120,7 +120,7 @@ COMPILED = [
     (
         newer,
         (
-            "bad.tw has format 3, and this version of tilewright reads formats 1 to 2\n"
+            "bad.tw has format 4, and this version of tilewright reads format 3\n"
             "  hint: load it with a newer tilewright, or compile the model again"
         ),
     ),

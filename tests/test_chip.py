@@ -169,7 +169,7 @@ def test_a_kernel_the_chip_cannot_do():
     )
 
 
-def test_a_loop_that_cannot_be_padded():
+def test_a_loop_that_cannot_run_more_often():
     @tilewright.kernel
     def odd(A: i8[16, 10], B: i8[10, 16], C: i32[16, 16]):
         for i, j in grid(16, 16):

@@ -38,7 +38,7 @@ LAYERS = (
     ("backends", "compiled"),
     ("assemble", "specialize"),
     ("compiler", "kernels"),
-    ("tune", "viz", "onnx_backend"),
+    ("onnx_backend",),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -46,7 +46,7 @@ RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
 # Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
-USES_RUNTIME |= {"backends.native", "backends.stream", "tune", "cli", "sim", "onnx_backend"}
+USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
 USES_RUNTIME |= {"__init__", "assemble"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
@@ -383,6 +383,11 @@ def test_structure(rule):
     problems = list(rule(PROJECT))
     if problems:
         pytest.fail("\n".join([f"{len(problems)} found:", *problems]), pytrace=False)
+
+
+def test_every_rank_is_of_something_that_there_is():
+    known = modules(PROJECT)
+    assert [part for part in RANK if part not in known] == []
 
 
 # ---- each rule catches what it is for -----------------------------------------------------------

@@ -9,7 +9,6 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.analyze.nests import nests
 from tilewright.backends.bundles import resource_bound as bundles
 from tilewright.backends.bundles.assembly import assembly
 from tilewright.backends.bundles.build import build_bundles
@@ -44,16 +42,14 @@ from tilewright.ir.loop import (
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.verify.programs import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.plan import units
 from tilewright.plan.accelerate import accelerate
 from tilewright.plan.analytic_model import analytic_model
-from tilewright.plan.borders import Borders, with_borders
+from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.bound import Bound, find_bound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
-from tilewright.plan.fill_unit import pad_kernel
-from tilewright.plan.normal_form import normal_form
+from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile
 from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
@@ -75,7 +71,7 @@ class ChipKernel:
     in the order of its parameters: outputs are written in place, and returned."""
 
     source: Kernel  # as it was written
-    padded: Kernel  # the same with loops that fill the unit, and parameters with room for them
+    filled: Kernel  # the same with loops that fill the unit, and parameters with room for them
     kernel: Kernel  # as scheduled: loops over calls
     target: Target
     stream: Stream
@@ -162,14 +158,14 @@ class ChipKernel:
         return whole[tuple(slice(0, int(n)) for n in source.shape)]
 
     def _type(self, held: Buffer) -> TensorType:
-        buffer = next(b for b in self.padded.params if b.name == held.name)
+        buffer = next(b for b in self.filled.params if b.name == held.name)
         return TensorType(buffer.dtype, buffer.shape, self.layouts.get(held.name))
 
 
 def lower_bound(kernel: Kernel, target: Target) -> Bound:
     """Cycles that no schedule of a kernel with one contraction can beat. Where the chip cannot
     guard reads, the 0s around an input are bytes to bring."""
-    wider, _ = _bordered(kernel, target)
+    wider, _ = choose_borders(kernel, target)
     return find_bound(analytic_model(wider, target))
 
 
@@ -195,18 +191,9 @@ def build_controlled(
 ) -> ChipKernel:
     """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
-    wider, borders = _bordered(kernel, target)
+    wider, borders = choose_borders(kernel, target)
     built = _build(wider, target, control, parameters)
     return replace(built, source=kernel, borders=borders)
-
-
-def _bordered(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
-    """The kernel in its normal form; where no unit takes it without the guards of reads, with 0s
-    around its inputs instead."""
-    kernel = normal_form(kernel)
-    every = itertools.product(nests(kernel.body), units.units(target))
-    taken = any(True for nest, unit in every for _ in units.mappings(nest, unit))
-    return (kernel, {}) if taken else with_borders(kernel)
 
 
 def _build(
@@ -269,7 +256,7 @@ def build_choice(
     parameters: Sequence[str] = (),
 ) -> ChipKernel:
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
-    s = Schedule(pad_kernel(kernel, choice.plan.extents))
+    s = Schedule(fill_kernel(kernel, choice.plan.extents))
     layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
     built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
     tile = {v.name: n for v, n in choice.plan.tile.items()}

@@ -6,7 +6,13 @@ import numpy as np
 from bundle_programs import DRAM, LANES, LOCAL, SIZE, V, X, Y, small
 
 from tilewright.backends.bundles.assembly import assembly
-from tilewright.backends.bundles.program import Program, Wait, check_waits, make_program, run_timed
+from tilewright.backends.bundles.program import (
+    Program,
+    Wait,
+    check_core_waits,
+    make_program,
+    run_timed,
+)
 from tilewright.backends.bundles.resource_bound import program_bound
 from tilewright.backends.bundles.run_bundles import run_cycles
 from tilewright.backends.stream.boxes import dependences
@@ -91,20 +97,20 @@ def test_what_waits_for_what():
 def test_every_wait_is_needed():
     p = program()
     need = dependences(p.stream, p.boxes)
-    assert check_waits(p.stream, need, p.waits, p.boxes) is None
+    assert check_core_waits(p.stream, need, p.waits, p.boxes) is None
     for k, mine in enumerate(p.waits):
         for wait in mine:
             rest = tuple(w for w in mine if w is not wait)
             for other in (rest, (*rest, Wait(wait.queue, wait.left + 1))):
                 changed = (*p.waits[:k], other, *p.waits[k + 1 :])
-                assert check_waits(p.stream, need, changed, p.boxes) is not None
+                assert check_core_waits(p.stream, need, changed, p.boxes) is not None
 
 
 def test_a_race_is_reported():
     p = program()
     need = dependences(p.stream, p.boxes)
     nothing = tuple(() for _ in p.waits)
-    fault = check_waits(p.stream, need, nothing, p.boxes)
+    fault = check_core_waits(p.stream, need, nothing, p.boxes)
     assert str(fault) == (
         "instruction 2, section0(tile=0) of bundles, may begin before instruction 0, get(n=64) of"
         " dma, is done, and both touch byte 0 of local\n"

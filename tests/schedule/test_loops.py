@@ -24,7 +24,7 @@ def test_split_with_a_guard():
     )
 
 
-def test_split_evenly():
+def test_split_without_a_rest():
     def steps(s: Schedule) -> None:
         s.split(s.loop("i"), 4, Tail.CUT)
 

@@ -30,6 +30,15 @@ FOLDER = TESTS / "decisions"
 LEVELS = ("sse2", "avx2", "avx512", "neon-dot")
 RARE = [DTYPES[t] for t in ("f64", "bf16", "i4", "u16", "u64", "bool", "i64")]
 MODELS = {name: op for name, op in OPS.items() if name not in ("call", "relayout")}  # of passes
+# The primitives that random schedules are made of. A new one is not drawn here, so that what was
+# written down stays; an entry of its own (`primitives`) and tools/fuzz_schedules.py apply it.
+DRAWN = (
+    "split", "reorder", "vectorize", "parallel", "bind", "fuse", "unroll", "compute_at",
+    "reverse_compute_at", "inline", "split_init", "cache_write", "cache_read", "rfactor", "peel",
+    "fold_init", "multi_buffer", "ring_buffer", "vthread", "pipeline", "sink", "split_value",
+    "reuse", "hoist", "init_with", "tensorize", "pack_layout", "set_memory", "annotate",
+    "keep_whole", "prefetch", "store_nontemporal", "pad", "pad_buffer",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

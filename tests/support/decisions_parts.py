@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from decisions import LEVELS, RARE, Corpus, Entry, draws, target
+from decisions import DRAWN, LEVELS, RARE, Corpus, Entry, draws, target
 from hypothesis.errors import UnsatisfiedAssumption
 from index_expressions import index_case
 from schedule_kernels import CASES as KERNELS
@@ -323,18 +323,19 @@ def order(i: int) -> Entry:
 # ---------------------------------------------------------------- primitives
 
 WAYS = 60  # to apply a primitive
+NAMES = (*DRAWN, *(name for name in primitives() if name not in DRAWN))  # new ones get new lines
 
 
 def primitive(i: int) -> Entry:
     """A primitive on kernels that a few others were applied to: the program, or why not; and the
     steps as Python and as JSON."""
-    name, texts, accepted, tried = primitives()[i], [], 0, 0
+    name, texts, accepted, tried = NAMES[i], [], 0, 0
     cases = tuple(KERNELS.values())
     for k in range(WAYS):
         d = draws(1000 * i + k)
         case = d.pick(cases)
         s = Schedule(case.kernel.bind(**case.larger).kernel)
-        names = [d.pick(primitives()) for _ in range(d.int(0, 3))] + [name]
+        names = [d.pick(DRAWN) for _ in range(d.int(0, 3))] + [name]
         for step in (application(d, s, x) for x in names):
             if step is None:
                 continue
@@ -382,6 +383,6 @@ CORPORA: dict[str, Corpus] = {
     "extremes": Corpus(extreme, 16, 2),
     "faults": Corpus(fault, 24, 2),
     "orders": Corpus(order, 32, 4),
-    "primitives": Corpus(primitive, len(primitives()), 1),
+    "primitives": Corpus(primitive, len(NAMES), 1),
     "mapped": Corpus(mapped, len(KERNELS), 4),
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import coarse
 import op_cases
 import stream_cases
-from decisions import LEVELS, MODELS, RARE, Corpus, Entry, draws, lowered, target
+from decisions import DRAWN, LEVELS, MODELS, RARE, Corpus, Entry, draws, lowered, target
 from hypothesis.errors import UnsatisfiedAssumption
 from index_expressions import index_case
 from op_examples import CASES as OPERATORS
@@ -21,7 +21,7 @@ from strategies_loop import random_kernel
 from strategies_networks import network
 from strategies_programs import DTYPES as MODEL_DTYPES
 from strategies_programs import program
-from strategies_schedule import application, primitives
+from strategies_schedule import application
 from strategies_tensor import random_tensor_program
 
 from tilewright.analyze.dependence import conflict
@@ -167,7 +167,7 @@ def series(i: int) -> Entry:
     for _ in range(SERIES):
         s = Schedule(case.kernel.bind(**case.larger).kernel)
         for _ in range(STEPS):
-            step = application(d, s, d.pick(primitives()))
+            step = application(d, s, d.pick(DRAWN))
             if step is None:
                 continue
             try:

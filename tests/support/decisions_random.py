@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from decisions import MODELS, RARE, Corpus, Entry, draws, lowered, target
+from decisions import DRAWN, MODELS, RARE, Corpus, Entry, draws, lowered, target
 from hypothesis.errors import UnsatisfiedAssumption
 from schedule_kernels import CASES as KERNELS
 from schedule_trials import Random
@@ -21,7 +21,7 @@ from strategies_loop import random_kernel
 from strategies_networks import network
 from strategies_programs import DTYPES as MODEL_DTYPES
 from strategies_programs import program
-from strategies_schedule import application, primitives
+from strategies_schedule import application
 from strategies_tensor import random_tensor_program
 
 from tilewright.base.dtype import f32, i32
@@ -193,7 +193,7 @@ def rewritten(i: int) -> Entry:
         d = draws(9000 + 10 * i + k)
         s = Schedule(random_kernel(d, COMMON_DTYPES, symbolic=k % 4 == 0, kinds=False))
         for _ in range(8):
-            step = application(d, s, d.pick(primitives()))
+            step = application(d, s, d.pick(DRAWN))
             try:
                 if step is not None:
                     step(s)

@@ -61,9 +61,9 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
 def _held(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
     """How the chip holds a parameter of the model's kernel."""
     shape = tuple(int(n) for n in given.shape if isinstance(n, int))
-    padded = next(b for b in chip.padded.params if b.name == given.name)
-    kind = TensorType(padded.dtype, padded.shape, chip.layouts.get(given.name))
-    before = tuple(chip.borders.get(given.name, (0,) * len(padded.shape)))
+    filled = next(b for b in chip.filled.params if b.name == given.name)
+    kind = TensorType(filled.dtype, filled.shape, chip.layouts.get(given.name))
+    before = tuple(chip.borders.get(given.name, (0,) * len(filled.shape)))
     return Held(shape, kind, form.axes[given.name], before)
 
 

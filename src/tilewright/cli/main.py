@@ -44,11 +44,11 @@ from tilewright.cli.arrays import (
     write_outputs,
 )
 from tilewright.cli.check import check as check_results
-from tilewright.cli.describe import find_description
+from tilewright.cli.find_target import find_description
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console, wrap
 from tilewright.cli.limits import measure_limits
-from tilewright.cli.measure import costliest, explain_steps, measure
+from tilewright.cli.measure import costliest, measure, time_steps
 from tilewright.cli.output import explain_output_error, prepare_output
 from tilewright.cli.progress import Progress
 from tilewright.cli.session import (
@@ -318,7 +318,7 @@ def explain(
     with session.working("measuring what this machine can do"):
         limits = measure_limits(module.threads)
     with session.working("timing"):
-        rows = explain_steps(module, arrays, repeat, limits, session.on_call)
+        rows = time_steps(module, arrays, repeat, limits, session.on_call)
     if json:
         facts = {"model": model, **session.facts(module), "threads": module.threads}
         facts |= {"limits": show.limits_json(limits)}

@@ -101,7 +101,7 @@ class StepRow:
         return self.bound.nanoseconds / self.nanoseconds
 
 
-def explain_steps(
+def time_steps(
     module: Module, inputs: Arrays, repeat: int, limits: Limits, watch: Watch | None = None
 ) -> list[StepRow]:
     """Every step, timed, beside what the machine allows."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
 from tilewright.base.passes import Recorder, Step
-from tilewright.cli.describe import find_description
+from tilewright.cli.find_target import find_description
 from tilewright.compiled import load
 from tilewright.compiler import STAGES, GraphStage, Left, compile
 from tilewright.frontends.onnx.table import IMPORTERS

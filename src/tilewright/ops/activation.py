@@ -1,7 +1,8 @@
 """Activation functions, in forms in which nothing overflows and nothing cancels.
 
 The formulas take f32 or f64; operators on shorter floats compute them in f32 and round once.
-Recurrent operators use the same formulas.
+Recurrent operators (recurrent.py) use those of sigmoid, elu and softplus, and have simpler
+ones of their own.
 """
 
 from __future__ import annotations

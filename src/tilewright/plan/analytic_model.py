@@ -42,9 +42,9 @@ def analytic_model(kernel: Kernel, target: Target) -> Model:
     """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
     is none."""
     refusal = None
-    for padded, nest, mapping in find_mappings(kernel, target):
+    for filled, nest, mapping in find_mappings(kernel, target):
         try:
-            return _model(padded, target, nest, mapping, _extents(kernel))
+            return _model(filled, target, nest, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops
             refusal = refusal or error
     assert refusal is not None

@@ -9,11 +9,13 @@ For units that do not guard reads themselves.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import Access
 from tilewright.analyze.dependence import possible
+from tilewright.analyze.nests import nests
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Buffer, Cast, Const, Expr, Load, Select, UnaryOp, unary
@@ -29,8 +31,20 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import substitute
+from tilewright.plan.normal_form import normal_form
+from tilewright.plan.units import mappings, units
+from tilewright.target.target import Target
 
 Borders = Mapping[str, tuple[int, ...]]  # of inputs: elements before the first, along each axis
+
+
+def choose_borders(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
+    """The kernel in its normal form; where no unit takes it without the guards of reads, with 0s
+    around its inputs instead."""
+    kernel = normal_form(kernel)
+    every = itertools.product(nests(kernel.body), units(target))
+    taken = any(True for nest, unit in every for _ in mappings(nest, unit))
+    return (kernel, {}) if taken else with_borders(kernel)
 
 
 def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:

@@ -9,11 +9,11 @@ the schedule's primitives.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tilewright.analyze.nests import Nest, is_cheap, nest_of, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Load, Select
+from tilewright.ir.expr import Buffer, Expr, Load, Select
 from tilewright.ir.loop import (
     Block,
     For,
@@ -106,10 +106,14 @@ def _should_inline(s: Schedule, buffer: Buffer) -> bool:
     readers = [n for n in nests(s.kernel.body) if _reads(n, buffer)]
     if len(readers) == 1 and _reads_once(readers[0], buffer):
         return True
+    return is_cheap(value) and not _keeps_guarded_copy(value, readers)
+
+
+def _keeps_guarded_copy(value: Expr, readers: Sequence[Nest]) -> bool:
+    """Whether what is read under a condition, as zeros around an input are, is better written to
+    memory once: a reduction reads its elements several times, and would check each time."""
     in_reduction = any(n.update is not None for n in readers)
-    if in_reduction and any(isinstance(x, Select) for x in value.walk()):
-        return False
-    return is_cheap(value)
+    return in_reduction and any(isinstance(x, Select) for x in value.walk())
 
 
 def _reads(nest: Nest, buffer: Buffer) -> list[Load]:

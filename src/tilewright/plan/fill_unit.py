@@ -42,17 +42,17 @@ from tilewright.ir.substitute import variables
 HINT = "let it run a multiple of what the chip's unit takes"
 
 
-def pad_kernel(kernel: Kernel, extents: Names[Var, int]) -> Kernel:
+def fill_kernel(kernel: Kernel, extents: Names[Var, int]) -> Kernel:
     """The kernel with loops of these extents instead of shorter ones, and with those that run over
     the same axes of its buffers as long. ScheduleError where that would change what it computes."""
-    return _Padding(kernel).padded(extents)
+    return _Filling(kernel).filled(extents)
 
 
 @dataclass(frozen=True)
-class _Padding:
+class _Filling:
     kernel: Kernel
 
-    def padded(self, extents: Names[Var, int]) -> Kernel:
+    def filled(self, extents: Names[Var, int]) -> Kernel:
         longer = self._longer(extents)
         if not longer:
             return self.kernel
@@ -88,7 +88,7 @@ class _Padding:
         return found
 
     def _alongside(self, found: Names[Var, int]) -> Iterator[tuple[Var, int]]:
-        """Loops over the axes of local buffers that padded ones run over, and their extents."""
+        """Loops over the axes of local buffers that longer ones run over, and their extents."""
         every = nests(self.kernel.body)
         along = {
             (n.buffer, d): found[i]
@@ -126,11 +126,11 @@ class _Padding:
         pair = guarded_factors(write.value) if sums else None
         moved = [x for x in pair or () if loop.var in _variables(x.indices)]
         inputs = self.kernel.inputs
-        padded = [x.buffer in inputs and _over_axes(x.buffer, x.indices, loop) for x in moved]
+        added = [x.buffer in inputs and _over_axes(x.buffer, x.indices, loop) for x in moved]
         if write.value.dtype.is_integer:
-            return any(padded)
+            return any(added)
         first = nest.store.value
-        return padded == [True, True] and isinstance(first, Const) and str(first.value) == "0.0"
+        return added == [True, True] and isinstance(first, Const) and str(first.value) == "0.0"
 
     # ---------------------------------------------------------- buffers
 
@@ -165,7 +165,7 @@ class _Padding:
 
 def _refuse(nest: Nest, loop: For, why: str) -> NoReturn:
     raise ScheduleError(
-        f"{loop.var.name} runs {loop.extent} times, and cannot be padded: {why}",
+        f"{loop.var.name} runs {loop.extent} times, and cannot run more often: {why}",
         program=nest.stmt,
         hint=HINT,
     )

@@ -55,7 +55,7 @@ class Besides:
 
 class Model:
     """Sizes and times of a contraction on a unit, for many tiles at a time. `wanted` is how often
-    loops ran before they were padded; without it, none is."""
+    loops ran before they were filled; without it, none is."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.fill_unit import pad_kernel
+from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.rates import most_a_cycle
 from tilewright.plan.units import Mapping, Unit, copies, mappings, units
 from tilewright.schedule.schedule import Schedule
@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def extents(self) -> dict[Var, int]:
-        """Iterations of the contraction's loops, padded ones included."""
+        """Iterations of the contraction's loops, added ones included."""
         loops = (*self.nest.axes, *self.nest.reduce)
         return {x.var: x.extent for x in loops if isinstance(x.extent, int)}
 
@@ -105,7 +105,7 @@ class Plan:
 
 def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
     """The ways for the target's units to do a kernel's contraction, those that take least time
-    first; each with the kernel, whose loops are padded to what the unit takes."""
+    first; each with the kernel, whose loops are filled to what the unit takes."""
     refusal = None
     none = True
     for nest in nests(kernel.body):
@@ -115,12 +115,12 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
         found.sort(key=lambda m: (_time(m), -sum(order.index(x.var) for _, x in m.axes)))
         for mapping in found:
             try:
-                padded = pad_kernel(kernel, mapping.extents)
+                filled = fill_kernel(kernel, mapping.extents)
             except ScheduleError as error:
                 refusal = refusal or error
                 continue
             none = False
-            yield _mapped(padded, nest.buffer.name, mapping)
+            yield _mapped(filled, nest.buffer.name, mapping)
     if none:
         raise refusal or ScheduleError(
             f"no instruction of {target.name} takes a contraction of this kernel",
@@ -135,7 +135,7 @@ def _time(mapping: Mapping) -> float:
 
 
 def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
-    """A mapping with the loops of a schedule of the padded kernel."""
+    """A mapping with the loops of a schedule of the filled kernel."""
     found = [n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result]
     if len(found) != 1:
         raise ScheduleError(

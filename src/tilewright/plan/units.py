@@ -105,7 +105,7 @@ class Unit:
         limits = self.range(axis)
         return (n for n in range(min(limits.high, most), 0, -1) if limits.admits(n))
 
-    def padded(self, axis: Var, extent: int) -> int | None:
+    def filled(self, axis: Var, extent: int) -> int | None:
         """Iterations that a loop of so many has in whole steps along an axis: the fewest of those
         that take no more than twice as many calls as it has to. Two at least, for one would be no
         loop; None if there are no such steps."""
@@ -130,7 +130,7 @@ class Mapping:
         """How often its loops run in whole steps of the unit; without those that cannot."""
         found = {}
         for axis, loop in self.axes:
-            extent = self.unit.padded(axis, loop.extent) if isinstance(loop.extent, int) else None
+            extent = self.unit.filled(axis, loop.extent) if isinstance(loop.extent, int) else None
             if extent is not None:
                 found[loop.var] = extent
         return found

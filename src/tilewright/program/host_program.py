@@ -31,7 +31,7 @@ class MemoryKind(enum.Enum):
     """In the order in which a program lists its memories."""
 
     CONSTANTS = "constants"  # read-only, filled before the first call, shared by all calls
-    ARENA = "arena"  # scratch of one call
+    ARENA = "arena"  # intermediate values and scratch of one call
     INPUT = "input"  # the caller's array
     OUTPUT = "output"  # the array given back to the caller
 
@@ -87,7 +87,7 @@ class Call(Node):
 
     kernel: str
     device: str
-    slots: tuple[str, ...]
+    slots: tuple[str, ...]  # scratch is last
     symbols: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()  # the model's nodes that this step computes
 

@@ -13,7 +13,7 @@ from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
-from tilewright.plan.fill_unit import pad_kernel
+from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.units import Mapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -64,7 +64,7 @@ def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> 
 
 
 def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
-    s = Schedule(pad_kernel(kernel, choice.plan.extents))
+    s = Schedule(fill_kernel(kernel, choice.plan.extents))
     layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
     return Built(s, make_program(s.kernel, target), layouts, choice.cycles, tile)

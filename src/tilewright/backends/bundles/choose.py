@@ -71,14 +71,14 @@ def _work(found: tuple[Kernel, Nest, Mapping]) -> int:
 
 def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
     """The ways for the target's operations to do a kernel's contraction, each with the kernel,
-    whose loops are padded to what the operation takes."""
+    whose loops are filled to what the operation takes."""
     assert target.bundles is not None
     slots = {name for name, _ in target.bundles.slots}
     none = True
-    for padded, nest, mapping in find_mappings(kernel, target):
+    for filled, nest, mapping in find_mappings(kernel, target):
         if mapping.unit.instruction.queue in slots and _steps_alike(nest, mapping):
             none = False
-            yield padded, nest, mapping
+            yield filled, nest, mapping
     if none:
         raise ScheduleError(
             f"no operation of {target.name} takes a contraction of this kernel",

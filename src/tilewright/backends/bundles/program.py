@@ -23,8 +23,7 @@ from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.faults import Fault, race
 from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream, expand_stream
-from tilewright.backends.stream.waits import Waits
-from tilewright.backends.stream.waits import place_waits as tokens_for
+from tilewright.backends.stream.waits import Waits, place_waits
 from tilewright.base.errors import CompileError
 from tilewright.ir.instruction import Cost, Hazard, Instruction
 from tilewright.ir.loop import Call, For, Kernel, Stmt, map_block, map_inner_blocks
@@ -72,7 +71,7 @@ class Program:
         transfers = np.flatnonzero(queue != core)
         before = started[transfers, core]
         order[transfers[before > 0], core] = members[core][before[before > 0] - 1]
-        return tokens_for(stream, order)
+        return place_waits(stream, order)
 
 
 def make_program(kernel: Kernel, target: Target) -> Program:
@@ -92,11 +91,11 @@ def make_program(kernel: Kernel, target: Target) -> Program:
     stream = expand_stream(whole, linked)
     found = boxes(stream, program_touched(stream, sections))
     need = dependences(stream, found)
-    waits = place_waits(stream, need)
+    waits = place_core_waits(stream, need)
     wrong: object = (
         check_memory(stream, kernel.inputs, found)
         or check_distances(stream, found)
-        or check_waits(stream, need, waits, found)
+        or check_core_waits(stream, need, waits, found)
     )
     if wrong is not None:
         raise CompileError(f"the transfers of {kernel.name} are wrong: {wrong}")
@@ -125,7 +124,7 @@ def _started(stream: Stream) -> np.ndarray:
     return np.asarray(np.cumsum(ones, axis=0) - ones)
 
 
-def place_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...], ...]:
+def place_core_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...], ...]:
     """What each site waits for, so that all needs are met; one that others imply is left out."""
     started = _started(stream)
     names = [q.name for q in stream.target.queues]
@@ -149,7 +148,7 @@ def place_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...], ...
     return tuple(tuple(mine) for mine in found)
 
 
-def check_waits(
+def check_core_waits(
     stream: Stream, need: np.ndarray, waits: Sequence[Sequence[Wait]], found: Boxes
 ) -> Fault | None:
     """The first place where the waits do not suffice; None if they imply every need."""

@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def extents(self) -> dict[Var, int]:
-        """Iterations of the contraction's loops, padded ones included."""
+        """Iterations of the contraction's loops, added ones included."""
         return {x.var: int(x.extent) for x in (*self.nest.axes, *self.nest.reduce)}
 
     @property

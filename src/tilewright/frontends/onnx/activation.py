@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.base.dtype import bool_
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx.context import Importer, NodeContext, one_of
+from tilewright.frontends.onnx.context import Importer, NodeContext, one_of, rounds_once
 from tilewright.frontends.onnx.node import Node
 from tilewright.ir.graph import Value
 
@@ -55,8 +55,9 @@ def selu(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("elu", [node.input(0)], alpha=alpha, gamma=gamma)
 
 
-def hard_sigmoid(ctx: NodeContext, node: Node) -> Value:
-    return _hard_sigmoid(ctx, node.input(0), node.float("alpha", 0.2), node.float("beta", 0.5))
+@rounds_once
+def hard_sigmoid(ctx: NodeContext, node: Node, x: Value) -> Value:
+    return _hard_sigmoid(ctx, x, node.float("alpha", 0.2), node.float("beta", 0.5))
 
 
 def _hard_sigmoid(ctx: NodeContext, x: Value, alpha: float, beta: float) -> Value:
@@ -65,26 +66,26 @@ def _hard_sigmoid(ctx: NodeContext, x: Value, alpha: float, beta: float) -> Valu
     return ctx.emit("clip", [x], low=0.0, high=1.0)
 
 
-def hard_swish(ctx: NodeContext, node: Node) -> Value:
-    x = node.input(0)
+@rounds_once
+def hard_swish(ctx: NodeContext, node: Node, x: Value) -> Value:
     return ctx.emit("mul", [x, _hard_sigmoid(ctx, x, 1 / 6, 0.5)])
 
 
-def softsign(ctx: NodeContext, node: Node) -> Value:
-    x = node.input(0)
+@rounds_once
+def softsign(ctx: NodeContext, node: Node, x: Value) -> Value:
     divisor = ctx.emit("add", [ctx.emit("abs", [x]), ctx.scalar(1, x)])
     return ctx.emit("div", [x, divisor])
 
 
-def thresholded_relu(ctx: NodeContext, node: Node) -> Value:
-    x = node.input(0)
+@rounds_once
+def thresholded_relu(ctx: NodeContext, node: Node, x: Value) -> Value:
     above = ctx.emit("greater", [x, ctx.scalar(node.float("alpha", 1.0), x)])
     return ctx.emit("where", [above, x, ctx.scalar(0, x)])
 
 
-def shrink(ctx: NodeContext, node: Node) -> Value:
+@rounds_once
+def shrink(ctx: NodeContext, node: Node, x: Value) -> Value:
     """Shrink (9): x + bias below -lambd, x - bias above lambd, else 0."""
-    x = node.input(0)
     bias = ctx.scalar(node.float("bias", 0.0), x)
     limit = node.float("lambd", 0.5)
     above = ctx.emit("greater", [x, ctx.scalar(limit, x)])

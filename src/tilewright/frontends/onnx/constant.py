@@ -19,6 +19,7 @@ from tilewright.frontends.onnx.types import element_type
 from tilewright.ir.dims import canonical, greatest
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
+from tilewright.ops.common import widened
 
 
 def constant(ctx: NodeContext, node: Node) -> Value:
@@ -76,17 +77,17 @@ def size(ctx: NodeContext, node: Node) -> Value:
 def range_(ctx: NodeContext, node: Node) -> Value:
     """Range (11): start, start + delta, … before limit; the length must be known."""
     start, limit, delta = (node.input(i) for i in range(3))
-    length, dtype = _range_length(ctx, start, limit, delta), start.dtype
+    length, dtype = _range_length(ctx, start, limit, delta), widened(start.dtype)
     for value in (start, limit, delta):
         if number_of(value.shape) != 1:
             raise ModelError(f"start, limit and delta must be numbers, not {value.type}")
     known = [ctx.known(v) for v in (start, delta)]
     result = ctx.emit("iota", [], length=length, dtype=dtype)
     if known[1] is None or known[1].reshape(()) != 1:
-        result = ctx.emit("mul", [result, ctx.reshape(delta, [])])
+        result = ctx.emit("mul", [result, ctx.cast(ctx.reshape(delta, []), dtype)])
     if known[0] is None or known[0].reshape(()) != 0:
-        result = ctx.emit("add", [result, ctx.reshape(start, [])])
-    return result
+        result = ctx.emit("add", [result, ctx.cast(ctx.reshape(start, []), dtype)])
+    return ctx.cast(result, start.dtype)
 
 
 def _range_length(ctx: NodeContext, start: Value, limit: Value, delta: Value) -> Dim:

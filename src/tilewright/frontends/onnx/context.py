@@ -222,6 +222,18 @@ class NodeContext:
         return to_array(tensor, self.folder, what)
 
 
+def rounds_once(compose: Callable[[NodeContext, Node, Value], Value]) -> Importer:
+    """The importer of an operator that `compose(ctx, node, x)` makes of several. Each of them
+    rounds to its operands' type, so short floats are f32 in between, and the result is rounded to
+    the type of the node's first input."""
+
+    def importer(ctx: NodeContext, node: Node) -> Value:
+        x = node.input(0)
+        return ctx.cast(compose(ctx, node, ctx.widened(x)), x.dtype)
+
+    return importer
+
+
 def _unknown_dims(dims: Iterable[object], what: str) -> ContentsError:
     symbols = {
         s.name for d in dims if isinstance(d, Expr) for s in d.walk() if isinstance(s, Symbol)

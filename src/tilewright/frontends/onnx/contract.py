@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import FIX_DIMS, Importer, NodeContext, number_of, one_of
-from tilewright.frontends.onnx.neural import add_per_channel, window
+from tilewright.frontends.onnx.neural import add_per_channel, is_short, window
 from tilewright.frontends.onnx.node import Node
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
@@ -54,8 +54,9 @@ def conv_transpose(ctx: NodeContext, node: Node) -> Value:
         pads_begin=tuple(max(0, p) for p in before),
         pads_end=tuple(max(0, p) for p in after),
         groups=groups,
+        wide=node.optional(2) is not None and is_short(x),
     )
-    return add_per_channel(ctx, out, node.optional(2))
+    return ctx.cast(add_per_channel(ctx, out, node.optional(2)), x.dtype)
 
 
 def _transpose_pads(
@@ -121,7 +122,7 @@ def deform_conv(ctx: NodeContext, node: Node) -> Value:
     groups, mask = node.int("group", 1), node.optional(4)
     columns = ctx.emit(
         "deform_columns",
-        [x, offset, *([] if mask is None else [mask])],
+        [ctx.widened(v) for v in (x, offset, mask) if v is not None],
         kernel=found.kernel,
         strides=found.strides,
         pads_begin=found.pads_begin,
@@ -134,9 +135,9 @@ def deform_conv(ctx: NodeContext, node: Node) -> Value:
         raise ModelError(f"{groups} groups of the input {x.type} with the weight {w.type}")
     inner = number_of([per_group, *found.kernel])
     right = ctx.reshape(columns, [n, groups, inner, number_of([oh, ow])])
-    left = ctx.reshape(w, [groups, o // groups, inner])
+    left = ctx.reshape(ctx.widened(w), [groups, o // groups, inner])
     out = ctx.reshape(ctx.emit("matmul", [left, right]), [n, o, oh, ow])
-    return add_per_channel(ctx, out, node.optional(3))
+    return ctx.cast(add_per_channel(ctx, out, node.optional(3)), x.dtype)
 
 
 def col2im(ctx: NodeContext, node: Node) -> Value:

@@ -23,19 +23,29 @@ def _plain(op: str) -> Importer:
 
 
 def _chain(op: str) -> Importer:
-    """Min, Max and Sum: any number of operands."""
+    """Min and Max: any number of operands."""
 
     def importer(ctx: NodeContext, node: Node) -> Value:
-        values = [node.input(i) for i in range(len(node.inputs))]
-        return ctx.chain(op, values)
+        return ctx.chain(op, [node.input(i) for i in range(len(node.inputs))])
 
     return importer
 
 
+def _total(ctx: NodeContext, node: Node) -> Value:
+    """The sum of all operands; of short floats in f32."""
+    return ctx.chain("add", [ctx.widened(node.input(i)) for i in range(len(node.inputs))])
+
+
+def sum_(ctx: NodeContext, node: Node) -> Value:
+    if len(node.inputs) <= 2:  # one addition rounds once as it is
+        return ctx.chain("add", [node.input(i) for i in range(len(node.inputs))])
+    return ctx.cast(_total(ctx, node), node.input(0).dtype)
+
+
 def mean(ctx: NodeContext, node: Node) -> Value:
-    values = [node.input(i) for i in range(len(node.inputs))]
-    total = ctx.chain("add", values)
-    return ctx.emit("div", [total, ctx.scalar(len(values), total)])
+    total = _total(ctx, node)
+    mean = ctx.emit("div", [total, ctx.scalar(len(node.inputs), total)])
+    return ctx.cast(mean, node.input(0).dtype)
 
 
 def identity(ctx: NodeContext, node: Node) -> Value:
@@ -132,12 +142,6 @@ def bit_cast(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("bitcast", [node.input(0)], to=element_type(node.int("to")))
 
 
-# ---------------------------------------------------------------- activations
-
-
-# ---------------------------------------------------------------- reductions
-
-
 _PLAIN = {
     "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Add": "add", "And": "and", "Asin": "asin",
     "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh", "BitwiseAnd": "and", "BitwiseNot": "not",
@@ -165,5 +169,5 @@ IMPORTERS: dict[str, Importer] = {
     "Mod": mod,
     "Pow": pow_,
     "Reciprocal": reciprocal,
-    "Sum": _chain("add"),
+    "Sum": sum_,
 }

@@ -11,11 +11,13 @@ from tilewright.frontends.onnx.context import (
     Importer,
     NodeContext,
     one_of,
+    rounds_once,
 )
 from tilewright.frontends.onnx.node import Node
 from tilewright.frontends.onnx.types import LARGEST_DIM
 from tilewright.ir.expr import Dim
 from tilewright.ir.graph import Value
+from tilewright.ops.common import widened
 
 # ---------------------------------------------------------------- products
 
@@ -47,9 +49,18 @@ def gemm(ctx: NodeContext, node: Node) -> Value:
         raise ModelError(f"the factors are {a.type} and {b.type}, not matrices")
     a = ctx.transpose(a, (1, 0)) if node.flag("transA") else a
     b = ctx.transpose(b, (1, 0)) if node.flag("transB") else b
-    out = scaled(ctx, ctx.emit("matmul", [a, b]), node.float("alpha", 1.0))
-    beta = node.float("beta", 1.0)
-    return out if c is None or beta == 0 else ctx.emit("add", [out, scaled(ctx, c, beta)])
+    alpha, beta = node.float("alpha", 1.0), node.float("beta", 1.0)
+    adds = c is not None and beta != 0
+    wide = is_short(a) and (adds or alpha != 1.0)
+    out = scaled(ctx, ctx.emit("matmul", [a, b], wide=wide), alpha)
+    if c is not None and adds:
+        out = ctx.emit("add", [out, scaled(ctx, ctx.cast(c, out.dtype), beta)])
+    return ctx.cast(out, a.dtype)
+
+
+def is_short(x: Value) -> bool:
+    """Whether sums of products of x are rounded to x's type, unless they are to stay wide."""
+    return widened(x.dtype) != x.dtype
 
 
 def scaled(ctx: NodeContext, x: Value, factor: float) -> Value:
@@ -130,12 +141,12 @@ def _same_pads(
 def conv(ctx: NodeContext, node: Node) -> Value:
     """Conv (1, 11, 22); a bias is an addition per channel."""
     x, w = node.input(0), node.input(1)
-    out = convolve(ctx, node, x, w)
-    return add_per_channel(ctx, out, node.optional(2))
+    out = convolve(ctx, node, x, w, wide=node.optional(2) is not None and is_short(x))
+    return ctx.cast(add_per_channel(ctx, out, node.optional(2)), x.dtype)
 
 
-def convolve(ctx: NodeContext, node: Node, x: Value, w: Value) -> Value:
-    """The convolution that the node's attributes describe."""
+def convolve(ctx: NodeContext, node: Node, x: Value, w: Value, *, wide: bool = False) -> Value:
+    """The convolution that the node's attributes describe; `wide` keeps its sums as they are."""
     kernel = tuple(int(d) if isinstance(d, int) else 0 for d in w.shape[2:])
     if 0 in kernel:
         raise ModelError(f"the weight is {w.type}: the window's size must be known")
@@ -151,14 +162,15 @@ def convolve(ctx: NodeContext, node: Node, x: Value, w: Value) -> Value:
         pads_begin=found.pads_begin,
         pads_end=found.pads_end,
         groups=groups,
+        wide=wide,
     )
 
 
 def add_per_channel(ctx: NodeContext, x: Value, bias: Value | None) -> Value:
-    """x[n, c, …] + bias[c]."""
+    """x[n, c, …] + bias[c], in x's type."""
     if bias is None:
         return x
-    return ctx.emit("add", [x, per_channel(ctx, bias, x)])
+    return ctx.emit("add", [x, per_channel(ctx, ctx.cast(bias, x.dtype), x)])
 
 
 def per_channel(ctx: NodeContext, v: Value, x: Value) -> Value:
@@ -235,10 +247,9 @@ def _global(op: str) -> Importer:
     return importer
 
 
-def global_lp_pool(ctx: NodeContext, node: Node) -> Value:
-    x = node.input(0)
-    norm = p_norm(ctx, ctx.widened(x), spatial_axes(x), node.int("p", 2))
-    return ctx.cast(norm, x.dtype)
+@rounds_once
+def global_lp_pool(ctx: NodeContext, node: Node, x: Value) -> Value:
+    return p_norm(ctx, x, spatial_axes(x), node.int("p", 2))
 
 
 def p_norm(ctx: NodeContext, x: Value, axes: Sequence[int], p: int) -> Value:

@@ -13,6 +13,7 @@ from tilewright.frontends.onnx.context import (
     axis_of,
     cut_of,
     number_of,
+    rounds_once,
 )
 from tilewright.frontends.onnx.neural import p_norm, per_channel, spatial_axes
 from tilewright.frontends.onnx.node import Node
@@ -37,20 +38,28 @@ def batch_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
         return _train(ctx, node, x, epsilon)
     if any(node.wants(i) for i in range(1, 5)):
         raise ModelError("it has outputs of training", hint="export the model for inference")
+    wide = ctx.widened(x)
     known = [ctx.known_constant(v) for v in (scale, bias, mean, variance)]
     if all(k is not None for k in known):
         s, b, m, v = (np.asarray(k, np.float64) for k in known)
         factor = s / np.sqrt(v + epsilon)
         offset = b - m * factor
-        gain = ctx.constant(factor.astype(x.dtype.numpy))
-        shift = ctx.constant(offset.astype(x.dtype.numpy))
+        gain = ctx.constant(factor.astype(wide.dtype.numpy))
+        shift = ctx.constant(offset.astype(wide.dtype.numpy))
     else:
-        scale, bias, mean, variance = (ctx.cast(v, x.dtype) for v in (scale, bias, mean, variance))
-        deviation = ctx.emit("sqrt", [ctx.emit("add", [variance, ctx.scalar(epsilon, x)])])
+        scale, bias, mean, variance = (
+            ctx.cast(v, wide.dtype) for v in (scale, bias, mean, variance)
+        )
+        deviation = ctx.emit("sqrt", [ctx.emit("add", [variance, ctx.scalar(epsilon, wide)])])
         gain = ctx.emit("div", [scale, deviation])
         shift = ctx.emit("sub", [bias, ctx.emit("mul", [mean, gain])])
-    out = ctx.emit("mul", [x, per_channel(ctx, gain, x)])
-    return [ctx.emit("add", [out, per_channel(ctx, shift, x)])]
+    return [ctx.cast(_affine(ctx, wide, gain, shift), x.dtype)]
+
+
+def _affine(ctx: NodeContext, x: Value, gain: Value, shift: Value) -> Value:
+    """x * gain + shift, which hold a number for each channel, in x's type."""
+    gain, shift = (per_channel(ctx, ctx.cast(v, x.dtype), x) for v in (gain, shift))
+    return ctx.emit("add", [ctx.emit("mul", [x, gain]), shift])
 
 
 def _centered(ctx: NodeContext, x: Value, axes: tuple[int, ...]) -> tuple[Value, Value]:
@@ -67,19 +76,21 @@ def _train(ctx: NodeContext, node: Node, x: Value, epsilon: float) -> Sequence[V
     scale, bias, mean, variance = (node.input(i) for i in range(1, 5))
     axes = (0, *range(2, x.type.rank))
     momentum = node.float("momentum", 0.9)
-    batch_mean, distance = _centered(ctx, x, axes)
+    wide = ctx.widened(x)
+    batch_mean, distance = _centered(ctx, wide, axes)
     squares = ctx.emit("mul", [distance, distance])
     batch_variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
-    deviation = ctx.emit("sqrt", [ctx.emit("add", [batch_variance, ctx.scalar(epsilon, x)])])
-    out = ctx.emit("mul", [ctx.emit("div", [distance, deviation]), per_channel(ctx, scale, x)])
-    out = ctx.emit("add", [out, per_channel(ctx, bias, x)])
+    deviation = ctx.emit("sqrt", [ctx.emit("add", [batch_variance, ctx.scalar(epsilon, wide)])])
+    out = _affine(ctx, ctx.emit("div", [distance, deviation]), scale, bias)
 
     def moved(old: Value, new: Value) -> Value:
-        new = ctx.cast(ctx.reshape(new, old.shape), old.dtype)
-        kept = ctx.emit("mul", [old, ctx.scalar(momentum, old)])
-        return ctx.emit("add", [kept, ctx.emit("mul", [new, ctx.scalar(1 - momentum, old)])])
+        before = ctx.widened(old)
+        new = ctx.cast(ctx.reshape(new, old.shape), before.dtype)
+        kept = ctx.emit("mul", [before, ctx.scalar(momentum, before)])
+        change = ctx.emit("mul", [new, ctx.scalar(1 - momentum, before)])
+        return ctx.cast(ctx.emit("add", [kept, change]), old.dtype)
 
-    return [out, moved(mean, batch_mean), moved(variance, batch_variance)]
+    return [ctx.cast(out, x.dtype), moved(mean, batch_mean), moved(variance, batch_variance)]
 
 
 def _softmax(op: str) -> Importer:
@@ -138,17 +149,17 @@ def rms_normalization(ctx: NodeContext, node: Node) -> Value:
     if scale.dtype == x.dtype:
         return ctx.emit("rms_norm", [x, scale], axis=axis, epsilon=epsilon)
     ones = ctx.constant(np.ones(1, widened(x.dtype).numpy))
-    wide = ctx.emit("rms_norm", [ctx.cast(x, ones.dtype), ones], axis=axis, epsilon=epsilon)
-    return ctx.emit("mul", [ctx.cast(wide, scale.dtype), scale])
+    out = ctx.emit("rms_norm", [ctx.cast(x, ones.dtype), ones], axis=axis, epsilon=epsilon)
+    factor = ctx.widened(scale)
+    return ctx.cast(ctx.emit("mul", [ctx.cast(out, factor.dtype), factor]), scale.dtype)
 
 
-def instance_normalization(ctx: NodeContext, node: Node) -> Value:
+@rounds_once
+def instance_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
     """InstanceNormalization (6, 22)."""
-    x, scale, bias = (node.input(i) for i in range(3))
     epsilon = node.float("epsilon", 1e-5)
     out = ctx.emit("standardize", [x], axes=spatial_axes(x), epsilon=epsilon)
-    out = ctx.emit("mul", [out, per_channel(ctx, scale, x)])
-    return ctx.emit("add", [out, per_channel(ctx, bias, x)])
+    return _affine(ctx, out, node.input(1), node.input(2))
 
 
 def group_normalization(ctx: NodeContext, node: Node) -> Value:
@@ -175,25 +186,25 @@ def group_normalization(ctx: NodeContext, node: Node) -> Value:
     return ctx.cast(ctx.reshape(out, x.shape), x.dtype)
 
 
-def mean_variance_normalization(ctx: NodeContext, node: Node) -> Value:
+@rounds_once
+def mean_variance_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
     """MeanVarianceNormalization (9, 13)."""
-    x = ctx.widened(node.input(0))
     axes = tuple(axis_of(a, x.type.rank) for a in node.ints("axes", (0, 2, 3)))
     _, distance = _centered(ctx, x, axes)
     squares = ctx.emit("mul", [distance, distance])
     variance = ctx.emit("reduce_mean", [squares], axes=axes, keepdims=True)
     deviation = ctx.emit("add", [ctx.emit("sqrt", [variance]), ctx.scalar(1e-9, x)])
-    return ctx.cast(ctx.emit("div", [distance, deviation]), node.input(0).dtype)
+    return ctx.emit("div", [distance, deviation])
 
 
-def lp_normalization(ctx: NodeContext, node: Node) -> Value:
+@rounds_once
+def lp_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
     """LpNormalization (1, 22): along an axis; what has norm 0 stays 0."""
-    x = ctx.widened(node.input(0))
     axis = axis_of(node.int("axis", -1), x.type.rank)
     norm = p_norm(ctx, x, [axis], node.int("p", 2))
     zero = ctx.emit("equal", [norm, ctx.scalar(0, x)])
     quotient = ctx.emit("div", [x, norm])
-    return ctx.cast(ctx.emit("where", [zero, ctx.scalar(0, x), quotient]), node.input(0).dtype)
+    return ctx.emit("where", [zero, ctx.scalar(0, x), quotient])
 
 
 def lrn(ctx: NodeContext, node: Node) -> Value:

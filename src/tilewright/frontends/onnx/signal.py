@@ -34,7 +34,7 @@ def transform_matrix(
 def _transform(
     ctx: NodeContext, x: Value, axis: int, length: int, onesided: bool, inverse: bool
 ) -> Value:
-    """The DFT along `axis` of x[…, parts]."""
+    """The DFT along `axis` of x[…, parts]; the matrix is of x's type."""
     rank, points, parts = x.type.rank, x.shape[axis], x.shape[-1]
     if not isinstance(points, int) or parts not in (1, 2):
         raise ModelError(f"the input is {x.type}: its length and its 1 or 2 parts must be known")
@@ -72,7 +72,7 @@ def dft(ctx: NodeContext, node: Node) -> Value:
         raise ModelError("the length is symbolic", hint=FIX_DIMS)
     else:
         length = 2 * (points - 1) if inverse and onesided else points
-    return _transform(ctx, x, axis, length, onesided, inverse)
+    return ctx.cast(_transform(ctx, ctx.widened(x), axis, length, onesided, inverse), x.dtype)
 
 
 def stft(ctx: NodeContext, node: Node) -> Value:
@@ -92,10 +92,11 @@ def stft(ctx: NodeContext, node: Node) -> Value:
     if frames * length > FOLD_LIMIT:
         raise ModelError(f"{frames} frames of {length} are too many")
     places = np.arange(frames)[:, None] * step + np.arange(length)
-    out = ctx.emit("gather", [x, ctx.constant(places)], axis=1)
+    out = ctx.widened(ctx.emit("gather", [x, ctx.constant(places)], axis=1))
     if window is not None:
-        out = ctx.emit("mul", [out, ctx.reshape(window, [length, 1])])
-    return _transform(ctx, out, 2, length, node.flag("onesided", True), False)
+        out = ctx.emit("mul", [out, ctx.cast(ctx.reshape(window, [length, 1]), out.dtype)])
+    out = _transform(ctx, out, 2, length, node.flag("onesided", True), False)
+    return ctx.cast(out, x.dtype)
 
 
 def mel_weight_matrix(ctx: NodeContext, node: Node) -> Value:

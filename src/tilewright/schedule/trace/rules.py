@@ -37,10 +37,11 @@ from tilewright.schedule.trace.formulas import Formula
 
 
 def follow(d: Derivation, event: Event) -> None:
-    """Brings what is known from before a step to after it."""
+    """Brings what is known from before a step to after it. A step without a rule pins all
+    decisions so far."""
     rule = RULES.get(event.step.primitive)
     what = f"{event.step.primitive} was proven for it"
-    if rule not in (_split, _marking, _set_memory, _pack_layout):
+    if event.step.primitive not in KEEPS_ORDER:
         d.pin_formulas(what, *d.depths)
     if rule is None or not rule(d, event) or not d.agrees(event.after):
         d.pin(event.number, what)
@@ -491,4 +492,29 @@ RULES: dict[str, Rule] = {
     "fold_init": _fold_init,
     "annotate": _marking,
     "keep_whole": _keep_whole,
+}
+
+# Primitives that are legal in whatever order accesses come. Any other compares accesses to the
+# places of multi-buffers, of which there are as many as was decided: their depths are pinned.
+KEEPS_ORDER = {"split", "unroll", "annotate", "set_memory", "pack_layout"}
+
+# Primitives that pin all decisions before them, and why they have no rule.
+UNUSED = "a rule could follow it, and nobody has needed one"
+WITHOUT_RULE: dict[str, str] = {
+    "bind": UNUSED,
+    "hoist": UNUSED,
+    "init_with": UNUSED,
+    "pad": "how much it adds is what a division leaves, and conditions go where nothing is left",
+    "pad_buffer": "how much it adds is what a division leaves",
+    "peel": "it makes loops as long as an extent less a count, which no factor need divide",
+    "pipeline": "how many copies of statements it makes before and behind the loop is decided",
+    "prefetch": "how many lines an iteration brings is a quotient rounded up",
+    "reuse": UNUSED,
+    "reverse_compute_at": "which iterations of the user belong to a piece follows from extents",
+    "ring_buffer": "which places iterations have in common follows from extents",
+    "sink": "it adds conditions on the first and the last iteration",
+    "split_value": UNUSED,
+    "store_nontemporal": UNUSED,
+    "tensorize": "which instruction fits, and its fields, follow from extents",
+    "vthread": "threads do consecutive iterations, in an order that the factors decide",
 }

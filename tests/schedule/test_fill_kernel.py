@@ -8,12 +8,12 @@ from tilewright import cast, f32, grid, i8, i32, local, reduce
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import For, Kernel, walk_statements
-from tilewright.plan.fill_unit import pad_kernel
+from tilewright.plan.fill_unit import fill_kernel
 
 
-def padded(kernel: Kernel, **extents: int) -> Kernel:
+def filled(kernel: Kernel, **extents: int) -> Kernel:
     loops = (x for x in walk_statements(kernel.body) if isinstance(x, For))
-    return pad_kernel(kernel, {x.var: extents[x.var.name] for x in loops if x.var.name in extents})
+    return fill_kernel(kernel, {x.var: extents[x.var.name] for x in loops if x.var.name in extents})
 
 
 def check_same(kernel: Kernel, longer: Kernel) -> None:
@@ -40,7 +40,7 @@ def layer(A: i8[5, 7], B: i8[7, 3], bias: i32[3], C: i32[5, 3]):
 
 
 def test_what_a_loop_runs_over_grows():
-    longer = padded(layer.kernel, j=4, k=8)
+    longer = filled(layer.kernel, j=4, k=8)
     assert str(longer) == (
         "def layer(A: i8[5, 8], B: i8[8, 4], bias: i32[4], C: out(i32[5, 4])):\n"
         "    total = alloc(i32[5, 4])\n"
@@ -64,7 +64,7 @@ def test_windows_grow_by_what_added_iterations_read():
             for c, s in reduce(3, 3):
                 Y[o, x] += cast(i32, X[c, x * 2 + s]) * cast(i32, W[o, c, s])
 
-    longer = padded(conv.kernel, x=6, c=4)
+    longer = filled(conv.kernel, x=6, c=4)
     assert [b.shape for b in longer.params] == [(4, 13), (2, 4, 3), (2, 6)]
     check_same(conv.kernel, longer)
 
@@ -78,7 +78,7 @@ def test_a_guard_keeps_reads_inside():
                 pixel = X[c, x + s - 1] if 0 <= x + s - 1 < 6 else 0
                 Y[o, x] += cast(i32, pixel) * cast(i32, W[o, c, s])
 
-    longer = padded(conv.kernel, x=8, c=4)
+    longer = filled(conv.kernel, x=8, c=4)
     assert [b.shape for b in longer.params] == [(4, 6), (2, 4, 3), (2, 8)]
     check_same(conv.kernel, longer)
 
@@ -96,20 +96,20 @@ def test_another_sum_over_what_was_added_leaves_it_out():
             for j in reduce(3):
                 C[i] += total[i, j]
 
-    longer = padded(rows.kernel, i=8, j=4)
+    longer = filled(rows.kernel, i=8, j=4)
     assert [b.shape for b in longer.params] == [(8, 7), (7, 4), (8,)]
     check_same(rows.kernel, longer)
 
 
 def test_axes_that_grow_alike():
-    longer = padded(mirrored.kernel, i=8, j=8)
+    longer = filled(mirrored.kernel, i=8, j=8)
     assert [b.shape for b in longer.params] == [(8, 7), (7, 8), (8, 8)]
     check_same(mirrored.kernel, longer)
 
 
 def test_axes_that_do_not_grow_alike():
     with pytest.raises(ScheduleError) as error:
-        padded(mirrored.kernel, i=6, j=8)
+        filled(mirrored.kernel, i=6, j=8)
     nest = str(mirrored.kernel.body[2]).replace("\n", "\n      ")
     assert str(error.value) == (
         "added iterations would do the read of total[p, q], outside of total: i32[5, 5]\n"
@@ -118,8 +118,8 @@ def test_axes_that_do_not_grow_alike():
     )  # fmt: skip
 
 
-def test_nothing_to_pad():
-    assert padded(layer.kernel, j=3, k=7) is layer.kernel
+def test_nothing_to_fill():
+    assert filled(layer.kernel, j=3, k=7) is layer.kernel
 
 
 def test_one_factor_that_is_0_makes_a_product_of_integers_0():
@@ -130,7 +130,7 @@ def test_one_factor_that_is_0_makes_a_product_of_integers_0():
             for k in reduce(5):
                 Y[t] += cast(i32, X[t + k]) * cast(i32, Q[k])
 
-    longer = padded(filtered.kernel, k=8)
+    longer = filled(filtered.kernel, k=8)
     assert [b.shape for b in longer.inputs] == [(14,), (8,)]
     check_same(filtered.kernel, longer)
     rng = np.random.default_rng(0)  # whatever is read behind the end
@@ -148,7 +148,7 @@ def test_sums_of_floats_that_begin_with_0():
             for k in reduce(7):
                 C[i] += A[i, k] * B[k]
 
-    longer = padded(product.kernel, k=8)
+    longer = filled(product.kernel, k=8)
     check_same(product.kernel, longer)
     a = np.float32([[np.inf] * 7, [-0.0] * 7, [np.nan] * 7, [-1e30] * 7])
     b = np.float32([1, -1, 1, -1, 1, 1, -0.0])
@@ -228,7 +228,7 @@ def mirrored(A: i8[5, 7], B: i8[7, 5], C: i32[5, 5]):
         C[p, q] = total[p, q] + total[q, p]
 
 
-K = "k runs 7 times, and cannot be padded: "
+K = "k runs 7 times, and cannot run more often: "
 NOTHING = K + "it does not add products of inputs' elements to 0"
 REFUSED = {
     "another sum": (largest, {"k": 8}, NOTHING),
@@ -244,7 +244,7 @@ REFUSED = {
     "elements that count": (
         upwards,
         {"i": 8},
-        "i runs 4 times, and cannot be padded: it does not run over an axis of C",
+        "i runs 4 times, and cannot run more often: it does not run over an axis of C",
     ),
     "elements before the first": (
         backwards,
@@ -258,7 +258,7 @@ REFUSED = {
 def test_refused(name: str):
     function, extents, what = REFUSED[name]
     with pytest.raises(ScheduleError) as error:
-        padded(function.kernel, **extents)
+        filled(function.kernel, **extents)
     nest = str(function.kernel.body[0]).replace("\n", "\n      ")
     assert str(error.value) == (
         f"{what}\n"
