@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest
@@ -120,9 +119,9 @@ def _finish_in_portions(
 def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
     """How a tile of the result lies in the unit's memory, by the loops over it."""
     loops = dict(zip([x.var for x in plan.axes], inside, strict=True))
-    theirs, ours = plan.result
-    rows = rows_of(plan, target, theirs, ours)
-    axes = [axis for axis, _ in operand_axes(plan, ours)]
+    access, operand = plan.result
+    rows = rows_of(plan, target, access, operand)
+    axes = [axis for axis, _ in operand_axes(plan, operand)]
     others = [axis for axis in axes if axis not in dict(rows)]
     blocks = tuple((loops[var_of(plan, axis)], size) for axis, size in rows)
     order = rows_last(inside, [loops[var_of(plan, v)] for v in others], [v for v, _ in blocks])
@@ -132,36 +131,38 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:
     """Arranges parameters in blocks, where the instructions that move them need it."""
     layouts: dict[str, Layout] = {}
-    for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
-        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s, target)
-        if layout is not None and theirs.buffer.name not in layouts:
-            s.pack_layout(s.buffer(theirs.buffer.name), layout)
-            layouts[theirs.buffer.name] = layout
+    for access, operand in (*plan.reads, *made_of(s, plan, acc)):
+        layout = layout_of(rows_of(plan, target, access, operand), plan, access, operand, s, target)
+        if layout is not None and access.buffer.name not in layouts:
+            s.pack_layout(s.buffer(access.buffer.name), layout)
+            layouts[access.buffer.name] = layout
     return layouts
 
 
 def _arrangement(
     plan: Plan,
     rows: Sequence[tuple[Var, int]],
-    ours: Load,
+    operand: Load,
     indices: tuple[Expr, ...],
-    inner: Names[Var, Loop],
+    inner: Mapping[Var, Loop],
 ) -> Layout:
     """The layout of a unit's operand in its memory, rows innermost: `indices` are a local buffer's
     subscripts, `inner` the loops that are the unit's axes."""
-    places = {axis: position_of(indices, inner[axis].var) for axis, _ in operand_axes(plan, ours)}
+    places = {
+        axis: position_of(indices, inner[axis].var) for axis, _ in operand_axes(plan, operand)
+    }
     return held_layout(rows, places, len(indices))
 
 
 def _bring_once(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
     """Brings what the nest behind the sums reads besides them before everything else."""
-    _, ours = plan.result
-    for theirs, _ in made_of(s, plan, acc):
+    _, operand = plan.result
+    for access, _ in made_of(s, plan, acc):
         read, nest = consumer_of(s, acc)
-        part = next(_parts(nest.store.value, theirs.buffer), None)
+        part = next(_parts(nest.store.value, access.buffer), None)
         if part is not None:
             rows = _rows(plan, target, _vars_behind(plan, read))
-            bring_part(s, target, Loop(nest.axes[0].var), rows, part, ours.buffer.memory)
+            bring_part(s, target, Loop(nest.axes[0].var), rows, part, operand.buffer.memory)
 
 
 def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:
@@ -173,8 +174,8 @@ def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:
 
 def _vars_behind(plan: Plan, read: Load) -> list[Var]:
     """The loops behind the sums, by the axes of the contraction."""
-    theirs, _ = plan.result
-    places = (position_of(theirs.indices, axis.var) for axis in plan.axes)
+    access, _ = plan.result
+    places = (position_of(access.indices, axis.var) for axis in plan.axes)
     return [next(iter(variables(read.indices[p]))) for p in places]
 
 
@@ -261,9 +262,9 @@ def _fold_init(
     acc: Buffer,
     plan: Plan,
     nest: Nest,
-    handles: Names[Var, Loop],
+    handles: Mapping[Var, Loop],
     parts: list[Loop],
-    inner: Names[Var, Loop],
+    inner: Mapping[Var, Loop],
 ) -> Loop:
     """Orders the loops with the initialisation in the first call of the unit; its outermost."""
     unit = plan.unit
@@ -308,9 +309,9 @@ def _cut_rows(s: Schedule, plan: Plan, rows: list[Loop]) -> tuple[list[Loop], li
 def _take_turns(s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]) -> list[Loop]:
     """Cuts a tile into the parts that take turns, along the outermost axis of the sums in memory
     that allows it: the loop over them, if there is one."""
-    theirs, ours = plan.result
-    held = local_layout(plan, rows_of(plan, target, theirs, ours), theirs, ours)
-    axes = [x for p in held.order for x in handles if x == theirs.indices[p]]
+    access, operand = plan.result
+    held = local_layout(plan, rows_of(plan, target, access, operand), access, operand)
+    axes = [x for p in held.order for x in handles if x == access.indices[p]]
     for var in axes if plan.interleave > 1 else ():
         extent = s.for_(handles[var]).extent
         if isinstance(extent, int) and extent % plan.interleave == 0:
@@ -320,7 +321,7 @@ def _take_turns(s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop
 
 
 def _around(
-    s: Schedule, nest: Nest, loops: Sequence[Loop], handles: Names[Var, Loop]
+    s: Schedule, nest: Nest, loops: Sequence[Loop], handles: Mapping[Var, Loop]
 ) -> list[Around]:
     """The loops that run more than once."""
     moving = {handles[x.var] for x in nest.axes}
@@ -350,23 +351,23 @@ def _fuse_lists(s: Schedule, folded: Fold, fixed: list[Loop]) -> Loop:
 
 
 def _bring_operands(
-    s: Schedule, target: Target, loop: Loop, acc: Buffer, plan: Plan, inner: Names[Var, Loop]
+    s: Schedule, target: Target, loop: Loop, acc: Buffer, plan: Plan, inner: Mapping[Var, Loop]
 ) -> list[str]:
     """Copies of the operands in the unit's memories, arranged as the unit takes them; their
     names."""
-    theirs, ours = plan.result
+    access, operand = plan.result
     write = _update_of(s, acc).update
     assert write is not None
-    rows = rows_of(plan, target, theirs, ours)
-    layout = _arrangement(plan, rows, ours, write.indices, inner)
-    s.pack_layout(s.set_memory(acc, ours.buffer.memory), layout)
+    rows = rows_of(plan, target, access, operand)
+    layout = _arrangement(plan, rows, operand, write.indices, inner)
+    s.pack_layout(s.set_memory(acc, operand.buffer.memory), layout)
     names = []
-    for load, ours in plan.reads:
-        rows = rows_of(plan, target, load, ours)
+    for load, operand in plan.reads:
+        rows = rows_of(plan, target, load, operand)
         buffer = s.buffer(load.buffer.name)
-        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer, target))
+        local = s.cache_read(buffer, loop, operand.buffer.memory, far_axes(buffer, target))
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
-        s.pack_layout(local, _arrangement(plan, rows, ours, indices, inner))
+        s.pack_layout(local, _arrangement(plan, rows, operand, indices, inner))
         names.append(local.name)
     return names
 

@@ -69,19 +69,19 @@ def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]
     """Arranges parameters in the order of a whole operator's operands."""
     made = next(made_of(s, plan, acc))
     layouts: dict[str, Layout] = {}
-    for theirs, ours in (*plan.reads, made):
-        order = order_of(plan, theirs, ours)
+    for access, operand in (*plan.reads, made):
+        order = order_of(plan, access, operand)
         if order != tuple(range(len(order))):
-            layouts[theirs.buffer.name] = Layout(order)
-            s.pack_layout(s.buffer(theirs.buffer.name), Layout(order))
+            layouts[access.buffer.name] = Layout(order)
+            s.pack_layout(s.buffer(access.buffer.name), Layout(order))
     return layouts
 
 
 def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:
     """Cuts what copies the result into tiles: the loops over them, and those inside of one."""
     read, nest = consumer_of(s, acc)
-    theirs, _ = plan.result
-    axes = dict(zip(read.indices, theirs.indices, strict=True))
+    access, _ = plan.result
+    axes = dict(zip(read.indices, access.indices, strict=True))
     copy = nest_with(s, s.buffer(name))
     outer: dict[Var, Loop] = {}
     inside = []
@@ -112,12 +112,12 @@ def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[
     made = nest_with(s, local)
     read = next(x for x in loads(made.store.value) if x.buffer.name == acc.name)
     inner = {x.var for x in made.axes}
-    theirs, _ = plan.result
-    ours = {}
-    for i, axis in zip(read.indices, theirs.indices, strict=True):
+    access, _ = plan.result
+    loop_of = {}
+    for i, axis in zip(read.indices, access.indices, strict=True):
         for var in variables(axis):
             for v in variables(i) & inner:  # none for a loop that runs once
-                ours[var] = Loop(v)
-    order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
+                loop_of[var] = Loop(v)
+    order = [loop_of[x.var] for _, x in plan.mapping.axes if x.var in loop_of]
     s.reorder(*order)
     return order or [Loop(made.axes[-1].var)]

@@ -27,13 +27,13 @@ from tilewright.ir.loop import (
     map_inner_blocks,
     walk_statements,
 )
-from tilewright.plan import units
 from tilewright.plan.accelerate import accelerate
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.interleave import Step, delay, most_elements
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.tile_model import Besides, Model
 from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.plan.units import AxisMapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -57,7 +57,7 @@ def _extents(kernel: Kernel) -> dict[Var, int]:
 
 
 def _model(
-    kernel: Kernel, target: Target, nest: Nest, mapping: units.Mapping, wanted: Mapping[Var, int]
+    kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int]
 ) -> Model:
     s = Schedule(kernel)
     model = Model(s, target, nest, mapping, wanted)
@@ -82,14 +82,14 @@ def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Beside
     unit = plan.unit.instruction
     calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
     touched = {id(x): {r.buffer for r in x.regions} for x in calls}
-    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
+    of_unit = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
     moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
     brought = set().union(*(set(buffers_written((x,))) for x in moves))
     leaving = set().union(*(touched[id(x)] for x in moves)) - brought
     elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
     once: dict[str, float] = {}
     stored: dict[str, float] = {}
-    for buffer in set(s.allocations()) - ours - brought:
+    for buffer in set(s.allocations()) - of_unit - brought:
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,7 +39,7 @@ def choose_tiles(
     *,
     overlap: bool = True,
     rings: bool = False,
-    sizes: Names[Var, Sequence[int]] | None = None,
+    sizes: Mapping[Var, Sequence[int]] | None = None,
 ) -> list[Choice]:
     """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
     these sizes, if some are given. `run` times their pipelines; without it, cycles are estimates.
@@ -92,7 +91,7 @@ def _best(times: StepTimes, run: Run) -> np.ndarray:
     return cycles
 
 
-def _fewer(sizes: Names[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
+def _fewer(sizes: Mapping[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
     """Sizes with as many combinations as are looked at: the largest always."""
     left = dict(sizes)
     while math.prod(map(len, left.values())) > COMBINATIONS:

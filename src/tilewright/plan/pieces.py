@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping as Names
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,7 +30,7 @@ from tilewright.plan.units import copies
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-Sizes = Names[Var, np.ndarray]  # of each loop, for all tiles that are compared
+Sizes = Mapping[Var, np.ndarray]  # of each loop, for all tiles that are compared
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Move:
         known = cost.forward if cost.forward is not None else cost.exposed
         return cost.hazard, least(0 if known is None else known)
 
-    def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+    def term(self, e: Dim, values: Mapping[Symbol, np.ndarray]) -> np.ndarray:
         """A term of the cost; fields that are not given are at their least."""
         env: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in self.instruction.fields}
         given = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
         return np.asarray(evaluate_exactly(e, {**env, **given}), float)
 
-    def transfer(self, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+    def transfer(self, values: Mapping[Symbol, np.ndarray]) -> np.ndarray:
         """Cycles of the memory that takes longest."""
         cost = self.instruction.cost
         each = (np.ceil(self.term(cost.bytes_in(m), values) / rate) for m, rate in self.rates)
@@ -110,7 +110,7 @@ class Piece:
     memory: str
     move: Move | None  # None: it is there already, or nothing moves it
     extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
-    loops: Names[Var, int] = field(default_factory=dict)  # how often they run, with extents
+    loops: Mapping[Var, int] = field(default_factory=dict)  # how often they run, with extents
     line: int = 0  # bytes that the other memory gives at a time, with extents
 
     def moved_by(self, var: Var) -> bool:
@@ -267,8 +267,8 @@ def piece_of(
     s: Schedule,
     target: Target,
     plan: Plan,
-    theirs: Load,
-    ours: Load,
+    access: Load,
+    operand: Load,
     *,
     loaded: bool,
     local: bool = False,
@@ -276,13 +276,13 @@ def piece_of(
     """How an operand lies in memory and in the unit's. What is loaded has the type there that the
     move makes of it, and everything has if `local`."""
     if plan.unit.whole:
-        return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
-    rows = rows_of(plan, target, theirs, ours)
-    packed = layout_of(rows, plan, theirs, ours, s, target)
-    packed = packed or Layout(tuple(range(len(theirs.indices))))
-    held = local_layout(plan, rows, theirs, ours)
+        return _whole_piece(s, target, plan, access, operand, loaded=loaded)
+    rows = rows_of(plan, target, access, operand)
+    packed = layout_of(rows, plan, access, operand, s, target)
+    packed = packed or Layout(tuple(range(len(access.indices))))
+    held = local_layout(plan, rows, access, operand)
     blocks = dict(packed.blocks)
-    shape = packed.physical_shape(tuple(theirs.buffer.shape))
+    shape = packed.physical_shape(tuple(access.buffer.shape))
     far = [math.prod(int(n) for n in shape[d + 1 :]) for d in range(len(shape))]
     sizes = dict(held.blocks)
     dims = []
@@ -290,35 +290,35 @@ def piece_of(
         step = sizes.get(p, 1)
         one = far[packed.order.index(p)]
         dims.append((p, step, one if p in blocks else one * step))
-    places = (theirs.buffer.memory, ours.buffer.memory)
+    places = (access.buffer.memory, operand.buffer.memory)
     move = find_move(
-        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+        target, *(places if loaded else places[::-1]), access.buffer.memory, access.buffer.dtype
     )
-    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    forms = tuple(s.simplifier.linear(i) for i in access.indices)
     row = math.prod(sizes.values())
-    width = (ours if local else theirs).buffer.dtype.bytes
+    width = (operand if local else access).buffer.dtype.bytes
     if loaded and move is not None:
-        width = move.made(ours.buffer.memory).bytes
-    distant = far_axes(theirs.buffer.with_(shape=shape), target)
+        width = move.made(operand.buffer.memory).bytes
+    distant = far_axes(access.buffer.with_(shape=shape), target)
     apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
-    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+    return Piece(forms, apart, tuple(dims), row, width, operand.buffer.memory, move)
 
 
 def _whole_piece(
-    s: Schedule, target: Target, plan: Plan, theirs: Load, ours: Load, *, loaded: bool
+    s: Schedule, target: Target, plan: Plan, access: Load, operand: Load, *, loaded: bool
 ) -> Piece:
     """How an operand of a whole operator lies in memory: in the order of its axes."""
-    order = order_of(plan, theirs, ours)
-    shape = [int(theirs.buffer.shape[p]) for p in order]
+    order = order_of(plan, access, operand)
+    shape = [int(access.buffer.shape[p]) for p in order]
     dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
-    places = (theirs.buffer.memory, ours.buffer.memory)
+    places = (access.buffer.memory, operand.buffer.memory)
     move = find_move(
-        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+        target, *(places if loaded else places[::-1]), access.buffer.memory, access.buffer.dtype
     )
-    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    forms = tuple(s.simplifier.linear(i) for i in access.indices)
     never = (False,) * len(forms)
-    extents = tuple(int(n) for n in theirs.buffer.shape)
+    extents = tuple(int(n) for n in access.buffer.shape)
     loops = {x.var: int(x.extent) for x in (*plan.nest.axes, *plan.nest.reduce)}
-    width, memory = theirs.buffer.dtype.bytes, ours.buffer.memory
-    line = target.memory(theirs.buffer.memory).line
+    width, memory = access.buffer.dtype.bytes, operand.buffer.memory
+    line = target.memory(access.buffer.memory).line
     return Piece(forms, never, tuple(dims), 1, width, memory, move, extents, loops, line)

@@ -9,8 +9,7 @@ the fields that the moves would have.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -28,7 +27,7 @@ from tilewright.plan.pieces import Piece, Sizes, filled, find_move, piece_of, qu
 from tilewright.plan.rates import most
 from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
 from tilewright.plan.unit_plan import Plan, made_of, rows_of, var_of
-from tilewright.plan.units import Mapping
+from tilewright.plan.units import AxisMapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -44,8 +43,8 @@ class Besides:
 
     steps: tuple[Step, ...] = ()
     least: tuple[float, float] = (0.0, 0.0)
-    bytes: Names[str, float] = field(default_factory=dict)
-    stored: Names[str, float] = field(default_factory=dict)
+    bytes: Mapping[str, float] = field(default_factory=dict)
+    stored: Mapping[str, float] = field(default_factory=dict)
     seeded: bool = False  # what is added to the sums is what they begin with
 
     def cycles(self, *, follows: bool) -> float:
@@ -62,8 +61,8 @@ class Model:
         s: Schedule,
         target: Target,
         nest: Nest,
-        mapping: Mapping,
-        wanted: Names[Var, int] | None = None,
+        mapping: AxisMapping,
+        wanted: Mapping[Var, int] | None = None,
         besides: Besides | None = None,
     ) -> None:
         self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
@@ -76,8 +75,8 @@ class Model:
         alone = nest.buffer not in set(s.allocations())  # nothing is made of the sums
         made, *others = [plan.result] if alone else made_of(s, plan, nest.buffer)
         self.store = self._stored(piece_of(s, target, plan, *made, loaded=False), made[0].buffer)
-        for theirs, ours in others:
-            piece = piece_of(s, target, plan, theirs, ours, loaded=True)
+        for access, operand in others:
+            piece = piece_of(s, target, plan, access, operand, loaded=True)
             if self.besides.seeded:
                 self.seeds.append(filled(self.store, piece))
             else:
@@ -430,13 +429,13 @@ def _uncut(model: Model, loop: For, whole: bool) -> ScheduleError:
     )
 
 
-def combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
+def combined(sizes: Mapping[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
     """All combinations."""
     grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes.values()), indexing="ij")
     return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
 
 
-def _moving_result(mapping: Mapping) -> set[Var]:
+def _moving_result(mapping: AxisMapping) -> set[Var]:
     """The loops that move the result."""
     axes = set().union(*map(variables, mapping.unit.result.indices))
     return {x.var for axis, x in mapping.axes if axis in axes}

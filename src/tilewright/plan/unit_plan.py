@@ -4,8 +4,7 @@ in memory for the chip's moves to take whole rows."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -25,7 +24,7 @@ from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.fill_unit import pad_kernel
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.units import Mapping, Unit, copies, mappings, units
+from tilewright.plan.units import AxisMapping, Unit, copies, mappings, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -44,8 +43,8 @@ class Plan:
     one before it."""
 
     nest: Nest
-    mapping: Mapping
-    tile: Names[Var, int]
+    mapping: AxisMapping
+    tile: Mapping[Var, int]
     order: tuple[Var, ...] = ()
     ahead: int = 1
     places: int = 2
@@ -72,14 +71,14 @@ class Plan:
         assert self.nest.update is not None
         pair = guarded_factors(self.nest.update.value)
         assert pair is not None
-        ours = (self.unit.left, self.unit.right)
-        return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
+        operands = (self.unit.left, self.unit.right)
+        return tuple(zip(pair, operands[::-1] if self.mapping.swapped else operands, strict=True))
 
     @property
     def axes(self) -> list[For]:
         """The loops that move the result."""
-        theirs, _ = self.result
-        moving = set().union(*map(variables, theirs.indices))
+        access, _ = self.result
+        moving = set().union(*map(variables, access.indices))
         return [x for x in self.nest.axes if x.var in moving]
 
     @property
@@ -102,7 +101,7 @@ class Plan:
         return self.unit.step(axis, extent)
 
 
-def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
     """The ways for the target's units to do a kernel's contraction, those that take least time
     first; each with the kernel, whose loops are padded to what the unit takes."""
     refusal = None
@@ -128,12 +127,12 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
         )
 
 
-def _time(mapping: Mapping) -> float:
+def _time(mapping: AxisMapping) -> float:
     """Cycles for each product that is wanted, at best."""
     return mapping.waste / most_a_cycle(mapping.unit.instruction)
 
 
-def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
+def _mapped(kernel: Kernel, result: str, mapping: AxisMapping) -> tuple[Kernel, Nest, AxisMapping]:
     """A mapping with the loops of a schedule of the padded kernel."""
     found = [n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result]
     if len(found) != 1:
@@ -154,20 +153,20 @@ def var_of(plan: Plan, axis: Var) -> Var:
     return loop.var
 
 
-def operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
+def operand_axes(plan: Plan, operand: Load) -> list[tuple[Var, int]]:
     """The fixed axes along which a unit's operand lies, outermost first, and their sizes."""
     found = []
-    for i in ours.indices:
+    for i in operand.indices:
         axes = [v for v in variables(i) if plan.loop_of(v) is not None]
         found += [(v, plan.step(v)) for v in axes]
     return found
 
 
-def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[Var, int]]:
+def rows_of(plan: Plan, target: Target, access: Load, operand: Load) -> list[tuple[Var, int]]:
     """The last axes of a unit's operand, as many as lie side by side in what moves it at once: one
     at least."""
-    axes = [x for x in operand_axes(plan, ours) if _moves(theirs, var_of(plan, x[0]))]
-    source, place = theirs.buffer.memory, ours.buffer.memory
+    axes = [x for x in operand_axes(plan, operand) if _moves(access, var_of(plan, x[0]))]
+    source, place = access.buffer.memory, operand.buffer.memory
     moves = [*copies(target, source, place), *copies(target, place, source)]
     wanted = row_elements(moves[0]) if moves else axes[-1][1]
     rows: list[tuple[Var, int]] = []
@@ -185,8 +184,8 @@ def row_elements(move: Instruction) -> int:
 def layout_of(
     rows: Sequence[tuple[Var, int]],
     plan: Plan,
-    theirs: Load,
-    ours: Load,
+    access: Load,
+    operand: Load,
     s: Schedule,
     target: Target,
 ) -> Layout | None:
@@ -194,27 +193,27 @@ def layout_of(
     follow each other; None for as it is."""
     if not rows:
         return None
-    line = target.memory(theirs.buffer.memory).line
-    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < line
+    line = target.memory(access.buffer.memory).line
+    short = math.prod(size for _, size in rows) * access.buffer.dtype.bytes < line
     if len(rows) == 1 and not short:
         last = var_of(plan, rows[0][0])
-        if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
+        if stride(access.buffer, access.indices, last, s.simplifier) == 1:
             return None
     for axis, size in rows:
-        _check_block(plan, theirs, axis, size)
+        _check_block(plan, access, axis, size)
     if short:
-        return local_layout(plan, rows, theirs, ours)
-    blocks = tuple((position_of(theirs.indices, var_of(plan, axis)), size) for axis, size in rows)
-    return Layout(tuple(range(len(theirs.indices))), blocks)
+        return local_layout(plan, rows, access, operand)
+    blocks = tuple((position_of(access.indices, var_of(plan, axis)), size) for axis, size in rows)
+    return Layout(tuple(range(len(access.indices))), blocks)
 
 
-def _check_block(plan: Plan, theirs: Load, axis: Var, size: int) -> None:
+def _check_block(plan: Plan, access: Load, axis: Var, size: int) -> None:
     """Refuses blocks that windows would begin inside of."""
     var = var_of(plan, axis)
-    subscript = theirs.indices[position_of(theirs.indices, var)]
+    subscript = access.indices[position_of(access.indices, var)]
     if subscript != var:
         raise ScheduleError(
-            f"{theirs.buffer.name} cannot lie in blocks of {size} along {subscript}, as"
+            f"{access.buffer.name} cannot lie in blocks of {size} along {subscript}, as"
             f" {plan.unit.instruction.name} would take it",
             hint="of the loops that play an axis's part one has to be a subscript itself",
         )
@@ -228,31 +227,33 @@ def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]
     """What the nest behind the sums touches with them, by the loops of the contraction: what it
     writes, then what it reads that goes along the rows of the unit's result."""
     read, nest = consumer_of(s, acc)
-    theirs, ours = plan.result
-    names = dict(zip(read.indices, theirs.indices, strict=True))
-    along = {var_of(plan, axis) for axis, _ in operand_axes(plan, ours)}
+    result, operand = plan.result
+    names = dict(zip(read.indices, result.indices, strict=True))
+    along = {var_of(plan, axis) for axis, _ in operand_axes(plan, operand)}
     if not plan.unit.whole:
-        along = {var_of(plan, operand_axes(plan, ours)[-1][0])}
-    made = Load(nest.store.buffer, nest.store.indices)
-    for access in (made, *loads(nest.store.value)):
+        along = {var_of(plan, operand_axes(plan, operand)[-1][0])}
+    stored = Load(nest.store.buffer, nest.store.indices)
+    for access in (stored, *loads(nest.store.value)):
         if access.buffer != acc:
             indices = tuple(substitute(i, names) for i in access.indices)
-            if access is made or any(along & variables(i) for i in indices):
-                yield Load(access.buffer, indices), ours
+            if access is stored or any(along & variables(i) for i in indices):
+                yield Load(access.buffer, indices), operand
 
 
-def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
+def local_layout(
+    plan: Plan, rows: Sequence[tuple[Var, int]], access: Load, operand: Load
+) -> Layout:
     """How an operand lies in the unit's memory, in terms of the program's subscripts."""
-    axes = [axis for axis, _ in operand_axes(plan, ours) if _moves(theirs, var_of(plan, axis))]
-    places = {axis: position_of(theirs.indices, var_of(plan, axis)) for axis in axes}
-    return held_layout(rows, places, len(theirs.indices))
+    axes = [axis for axis, _ in operand_axes(plan, operand) if _moves(access, var_of(plan, axis))]
+    places = {axis: position_of(access.indices, var_of(plan, axis)) for axis in axes}
+    return held_layout(rows, places, len(access.indices))
 
 
 def _moves(load: Load, var: Var) -> bool:
     return any(var in variables(i) for i in load.indices)
 
 
-def held_layout(rows: Sequence[tuple[Var, int]], places: Names[Var, int], rank: int) -> Layout:
+def held_layout(rows: Sequence[tuple[Var, int]], places: Mapping[Var, int], rank: int) -> Layout:
     blocks = tuple((places[axis], size) for axis, size in rows)
     others = [p for axis, p in places.items() if axis not in dict(rows)]
     return Layout(rows_last(range(rank), others, [p for p, _ in blocks]), blocks)
@@ -268,16 +269,16 @@ def rows_last(places: Sequence[T], others: Sequence[T], rows: Sequence[T]) -> tu
     return (*order, *others)
 
 
-def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:
+def order_of(plan: Plan, access: Load, operand: Load) -> tuple[int, ...]:
     """The subscripts of a parameter in the order of a whole operator's operand; those that are none
     of its own first."""
     places = {}
-    for d, i in enumerate(ours.indices):
+    for d, i in enumerate(operand.indices):
         loops = {var_of(plan, v) for v in variables(i) if plan.loop_of(v) is not None}
-        for p, e in enumerate(theirs.indices):
+        for p, e in enumerate(access.indices):
             if loops & variables(e):
                 places[p] = d
-    return tuple(sorted(range(len(theirs.indices)), key=lambda p: places.get(p, -1)))
+    return tuple(sorted(range(len(access.indices)), key=lambda p: places.get(p, -1)))
 
 
 def far_axes(buffer: Buffer, target: Target) -> tuple[int, ...]:
