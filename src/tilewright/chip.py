@@ -45,7 +45,7 @@ from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.verify.programs import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan import units
-from tilewright.plan.accelerate import accelerate
+from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Borders, with_borders
 from tilewright.plan.bound import Bound, find_bound
@@ -270,7 +270,7 @@ def build_choice(
 ) -> ChipKernel:
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
     s = Schedule(pad_kernel(kernel, choice.plan.extents))
-    layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
+    layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap)
     built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
     return replace(built, source=kernel, predicted=choice.cycles, tile=tile)

@@ -13,8 +13,8 @@ from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.unit_plan import (
     Plan,
-    consumer_of,
-    made_of,
+    epilogue_accesses,
+    epilogue_of,
     nest_with,
     nests_with,
     order_of,
@@ -38,7 +38,7 @@ def accelerate_whole(
             hint="it makes of the sums what its description says: narrow them in the kernel",
         )
     layouts = _order_parameters(s, plan, acc)
-    _, nest = consumer_of(s, acc)
+    _, nest = epilogue_of(s, acc)
     local = s.cache_write(s.buffer(nest.buffer.name), unit.result.buffer.memory)
     tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
     local = s.compute_at(local, tiles[-1])
@@ -52,7 +52,9 @@ def accelerate_whole(
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:
-        tiles, once = keep_shared(s, target, tiles, local.name, plan.ahead if overlap else 0)
+        tiles, once = keep_shared(
+            s, target, tiles, local.name, plan.prefetch_distance if overlap else 0
+        )
     s.tensorize(spatial[0], unit.instruction)
     for buffer in held:  # a ring is filled by two nests
         while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
@@ -60,14 +62,14 @@ def accelerate_whole(
     map_values(s, target, Loop(inside[0]))
     loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
     count = s.for_(loop).extent
-    if overlap and isinstance(count, int) and count > plan.ahead:
-        s.pipeline(loop, stages_of(s, loop, plan.ahead))
+    if overlap and isinstance(count, int) and count > plan.prefetch_distance:
+        s.pipeline(loop, stages_of(s, loop, plan.prefetch_distance))
     return layouts
 
 
 def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:
     """Arranges parameters in the order of a whole operator's operands."""
-    made = next(made_of(s, plan, acc))
+    made = next(epilogue_accesses(s, plan, acc))
     layouts: dict[str, Layout] = {}
     for access, operand in (*plan.reads, made):
         order = order_of(plan, access, operand)
@@ -79,7 +81,7 @@ def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]
 
 def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:
     """Cuts what copies the result into tiles: the loops over them, and those inside of one."""
-    read, nest = consumer_of(s, acc)
+    read, nest = epilogue_of(s, acc)
     access, _ = plan.result
     axes = dict(zip(read.indices, access.indices, strict=True))
     copy = nest_with(s, s.buffer(name))

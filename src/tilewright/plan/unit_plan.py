@@ -1,5 +1,5 @@
 """How a unit does a contraction: which loops are its axes, what a tile holds; and how operands lie
-in memory for the chip's moves to take whole rows."""
+in memory so that the chip's copies take whole rows."""
 
 from __future__ import annotations
 
@@ -33,27 +33,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
-    of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
-    brought, how many tiles of the result have `places` at the same time, in how many `portions` a
-    tile is finished if that is one, parts of which axis (`portioned`), whether what is read behind
-    the sums is brought `once`, before all tiles, whether what is added to a sum is what it begins
-    with (`seeded`), whether what consecutive tiles share is kept (`rings`), and in how many parts
-    that take turns a tile is worked on (`interleave`), so that an instruction need not wait for the
-    one before it."""
+    """How a chip's unit does a contraction, in tiles."""
 
-    nest: Nest
-    mapping: AxisMapping
-    tile: Mapping[Var, int]
-    order: tuple[Var, ...] = ()
-    ahead: int = 1
-    places: int = 2
-    portions: int = 1
-    portioned: Var | None = None
-    once: bool = False
-    seeded: bool = False
-    rings: bool = False
-    interleave: int = 1
+    nest: Nest  # the contraction
+    mapping: AxisMapping  # the unit, and which loop each of its axes is
+    tile: Mapping[Var, int]  # iterations of each loop in one tile
+    order: tuple[Var, ...] = ()  # of the loops over tiles, outermost first
+    prefetch_distance: int = 1  # steps between the load of an operand tile and its use
+    result_buffers: int = 2  # tiles of the result that exist at once: 2 is a double buffer
+    store_chunks: int = 1  # parts in which a tile is finished and stored, with one result buffer
+    chunked_axis: Var | None = None  # the axis of the result that those are parts of
+    preloaded: bool = False  # the epilogue's operands are loaded once, before all tiles
+    starts_with_addend: bool = False  # a sum starts with what is added to it (a bias), not with 0
+    rings: bool = False  # the halo that consecutive tiles share is kept
+    interleave: int = (
+        1  # parts of a tile that take turns, so that no instruction waits for a result
+    )
 
     @property
     def unit(self) -> Unit:
@@ -76,10 +71,10 @@ class Plan:
 
     @property
     def axes(self) -> list[For]:
-        """The loops that move the result."""
+        """The loops on which the result's subscripts depend."""
         access, _ = self.result
-        moving = set().union(*map(variables, access.indices))
-        return [x for x in self.nest.axes if x.var in moving]
+        used = set().union(*map(variables, access.indices))
+        return [x for x in self.nest.axes if x.var in used]
 
     @property
     def result(self) -> tuple[Load, Load]:
@@ -128,7 +123,7 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
 
 
 def _time(mapping: AxisMapping) -> float:
-    """Cycles for each product that is wanted, at best."""
+    """Estimates the cycles per useful multiply-add at peak, padding included."""
     return mapping.waste / most_a_cycle(mapping.unit.instruction)
 
 
@@ -162,26 +157,28 @@ def operand_axes(plan: Plan, operand: Load) -> list[tuple[Var, int]]:
     return found
 
 
-def rows_of(plan: Plan, target: Target, access: Load, operand: Load) -> list[tuple[Var, int]]:
-    """The last axes of a unit's operand, as many as lie side by side in what moves it at once: one
-    at least."""
-    axes = [x for x in operand_axes(plan, operand) if _moves(access, var_of(plan, x[0]))]
+def contiguous_axes(
+    plan: Plan, target: Target, access: Load, operand: Load
+) -> list[tuple[Var, int]]:
+    """Returns the innermost fixed axes of an operand, with their sizes, that together form one
+    contiguous row of the instruction that copies it; at least one, if the operand has any."""
+    axes = [x for x in operand_axes(plan, operand) if _depends_on(access, var_of(plan, x[0]))]
     source, place = access.buffer.memory, operand.buffer.memory
-    moves = [*copies(target, source, place), *copies(target, place, source)]
-    wanted = row_elements(moves[0]) if moves else axes[-1][1]
+    found = [*copies(target, source, place), *copies(target, place, source)]
+    wanted = _row_elements(found[0]) if found else axes[-1][1]
     rows: list[tuple[Var, int]] = []
     while axes and (not rows or math.prod(size for _, size in rows) < wanted):
         rows.insert(0, axes.pop())
     return rows
 
 
-def row_elements(move: Instruction) -> int:
-    """Elements that an instruction moves of which no field says how far apart they are."""
-    loops = [x for x in walk_statements(move.body) if isinstance(x, For)]
+def _row_elements(copy: Instruction) -> int:
+    """Returns how many contiguous elements one copy moves: the product of its constant extents."""
+    loops = [x for x in walk_statements(copy.body) if isinstance(x, For)]
     return math.prod(x.extent for x in loops if isinstance(x.extent, int))
 
 
-def layout_of(
+def parameter_layout(
     rows: Sequence[tuple[Var, int]],
     plan: Plan,
     access: Load,
@@ -189,8 +186,8 @@ def layout_of(
     s: Schedule,
     target: Target,
 ) -> Layout | None:
-    """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
-    follow each other; None for as it is."""
+    """Returns the layout that a parameter needs in the outer memory, so that an operand's rows are
+    contiguous and short rows follow each other; None if row-major serves."""
     if not rows:
         return None
     line = target.memory(access.buffer.memory).line
@@ -202,13 +199,14 @@ def layout_of(
     for axis, size in rows:
         _check_block(plan, access, axis, size)
     if short:
-        return local_layout(plan, rows, access, operand)
+        return operand_layout(plan, rows, access, operand)
     blocks = tuple((position_of(access.indices, var_of(plan, axis)), size) for axis, size in rows)
     return Layout(tuple(range(len(access.indices))), blocks)
 
 
 def _check_block(plan: Plan, access: Load, axis: Var, size: int) -> None:
-    """Refuses blocks that windows would begin inside of."""
+    """Refuses to block an axis whose subscript is not one loop variable: a window could begin
+    inside a block."""
     var = var_of(plan, axis)
     subscript = access.indices[position_of(access.indices, var)]
     if subscript != var:
@@ -223,10 +221,11 @@ def position_of(indices: Sequence[Expr], var: Var) -> int:
     return next(p for p, i in enumerate(indices) if var in variables(i))
 
 
-def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
-    """What the nest behind the sums touches with them, by the loops of the contraction: what it
-    writes, then what it reads that goes along the rows of the unit's result."""
-    read, nest = consumer_of(s, acc)
+def epilogue_accesses(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
+    """Yields the epilogue's accesses, their subscripts written over the contraction's loops, each
+    with the unit's operand for the result: first its store, then each load that varies along the
+    axes of that operand (along its last axis, if the unit is not whole)."""
+    read, nest = epilogue_of(s, acc)
     result, operand = plan.result
     names = dict(zip(read.indices, result.indices, strict=True))
     along = {var_of(plan, axis) for axis, _ in operand_axes(plan, operand)}
@@ -240,28 +239,32 @@ def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]
                 yield Load(access.buffer, indices), operand
 
 
-def local_layout(
+def operand_layout(
     plan: Plan, rows: Sequence[tuple[Var, int]], access: Load, operand: Load
 ) -> Layout:
-    """How an operand lies in the unit's memory, in terms of the program's subscripts."""
-    axes = [axis for axis, _ in operand_axes(plan, operand) if _moves(access, var_of(plan, axis))]
+    """Returns the layout of an operand in the unit's memory, over the program's subscripts."""
+    axes = [
+        axis for axis, _ in operand_axes(plan, operand) if _depends_on(access, var_of(plan, axis))
+    ]
     places = {axis: position_of(access.indices, var_of(plan, axis)) for axis in axes}
-    return held_layout(rows, places, len(access.indices))
+    return layout_with_rows_last(rows, places, len(access.indices))
 
 
-def _moves(load: Load, var: Var) -> bool:
+def _depends_on(load: Load, var: Var) -> bool:
     return any(var in variables(i) for i in load.indices)
 
 
-def held_layout(rows: Sequence[tuple[Var, int]], places: Mapping[Var, int], rank: int) -> Layout:
+def layout_with_rows_last(
+    rows: Sequence[tuple[Var, int]], places: Mapping[Var, int], rank: int
+) -> Layout:
     blocks = tuple((places[axis], size) for axis, size in rows)
     others = [p for axis, p in places.items() if axis not in dict(rows)]
     return Layout(rows_last(range(rank), others, [p for p, _ in blocks]), blocks)
 
 
 def rows_last(places: Sequence[T], others: Sequence[T], rows: Sequence[T]) -> tuple[T, ...]:
-    """The order of a unit's operand in its memory: as it is, but that rows follow each other along
-    the `others` of the unit's axes."""
+    """Moves the row's subscript, then `others`, the unit's axes outside of the row, to the end of
+    the order, so that consecutive rows are adjacent."""
     order = [p for p in places if p not in others]
     if others:
         last = rows[-1]
@@ -270,8 +273,8 @@ def rows_last(places: Sequence[T], others: Sequence[T], rows: Sequence[T]) -> tu
 
 
 def order_of(plan: Plan, access: Load, operand: Load) -> tuple[int, ...]:
-    """The subscripts of a parameter in the order of a whole operator's operand; those that are none
-    of its own first."""
+    """Returns the parameter's subscripts in the order of the operand's axes; subscripts that match
+    no axis come first."""
     places = {}
     for d, i in enumerate(operand.indices):
         loops = {var_of(plan, v) for v in variables(i) if plan.loop_of(v) is not None}
@@ -281,16 +284,18 @@ def order_of(plan: Plan, access: Load, operand: Load) -> tuple[int, ...]:
     return tuple(sorted(range(len(access.indices)), key=lambda p: places.get(p, -1)))
 
 
-def far_axes(buffer: Buffer, target: Target) -> tuple[int, ...]:
-    """The axes along which neighbours are so far apart that those nobody needs are left out."""
+def widely_strided_axes(buffer: Buffer, target: Target) -> tuple[int, ...]:
+    """Returns the axes whose stride is at least a line of the memory: copies leave out unused
+    elements along these only."""
     line = target.memory(buffer.memory).line
     shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
     far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
     return tuple(d for d, n in enumerate(far) if n >= line)
 
 
-def consumer_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
-    """The one read of the sums, element by element, and the nest behind them that does it."""
+def epilogue_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
+    """Returns the one element-wise read of the accumulator, and the nest that does it (the
+    epilogue); ScheduleError if there is not exactly one."""
     found = [
         (x, n)
         for n in nests(s.kernel.body)
