@@ -31,7 +31,7 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.accelerate_whole import accelerate_whole
 from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
-from tilewright.plan.map_values import Rows, bring_part, map_values
+from tilewright.plan.map_values import RowLayout, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.unit_plan import (
     Plan,
@@ -106,8 +106,8 @@ def _pace(
 
 
 def _finish_in_chunks(
-    s: Schedule, plan: Plan, axis: Var, rows: Rows, inside: list[Var]
-) -> tuple[Rows, list[Var]]:
+    s: Schedule, plan: Plan, axis: Var, rows: RowLayout, inside: list[Var]
+) -> tuple[RowLayout, list[Var]]:
     """Splits the epilogue and the store of a tile into chunks along an axis, so that one chunk is
     stored while the next is computed; returns the loops inside of a chunk."""
     var = inside[[x.var for x in plan.axes].index(axis)]
@@ -119,7 +119,7 @@ def _finish_in_chunks(
     return rows.renamed(names), list(names.values())
 
 
-def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
+def _rows(plan: Plan, target: Target, inside: list[Var]) -> RowLayout:
     """Returns the layout of a result tile in the unit's memory, by the loops over it."""
     loops = dict(zip([x.var for x in plan.axes], inside, strict=True))
     access, operand = plan.result
@@ -128,7 +128,7 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
     others = [axis for axis in axes if axis not in dict(rows)]
     blocks = tuple((loops[var_of(plan, axis)], size) for axis, size in rows)
     order = rows_last(inside, [loops[var_of(plan, v)] for v in others], [v for v, _ in blocks])
-    return Rows(order, blocks)
+    return RowLayout(order, blocks)
 
 
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:

@@ -38,7 +38,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.map_values import Rows, map_values
+from tilewright.plan.map_values import RowLayout, map_values
 from tilewright.plan.units import AxisMapping, Unit
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
@@ -419,12 +419,12 @@ def _make_apart(s: Schedule, plan: Plan, loop: Loop, nest: Nest) -> None:
     s.pack_layout(made, Layout(tuple(axes.index(v) for v in order)))
 
 
-def _rows(nest: Nest) -> Rows:
+def _rows(nest: Nest) -> RowLayout:
     """How what comes between the sums and the result lies in registers: as what it is made of."""
     axes = [x.var for x in nest.axes if x.extent != 1]
     orders = ([v for i in x.indices for v in variables(i)] for x in _loads(nest))
     order = next((found for found in orders if set(found) == set(axes)), axes)
-    return Rows(tuple(order), ())
+    return RowLayout(tuple(order), ())
 
 
 def _hoist(s: Schedule, loop: Loop, memories: Sequence[str]) -> None:
