@@ -10,7 +10,7 @@ from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_choice, stream_kernel
 from tilewright.ir.loop import For, walk_statements
 from tilewright.kernels import Schedule
-from tilewright.plan.accelerate import accelerate
+from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.unit_plan import Plan, find_mappings
 from tilewright.schedule.core.state import Loop
@@ -163,8 +163,8 @@ def test_a_schedule_that_goes_on_by_hand():
     s = Schedule(GEMM)
     _, nest, mapping = next(find_mappings(s.kernel, tiny()))
     i, j, k = (x.var for x in (*nest.axes, *nest.reduce))
-    plan = Plan(nest, mapping, {i: 32, j: 64, k: 256}, (j, i, k), ahead=2)
-    layouts = accelerate(s, tiny(), plan)
+    plan = Plan(nest, mapping, {i: 32, j: 64, k: 256}, (j, i, k), prefetch_distance=2)
+    layouts = tile_for_unit(s, tiny(), plan)
     tiles = next(x for x in walk_statements(s.kernel.body) if isinstance(x, For))
     s.annotate(Loop(tiles.var), "mine")
     check(stream_kernel(s, tiny(), GEMM.parameters, layouts))

@@ -134,7 +134,7 @@ def _facts(program: HostProgram, step: HostStep, known: Mapping[str, StepFacts])
     """What is known of a step. Arrays that go to a device and come back are moved once."""
     if isinstance(step, Wait):
         return StepFacts(0, 0)
-    places = program.places
+    places = program.slots_by_name
     moved = total_bytes(places[name] for name in slots_of(step))
     if isinstance(step, Call):
         return known[step.kernel]

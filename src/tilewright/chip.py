@@ -42,7 +42,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ir.verify.programs import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
-from tilewright.plan.accelerate import accelerate
+from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.bound import Bound, find_bound
@@ -257,7 +257,7 @@ def build_choice(
 ) -> ChipKernel:
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
     s = Schedule(fill_kernel(kernel, choice.plan.extents))
-    layouts = accelerate(s, target, choice.plan, overlap=control.overlap)
+    layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap)
     built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
     return replace(built, source=kernel, predicted=choice.cycles, tile=tile)

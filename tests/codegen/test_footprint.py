@@ -25,7 +25,7 @@ def elements(found: Footprint, column: int) -> set[tuple[int, ...]]:
     if not found.active[column]:
         return set()
     first = np.array([x[column] for x in found.first])
-    moves = [np.array([m[column] for m in axis.moves]) for axis in found.axes]
+    moves = [np.array([m[column] for m in axis.strides]) for axis in found.axes]
     counts = [range(int(axis.count[column])) for axis in found.axes]
     return {
         tuple(

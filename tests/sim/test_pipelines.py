@@ -27,7 +27,13 @@ def chosen(n: int, run=run_pipelines) -> dict[tuple[object, ...], float]:
     model = analytic_model(gemm.bind(M=n, N=n, K=n).kernel, tiny())
     found = choose_tiles.choose_tiles(model, run, overlap=True)
     return {
-        (*c.plan.tile.items(), c.plan.order, c.plan.ahead, c.plan.places): c.cycles for c in found
+        (
+            *c.plan.tile.items(),
+            c.plan.order,
+            c.plan.prefetch_distance,
+            c.plan.result_buffers,
+        ): c.cycles
+        for c in found
     }
 
 
@@ -90,7 +96,7 @@ def any_pipelines(draw) -> StepTimes:
     steps, tiles = turns.prod(0), turns[:spatial].prod(0)
     ahead = np.minimum(draw(st.integers(0, 3)), steps - 1)
     places = np.minimum(np.minimum(draw(st.integers(1, 3)), tiles), steps - ahead)
-    portions = np.where(places == 1, draw(st.integers(1, 3)), 1)
+    chunks = np.where(places == 1, draw(st.integers(1, 3)), 1)
 
     # What there is besides the contraction is so for all tiles.
     before, after = (draw(st.booleans()) * rng.integers(1, 100, n) for _ in range(2))
@@ -117,7 +123,7 @@ def any_pipelines(draw) -> StepTimes:
         rng.integers(0, 40, (2, n)), before, rng.integers(0, 100, n), rng.integers(1, 5, (3, n)),
         after, np.ones(n, int), np.ones(n),
         tuple(loads(behind) for behind in draw(st.lists(follows, max_size=3))),
-        Moves(*moves(n)), ahead, places, portions, 0 * portions, draw(st.booleans()),
+        Moves(*moves(n)), ahead, places, chunks, 0 * chunks, draw(st.booleans()),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from tilewright.chip import analytic_model, build_choice
 from tilewright.ir.loop import Kernel
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.tile_model import Model, combined, tile_sizes
+from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes
 from tilewright.plan.unit_plan import Plan, find_mappings
 from tilewright.schedule.trace.cost import kernel_cost
 from tilewright.sim.run_pipelines import run_pipelines
@@ -47,18 +47,25 @@ def on_chip(i: int) -> tuple[str, Kernel, Target]:
     return f"random {i}", normal_form(gemm_of(m, n, k)), chip_of(facts)
 
 
-def plans(model: Model) -> Iterator[Plan]:
+def plans(model: TileModel) -> Iterator[Plan]:
     """All orders of the loops over tiles, and ways to overlap them."""
     result = [x.var for x in model.nest.axes if x.extent != 1]
     sums = [x.var for x in model.nest.reduce]
-    any_ = Plan(model.nest, model.mapping, {}, seeded=model.besides.seeded)
+    any_ = Plan(
+        model.nest, model.mapping, {}, starts_with_addend=model.accumulator_work.starts_with_addend
+    )
     paces = itertools.cycle([(0, 1), (1, 1), (2, 3), (1, 2), (4, 2), (4, 4)])
     for order in itertools.permutations(result):
         for flag in (False, True):
-            for ahead, places in itertools.islice(paces, 3):
-                once, rings = flag and bool(model.behind), flag and model.unit.whole
+            for distance, buffers in itertools.islice(paces, 3):
+                preloaded, rings = flag and bool(model.epilogue_loads), flag and model.unit.whole
                 yield replace(
-                    any_, order=(*order, *sums), ahead=ahead, places=places, once=once, rings=rings
+                    any_,
+                    order=(*order, *sums),
+                    prefetch_distance=distance,
+                    result_buffers=buffers,
+                    preloaded=preloaded,
+                    rings=rings,
                 )
 
 
@@ -78,7 +85,7 @@ def model(i: int) -> Entry:
     name, kernel, target = on_chip(i)
     found = analytic_model(kernel, target)
     sizes = tile_sizes(found)
-    every = combined(sizes)
+    every = cartesian(sizes)
     count = len(next(iter(every.values())))
     some = {v: n[:: max(1, count // TILES)] for v, n in every.items()}
     texts, fitting, looked_at = [str(sizes)], 0, 0
@@ -142,7 +149,8 @@ def fitted(i: int) -> Entry:
         tiles = [c.plan.tile for c in found[:5]]
         for c in found[:40]:
             p, order = c.plan, " ".join(map(str, c.plan.order))
-            texts.append(f"{order} {p.ahead} {p.places} {p.portions} {p.once} {p.interleave}")
+            pace = f"{p.prefetch_distance} {p.result_buffers} {p.store_chunks} {p.preloaded}"
+            texts.append(f"{order} {pace} {p.interleave}")
             texts.append(str(c.cycles))
         texts += [str({v.name: n for v, n in t.items()}) for t in tiles]
     except TilewrightError as error:

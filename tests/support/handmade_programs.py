@@ -209,7 +209,8 @@ def build(
     offsets = {s.name: s.offset for s in host.slots}
     placed = [Placed("weights", offsets[k], a) for k, a in (constants or {}).items()]
     known = tuple(
-        StepFacts(bytes=total_bytes(host.places[name] for name in slots_of(s))) for s in host.steps
+        StepFacts(bytes=total_bytes(host.slots_by_name[name] for name in slots_of(s)))
+        for s in host.steps
     )
     entry = object_code(emit_host(host, SIGNATURES))
     return Program(

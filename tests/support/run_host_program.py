@@ -26,7 +26,7 @@ class State:
 
     def __init__(self, plan: MemoryPlan, symbols: Mapping[str, int]) -> None:
         self.symbols = symbols
-        self.slots = plan.program.places
+        self.slots = plan.program.slots_by_name
         self.memories = {
             m.name: np.full(evaluate_size(m.size, symbols), POISON, np.uint8)
             for m in plan.program.memories

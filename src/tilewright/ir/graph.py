@@ -105,8 +105,8 @@ INLINE = 8  # elements of the largest constant that stands in the text
 
 
 def format_graph(graph: Graph) -> str:
-    """Python syntax; text.py parses it back. Constants of more than INLINE elements are named
-    only: `large_constants` has them."""
+    """Prints Python syntax, which ir/text/graph.py parses back. Constants of more than INLINE
+    elements are named only: `large_constants` has them."""
     head, *body = _format_body(graph)
     return "\n".join([head, *format_symbols(symbols_in(graph)), *body])
 
@@ -155,7 +155,7 @@ def format_node(n: GraphNode) -> str:
 
 
 def format_attr(value: object) -> str:
-    """An attribute's value; text.py reads it back."""
+    """An attribute's value; ir/text/graph.py reads it back."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):

@@ -9,7 +9,7 @@ Loops count from 0 to extent - 1. A block is a tuple of statements; an allocatio
 commutative operator: the order of a reduction may be changed, and nothing else may. Bound loops and
 barriers are explained in docs/semantics.md ("Workers"). A `Prefetch` and a store that is
 `nontemporal` are hints: they change how fast a program is, not what it computes. The text form is
-Python syntax (text.py parses it back).
+Python syntax (ir/text/loop.py parses it back).
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ class Builder:
 
 
 def format_program(program: TensorProgram) -> str:
-    """Python syntax; text.py parses it back."""
+    """Prints Python syntax, which ir/text/tensor.py parses back."""
     inputs = ", ".join(format_parameters(program.inputs))
     head = f"def {identifier(program.name)}({inputs}):"
     lines = [head, *format_symbols(symbols(program))]

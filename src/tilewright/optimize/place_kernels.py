@@ -4,9 +4,10 @@
                                                                    @npu
                                                                  k = call(s, …; add)      @host
 
-A kernel goes to the first device that has a way to run it. Where none can do all of it, what the
-device can do is tried: up to the last value of small elements, then the contraction alone; what
-follows is a kernel of the host. What the caller assigned to a device has to fit there.
+Devices are asked in order. The first that can run the kernel, or its first part, takes it, even if
+a later one could run all of it. First parts end at a value of small elements, the last first, then
+at the contraction; what follows is placed as a kernel of its own. What the caller assigned to a
+device has to fit there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tilewright.optimize.edit import fresh_names, rebuild
 from tilewright.optimize.fuse import make_call
 from tilewright.optimize.group_nodes import Group
 
-ANCHORS = ("conv", "matmul", "einsum")
+CUT_ANCHORS = ("conv", "matmul", "einsum")
 Obstacle = Callable[[GraphNode, str], "str | None"]  # why a device cannot run a call
 
 
@@ -92,15 +93,16 @@ class _Placer:
 
 
 def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]]:
-    """The call as it is, and cut in two behind a value that alone leads on."""
+    """Yields the call, then its splits in two at each legal cut."""
     yield [n]
     for value in _cuts(n.attrs_of(CallAttrs).body):
         yield _cut(n, value, fresh)
 
 
 def _cuts(body: Graph) -> Iterator[Value]:
-    """Where a body may be cut: values of small elements, the last first; what the anchor makes."""
-    anchor = next((m for m in reversed(body.nodes) if m.op.name in ANCHORS), None)
+    """Yields the values at which a body may be cut: integers of at most 8 bits, the last first,
+    then the anchor's result."""
+    anchor = next((m for m in reversed(body.nodes) if m.op.name in CUT_ANCHORS), None)
     if anchor is None:
         return
     alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchor)]
@@ -110,8 +112,8 @@ def _cuts(body: Graph) -> Iterator[Value]:
 
 
 def _is_alone(body: Graph, m: GraphNode, anchor: GraphNode) -> bool:
-    """Whether a node's result is all that later nodes read of it and of those before it, the anchor
-    among these."""
+    """Returns whether a node's result is the only value that crosses from it and its ancestors, the
+    anchor among them, to the other nodes and the body's outputs."""
     before = _ancestors(body, m)
     leaving = {v for x in body.nodes if x not in before for v in x.inputs} | set(body.outputs)
     crossing = {v for x in before for v in x.outputs} & leaving
@@ -131,7 +133,7 @@ def _ancestors(body: Graph, m: GraphNode) -> set[GraphNode]:
 
 
 def _cut(n: GraphNode, value: Value, fresh: Callable[[str], str]) -> list[GraphNode]:
-    """Two calls: what `value` takes, and the rest."""
+    """Splits a call in two: what `value` is computed from, and the rest."""
     attrs = n.attrs_of(CallAttrs)
     body = attrs.body
     maker = body.producers()[value]

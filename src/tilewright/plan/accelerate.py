@@ -1,18 +1,18 @@
-"""Contractions on a chip's own instructions: the default schedule of a chip with queues.
+"""Tiling for a unit: the default schedule of a contraction on a chip with queues.
 
     for tiles of the result:                                         stage
-        for parts of the sums:
+        for slices of the reduction:
             data_local = alloc in the unit's memory; copy in         0
             weight_local = alloc in the unit's memory; copy in       0
             acc = alloc in the unit's memory; for …: unit(…)         1
-        what follows the sums, element by element                    1
+        epilogue, element by element                                 1
         copy out                                                     2
 
 Which instructions copy and which loops the unit takes follows from their meanings (units.py). Each
-local buffer is arranged as its operand wants. What is the same for several tiles is brought once,
-before the loops that do not change it (`hoist`), what follows the sums perhaps before all tiles.
-How far stages are apart is the plan's: operands come `ahead` steps early, results have `places` to
-wait in until they are stored; with one place a tile is finished and stored in portions. All loops
+local buffer is arranged as its operand wants. An operand that is the same for several tiles is
+loaded once, before the loops that do not change it (`hoist`); the epilogue's perhaps before all
+tiles. The plan says how far stages are apart: operands are loaded `prefetch_distance` steps early,
+and the result has `result_buffers`; with one, a tile is finished and stored in chunks. All loops
 over tiles become one (`sink`, `fuse`), and `pipeline` overlaps its stages.
 """
 
@@ -20,8 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest
@@ -32,23 +31,23 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.accelerate_whole import accelerate_whole
 from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
-from tilewright.plan.map_values import Rows, bring_part, map_values
+from tilewright.plan.map_values import RowLayout, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.unit_plan import (
     Plan,
-    consumer_of,
-    far_axes,
-    held_layout,
-    layout_of,
-    local_layout,
-    made_of,
+    contiguous_axes,
+    epilogue_accesses,
+    epilogue_of,
+    layout_with_rows_last,
     nest_with,
     nests_with,
     operand_axes,
+    operand_layout,
+    parameter_layout,
     position_of,
     rows_last,
-    rows_of,
     var_of,
+    widely_strided_axes,
 )
 from tilewright.plan.units import Unit
 from tilewright.schedule.schedule import Schedule
@@ -56,112 +55,119 @@ from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 
-def accelerate(
+def tile_for_unit(
     s: Schedule, target: Target, plan: Plan, *, overlap: bool = True
 ) -> dict[str, Layout]:
-    """Applies the schedule in the module's docstring; without `overlap` one tile is done after
-    the other. Returns the arrangements in which parameters must lie in memory, by name; the others
-    are row-major."""
+    """Builds the default schedule of a contraction on a chip's matrix instruction, which the
+    module's docstring shows; without `overlap` one tile is done after the other. Returns the
+    layouts in which parameters must lie in memory, by name; the others are row-major."""
     if plan.unit.whole:
         return accelerate_whole(s, target, plan, overlap=overlap)
     result = plan.nest.buffer
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
-    if plan.seeded:
+    if plan.starts_with_addend:
         s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
-    if plan.once:
-        _bring_once(s, target, plan, acc)
+    if plan.preloaded:
+        _preload_epilogue_operands(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
     s.tensorize(update.first, plan.unit.instruction)
-    for name in (*locals_, *([acc.name] if update.cleared else [])):
+    for name in (*locals_, *([acc.name] if update.separate_init else [])):
         map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var), None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
-    ahead, places = _pace(s, plan, tiles, around) if overlap else (0, 1)
+    distance, buffers = _pace(s, plan, tiles, around) if overlap else (0, 1)
     rows = _rows(plan, target, inside)
-    if overlap and places == 1 and plan.portioned is not None:
-        rows, inside = _finish_in_portions(s, plan, plan.portioned, rows, inside)
+    if overlap and buffers == 1 and plan.chunked_axis is not None:
+        rows, inside = _finish_in_chunks(s, plan, plan.chunked_axis, rows, inside)
     map_values(s, target, Loop(inside[0]), rows, plan.interleave)
     hoist_all(s, around, acc.name)
-    # A tile is worked on while others are stored; while one more is begun, if that takes a move.
-    loop = flatten(s, around, acc.name, min(2, ahead + 1), places + (plan.seeded and overlap))
+    # One buffer for each tile of the result that is computed or stored; one more if the start value
+    # of the accumulator is loaded for the next tile.
+    results = buffers + (plan.starts_with_addend and overlap)
+    loop = flatten(s, around, acc.name, min(2, distance + 1), results)
     if overlap:
-        s.pipeline(loop, stages_of(s, loop, ahead, places))
+        s.pipeline(loop, stages_of(s, loop, distance, buffers))
     return layouts
 
 
 def _pace(
     s: Schedule, plan: Plan, tiles: Sequence[Loop], around: Sequence[Loop]
 ) -> tuple[int, int]:
-    """Steps that operands are brought ahead, and places of the result: no more than there are."""
+    """Returns (prefetch distance in steps, result buffers), limited by the number of pipeline steps
+    and of tiles."""
     count, steps = (
         math.prod(n for x in loops if isinstance(n := s.for_(x).extent, int))
         for loops in (tiles, around)
     )
-    ahead = min(plan.ahead, steps - 1)
-    return ahead, min(plan.places, count, steps - ahead)
+    distance = min(plan.prefetch_distance, steps - 1)
+    return distance, min(plan.result_buffers, count, steps - distance)
 
 
-def _finish_in_portions(
-    s: Schedule, plan: Plan, portioned: Var, rows: Rows, inside: list[Var]
-) -> tuple[Rows, list[Var]]:
-    """Cuts what follows the sums of a tile into portions, so that the first leave while others are
-    worked on; returns the loops inside of a portion."""
-    var = inside[[x.var for x in plan.axes].index(portioned)]
+def _finish_in_chunks(
+    s: Schedule, plan: Plan, axis: Var, rows: RowLayout, inside: list[Var]
+) -> tuple[RowLayout, list[Var]]:
+    """Splits the epilogue and the store of a tile into chunks along an axis, so that one chunk is
+    stored while the next is computed; returns the loops inside of a chunk."""
+    var = inside[[x.var for x in plan.axes].index(axis)]
     extent = s.for_(Loop(var)).extent
     assert isinstance(extent, int)
-    outer, inner = s.split(Loop(var), extent // plan.portions)
+    outer, inner = s.split(Loop(var), extent // plan.store_chunks)
     names = {v: inner.var if v == var else v for v in inside}
     s.reorder(outer, *(Loop(names[v]) for v in inside))
     return rows.renamed(names), list(names.values())
 
 
-def _rows(plan: Plan, target: Target, inside: list[Var]) -> Rows:
-    """How a tile of the result lies in the unit's memory, by the loops over it."""
+def _rows(plan: Plan, target: Target, inside: list[Var]) -> RowLayout:
+    """Returns the layout of a result tile in the unit's memory, by the loops over it."""
     loops = dict(zip([x.var for x in plan.axes], inside, strict=True))
-    theirs, ours = plan.result
-    rows = rows_of(plan, target, theirs, ours)
-    axes = [axis for axis, _ in operand_axes(plan, ours)]
+    access, operand = plan.result
+    rows = contiguous_axes(plan, target, access, operand)
+    axes = [axis for axis, _ in operand_axes(plan, operand)]
     others = [axis for axis in axes if axis not in dict(rows)]
     blocks = tuple((loops[var_of(plan, axis)], size) for axis, size in rows)
     order = rows_last(inside, [loops[var_of(plan, v)] for v in others], [v for v, _ in blocks])
-    return Rows(order, blocks)
+    return RowLayout(order, blocks)
 
 
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:
-    """Arranges parameters in blocks, where the instructions that move them need it."""
+    """Arranges parameters in blocks, where the instructions that copy them need it."""
     layouts: dict[str, Layout] = {}
-    for theirs, ours in (*plan.reads, *made_of(s, plan, acc)):
-        layout = layout_of(rows_of(plan, target, theirs, ours), plan, theirs, ours, s, target)
-        if layout is not None and theirs.buffer.name not in layouts:
-            s.pack_layout(s.buffer(theirs.buffer.name), layout)
-            layouts[theirs.buffer.name] = layout
+    for access, operand in (*plan.reads, *epilogue_accesses(s, plan, acc)):
+        layout = parameter_layout(
+            contiguous_axes(plan, target, access, operand), plan, access, operand, s, target
+        )
+        if layout is not None and access.buffer.name not in layouts:
+            s.pack_layout(s.buffer(access.buffer.name), layout)
+            layouts[access.buffer.name] = layout
     return layouts
 
 
 def _arrangement(
     plan: Plan,
     rows: Sequence[tuple[Var, int]],
-    ours: Load,
+    operand: Load,
     indices: tuple[Expr, ...],
-    inner: Names[Var, Loop],
+    inner: Mapping[Var, Loop],
 ) -> Layout:
     """The layout of a unit's operand in its memory, rows innermost: `indices` are a local buffer's
     subscripts, `inner` the loops that are the unit's axes."""
-    places = {axis: position_of(indices, inner[axis].var) for axis, _ in operand_axes(plan, ours)}
-    return held_layout(rows, places, len(indices))
+    places = {
+        axis: position_of(indices, inner[axis].var) for axis, _ in operand_axes(plan, operand)
+    }
+    return layout_with_rows_last(rows, places, len(indices))
 
 
-def _bring_once(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
-    """Brings what the nest behind the sums reads besides them before everything else."""
-    _, ours = plan.result
-    for theirs, _ in made_of(s, plan, acc):
-        read, nest = consumer_of(s, acc)
-        part = next(_parts(nest.store.value, theirs.buffer), None)
+def _preload_epilogue_operands(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
+    """Copies the epilogue's other operands (a bias) into local memory once, before all tiles."""
+    _, operand = plan.result
+    for access, _ in epilogue_accesses(s, plan, acc):
+        read, nest = epilogue_of(s, acc)
+        part = next(_parts(nest.store.value, access.buffer), None)
         if part is not None:
             rows = _rows(plan, target, _vars_behind(plan, read))
-            bring_part(s, target, Loop(nest.axes[0].var), rows, part, ours.buffer.memory)
+            bring_part(s, target, Loop(nest.axes[0].var), rows, part, operand.buffer.memory)
 
 
 def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:
@@ -172,9 +178,9 @@ def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:
 
 
 def _vars_behind(plan: Plan, read: Load) -> list[Var]:
-    """The loops behind the sums, by the axes of the contraction."""
-    theirs, _ = plan.result
-    places = (position_of(theirs.indices, axis.var) for axis in plan.axes)
+    """Returns the epilogue's loops, by the axes of the contraction."""
+    access, _ = plan.result
+    places = (position_of(access.indices, axis.var) for axis in plan.axes)
     return [next(iter(variables(read.indices[p]))) for p in places]
 
 
@@ -182,9 +188,9 @@ def _vars_behind(plan: Plan, read: Load) -> list[Var]:
 
 
 def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loop], list[Var]]:
-    """Cuts what is made of the sums into tiles, and moves the accumulation into the loops over
-    them. Returns those, and the loops inside a tile, by the axes of the contraction."""
-    read, _ = consumer_of(s, acc)
+    """Splits the epilogue into tiles and computes the accumulator inside the tile loops. Returns
+    (local accumulator, tile loops, loops within a tile by the axes of the contraction)."""
+    read, _ = epilogue_of(s, acc)
     outer: dict[Var, Loop] = {}
     inner: list[Loop] = []
     axes = plan.axes
@@ -207,20 +213,19 @@ def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loo
 
 @dataclass(frozen=True)
 class Update:
-    """The loops of an accumulation: over parts of the sums (None if one tile has them whole), the
-    outermost of the unit's, and the unit's by axis; `cleared` if it needs zeros to begin with."""
+    """The loops of the accumulation, ordered for the unit."""
 
-    parts: Loop | None
-    first: Loop
-    inner: dict[Var, Loop]
-    cleared: bool
+    parts: Loop | None  # over slices of the reduction; None if one tile has all of it
+    first: Loop  # the outermost loop to tensorize
+    inner: dict[Var, Loop]  # the loop of each fixed axis of the unit
+    separate_init: bool  # whether a nest of its own initialises the accumulator
 
 
 def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Update:
-    """Parts of the sums outside, then what repeats the unit, then the unit's axes; where the unit
-    can begin a sum, the initialisation goes into its first call."""
+    """Puts the slices of the reduction outside, then what repeats the unit, then the unit's axes;
+    where the unit can begin a sum, its first call initialises the accumulator."""
     unit, nest = plan.unit, nest_with(s, acc)
-    clears = unit.clears and not plan.seeded
+    clears = unit.clears and not plan.starts_with_addend
     if not clears:
         s.split_init(acc)
         nest = _update_of(s, acc)
@@ -235,7 +240,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     if clears:
         first = _fold_init(s, acc, plan, nest, handles, parts, inner)
     else:
-        turns = _take_turns(s, target, plan, handles)
+        turns = _split_interleaved(s, target, plan, handles)
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
         folded = fold(unit, _around(s, nest, loops, handles), _entries(target, unit))
         once = [x for x in loops if x not in folded.loops]
@@ -246,7 +251,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
 
 
 def _cut_parts(s: Schedule, plan: Plan, nest: Nest, handles: dict[Var, Loop]) -> list[Loop]:
-    """The loops over parts of the sums; `handles` are then those inside of a part."""
+    """Returns the loops over slices of the reduction; `handles` then has those within a slice."""
     parts = []
     for x in nest.reduce:
         size = plan.tile.get(x.var)
@@ -261,13 +266,14 @@ def _fold_init(
     acc: Buffer,
     plan: Plan,
     nest: Nest,
-    handles: Names[Var, Loop],
+    handles: Mapping[Var, Loop],
     parts: list[Loop],
-    inner: Names[Var, Loop],
+    inner: Mapping[Var, Loop],
 ) -> Loop:
-    """Orders the loops with the initialisation in the first call of the unit; its outermost."""
+    """Orders the loops so that the unit's first call initialises; returns the outermost loop to
+    tensorize."""
     unit = plan.unit
-    loops = (*nest.axes, *nest.reduce)  # of one iteration, some of the former are inside of sums
+    loops = (*nest.axes, *nest.reduce)  # axes of extent 1 may stand inside reduction loops
     around = {x.var for x in loops if any(y is nest.store for y in walk_statements((x,)))}
     rows = [handles[x.var] for x in loops if x.var in around]
     sums = [handles[x.var] for x in loops if x.var not in around]
@@ -277,7 +283,8 @@ def _fold_init(
     for loop in (*parts, *sums):
         s.fold_init(acc, loop)
     spatial = [inner[axis] for axis in unit.fixed if axis in used]
-    # Sums are complete a few rows after the others, and can leave: as few as stay apart.
+    # Put just enough rows inside the reduction to cover the unit's latency, so that finished rows
+    # can be stored early.
     outer, between = _cut_rows(s, plan, rows)
     s.reorder(*outer, *parts, *sums, *between, *spatial)
     s.reorder(*parts, *outer)
@@ -285,8 +292,8 @@ def _fold_init(
 
 
 def _cut_rows(s: Schedule, plan: Plan, rows: list[Loop]) -> tuple[list[Loop], list[Loop]]:
-    """The loops over a unit's rows, those around the sums and those between two additions to the
-    same ones: as many calls as take longer than results do."""
+    """Returns (row loops outside the reduction, row loops inside it): the inner ones have enough
+    calls to cover the latency between two additions to one accumulator."""
     steps = {axis: plan.step(axis) for axis in plan.unit.fixed}
     missing = calls_apart(plan.unit, steps)
     outer = list(rows)
@@ -305,12 +312,14 @@ def _cut_rows(s: Schedule, plan: Plan, rows: list[Loop]) -> tuple[list[Loop], li
     return outer, between
 
 
-def _take_turns(s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]) -> list[Loop]:
-    """Cuts a tile into the parts that take turns, along the outermost axis of the sums in memory
-    that allows it: the loop over them, if there is one."""
-    theirs, ours = plan.result
-    held = local_layout(plan, rows_of(plan, target, theirs, ours), theirs, ours)
-    axes = [x for p in held.order for x in handles if x == theirs.indices[p]]
+def _split_interleaved(
+    s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop]
+) -> list[Loop]:
+    """Splits one axis of the result, the outermost in memory that divides, into `plan.interleave`
+    parts; returns the loop over the parts, or nothing if no axis divides."""
+    access, operand = plan.result
+    held = operand_layout(plan, contiguous_axes(plan, target, access, operand), access, operand)
+    axes = [x for p in held.order for x in handles if x == access.indices[p]]
     for var in axes if plan.interleave > 1 else ():
         extent = s.for_(handles[var]).extent
         if isinstance(extent, int) and extent % plan.interleave == 0:
@@ -320,16 +329,16 @@ def _take_turns(s: Schedule, target: Target, plan: Plan, handles: dict[Var, Loop
 
 
 def _around(
-    s: Schedule, nest: Nest, loops: Sequence[Loop], handles: Names[Var, Loop]
+    s: Schedule, nest: Nest, loops: Sequence[Loop], handles: Mapping[Var, Loop]
 ) -> list[Around]:
-    """The loops that run more than once."""
-    moving = {handles[x.var] for x in nest.axes}
+    """Returns the loops that run more than once."""
+    spatial = {handles[x.var] for x in nest.axes}
     found = [(x, s.for_(x).extent) for x in loops]
-    return [Around(x, n, x in moving) for x, n in found if isinstance(n, int) and n > 1]
+    return [Around(x, n, x in spatial) for x, n in found if isinstance(n, int) and n > 1]
 
 
 def _entries(target: Target, unit: Unit) -> int:
-    """Micro-operations that fit their memory."""
+    """Returns how many micro-operations fit in their memory; 1 if the unit has none."""
     kind = unit.instruction.micro_ops
     if kind is None:
         return 1
@@ -338,7 +347,7 @@ def _entries(target: Target, unit: Unit) -> int:
 
 
 def _fuse_lists(s: Schedule, folded: Fold, fixed: list[Loop]) -> Loop:
-    """Makes one loop of those that a list repeats; the outermost of the unit's loops."""
+    """Fuses the loops folded into each free axis; returns the outermost loop to tensorize."""
     loops = [[x.loop for x in loops] for _, loops in folded.axes]
     for n, several in enumerate(loops):
         if several:
@@ -350,23 +359,25 @@ def _fuse_lists(s: Schedule, folded: Fold, fixed: list[Loop]) -> Loop:
 
 
 def _bring_operands(
-    s: Schedule, target: Target, loop: Loop, acc: Buffer, plan: Plan, inner: Names[Var, Loop]
+    s: Schedule, target: Target, loop: Loop, acc: Buffer, plan: Plan, inner: Mapping[Var, Loop]
 ) -> list[str]:
-    """Copies of the operands in the unit's memories, arranged as the unit takes them; their
-    names."""
-    theirs, ours = plan.result
+    """Copies the operands into the unit's memories, arranged as the unit takes them; returns the
+    copies' names."""
+    access, operand = plan.result
     write = _update_of(s, acc).update
     assert write is not None
-    rows = rows_of(plan, target, theirs, ours)
-    layout = _arrangement(plan, rows, ours, write.indices, inner)
-    s.pack_layout(s.set_memory(acc, ours.buffer.memory), layout)
+    rows = contiguous_axes(plan, target, access, operand)
+    layout = _arrangement(plan, rows, operand, write.indices, inner)
+    s.pack_layout(s.set_memory(acc, operand.buffer.memory), layout)
     names = []
-    for load, ours in plan.reads:
-        rows = rows_of(plan, target, load, ours)
+    for load, operand in plan.reads:
+        rows = contiguous_axes(plan, target, load, operand)
         buffer = s.buffer(load.buffer.name)
-        local = s.cache_read(buffer, loop, ours.buffer.memory, far_axes(buffer, target))
+        local = s.cache_read(
+            buffer, loop, operand.buffer.memory, widely_strided_axes(buffer, target)
+        )
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
-        s.pack_layout(local, _arrangement(plan, rows, ours, indices, inner))
+        s.pack_layout(local, _arrangement(plan, rows, operand, indices, inner))
         names.append(local.name)
     return names
 

@@ -13,8 +13,8 @@ from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.unit_plan import (
     Plan,
-    consumer_of,
-    made_of,
+    epilogue_accesses,
+    epilogue_of,
     nest_with,
     nests_with,
     order_of,
@@ -38,7 +38,7 @@ def accelerate_whole(
             hint="it makes of the sums what its description says: narrow them in the kernel",
         )
     layouts = _order_parameters(s, plan, acc)
-    _, nest = consumer_of(s, acc)
+    _, nest = epilogue_of(s, acc)
     local = s.cache_write(s.buffer(nest.buffer.name), unit.result.buffer.memory)
     tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
     local = s.compute_at(local, tiles[-1])
@@ -52,7 +52,9 @@ def accelerate_whole(
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:
-        tiles, once = keep_shared(s, target, tiles, local.name, plan.ahead if overlap else 0)
+        tiles, once = keep_shared(
+            s, target, tiles, local.name, plan.prefetch_distance if overlap else 0
+        )
     s.tensorize(spatial[0], unit.instruction)
     for buffer in held:  # a ring is filled by two nests
         while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
@@ -60,28 +62,28 @@ def accelerate_whole(
     map_values(s, target, Loop(inside[0]))
     loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
     count = s.for_(loop).extent
-    if overlap and isinstance(count, int) and count > plan.ahead:
-        s.pipeline(loop, stages_of(s, loop, plan.ahead))
+    if overlap and isinstance(count, int) and count > plan.prefetch_distance:
+        s.pipeline(loop, stages_of(s, loop, plan.prefetch_distance))
     return layouts
 
 
 def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:
     """Arranges parameters in the order of a whole operator's operands."""
-    made = next(made_of(s, plan, acc))
+    made = next(epilogue_accesses(s, plan, acc))
     layouts: dict[str, Layout] = {}
-    for theirs, ours in (*plan.reads, made):
-        order = order_of(plan, theirs, ours)
+    for access, operand in (*plan.reads, made):
+        order = order_of(plan, access, operand)
         if order != tuple(range(len(order))):
-            layouts[theirs.buffer.name] = Layout(order)
-            s.pack_layout(s.buffer(theirs.buffer.name), Layout(order))
+            layouts[access.buffer.name] = Layout(order)
+            s.pack_layout(s.buffer(access.buffer.name), Layout(order))
     return layouts
 
 
 def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:
     """Cuts what copies the result into tiles: the loops over them, and those inside of one."""
-    read, nest = consumer_of(s, acc)
-    theirs, _ = plan.result
-    axes = dict(zip(read.indices, theirs.indices, strict=True))
+    read, nest = epilogue_of(s, acc)
+    access, _ = plan.result
+    axes = dict(zip(read.indices, access.indices, strict=True))
     copy = nest_with(s, s.buffer(name))
     outer: dict[Var, Loop] = {}
     inside = []
@@ -112,12 +114,12 @@ def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[
     made = nest_with(s, local)
     read = next(x for x in loads(made.store.value) if x.buffer.name == acc.name)
     inner = {x.var for x in made.axes}
-    theirs, _ = plan.result
-    ours = {}
-    for i, axis in zip(read.indices, theirs.indices, strict=True):
+    access, _ = plan.result
+    loop_of = {}
+    for i, axis in zip(read.indices, access.indices, strict=True):
         for var in variables(axis):
             for v in variables(i) & inner:  # none for a loop that runs once
-                ours[var] = Loop(v)
-    order = [ours[x.var] for _, x in plan.mapping.axes if x.var in ours]
+                loop_of[var] = Loop(v)
+    order = [loop_of[x.var] for _, x in plan.mapping.axes if x.var in loop_of]
     s.reorder(*order)
     return order or [Loop(made.axes[-1].var)]

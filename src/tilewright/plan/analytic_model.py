@@ -27,18 +27,18 @@ from tilewright.ir.loop import (
     map_inner_blocks,
     walk_statements,
 )
-from tilewright.plan import units
-from tilewright.plan.accelerate import accelerate
+from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.interleave import Step, delay, most_elements
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
-from tilewright.plan.tile_model import Besides, Model
+from tilewright.plan.tile_model import AccumulatorWork, TileModel
 from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.plan.units import AxisMapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 
-def analytic_model(kernel: Kernel, target: Target) -> Model:
+def analytic_model(kernel: Kernel, target: Target) -> TileModel:
     """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
     is none."""
     refusal = None
@@ -57,51 +57,55 @@ def _extents(kernel: Kernel) -> dict[Var, int]:
 
 
 def _model(
-    kernel: Kernel, target: Target, nest: Nest, mapping: units.Mapping, wanted: Mapping[Var, int]
-) -> Model:
+    kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int]
+) -> TileModel:
     s = Schedule(kernel)
-    model = Model(s, target, nest, mapping, wanted)
+    model = TileModel(s, target, nest, mapping, wanted)
     least = choose_tiles(model, None, overlap=False)
     if not least or mapping.unit.whole:  # which does all that follows
         return model
     try:
-        besides = _besides(kernel, target, model, least[0].plan)
+        accumulator_work = _accumulator_work(kernel, target, model, least[0].plan)
     except ScheduleError as error:
         try:  # a chip may be able to begin a sum with something, and not to add it afterwards
-            plan = replace(least[0].plan, seeded=True)
-            besides = _besides(kernel, target, model, plan)
+            plan = replace(least[0].plan, starts_with_addend=True)
+            accumulator_work = _accumulator_work(kernel, target, model, plan)
         except ScheduleError:
             raise error from None
-    return Model(s, target, nest, mapping, wanted, besides)
+    return TileModel(s, target, nest, mapping, wanted, accumulator_work)
 
 
-def _besides(kernel: Kernel, target: Target, model: Model, plan: Plan) -> Besides:
+def _accumulator_work(
+    kernel: Kernel, target: Target, model: TileModel, plan: Plan
+) -> AccumulatorWork:
     """What an element of the result takes, the contraction left out."""
     s = Schedule(kernel)
-    accelerate(s, target, plan, overlap=False)
+    tile_for_unit(s, target, plan, overlap=False)
     unit = plan.unit.instruction
     calls = [x for x in walk_statements(s.kernel.body) if isinstance(x, Call)]
     touched = {id(x): {r.buffer for r in x.regions} for x in calls}
-    ours = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
+    of_unit = set().union(*(touched[id(x)] for x in calls if x.instruction == unit))
     moves = [x for x in calls if touched[id(x)] & set(s.kernel.params)]
     brought = set().union(*(set(buffers_written((x,))) for x in moves))
     leaving = set().union(*(touched[id(x)] for x in moves)) - brought
     elements = float(model.elements({v: np.array([n]) for v, n in plan.tile.items()})[0])
     once: dict[str, float] = {}
     stored: dict[str, float] = {}
-    for buffer in set(s.allocations()) - ours - brought:
+    for buffer in set(s.allocations()) - of_unit - brought:
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
     return replace(
-        _cycles_besides(s, target, unit, plan),
+        _accumulator_cycles(s, target, unit, plan),
         bytes=once,
         stored=stored,
-        seeded=plan.seeded,
+        starts_with_addend=plan.starts_with_addend,
     )
 
 
-def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) -> Besides:
+def _accumulator_cycles(
+    s: Schedule, target: Target, unit: Instruction, plan: Plan
+) -> AccumulatorWork:
     """Cycles of the unit's queue for an element of the result, the contraction left out."""
 
     def counts(call: Call) -> bool:
@@ -120,7 +124,7 @@ def _cycles_besides(s: Schedule, target: Target, unit: Instruction, plan: Plan) 
         steps.append(Step(cycles, most, delay(instruction), follows))
         done = float(iterations_of(instruction, stream.fields[rows]).sum())
         least[follows] += done / most_a_cycle(instruction)
-    return Besides(tuple(steps), (least[0] / n, least[1] / n))
+    return AccumulatorWork(tuple(steps), (least[0] / n, least[1] / n))
 
 
 def _only(block: Block, wanted: Callable[[Call], bool]) -> Block:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tilewright.ir.instruction import Hazard
-from tilewright.plan.pieces import Piece, Sizes, queue_cycles
+from tilewright.plan.pieces import OperandTile, Sizes, queue_cycles
 from tilewright.plan.rates import least, most_a_cycle, most_for
-from tilewright.plan.tile_model import Model, combined, tile_sizes
+from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes
 from tilewright.plan.units import mappings, units
 from tilewright.target.target import Target
 
@@ -42,10 +42,10 @@ class Bound:
         return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
 
 
-def find_bound(model: Model) -> Bound:
+def find_bound(model: TileModel) -> Bound:
     """What no schedule can beat, one that pads nothing either: with the instructions that a kernel
     is mapped to, and all that could contract."""
-    tiles = combined(tile_sizes(model))  # not always the smallest is there first
+    tiles = cartesian(tile_sizes(model))  # not always the smallest is there first
     moves = [p for p in (*model.loads, model.store) if p is not None and p.move is not None]
     setups = [float(np.min(p.times(tiles)[1])) for p in moves]
     latencies = [p.move.latency for p in moves if p.move is not None]
@@ -67,10 +67,10 @@ def _control(target: Target) -> float:
     return float(cycles)
 
 
-def _drain(model: Model, tiles: Sizes) -> float:
+def _drain(model: TileModel, tiles: Sizes) -> float:
     """From the unit's last call until the last results are there. What follows the sums may be done
     while that call's are on their way, and stored in parts of the smallest tile."""
-    _, after = model.besides.least
+    _, after = model.accumulator_work.least
     unit, move = model.unit.instruction, model.store.move
     cycles = float(least(unit.cost.latency))
     if move is not None and move.queue == unit.queue and unit.cost.hazard is not Hazard.STALL:
@@ -83,12 +83,12 @@ def _drain(model: Model, tiles: Sizes) -> float:
     return cycles + float(np.min(last / calls)) + model.store.move.latency
 
 
-def _elements(model: Model) -> int:
+def _elements(model: TileModel) -> int:
     """Of the result."""
     return math.prod(int(model.wanted[x.var][0]) for x in model.nest.axes if x.var in model.wanted)
 
 
-def _work(model: Model, fill: float) -> float:
+def _work(model: TileModel, fill: float) -> float:
     """Cycles of the contraction where all queues that can do it share it; if that is one, with what
     it has to do besides: what reads nothing may be done while operands come."""
     rates: dict[str, float] = {}
@@ -100,32 +100,36 @@ def _work(model: Model, fill: float) -> float:
     work = products / sum(rates.values())
     if len(rates) > 1:
         return work
-    elements, (before, after) = _elements(model), model.besides.least
+    elements, (before, after) = _elements(model), model.accumulator_work.least
     return work + after * elements + max(0.0, before * elements - fill)
 
 
-def _fill(model: Model, tiles: Sizes) -> float:
-    """Until the smallest pieces of both factors are there; queues bring them at the same time."""
+def _fill(model: TileModel, tiles: Sizes) -> float:
+    """Until the smallest tiles of both factors are there; queues bring them at the same time."""
     busy: dict[str, float] = {}
     latency: dict[str, float] = {}
-    for piece in model.loads[:2]:
-        if piece.move is not None:
-            queue = piece.move.queue
-            busy[queue] = busy.get(queue, 0.0) + float(np.min(queue_cycles(piece.times(tiles))))
+    for operand in model.loads[:2]:
+        if operand.move is not None:
+            queue = operand.move.queue
+            busy[queue] = busy.get(queue, 0.0) + float(np.min(queue_cycles(operand.times(tiles))))
             own = queue == model.unit.instruction.queue
-            late = 0 if own and piece.move.within[0] is not Hazard.STALL else piece.move.latency
+            late = (
+                0
+                if own and operand.move.own_hazard[0] is not Hazard.STALL
+                else operand.move.latency
+            )
             latency[queue] = min(latency.get(queue, math.inf), late)
     return max((busy[q] + latency[q] for q in busy), default=0.0)
 
 
-def _moves(model: Model, moves: list[Piece]) -> float:
+def _moves(model: TileModel, moves: list[OperandTile]) -> float:
     """Cycles of the busiest memory, if all that is touched is moved once."""
     found: dict[str, float] = {}
-    for piece in moves:
-        assert piece.move is not None
-        elements, instruction = piece.elements(model.wanted), piece.move.instruction
-        for name, rate in piece.move.rates:
+    for operand in moves:
+        assert operand.move is not None
+        elements, instruction = operand.elements(model.wanted), operand.move.instruction
+        for name, rate in operand.move.rates:
             least_bytes = 1 / most_for(instruction, instruction.cost.bytes_in(name))
-            size = elements * min(least_bytes, piece.bytes)
+            size = elements * min(least_bytes, operand.bytes)
             found[name] = found.get(name, 0.0) + size / rate
     return max(found.values(), default=0.0)

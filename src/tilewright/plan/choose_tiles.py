@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewright.ir.expr import Var
 from tilewright.plan.step_times import Run, StepTimes
-from tilewright.plan.tile_model import Model, combined, tile_sizes
+from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes
 from tilewright.plan.unit_plan import Plan
 
-# Steps that operands may be brought before they are used, and tiles of the result that may be there
-# at the same time. Of those that the model finds equal the first is taken: it forgives most.
+# Prefetch distances, and how many buffers the result has with each. Of those that the model finds
+# equal the first is taken: it forgives most.
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
 MOST = 32  # tiles of each order and pace that are candidates
 BEST = 16  # of all candidates, that are found by running their pipelines step by step
@@ -35,17 +34,17 @@ class Choice:
 
 
 def choose_tiles(
-    model: Model,
+    model: TileModel,
     run: Run | None,
     *,
     overlap: bool = True,
     rings: bool = False,
-    sizes: Names[Var, Sequence[int]] | None = None,
+    sizes: Mapping[Var, Sequence[int]] | None = None,
 ) -> list[Choice]:
     """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
     these sizes, if some are given. `run` times their pipelines; without it, cycles are estimates.
     With `rings` whole operators may keep what consecutive tiles share."""
-    every = combined(_fewer(sizes or tile_sizes(model)))
+    every = cartesian(_fewer(sizes or tile_sizes(model)))
     count = next(iter(every.values())).size
     plans: list[Plan] = []
     times: list[StepTimes] = []
@@ -57,10 +56,17 @@ def choose_tiles(
         best = np.argsort(steps.estimate(), kind="stable")[:MOST]
         steps = steps.only(best)
         tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
-        cut, axes = zip(steps.portions.tolist(), steps.axis.tolist(), strict=True), [*model.rows]
+        cut, axes = (
+            zip(steps.store_chunks.tolist(), steps.axis.tolist(), strict=True),
+            [*model.rows],
+        )
         plans += [
             replace(
-                plan, tile=t, portions=n, portioned=axes[k] if n > 1 else None, interleave=parts
+                plan,
+                tile=t,
+                store_chunks=n,
+                chunked_axis=axes[k] if n > 1 else None,
+                interleave=parts,
             )
             for t, (n, k), parts in zip(tiles, cut, steps.parts.tolist(), strict=True)
         ]
@@ -92,7 +98,7 @@ def _best(times: StepTimes, run: Run) -> np.ndarray:
     return cycles
 
 
-def _fewer(sizes: Names[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
+def _fewer(sizes: Mapping[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
     """Sizes with as many combinations as are looked at: the largest always."""
     left = dict(sizes)
     while math.prod(map(len, left.values())) > COMBINATIONS:
@@ -101,25 +107,29 @@ def _fewer(sizes: Names[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
     return left
 
 
-def _plans(model: Model, overlap: bool, rings: bool) -> Iterator[Plan]:
+def _plans(model: TileModel, overlap: bool, rings: bool) -> Iterator[Plan]:
     """All that matter, but for the sizes of tiles."""
-    seeded, whole_unit = model.besides.seeded, model.unit.whole
-    any_ = Plan(model.nest, model.mapping, {}, ahead=0, places=1, seeded=seeded)
+    with_addend, whole_unit = model.accumulator_work.starts_with_addend, model.unit.whole
+    any_ = Plan(model.nest, model.mapping, {}, starts_with_addend=with_addend)
     kept = (True, False) if rings else (False,)
     paces: Iterable[tuple[int, int]] = PACES if overlap else ((0, 1),)
-    if overlap and (seeded or whole_unit):  # a tile is begun by a move, or in the operator
-        paces = dict.fromkeys((ahead, 2) for ahead, _ in PACES)
-    once = (True, False) if overlap and model.behind and not whole_unit else (False,)
-    for order, (ahead, places), o, r in itertools.product(_orders(model), paces, once, kept):
-        yield replace(any_, order=order, ahead=ahead, places=places, once=o, rings=r)
+    if overlap and (with_addend or whole_unit):  # a copy begins a tile, or the operator does
+        paces = dict.fromkeys((distance, 2) for distance, _ in PACES)
+    early = (True, False) if overlap and model.epilogue_loads and not whole_unit else (False,)
+    every = itertools.product(_orders(model), paces, early, kept)
+    for order, (distance, buffers), preloaded, ring in every:
+        yield replace(
+            any_, order=order, prefetch_distance=distance, result_buffers=buffers,
+            preloaded=preloaded, rings=ring,
+        )  # fmt: skip
 
 
-def _orders(model: Model) -> Iterator[tuple[Var, ...]]:
-    """The loops over tiles, those over parts of sums innermost: loops that move the same pieces
-    stay together."""
+def _orders(model: TileModel) -> Iterator[tuple[Var, ...]]:
+    """The loops over tiles, those over slices of the reduction innermost: loops on which the same
+    operands depend stay together."""
     groups: dict[tuple[bool, ...], list[Var]] = {}
     for loop in (x for x in model.nest.axes if x.extent != 1):
-        key = tuple(p.moved_by(loop.var) for p in model.loads[:2])
+        key = tuple(p.varies_with(loop.var) for p in model.loads[:2])
         groups.setdefault(key, []).append(loop.var)
     sums = [x.var for x in model.nest.reduce]
     for order in itertools.permutations(groups.values()):

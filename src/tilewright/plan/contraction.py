@@ -35,7 +35,7 @@ UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it
 
 @dataclass(frozen=True)
 class Contraction:
-    """Which axis of the result is what. Axes are positions in the result's subscripts."""
+    """A sum of products, and the roles of its result's axes: positions in its subscripts."""
 
     nest: Nest
     vector: int  # the axis that runs along vectors
@@ -76,6 +76,7 @@ def _contractions(s: Schedule, *, packed: bool) -> Iterator[Contraction]:
 
 
 def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
+    """Assigns roles (vector, row) to the result's axes; None if none can run along vectors."""
     axes = list(enumerate(nest.store.indices))
     if any(not isinstance(i, Var) and nest.buffer.shape[p] != 1 for p, i in axes):
         return None
@@ -125,8 +126,8 @@ def _size(extent: Dim) -> int | None:
 
 @dataclass(frozen=True)
 class Preference:
-    """The arrangement in memory for which schedule_contraction reads and writes in order, by the
-    names of a kernel's parameters. `weight` is worth packing when it is constant."""
+    """The layouts with which schedule_contraction reads and writes in order, by the names of a
+    kernel's parameters. `weight` is worth packing when it is constant."""
 
     data: tuple[str, Layout | None]
     weight: tuple[str, Layout]
@@ -136,8 +137,9 @@ class Preference:
 def preferred_layouts(
     s: Schedule, target: Target, known: Mapping[str, Layout]
 ) -> Preference | None:
-    """What a kernel with row-major buffers, whose cheap stages are inlined, would like best;
-    `known` gives layouts already decided. None if it has no contraction."""
+    """Returns the layouts with unit-stride access for this schedule, of a kernel with row-major
+    buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
+    contraction."""
     c = next((c for c in _contractions(s, packed=True)), None)
     if c is None or len(s.kernel.outputs) != 1:
         return None
@@ -201,13 +203,13 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
 def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     """Applies the schedule in the module's docstring."""
     acc, out = _accumulator(s, c.buffer)
-    axes = _master_axes(s, acc, out)
+    axes = _result_loops(s, acc, out)
     lanes = target.vectors.lanes(acc.dtype)
     vector, row = axes[c.vector], None if c.row is None else axes[c.row]
     assert vector is not None
     tile = tile_of(c, target)
     others = [x for x in _loops_of(s, out) if x not in (vector, row)]
-    outer, inner = _order_master(s, vector, row, others, tile, lanes)
+    outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
     local = s.compute_at(acc, outer[-1])
     _schedule_tile(s, local, c, tile, lanes)
     _finish_lanes(s, inner, tile, lanes)
@@ -259,14 +261,14 @@ def _loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
     return [Loop(x.var) for x in walk_statements((nest.stmt,)) if isinstance(x, For)]
 
 
-def _master_axes(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
+def _result_loops(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
     """The result nest's loop for each axis of the accumulator; None for axes of one element."""
     nest = next(n for n in nests(s.kernel.body) if n.buffer == out)
     read = next(x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc)
     return [Loop(i) if isinstance(i, Var) else None for i in read.indices]
 
 
-def _order_master(
+def _tile_result_loops(
     s: Schedule, vector: Loop, row: Loop | None, others: list[Loop], tile: RegisterTile, lanes: int
 ) -> tuple[list[Loop], list[Loop]]:
     """Tiles the result's loops: (outer loops, tile's loops). The vector axis is split while it
@@ -295,10 +297,10 @@ def _schedule_tile(
     reduce, axes = _update_loops(s, local)
     row = Loop(c.axis_var(c.row)) if c.row is not None else None
     vector = Loop(c.axis_var(c.vector))
-    units = [x for x in axes if x not in (row, vector)]
+    other_axes = [x for x in axes if x not in (row, vector)]
     reduce = _order_reduction(s, reduce, c)
     inner = [x for x in (row, vector) if x is not None]
-    s.reorder(*reduce, *units, *inner)
+    s.reorder(*reduce, *other_axes, *inner)
     _unroll_window(s, reduce)
     if row is not None:
         s.unroll(row)
@@ -342,7 +344,7 @@ def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
 
 
 def _by_role(s: Schedule, loop: Loop, local: Buffer, tile: RegisterTile, lanes: int) -> None:
-    """Initialisation: vectors along the last axis, copies along the rows."""
+    """Vectorizes the initialisation along the last axis and unrolls its rows."""
     extent = s.for_(loop).extent
     inside = walk_statements(s.for_(loop).body)
     store = next(x for x in inside if isinstance(x, Store) and x.buffer == local)
@@ -363,7 +365,7 @@ def _lanes(s: Schedule, loop: Loop, lanes: int) -> None:
 
 
 def _finish_lanes(s: Schedule, inner: list[Loop], tile: RegisterTile, lanes: int) -> None:
-    """The result's part of the tile."""
+    """Unrolls and vectorizes the epilogue's tile loops."""
     *rows, vector = inner
     for row in rows:
         s.unroll(row)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Names
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.base.errors import ScheduleError
@@ -19,14 +18,14 @@ class Control:
     With `rings`, what a tile has in common with the next stays in local memory. `serial` makes
     every instruction wait until all before it are done."""
 
-    tile: Names[str, int] = field(default_factory=dict)
+    tile: Mapping[str, int] = field(default_factory=dict)
     whole: Sequence[str] | bool = ()
     overlap: bool = True
     rings: bool | None = None
     serial: bool = False
 
     def sizes(
-        self, kernel: str, extents: Names[Var, int], free: Names[Var, Sequence[int]]
+        self, kernel: str, extents: Mapping[Var, int], free: Mapping[Var, Sequence[int]]
     ) -> dict[Var, list[int]]:
         """What is left to choose of the sizes that tiles may have along each loop."""
         by_name = {v.name: v for v in free}

@@ -11,8 +11,7 @@ a reduction adds a product with 0; of another loop, it computes what nobody sees
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -42,7 +41,7 @@ from tilewright.ir.substitute import variables
 HINT = "let it run a multiple of what the chip's unit takes"
 
 
-def fill_kernel(kernel: Kernel, extents: Names[Var, int]) -> Kernel:
+def fill_kernel(kernel: Kernel, extents: Mapping[Var, int]) -> Kernel:
     """The kernel with loops of these extents instead of shorter ones, and with those that run over
     the same axes of its buffers as long. ScheduleError where that would change what it computes."""
     return _Filling(kernel).filled(extents)
@@ -52,18 +51,18 @@ def fill_kernel(kernel: Kernel, extents: Names[Var, int]) -> Kernel:
 class _Filling:
     kernel: Kernel
 
-    def filled(self, extents: Names[Var, int]) -> Kernel:
+    def filled(self, extents: Mapping[Var, int]) -> Kernel:
         longer = self._longer(extents)
         if not longer:
             return self.kernel
         every = nests(self.kernel.body)
-        ours = [(n, [x for x in _loops(n) if x.var in longer]) for n in every]
-        for nest, loops in ours:
+        padded = [(n, [x for x in _loops(n) if x.var in longer]) for n in every]
+        for nest, loops in padded:
             for loop in loops:
                 self._check(nest, loop)
         shapes: dict[Buffer, tuple[Dim, ...]] = {}
         for writes in (True, False):
-            for nest, loops in ours:
+            for nest, loops in padded:
                 if loops:
                     self._grow(nest, longer, shapes, writes)
         body = _with_extents(self.kernel.body, longer)
@@ -77,7 +76,7 @@ class _Filling:
 
     # ---------------------------------------------------------- which loops
 
-    def _longer(self, extents: Names[Var, int]) -> dict[Var, int]:
+    def _longer(self, extents: Mapping[Var, int]) -> dict[Var, int]:
         """The loops that become longer: what one nest stores in a buffer, another reads."""
         now = {x.var: x.extent for n in nests(self.kernel.body) for x in _loops(n)}
         found: dict[Var, int] = {}
@@ -87,8 +86,8 @@ class _Filling:
             fresh = {v: n for v, n in self._alongside(found) if found.get(v, 0) < n}
         return found
 
-    def _alongside(self, found: Names[Var, int]) -> Iterator[tuple[Var, int]]:
-        """Loops over the axes of local buffers that longer ones run over, and their extents."""
+    def _alongside(self, found: Mapping[Var, int]) -> Iterator[tuple[Var, int]]:
+        """Loops over the axes of local buffers that filled ones run over, and their extents."""
         every = nests(self.kernel.body)
         along = {
             (n.buffer, d): found[i]
@@ -137,7 +136,7 @@ class _Filling:
     def _grow(
         self,
         nest: Nest,
-        longer: Names[Var, int],
+        longer: Mapping[Var, int],
         shapes: dict[Buffer, tuple[Dim, ...]],
         writes: bool,
     ) -> None:
@@ -193,7 +192,7 @@ def _over_axes(buffer: Buffer, indices: Sequence[Expr], loop: For) -> bool:
     return all(i == loop.var and n == loop.extent for i, n in pairs)
 
 
-def _with_extents(block: Block, extents: Names[Var, int]) -> Block:
+def _with_extents(block: Block, extents: Mapping[Var, int]) -> Block:
     def visit(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For) and stmt.var in extents:
             stmt = stmt.with_(extent=extents[stmt.var])

@@ -102,26 +102,26 @@ def stalls(
     unit: Work,
     steps: Sequence[Step],
     elements: np.ndarray,
-    portions: np.ndarray,
+    chunks: np.ndarray,
     parts: np.ndarray,
 ) -> Stalls:
-    """Of n tiles of so many elements, in so many parts, finished in so many portions."""
+    """Of n tiles of so many elements, in so many parts, finished in so many chunks."""
     wait = delay(unit.instruction)
     each = unit.work / unit.calls
     gap = np.maximum(0, wait - (unit.sweep - 1) * each)
     before = calls_before = calls_after = np.zeros(len(unit.work))
     # What follows reads the first part of the sums, which the last step left so long ago.
     since = (parts - 1) * unit.sweep * each / parts
-    after = portions * np.maximum(0, wait - since - gap)
+    after = chunks * np.maximum(0, wait - since - gap)
     left = np.zeros(len(unit.work))
     for step in steps:
         if not step.follows:
             before = before + _late(step, elements, parts)
             calls_before = calls_before + _calls(step, elements, parts)
             continue
-        after = after + portions * left
-        calls_after = calls_after + portions * _calls(step, elements / portions, parts)
-        left = _late(step, elements / portions, parts)
+        after = after + chunks * left
+        calls_after = calls_after + chunks * _calls(step, elements / chunks, parts)
+        left = _late(step, elements / chunks, parts)
     often = unit.calls / unit.sweep
     together = unit.sweep < 2 * apart(wait, each)  # no sums are complete before the last ones are
     return Stalls(

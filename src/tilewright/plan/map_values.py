@@ -40,11 +40,11 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
-MOVES = 2  # copies between an operator and the next, or memory: from one memory over another
+MAX_COPIES = 2  # between two operators: via one intermediate memory
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """How the elements of a nest lie in a chip's memory, by its loops: `order` from outside
     inwards, then blocks of so many iterations of some loops, innermost."""
 
@@ -52,28 +52,28 @@ class Rows:
     blocks: tuple[tuple[Var, int], ...]
 
     def layout(self, axes: Sequence[Var]) -> Layout:
-        """Of a buffer whose axes are some of these loops."""
+        """Returns the layout of a buffer indexed by these loops."""
         order = tuple(axes.index(v) for v in self.order if v in axes)
         return Layout(order, tuple((axes.index(v), n) for v, n in self.blocks if v in axes))
 
-    def renamed(self, names: dict[Var, Var]) -> Rows:
-        """For a nest with loops of other names, or fewer."""
+    def renamed(self, names: dict[Var, Var]) -> RowLayout:
+        """Returns the same rows over renamed loops; loops without a new name are dropped."""
         order = tuple(names[v] for v in self.order if v in names)
-        return Rows(order, tuple((names[v], n) for v, n in self.blocks if v in names))
+        return RowLayout(order, tuple((names[v], n) for v, n in self.blocks if v in names))
 
 
 def map_values(
-    s: Schedule, target: Target, loop: Loop, rows: Rows | None = None, interleave: int = 1
+    s: Schedule, target: Target, loop: Loop, rows: RowLayout | None = None, interleave: int = 1
 ) -> None:
     """Replaces the nest of a loop, which stores into one buffer, by calls of the target's
     instructions. ScheduleError, and the schedule as it was, where they cannot do it. `rows` says
-    how buffers that become necessary are to lie; without it none may. Each step of the arithmetic
-    is done in `interleave` parts, if its loops can be cut so: the first of the next step needs none
-    but the first of the one before."""
+    how buffers that become necessary are to lie; without it none may. Each operation is split into
+    `interleave` parts, if its loops can be, so that part 0 of one depends only on part 0 of the one
+    before."""
     nest = nest_of(s.for_(loop))
     if nest is None or isinstance(nest.store, Accumulate):
         refuse(f"{loop} does more than store into one buffer", s)
-    if _map(s, target, loop, rows, MOVES, interleave) is None:
+    if _map(s, target, loop, rows, MAX_COPIES, interleave) is None:
         source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
         raise ScheduleError(
             f"no instructions of {target.name} make {nest.store.buffer} of {source}",
@@ -83,27 +83,27 @@ def map_values(
 
 
 def bring_part(
-    s: Schedule, target: Target, loop: Loop, rows: Rows, part: Expr, memory: str
+    s: Schedule, target: Target, loop: Loop, rows: RowLayout, part: Expr, memory: str
 ) -> Buffer:
     """Copies what a nest reads of a parameter into a memory of the target, in front of the nest:
     `part` is the read, or a conversion of what is read."""
-    found = _apart(s, target, loop, rows, part, memory, MOVES, 1)
+    found = _materialise(s, target, loop, rows, part, memory, MAX_COPIES, 1)
     if found is None:
         refuse(f"no instruction of {target.name} brings {part} into {memory}", s)
     return found
 
 
 def _map(
-    s: Schedule, target: Target, loop: Loop, rows: Rows | None, moves: int, interleave: int
+    s: Schedule, target: Target, loop: Loop, rows: RowLayout | None, copies: int, interleave: int
 ) -> Buffer | None:
     """The buffer that holds what the nest computes, once instructions do it; None if none can."""
     store = _store(s, loop)
     for instruction, leaves in covers(s, target, store):
-        only_moves = isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
-        if only_moves and moves == 0:
+        only_copies = isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
+        if only_copies and copies == 0:
             continue
         before = s.moment
-        left = moves - 1 if only_moves else MOVES
+        left = copies - 1 if only_copies else MAX_COPIES
         try:
             result = _use(s, target, loop, rows, instruction, leaves, left, interleave)
             if result is not None:
@@ -118,10 +118,10 @@ def _use(
     s: Schedule,
     target: Target,
     loop: Loop,
-    rows: Rows | None,
+    rows: RowLayout | None,
     instruction: Instruction,
     leaves: list[tuple[Buffer, Expr]],
-    moves: int,
+    copies: int,
     interleave: int,
 ) -> Buffer | None:
     """Gives the last of a nest to an instruction, what it reads to others."""
@@ -131,7 +131,7 @@ def _use(
         if found is None or (found.memory, found.dtype) != (operand.memory, operand.dtype):
             if rows is None:
                 return None
-            found = _apart(s, target, loop, rows, part, operand.memory, moves, interleave)
+            found = _materialise(s, target, loop, rows, part, operand.memory, copies, interleave)
             if found is None:
                 return None
         held[operand] = found
@@ -144,17 +144,18 @@ def _use(
     return result
 
 
-def _apart(
+def _materialise(
     s: Schedule,
     target: Target,
     loop: Loop,
-    rows: Rows,
+    rows: RowLayout,
     part: Expr,
     memory: str,
-    moves: int,
+    copies: int,
     interleave: int,
 ) -> Buffer | None:
-    """Part of a nest's value in a buffer of its own, mapped; None if it cannot be."""
+    """Computes a subexpression into a new buffer by instructions; returns the buffer, or None if no
+    instruction can."""
     store = _store(s, loop)
     outer = [x.var for x in _nest(s, loop).axes]
     needed = [v for v in outer if v in variables(part)]
@@ -167,7 +168,7 @@ def _apart(
     layout = below.layout([x.var for x in inner.axes])
     start = Loop(inner.axes[0].var)
     s.pack_layout(value, layout)
-    return _map(s, target, start, below, moves, interleave)
+    return _map(s, target, start, below, copies, interleave)
 
 
 def _path(value: Expr, part: Expr) -> tuple[int, ...]:
@@ -204,7 +205,7 @@ def covers(
     found = []
     for instruction in target.instructions:
         pattern = _write_of(instruction)
-        if pattern is None or not _same_place(pattern.buffer, store.buffer):
+        if pattern is None or not _same_type_and_memory(pattern.buffer, store.buffer):
             continue
         value = pattern.value
         if isinstance(pattern, Accumulate):  # in place
@@ -226,12 +227,12 @@ def _write_of(instruction: Instruction) -> Write | None:
     return writes[0]
 
 
-def _same_place(operand: Buffer, buffer: Buffer) -> bool:
+def _same_type_and_memory(operand: Buffer, buffer: Buffer) -> bool:
     return operand.dtype == buffer.dtype and operand.memory == buffer.memory
 
 
 def _size(value: Expr) -> int:
-    """Operators in a value."""
+    """Counts the nodes of an expression but for loads and buffers, subscript variables included."""
     return sum(not isinstance(x, (Load, Buffer)) for x in value.walk())
 
 
@@ -246,7 +247,7 @@ class _Cover(Matcher):
         yield b.with_part(pattern.buffer, e)
 
     def _without(self, pattern: Binary, e: Expr, b: Binding) -> Iterator[Binding]:
-        """An instruction that does nothing brings a nest no further."""
+        """Rejects matches in which an operator of the instruction would be the identity."""
         yield from ()
 
 

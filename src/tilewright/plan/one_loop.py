@@ -51,13 +51,14 @@ def flatten(
     return loop
 
 
-def stages_of(s: Schedule, loop: Loop, ahead: int, places: int = 2) -> tuple[int, ...]:
-    """Moves in, work so many steps later, moves out as late as the result's places allow."""
+def stages_of(s: Schedule, loop: Loop, distance: int, buffers: int = 2) -> tuple[int, ...]:
+    """Returns the pipeline's stage of each statement: loads are 0, work follows a prefetch distance
+    later, stores are as late as the result's buffers allow."""
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
         written = {b.memory for b in buffers_written((stmt,))}
         read = {r.buffer.memory for x in calls for r in x.regions} - written
-        return ahead + places - 1 if DRAM in written else 0 if DRAM in read else ahead
+        return distance + buffers - 1 if DRAM in written else 0 if DRAM in read else distance
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

@@ -1,10 +1,10 @@
-"""Operands of a tile, as a chip's instructions move them: sizes and times of many tiles."""
+"""Operand tiles, as a chip's instructions copy them: the bytes and cycles of many tile sizes."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping as Names
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,28 +20,28 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.rates import least
 from tilewright.plan.unit_plan import (
     Plan,
-    far_axes,
-    layout_of,
-    local_layout,
+    contiguous_axes,
+    operand_layout,
     order_of,
-    rows_of,
+    parameter_layout,
+    widely_strided_axes,
 )
 from tilewright.plan.units import copies
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-Sizes = Names[Var, np.ndarray]  # of each loop, for all tiles that are compared
+Sizes = Mapping[Var, np.ndarray]  # of each loop, for all tiles that are compared
 
 
 @dataclass(frozen=True)
-class Move:
-    """An instruction that moves an operand between memories: what its time depends on."""
+class TileMove:
+    """An instruction that copies an operand tile between memories: what its time depends on."""
 
     instruction: Instruction
     rates: tuple[tuple[str, float], ...]  # bytes a cycle of each memory; inf for any number
     latency: int  # from when it has left the queue's unit until the elements are there, at least
-    ranges: tuple[tuple[Symbol, Symbol | None], ...]  # its loops of any length, innermost first;
-    # the field that says how far apart their steps are, or None: side by side
+    # Innermost first: (extent symbol, stride field or None for contiguous) of a loop of any length.
+    hardware_loops: tuple[tuple[Symbol, Symbol | None], ...]
 
     @property
     def queue(self) -> str:
@@ -52,20 +52,20 @@ class Move:
         return next(b.dtype for b in self.instruction.operands if b.memory == memory)
 
     @property
-    def within(self) -> tuple[Hazard, int]:
-        """What its own queue does where it reads the elements; after how many cycles from its
-        beginning they are there for it, if they are forwarded, at least."""
+    def own_hazard(self) -> tuple[Hazard, int]:
+        """Returns the kind of hazard that a read in the copy's own queue meets, and the cycles from
+        the copy's start after which that read may have the result: at least, and 0 if unknown."""
         cost = self.instruction.cost
         known = cost.forward if cost.forward is not None else cost.exposed
         return cost.hazard, least(0 if known is None else known)
 
-    def term(self, e: Dim, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+    def term(self, e: Dim, values: Mapping[Symbol, np.ndarray]) -> np.ndarray:
         """A term of the cost; fields that are not given are at their least."""
         env: dict[Expr, object] = {f.symbol: np.int64(f.low) for f in self.instruction.fields}
         given = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
         return np.asarray(evaluate_exactly(e, {**env, **given}), float)
 
-    def transfer(self, values: Names[Symbol, np.ndarray]) -> np.ndarray:
+    def transfer(self, values: Mapping[Symbol, np.ndarray]) -> np.ndarray:
         """Cycles of the memory that takes longest."""
         cost = self.instruction.cost
         each = (np.ceil(self.term(cost.bytes_in(m), values) / rate) for m, rate in self.rates)
@@ -74,7 +74,7 @@ class Move:
 
 def find_move(
     target: Target, source: str, destination: str, dram: str, dtype: DType | None = None
-) -> Move | None:
+) -> TileMove | None:
     """The target's copy between two memories, of a type if one is given; `dram` is the one whose
     elements lie apart."""
     for instruction in copies(target, source, destination):
@@ -92,33 +92,33 @@ def find_move(
             carrier = instruction.carrier(far, d)
             if isinstance(x.extent, Symbol):
                 ranges.append((x.extent, None if carrier is None else carrier.symbol))
-        return Move(instruction, rates, latency, tuple(reversed(ranges)))
+        return TileMove(instruction, rates, latency, tuple(reversed(ranges)))
     return None
 
 
 @dataclass(frozen=True)
-class Piece:
-    """One operand of a tile: its subscripts as linear forms of the contraction's loops, and the
-    dimensions of its copy in the unit's memory, rows left out, outermost first: (subscript,
-    elements of it that one step covers, elements between steps in the other memory)."""
+class OperandTile:
+    """One operand of a contraction, as each of its tiles is copied. Sizes are arrays [tiles]."""
 
-    forms: tuple[Linear, ...]
-    far: tuple[bool, ...]  # of each subscript: whether what nobody needs is left out
+    forms: tuple[Linear, ...]  # its subscripts, as linear forms of the contraction's loops
+    far: tuple[bool, ...]  # of each subscript: whether unused elements along it are left out
+    # Its axes in the unit's memory but for the contiguous row, outermost first: (subscript,
+    # elements of that covered per step, elements between steps in the other memory).
     dims: tuple[tuple[int, int, int], ...]
     row: int  # elements between rows in the other memory, where they follow each other
     bytes: int  # of an element
     memory: str
-    move: Move | None  # None: it is there already, or nothing moves it
+    move: TileMove | None  # None: it is there already, or nothing moves it
     extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
-    loops: Names[Var, int] = field(default_factory=dict)  # how often they run, with extents
+    loops: Mapping[Var, int] = field(default_factory=dict)  # how often they run, with extents
     line: int = 0  # bytes that the other memory gives at a time, with extents
 
-    def moved_by(self, var: Var) -> bool:
+    def varies_with(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
 
     def reach(self, tile: Sizes, after: Var | None = None) -> list[np.ndarray]:
-        """Elements along each subscript that the copy has; `after` the tile before it along a loop,
-        of those that it has not."""
+        """Returns the elements of the operand tile along each subscript [tiles]. With `after`,
+        counts only those that the previous tile along that loop did not hold: without the halo."""
         steps = self._steps(tile)
         reach = [-(-_reach(f, tile) // k) for f, k in zip(self.forms, steps, strict=True)]
         most = self.extents or (math.inf,) * len(reach)
@@ -131,7 +131,8 @@ class Piece:
         return [self._with_slack(d, n, tile) for d, n in enumerate(reach)]
 
     def _with_slack(self, d: int, reach: np.ndarray, tile: Sizes) -> np.ndarray:
-        """A whole axis, if no tile is behind another along it and little is left out."""
+        """Copies a whole axis instead of the used part where no two tiles differ along it and
+        fewer bytes than a line of the memory are added."""
         if not self.extents:
             return reach
         apart = next((near for p, _, near in self.dims if p == d), 1) * self.bytes
@@ -141,30 +142,30 @@ class Piece:
         return np.where(whole & little, self.extents[d], reach)
 
     def _steps(self, tile: Sizes) -> list[np.ndarray]:
-        """How far apart those are."""
+        """Returns the stride of each subscript's values within a tile; 1 where gaps are copied."""
         return [
             _step(form, tile) if far else np.ones(1, np.int64)
             for form, far in zip(self.forms, self.far, strict=True)
         ]
 
     def size(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
-        """Bytes; `after` as of reach."""
+        """Returns the bytes of the operand tile [tiles]; `after` as for `reach`."""
         return np.asarray(math.prod(self.reach(tile, after)) * self.bytes)
 
     def elements(self, whole: Sizes) -> int:
-        """How many different ones all iterations touch."""
+        """Estimates from below how many distinct elements the whole contraction touches."""
         counts = [_different(form, whole) for form in self.forms]
         return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
     def times(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
-        """Of moving the piece of a tile once: instructions, their cycles of set-up together, of
-        work, and on the memory [4, tiles]; `after` as of reach."""
+        """Returns [4, tiles] for one copy of the operand tile: instructions, and their total cycles
+        of set-up, of the queue, and of the slowest memory; `after` as for `reach`."""
         if self.move is None:
             return np.zeros((4, 1))
         move, (counts, apart) = self.move, self._runs(tile, after)
-        calls = math.prod(counts[len(move.ranges) :], start=np.ones(1))
+        calls = math.prod(counts[len(move.hardware_loops) :], start=np.ones(1))
         values = {}
-        for (symbol, carrier), count, far in zip(move.ranges, counts, apart, strict=False):
+        for (symbol, carrier), count, far in zip(move.hardware_loops, counts, apart, strict=False):
             assert symbol.upper is not None
             cuts = -(-count // symbol.upper)
             calls = calls * cuts
@@ -177,16 +178,15 @@ class Piece:
         return np.stack(np.broadcast_arrays(calls, setup, busy, transfer))
 
     def _runs(self, tile: Sizes, after: Var | None) -> tuple[list[np.ndarray], list[np.ndarray]]:
-        """Steps of equal distance that follow each other, innermost first, and those distances:
-        each run can be one loop of an instruction, if it is not longer than any. The first are
-        those that take whole rows."""
+        """Groups the tile's axes into strided runs, each done by one hardware loop; returns their
+        iterations [tiles] and their strides in elements [tiles], innermost first."""
         assert self.move is not None
         reach, steps = self.reach(tile, after), self._steps(tile)
         shape = np.broadcast_shapes(*(r.shape for r in reach))
         runs, apart = [np.ones(shape)], [np.full(shape, float(self.row))]
         at = np.zeros(shape, int)
-        whole = bool(self.move.ranges) and self.move.ranges[0][1] is None
-        most = max((symbol.upper or 1 for symbol, _ in self.move.ranges), default=1)
+        whole = bool(self.move.hardware_loops) and self.move.hardware_loops[0][1] is None
+        most = max((symbol.upper or 1 for symbol, _ in self.move.hardware_loops), default=1)
         for p, step, near in reversed(self.dims):
             distance = near * steps[p]
             count = np.broadcast_to(-(-reach[p] // step), shape)
@@ -207,8 +207,8 @@ class Piece:
         return runs, apart
 
 
-def filled(result: Piece, source: Piece) -> Piece:
-    """A tile of the result, where a move fills it from a source with fewer axes."""
+def broadcast_into(result: OperandTile, source: OperandTile) -> OperandTile:
+    """Returns the accumulator's tile as copied from `source`, which has fewer axes (a bias)."""
     dims = []
     for p, step, _ in result.dims:
         moving = [v for v in result.forms[p] if v is not None]
@@ -222,20 +222,20 @@ def filled(result: Piece, source: Piece) -> Piece:
 
 
 def queue_cycles(times: np.ndarray) -> np.ndarray:
-    """Of the queue that moves a piece, by the times of that."""
+    """Returns the cycles of the copying queue, by `times`: set-up + max(busy, transfer)."""
     _, setup, work, transfer = times
     cycles: np.ndarray = setup + np.maximum(work, transfer)
     return cycles
 
 
 def _reach(form: Linear, tile: Sizes) -> np.ndarray:
-    """How many values a subscript takes, from its least to its greatest."""
+    """Returns how many values lie between a subscript's least and its greatest [tiles]."""
     steps = (abs(k) * (tile[x] - 1) for x, k in form.items() if isinstance(x, Var) and x in tile)
     return 1 + sum(steps, np.zeros(1, np.int64))
 
 
 def _step(form: Linear, tile: Sizes) -> np.ndarray:
-    """How far apart the values are that a subscript takes."""
+    """Returns the stride of the values that a subscript takes within a tile [tiles]."""
     found = np.zeros(1, np.int64)
     for x, k in form.items():
         if isinstance(x, Var) and x in tile:
@@ -246,8 +246,8 @@ def _step(form: Linear, tile: Sizes) -> np.ndarray:
 
 
 def _different(form: Linear, whole: Sizes) -> int:
-    """How many different values a subscript takes, at least: as many as that, where each step of a
-    loop joins on to what the steps below it reach, or goes beyond."""
+    """Returns a lower bound on the distinct values of a subscript, which is exact where each loop's
+    step joins on to what the loops of smaller steps reach, or goes beyond."""
     steps = [
         (abs(k), int(whole[x][0])) for x, k in form.items() if isinstance(x, Var) and x in whole
     ]
@@ -263,26 +263,26 @@ def _different(form: Linear, whole: Sizes) -> int:
     return count
 
 
-def piece_of(
+def operand_tile(
     s: Schedule,
     target: Target,
     plan: Plan,
-    theirs: Load,
-    ours: Load,
+    access: Load,
+    operand: Load,
     *,
     loaded: bool,
     local: bool = False,
-) -> Piece:
-    """How an operand lies in memory and in the unit's. What is loaded has the type there that the
-    move makes of it, and everything has if `local`."""
+) -> OperandTile:
+    """Returns the tile of an operand, copied in (`loaded`) or out. A loaded one has the element
+    size that its copy writes; with `local`, the element size of the unit's operand is used."""
     if plan.unit.whole:
-        return _whole_piece(s, target, plan, theirs, ours, loaded=loaded)
-    rows = rows_of(plan, target, theirs, ours)
-    packed = layout_of(rows, plan, theirs, ours, s, target)
-    packed = packed or Layout(tuple(range(len(theirs.indices))))
-    held = local_layout(plan, rows, theirs, ours)
+        return _whole_operand_tile(s, target, plan, access, operand, loaded=loaded)
+    rows = contiguous_axes(plan, target, access, operand)
+    packed = parameter_layout(rows, plan, access, operand, s, target)
+    packed = packed or Layout(tuple(range(len(access.indices))))
+    held = operand_layout(plan, rows, access, operand)
     blocks = dict(packed.blocks)
-    shape = packed.physical_shape(tuple(theirs.buffer.shape))
+    shape = packed.physical_shape(tuple(access.buffer.shape))
     far = [math.prod(int(n) for n in shape[d + 1 :]) for d in range(len(shape))]
     sizes = dict(held.blocks)
     dims = []
@@ -290,35 +290,35 @@ def piece_of(
         step = sizes.get(p, 1)
         one = far[packed.order.index(p)]
         dims.append((p, step, one if p in blocks else one * step))
-    places = (theirs.buffer.memory, ours.buffer.memory)
+    places = (access.buffer.memory, operand.buffer.memory)
     move = find_move(
-        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+        target, *(places if loaded else places[::-1]), access.buffer.memory, access.buffer.dtype
     )
-    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    forms = tuple(s.simplifier.linear(i) for i in access.indices)
     row = math.prod(sizes.values())
-    width = (ours if local else theirs).buffer.dtype.bytes
+    width = (operand if local else access).buffer.dtype.bytes
     if loaded and move is not None:
-        width = move.made(ours.buffer.memory).bytes
-    distant = far_axes(theirs.buffer.with_(shape=shape), target)
+        width = move.made(operand.buffer.memory).bytes
+    distant = widely_strided_axes(access.buffer.with_(shape=shape), target)
     apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
-    return Piece(forms, apart, tuple(dims), row, width, ours.buffer.memory, move)
+    return OperandTile(forms, apart, tuple(dims), row, width, operand.buffer.memory, move)
 
 
-def _whole_piece(
-    s: Schedule, target: Target, plan: Plan, theirs: Load, ours: Load, *, loaded: bool
-) -> Piece:
-    """How an operand of a whole operator lies in memory: in the order of its axes."""
-    order = order_of(plan, theirs, ours)
-    shape = [int(theirs.buffer.shape[p]) for p in order]
+def _whole_operand_tile(
+    s: Schedule, target: Target, plan: Plan, access: Load, operand: Load, *, loaded: bool
+) -> OperandTile:
+    """Returns the tile of a whole operator's operand, which lies in the order of its axes."""
+    order = order_of(plan, access, operand)
+    shape = [int(access.buffer.shape[p]) for p in order]
     dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
-    places = (theirs.buffer.memory, ours.buffer.memory)
+    places = (access.buffer.memory, operand.buffer.memory)
     move = find_move(
-        target, *(places if loaded else places[::-1]), theirs.buffer.memory, theirs.buffer.dtype
+        target, *(places if loaded else places[::-1]), access.buffer.memory, access.buffer.dtype
     )
-    forms = tuple(s.simplifier.linear(i) for i in theirs.indices)
+    forms = tuple(s.simplifier.linear(i) for i in access.indices)
     never = (False,) * len(forms)
-    extents = tuple(int(n) for n in theirs.buffer.shape)
+    extents = tuple(int(n) for n in access.buffer.shape)
     loops = {x.var: int(x.extent) for x in (*plan.nest.axes, *plan.nest.reduce)}
-    width, memory = theirs.buffer.dtype.bytes, ours.buffer.memory
-    line = target.memory(theirs.buffer.memory).line
-    return Piece(forms, never, tuple(dims), 1, width, memory, move, extents, loops, line)
+    width, memory = access.buffer.dtype.bytes, operand.buffer.memory
+    line = target.memory(access.buffer.memory).line
+    return OperandTile(forms, never, tuple(dims), 1, width, memory, move, extents, loops, line)

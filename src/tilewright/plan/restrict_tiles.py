@@ -12,14 +12,14 @@ from tilewright.ir.loop import Kernel
 from tilewright.plan.choose_tiles import Choice, choose_tiles
 from tilewright.plan.control import Control
 from tilewright.plan.step_times import Run
-from tilewright.plan.tile_model import Model, tile_sizes
+from tilewright.plan.tile_model import TileModel, tile_sizes
 from tilewright.target.vary import with_memory
 
 LARGEST = 1 << 40  # bytes
 
 
 def controlled_tiles(
-    kernel: Kernel, model: Model, control: Control, run: Run | None
+    kernel: Kernel, model: TileModel, control: Control, run: Run | None
 ) -> list[Choice]:
     """The tiles that fit the memories and are as the author says, the fastest first."""
     extents = {x.var: int(x.extent) for x in model.loops}
@@ -27,7 +27,7 @@ def controlled_tiles(
     return choose_tiles(model, run, overlap=control.overlap, rings=bool(control.rings), sizes=sizes)
 
 
-def no_tile(kernel: Kernel, model: Model, control: Control) -> TargetError:
+def no_tile(kernel: Kernel, model: TileModel, control: Control) -> TargetError:
     """The error where no tile fits: which memory is too small."""
     target = model.target
     what = f"no tile of {kernel.name}" + (f" with {control}" if str(control) else "")
@@ -47,7 +47,7 @@ def no_tile(kernel: Kernel, model: Model, control: Control) -> TargetError:
     )
 
 
-def _fits(kernel: Kernel, model: Model, control: Control, memory: str, size: int) -> bool:
+def _fits(kernel: Kernel, model: TileModel, control: Control, memory: str, size: int) -> bool:
     """Whether some tile would, were a memory of this size."""
     other = copy(model)
     banks = model.target.memory(memory).banks

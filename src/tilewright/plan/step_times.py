@@ -53,9 +53,9 @@ class Loads(Moves):
     """An operand: what is brought at a step of each level and, last, at the first step of all
     [levels + 1, n]."""
 
-    places: np.ndarray  # [n] for what one turn brings
-    behind: bool = False  # whether it is read behind the sums
-    seeds: bool = False  # whether it is what the sums begin with, in their own place
+    buffers: np.ndarray  # [n] for what one turn brings
+    in_epilogue: bool = False  # whether the epilogue reads it
+    is_addend: bool = False  # whether it is what the sums start with, in the accumulator
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class StepTimes:
     sweeps: np.ndarray  # [n] over all sums of a tile in a step: the last one completes them
     loads: tuple[Loads, ...]
     store: Moves  # [n] for a tile of the result
-    ahead: np.ndarray  # [n] steps that operands are brought before they are used
-    places: np.ndarray  # [n] for tiles of the result
-    portions: np.ndarray  # [n] in which a tile is finished and stored
+    prefetch_distance: np.ndarray  # [n] steps between the load of an operand and its use
+    result_buffers: np.ndarray  # [n] for tiles of the result
+    store_chunks: np.ndarray  # [n] in which a tile is finished and stored
     axis: np.ndarray  # [n] of which axis of the result, by number
     apart: bool  # whether a finished tile waits to be stored in another memory than the sums
 
@@ -103,7 +103,7 @@ class StepTimes:
 
     def estimate(self) -> np.ndarray:
         """Cycles if each step took as long as the slowest of what happens during it, or all of that
-        together, if operands are not brought ahead."""
+        together, if operands are not prefetched."""
         out, after = self.store.cycles + self.store.latency, self.before + self.after
         own, others = [self.queue], {*range(len(self.depths))} - {self.queue}
         total = self._loading(-1, own) + self._loading(-1, others) + self._latency
@@ -114,9 +114,11 @@ class StepTimes:
             busy = self.work + self._loading(level, own) + (after if new else 0)
             moved = moved + np.where(moved > 0, self._latency, 0)
             channel = channel + (self.store.transfer if new else 0)
-            busy = busy + np.where(self.places > 1, 0, out) if new else busy
+            busy = busy + np.where(self.result_buffers > 1, 0, out) if new else busy
             one = np.maximum(np.maximum(busy, moved), channel)
-            one = np.where(self.ahead > 0, np.maximum(one, out) if new else one, busy + moved)
+            one = np.where(
+                self.prefetch_distance > 0, np.maximum(one, out) if new else one, busy + moved
+            )
             total = total + count * one
         return np.asarray(total)
 
@@ -126,7 +128,7 @@ class StepTimes:
         store, tiles = self.store, self.tiles
         work = self.steps * self.work + tiles * (self.before + self.after)
         # With nothing between work and a store, that begins with what is done first.
-        out = store.cycles / self.portions
+        out = store.cycles / self.store_chunks
         out = out if self.after.any() else out / np.maximum(store.calls, 1)
         found = [self._total(self._transfer) + tiles * store.transfer]
         for queue in range(len(self.depths)):
@@ -139,8 +141,8 @@ class StepTimes:
             elif queue == self.queue:
                 cycles = np.maximum(cycles, work - self.before + self._begin()) + out
             elif loads:
-                last = 0 if any(x.behind for x in loads) else self.work
-                cycles = cycles + self._soonest(queue) + last + self.after / self.portions + out
+                last = 0 if any(x.in_epilogue for x in loads) else self.work
+                cycles = cycles + self._soonest(queue) + last + self.after / self.store_chunks + out
             found.append(cycles)
         most: np.ndarray = np.max(found, axis=0)
         return most + store.latency
@@ -149,7 +151,7 @@ class StepTimes:
         """Before which the unit does not begin, for want of what others bring."""
         begin = self._zeros()
         for queue in {x.queue for x in self.loads} - {self.queue}:
-            first = (x.cycles[-1] for x in self.loads if x.queue == queue and not x.behind)
+            first = (x.cycles[-1] for x in self.loads if x.queue == queue and not x.in_epilogue)
             begin = np.maximum(begin, sum(first, self._zeros()) + self._soonest(queue))
         return begin
 

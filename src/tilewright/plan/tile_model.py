@@ -1,16 +1,15 @@
 """An analytic model of a contraction in tiles: which fit a chip's memories, and how long they take.
 
-The loops over tiles and parts of sums count like an odometer. A piece of an operand is brought
-again whenever a wheel turns that moves it. While one step is worked on, the pieces that the next
-one needs are brought; step_times.py puts that together. Times are the instructions' own costs, with
-the fields that the moves would have.
+The loops over tiles and slices of the reduction count like an odometer. An operand tile is loaded
+again whenever a wheel turns on which its subscripts depend. While one step is worked on, the
+operand tiles of the next ones are loaded; step_times.py puts that together. Times are the
+instructions' own costs, with the fields that the copies would have.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -24,36 +23,42 @@ from tilewright.ir.instruction import Hazard
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.plan.interleave import PARTS, Stalls, Step, Work, chosen, stalls
-from tilewright.plan.pieces import Piece, Sizes, filled, find_move, piece_of, queue_cycles
+from tilewright.plan.pieces import (
+    OperandTile,
+    Sizes,
+    broadcast_into,
+    find_move,
+    operand_tile,
+    queue_cycles,
+)
 from tilewright.plan.rates import most
 from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
-from tilewright.plan.unit_plan import Plan, made_of, rows_of, var_of
-from tilewright.plan.units import Mapping
+from tilewright.plan.unit_plan import Plan, contiguous_axes, epilogue_accesses, var_of
+from tilewright.plan.units import AxisMapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-PORTIONS = 8  # at most, in which a tile is finished
+STORE_CHUNKS = 8  # at most, in which a tile is finished
 
 
 @dataclass(frozen=True)
-class Besides:
-    """What an element of the result takes besides the contraction: the `steps` of the unit's queue,
-    one after the other; the `least` cycles with which any schedule does, of calls that read nothing
-    (which clear) and of others (which follow); bytes of memories, and of those that hold a result
-    until it is stored."""
+class AccumulatorWork:
+    """Costs per element of the result around the contraction: clearing the accumulator before it,
+    the epilogue after it."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Step, ...] = ()  # of the unit's queue, one after the other
+    # Cycles that any schedule takes: of calls that read nothing (which clear), and of the others.
     least: tuple[float, float] = (0.0, 0.0)
-    bytes: Names[str, float] = field(default_factory=dict)
-    stored: Names[str, float] = field(default_factory=dict)
-    seeded: bool = False  # what is added to the sums is what they begin with
+    bytes: Mapping[str, float] = field(default_factory=dict)  # by memory
+    stored: Mapping[str, float] = field(default_factory=dict)  # by memory: until it is stored
+    starts_with_addend: bool = False  # a sum starts with what is added to it, not with 0
 
     def cycles(self, *, follows: bool) -> float:
-        """Of the steps before the sums, or of those that follow them."""
+        """Returns the cycles of the steps before the contraction, or of those after it."""
         return sum(s.cycles for s in self.steps if s.follows == follows)
 
 
-class Model:
+class TileModel:
     """Sizes and times of a contraction on a unit, for many tiles at a time. `wanted` is how often
     loops ran before they were filled; without it, none is."""
 
@@ -62,54 +67,56 @@ class Model:
         s: Schedule,
         target: Target,
         nest: Nest,
-        mapping: Mapping,
-        wanted: Names[Var, int] | None = None,
-        besides: Besides | None = None,
+        mapping: AxisMapping,
+        wanted: Mapping[Var, int] | None = None,
+        accumulator_work: AccumulatorWork | None = None,
     ) -> None:
         self.target, self.nest, self.mapping, self.unit = target, nest, mapping, mapping.unit
-        self.besides = besides or Besides()
+        self.accumulator_work = accumulator_work or AccumulatorWork()
         self.loops = [x for x in (*nest.axes, *nest.reduce) if x.extent != 1]
         plan = Plan(nest, mapping, {})
-        self.loads = [piece_of(s, target, plan, *pair, loaded=True) for pair in plan.reads]
-        self.behind: list[Piece] = []  # of the loads: what is read behind the sums
-        self.seeds: list[Piece] = []  # or what they begin with, as it fills a tile
+        self.loads = [operand_tile(s, target, plan, *pair, loaded=True) for pair in plan.reads]
+        self.epilogue_loads: list[OperandTile] = []  # of the loads
+        self.accumulator_loads: list[OperandTile] = []  # what sums start with, as it fills a tile
         alone = nest.buffer not in set(s.allocations())  # nothing is made of the sums
-        made, *others = [plan.result] if alone else made_of(s, plan, nest.buffer)
-        self.store = self._stored(piece_of(s, target, plan, *made, loaded=False), made[0].buffer)
-        for theirs, ours in others:
-            piece = piece_of(s, target, plan, theirs, ours, loaded=True)
-            if self.besides.seeded:
-                self.seeds.append(filled(self.store, piece))
+        made, *others = [plan.result] if alone else epilogue_accesses(s, plan, nest.buffer)
+        self.store = self._with_store_move(
+            operand_tile(s, target, plan, *made, loaded=False), made[0].buffer
+        )
+        for pair in others:
+            operand = operand_tile(s, target, plan, *pair, loaded=True)
+            if self.accumulator_work.starts_with_addend:
+                self.accumulator_loads.append(broadcast_into(self.store, operand))
             else:
-                self.loads.append(piece)
-                self.behind.append(piece)
-        self.result = piece_of(s, target, plan, *plan.result, loaded=False, local=True)
+                self.loads.append(operand)
+                self.epilogue_loads.append(operand)
+        self.result = operand_tile(s, target, plan, *plan.result, loaded=False, local=True)
         # The axes of the result, and how much of each is in a row of it.
         self.rows = {x.var: 1 for x in plan.axes if x.extent != 1}
         if not mapping.unit.whole:
-            found = rows_of(plan, target, *plan.result)
+            found = contiguous_axes(plan, target, *plan.result)
             self.rows |= {v: n for axis, n in found if (v := var_of(plan, axis)) in self.rows}
         self.whole = {x.var: np.array([x.extent]) for x in self.loops}
         wanted = wanted or {}
         self.wanted = {v: np.array([wanted.get(v, int(n[0]))]) for v, n in self.whole.items()}
 
-    def _stored(self, piece: Piece, into: Buffer) -> Piece:
-        """The piece, with the move of the memory where a result waits to be stored, if it is not in
-        the unit's own."""
+    def _with_store_move(self, operand: OperandTile, into: Buffer) -> OperandTile:
+        """Returns the operand tile with the copy from the memory where a result waits to be stored,
+        where nothing copies it from the unit's own."""
         moves = (
             find_move(self.target, name, into.memory, into.memory, into.dtype)
-            for name in self.besides.stored
+            for name in self.accumulator_work.stored
         )
         found = next((m for m in moves if m is not None), None)
-        return piece if piece.move is not None else replace(piece, move=found)
+        return operand if operand.move is not None else replace(operand, move=found)
 
     # ------------------------------------------------------ one tile
 
     def work(self, tile: Sizes) -> tuple[np.ndarray, np.ndarray]:
-        """Of a tile: cycles of the unit, and its calls."""
+        """Returns the unit's busy cycles and its calls for one tile, each [tiles]."""
         cost, unit = self.unit.instruction.cost, self.unit
         axes = dict(self.mapping.axes)
-        steps = {v: _each(partial(unit.step, v), tile[x.var]) for v, x in axes.items()}
+        steps = {v: _per_size(partial(unit.step, v), tile[x.var]) for v, x in axes.items()}
         total = math.prod((tile[x.var] for x in self.loops), start=np.ones((), np.int64))
         calls: np.ndarray = total / math.prod(steps.values(), start=np.ones((), np.int64))
         values: dict[Expr, object] = {f.symbol: np.int64(1) for f in unit.instruction.fields}
@@ -126,63 +133,69 @@ class Model:
         return calls * cycles, calls
 
     def elements(self, tile: Sizes) -> np.ndarray:
-        """Of a tile of the result."""
+        """Returns the elements of one result tile [tiles]."""
         sizes = (tile[x.var] for x in self.nest.axes if x.var in tile)
         return math.prod(sizes, start=np.ones(1, np.int64))
 
     def fits(self, tile: Sizes, plan: Plan) -> np.ndarray:
-        """Whether every memory holds the pieces: one that is brought more than once has a place for
-        each step that it is ahead, as well."""
-        turns = self._turns(tile, plan.order)
+        """Returns whether all buffers fit [tiles]. An operand that the innermost turning loop
+        reloads needs 1 + prefetch distance buffers, one that an outer loop reloads at most 2."""
+        turns = self._trip_counts(tile, plan.order)
         last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         used: dict[str, np.ndarray] = {}
-        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several places
-        for piece in (*self.loads, self.result):
-            level = self._level(piece, turns, plan)
-            inner = (level == last) & (piece is not self.result)
-            turns_more = min(plan.ahead, 1)
-            if piece is self.result:
-                begun_early = self.besides.seeded and plan.ahead  # by a move
-                turns_more = plan.ahead + 1 if begun_early else plan.places - 1
-            many = np.where(level < 0, 1, 1 + np.where(inner, plan.ahead, turns_more))
-            size, name = self._held(piece, tile, plan), piece.memory
-            if plan.rings and piece is not self.result:
-                many, size = self._ring(piece, tile, plan, level, many, size)
+        turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several buffers
+        for operand in (*self.loads, self.result):
+            level = self._reload_level(operand, turns, plan)
+            inner = (level == last) & (operand is not self.result)
+            turns_more = min(plan.prefetch_distance, 1)
+            if operand is self.result:
+                early = self.accumulator_work.starts_with_addend and plan.prefetch_distance > 0
+                turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
+            many = np.where(level < 0, 1, 1 + np.where(inner, plan.prefetch_distance, turns_more))
+            size, name = self._held(operand, tile, plan), operand.memory
+            if plan.rings and operand is not self.result:
+                many, size = self._ring(operand, tile, plan, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
-        for each, places in ((self.besides.bytes, 1), (self.besides.stored, plan.places)):
+        for each, buffers in (
+            (self.accumulator_work.bytes, 1),
+            (self.accumulator_work.stored, plan.result_buffers),
+        ):
             for name, bytes_ in each.items():
-                used[name] = used.get(name, np.zeros(1)) + bytes_ * places * elements
+                used[name] = used.get(name, np.zeros(1)) + bytes_ * buffers * elements
         memories = {name: self.target.memory(name) for name in used}
         limits = {name: m.size or math.inf for name, m in memories.items()}
         fits = [size <= limits[name] for name, size in used.items()]
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
         return np.asarray(np.logical_and.reduce(fits))
 
-    def _held(self, piece: Piece, tile: Sizes, plan: Plan) -> np.ndarray:
-        """Bytes of a piece."""
-        return piece.size(self.whole if plan.once and piece in self.behind else tile)
+    def _held(self, operand: OperandTile, tile: Sizes, plan: Plan) -> np.ndarray:
+        """Returns the bytes of an operand tile: of all tiles, if it is preloaded."""
+        return operand.size(
+            self.whole if plan.preloaded and operand in self.epilogue_loads else tile
+        )
 
     def _ring(
         self,
-        piece: Piece,
+        operand: OperandTile,
         tile: Sizes,
         plan: Plan,
         level: np.ndarray,
         many: np.ndarray,
         size: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """How many places a piece has, and the bytes of one, where tiles share elements: a lap of
-        the fewest tiles that follow each other in one place (see whole_rings.py), or of all."""
+        """Returns how many buffers an operand has, and the bytes of one, where tiles share a halo:
+        a lap of the fewest tiles that follow each other in one buffer (see whole_rings.py), or of
+        all."""
         outer: np.ndarray = np.ones(1, np.int64)
-        counts = self._turns(tile, plan.order)
+        counts = self._trip_counts(tile, plan.order)
         for k, (var, turns) in enumerate(zip(plan.order, counts, strict=True)):
-            new = piece.size(tile, var)
-            apart = plan.ahead + -(-size // new)
+            new = operand.size(tile, var)
+            apart = plan.prefetch_distance + -(-size // new)
             found = (level == k) & (new < size)
-            places = np.where((turns >= apart) | (outer == 1), 1, 2)
-            many = np.where(found, places, many)
+            buffers = np.where((turns >= apart) | (outer == 1), 1, 2)
+            many = np.where(found, buffers, many)
             size = np.where(found, size + (np.minimum(turns, apart) - 1) * new, size)
             outer = outer * turns
         return many, size
@@ -192,21 +205,23 @@ class Model:
     def step_times(self, tile: Sizes, plan: Plan) -> StepTimes:
         """What the steps take with tiles of these sizes, and else as planned."""
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
-        turns = np.stack([np.broadcast_to(n, shape) for n in self._turns(tile, plan.order)])
+        turns = np.stack([np.broadcast_to(n, shape) for n in self._trip_counts(tile, plan.order)])
         spatial = self._spatial(plan.order)
         steps = np.prod(turns, axis=0)
-        ahead = np.minimum(plan.ahead, steps - 1)
+        distance = np.minimum(plan.prefetch_distance, steps - 1)
         tiles = np.prod(turns[:spatial], axis=0)
-        places = np.minimum(np.minimum(plan.places, tiles), steps - ahead)
+        buffers = np.minimum(np.minimum(plan.result_buffers, tiles), steps - distance)
         elements = self.elements(tile)
         before, after = (
-            np.broadcast_to(self.besides.cycles(follows=x) * elements, shape) for x in (False, True)
+            np.broadcast_to(self.accumulator_work.cycles(follows=x) * elements, shape)
+            for x in (False, True)
         )
-        # Each portion would bring for itself what is read behind the sums.
-        single = (places == 1) & (plan.ahead > 0) & (not self.behind or plan.once)
-        stores, portions, axis = self._stores(tile, after, single)
+        # Each chunk would load the epilogue's operands for itself.
+        can_chunk = plan.prefetch_distance > 0 and (not self.epilogue_loads or plan.preloaded)
+        single = (buffers == 1) & can_chunk
+        stores, chunks, axis = self._store_times(tile, after, single)
         work, calls = (np.broadcast_to(n, shape) for n in self.work(tile))
-        still = self._stalls(tile, work, calls, portions)
+        still = self._stalls(tile, work, calls, chunks)
         return StepTimes(
             turns,
             spatial,
@@ -223,15 +238,15 @@ class Model:
             still.sweeps,
             tuple(self._loads(tile, plan, turns)),
             stores,
-            ahead,
-            places,
-            portions,
+            distance,
+            buffers,
+            chunks,
             axis,
-            bool(self.besides.stored),
+            bool(self.accumulator_work.stored),
         )
 
     def _stalls(
-        self, tile: Sizes, work: np.ndarray, calls: np.ndarray, portions: np.ndarray
+        self, tile: Sizes, work: np.ndarray, calls: np.ndarray, chunks: np.ndarray
     ) -> Stalls:
         """How long the unit's queue waits for its own results, with as many parts of a tile taking
         turns as is best: of those that some axis of the result has."""
@@ -244,17 +259,17 @@ class Model:
             many = np.broadcast_to(np.where(can, parts, 1), shape)
             each, sweep = self._sweeps(tile, calls, many)
             unit = Work(instruction, self._latency(), work, each, sweep)
-            found.append(stalls(unit, self.besides.steps, elements, portions, many))
-        issue = self.target.issue * (1 + len(self.besides.steps))
+            found.append(stalls(unit, self.accumulator_work.steps, elements, chunks, many))
+        issue = self.target.issue * (1 + len(self.accumulator_work.steps))
         total = np.stack([x.before + x.work + x.after + issue * x.parts for x in found])
         return chosen(found, np.argmin(total, axis=0))
 
     def _sweeps(
         self, tile: Sizes, calls: np.ndarray, parts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Calls of the unit in a step, and how many of them touch different sums before the same
-        ones are added to again. One call adds several times to a sum, if its hardware loops come
-        back to that late enough (plan/fold.py)."""
+        """Returns calls per step, and calls per sweep over distinct accumulators, each [tiles]. One
+        call adds several times to an accumulator, if its hardware loops come back to that late
+        enough (plan/fold.py)."""
         sums = np.broadcast_to(self._blocks(tile, self.nest.reduce), calls.shape)
         if not self.unit.free:
             return calls, np.maximum(1, calls / sums)
@@ -268,7 +283,7 @@ class Model:
         count: np.ndarray = np.ones(1)
         for v in (x.var for x in loops if x.var in tile):
             step = partial(self.unit.step, axes[v]) if v in axes else lambda n: 1
-            count = count * (tile[v] / _each(step, tile[v]))
+            count = count * (tile[v] / _per_size(step, tile[v]))
         return count
 
     def _fetches(self) -> Fetches | None:
@@ -281,71 +296,71 @@ class Model:
         return Fetches(fetch.ahead, fetch.burst, math.ceil(size), memory.latency)
 
     def _loads(self, tile: Sizes, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
-        """What brings operands, and what the sums begin with."""
+        """Yields the loads of operands, then of what the sums start with."""
         innermost = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
-        ahead = plan.ahead
-        for piece in self.loads:
-            level = self._level(piece, list(turns), plan)
-            places = 1 + np.where(level == innermost, ahead, min(ahead, 1))
-            behind = piece in self.behind and not self.unit.whole
-            sizes = self.whole if plan.once and behind else tile
-            whole = piece.times(sizes)
+        distance = plan.prefetch_distance
+        for operand in self.loads:
+            level = self._reload_level(operand, list(turns), plan)
+            buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
+            in_epilogue = operand in self.epilogue_loads and not self.unit.whole
+            sizes = self.whole if plan.preloaded and in_epilogue else tile
+            whole = operand.times(sizes)
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
             times[:, -1] = whole
             for k, var in enumerate(plan.order):
-                new = piece.times(sizes, var) if plan.rings else whole
+                new = operand.times(sizes, var) if plan.rings else whole
                 times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
-            if piece.move is not None:
-                queue = self._queue(piece.move.queue)
+            if operand.move is not None:
+                queue = self._queue(operand.move.queue)
                 calls, setup, work, transfer = times
                 yield Loads(
-                    queue, piece.move.latency, calls, setup, work, transfer, *piece.move.within,
-                    places, behind,
+                    queue, operand.move.latency, calls, setup, work, transfer,
+                    *operand.move.own_hazard, buffers, in_epilogue,
                 )  # fmt: skip
-        for piece in self.seeds:
+        for operand in self.accumulator_loads:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
             begins = [*range(self._spatial(plan.order)), -1]
-            times[:, begins] = piece.times(tile)[:, None]
-            places = np.full(turns.shape[1], ahead + 2 if ahead else 1)
-            if piece.move is not None:
-                queue, within = self._queue(piece.move.queue), piece.move.within
+            times[:, begins] = operand.times(tile)[:, None]
+            buffers = np.full(turns.shape[1], distance + 2 if distance else 1)
+            if operand.move is not None:
+                queue, within = self._queue(operand.move.queue), operand.move.own_hazard
                 calls, setup, work, transfer = times
                 yield Loads(
-                    queue, piece.move.latency, calls, setup, work, transfer, *within, places,
-                    seeds=True,
+                    queue, operand.move.latency, calls, setup, work, transfer, *within, buffers,
+                    is_addend=True,
                 )  # fmt: skip
 
-    def _stores(
+    def _store_times(
         self, tile: Sizes, after: np.ndarray, single: np.ndarray
     ) -> tuple[Moves, np.ndarray, np.ndarray]:
-        """What stores a tile of the result; in how many portions a `single` one is finished, so
-        that the first leave early, and which axis of the result (of self.rows) they are parts of. A
-        portion is as long at least as a call takes to its results."""
+        """Returns what stores a tile of the result; in how many chunks a `single` one is finished,
+        so that the first leave early; and which axis of the result (of self.rows) they are parts
+        of. A chunk takes at least the latency of the epilogue's calls."""
         times = np.broadcast_to(self.store.times(tile), (4, *after.shape))
-        portions, axis = np.ones(after.shape, int), np.zeros(after.shape, int)
+        chunks, axis = np.ones(after.shape, int), np.zeros(after.shape, int)
         expected = after + queue_cycles(times)
-        most = after // max(1, len(self.besides.steps) * self._latency())
+        most = after // max(1, len(self.accumulator_work.steps) * self._latency())
         for k, (v, row) in enumerate(self.rows.items()) if single.any() else ():
             count = np.ones(after.shape, int)
-            for n in range(2, PORTIONS + 1):
+            for n in range(2, STORE_CHUNKS + 1):
                 count = np.where((n <= most) & (tile[v] // row % n == 0), n, count)
-            each = self._stored_in(tile, v, count)
+            each = self._chunked_store_times(tile, v, count)
             out = queue_cycles(each)
             cycles = np.maximum(after, out) + np.minimum(after, out) / count
             better = single & (cycles < expected)
             expected = np.where(better, cycles, expected)
-            portions, axis = np.where(better, count, portions), np.where(better, k, axis)
+            chunks, axis = np.where(better, count, chunks), np.where(better, k, axis)
             times = np.where(better, each, times)
         move = self.store.move
         queue, latency = (move.queue, move.latency) if move else (self.unit.instruction.queue, 0)
-        within = move.within if move else (Hazard.STALL, 0)
+        within = move.own_hazard if move else (Hazard.STALL, 0)
         calls, setup, work, transfer = times
         moves = Moves(self._queue(queue), latency, calls, setup, work, transfer, *within)
-        return moves, portions, axis
+        return moves, chunks, axis
 
-    def _stored_in(self, tile: Sizes, axis: Var, count: np.ndarray) -> np.ndarray:
-        """What it takes to store a tile in so many parts of an axis (Piece.times). The elements of
-        a part do not follow each other in the unit's memory along axes outside of that one."""
+    def _chunked_store_times(self, tile: Sizes, axis: Var, count: np.ndarray) -> np.ndarray:
+        """Returns what it takes to store a tile in so many chunks of an axis (OperandTile.times).
+        A chunk's elements are not contiguous in the unit's memory along axes outside of that."""
         size, times = {**tile, axis: tile[axis] // count}, count
         for p, _, _ in self.store.dims:
             v = next((x for x in self.store.forms[p] if x in self.rows), None)
@@ -361,19 +376,22 @@ class Model:
         return [q.name for q in self.target.queues].index(name)
 
     def _spatial(self, order: Sequence[Var]) -> int:
-        """So many of the loops, outermost first, make a new tile of the result."""
+        """Counts the spatial loops in `order`: each of their turns begins a new result tile."""
         return sum(v in {x.var for x in self.nest.axes} for v in order)
 
-    def _turns(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
+    def _trip_counts(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]
 
-    def _level(self, piece: Piece, turns: Sequence[np.ndarray], plan: Plan) -> np.ndarray:
-        """The innermost loop that moves a piece; -1 for none."""
+    def _reload_level(
+        self, operand: OperandTile, turns: Sequence[np.ndarray], plan: Plan
+    ) -> np.ndarray:
+        """Returns the index of the innermost tile loop that reloads the operand [tiles]; -1 if it
+        is loaded once."""
         level = np.full(1, -1)
-        if plan.once and piece in self.behind:
+        if plan.preloaded and operand in self.epilogue_loads:
             return level
         for k, (var, count) in enumerate(zip(plan.order, turns, strict=True)):
-            if piece.moved_by(var):
+            if operand.varies_with(var):
                 level = np.where(count > 1, k, level)
         return level
 
@@ -382,8 +400,8 @@ class Model:
         return most(self.unit.instruction.cost.latency)
 
 
-def _each(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:
-    """The function of every element: called once for equal ones."""
+def _per_size(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:
+    """Applies the function to each size, once per distinct value."""
     different, which = np.unique(sizes, return_inverse=True)
     return np.array([function(int(n)) for n in different])[which]
 
@@ -391,12 +409,15 @@ def _each(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:
 # ---------------------------------------------------------------- sizes of tiles
 
 
-def tile_sizes(model: Model) -> dict[Var, list[int]]:
-    """Divisors of every loop, in whole steps of the unit."""
+def tile_sizes(model: TileModel) -> dict[Var, list[int]]:
+    """Lists the legal tile sizes of each loop: the divisors of its extent that the unit takes in
+    whole calls."""
     mapping = model.mapping
     steps = {x.var: mapping.unit.loops[axis].extent for axis, x in mapping.axes}
     ranged = {} if mapping.unit.whole else {x.var: axis for axis, x in mapping.axes}
-    whole = {v for v, n in steps.items() if mapping.unit.whole and v not in _moving_result(mapping)}
+    whole = {
+        v for v, n in steps.items() if mapping.unit.whole and v not in _axes_of_result(mapping)
+    }
     most = {
         x.var: mapping.unit.size(axis) if mapping.unit.whole else 1 << 62
         for axis, x in mapping.axes
@@ -417,7 +438,7 @@ def tile_sizes(model: Model) -> dict[Var, list[int]]:
     return sizes
 
 
-def _uncut(model: Model, loop: For, whole: bool) -> ScheduleError:
+def _uncut(model: TileModel, loop: For, whole: bool) -> ScheduleError:
     name = model.unit.instruction.name
     why = f"{name} does not take it in equal parts"
     if whole:
@@ -430,13 +451,13 @@ def _uncut(model: Model, loop: For, whole: bool) -> ScheduleError:
     )
 
 
-def combined(sizes: Names[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
-    """All combinations."""
+def cartesian(sizes: Mapping[Var, Sequence[int]]) -> dict[Var, np.ndarray]:
+    """Returns every combination of sizes: an array [combinations] for each loop."""
     grids = np.meshgrid(*(np.array(x, np.int64) for x in sizes.values()), indexing="ij")
     return {var: g.reshape(-1) for var, g in zip(sizes, grids, strict=True)}
 
 
-def _moving_result(mapping: Mapping) -> set[Var]:
-    """The loops that move the result."""
+def _axes_of_result(mapping: AxisMapping) -> set[Var]:
+    """Returns the loops on which the result's subscripts depend."""
     axes = set().union(*map(variables, mapping.unit.result.indices))
     return {x.var for axis, x in mapping.axes if axis in axes}

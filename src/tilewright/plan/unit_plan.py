@@ -1,12 +1,11 @@
 """How a unit does a contraction: which loops are its axes, what a tile holds; and how operands lie
-in memory for the chip's moves to take whole rows."""
+in memory so that the chip's copies take whole rows."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -26,7 +25,7 @@ from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.units import Mapping, Unit, copies, mappings, units
+from tilewright.plan.units import AxisMapping, Unit, copies, mappings, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -35,27 +34,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """A contraction, how a unit does it, how many iterations of each loop one tile holds, the order
-    of the loops over tiles, outermost first, how many steps `ahead` of their use operands are
-    brought, how many tiles of the result have `places` at the same time, in how many `portions` a
-    tile is finished if that is one, parts of which axis (`portioned`), whether what is read behind
-    the sums is brought `once`, before all tiles, whether what is added to a sum is what it begins
-    with (`seeded`), whether what consecutive tiles share is kept (`rings`), and in how many parts
-    that take turns a tile is worked on (`interleave`), so that an instruction need not wait for the
-    one before it."""
+    """How a chip's unit does a contraction, in tiles."""
 
-    nest: Nest
-    mapping: Mapping
-    tile: Names[Var, int]
-    order: tuple[Var, ...] = ()
-    ahead: int = 1
-    places: int = 2
-    portions: int = 1
-    portioned: Var | None = None
-    once: bool = False
-    seeded: bool = False
-    rings: bool = False
-    interleave: int = 1
+    nest: Nest  # the contraction
+    mapping: AxisMapping  # the unit, and which loop each of its axes is
+    tile: Mapping[Var, int]  # iterations of each loop in one tile
+    order: tuple[Var, ...] = ()  # of the loops over tiles, outermost first
+    prefetch_distance: int = 1  # steps between the load of an operand tile and its use
+    result_buffers: int = 2  # tiles of the result that exist at once: 2 is a double buffer
+    store_chunks: int = 1  # parts in which a tile is finished and stored, with one result buffer
+    chunked_axis: Var | None = None  # the axis of the result that those are parts of
+    preloaded: bool = False  # the epilogue's operands are loaded once, before all tiles
+    starts_with_addend: bool = False  # a sum starts with what is added to it (a bias), not with 0
+    rings: bool = False  # the halo that consecutive tiles share is kept
+    interleave: int = (
+        1  # parts of a tile that take turns, so that no instruction waits for a result
+    )
 
     @property
     def unit(self) -> Unit:
@@ -73,15 +67,15 @@ class Plan:
         assert self.nest.update is not None
         pair = guarded_factors(self.nest.update.value)
         assert pair is not None
-        ours = (self.unit.left, self.unit.right)
-        return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
+        operands = (self.unit.left, self.unit.right)
+        return tuple(zip(pair, operands[::-1] if self.mapping.swapped else operands, strict=True))
 
     @property
     def axes(self) -> list[For]:
-        """The loops that move the result."""
-        theirs, _ = self.result
-        moving = set().union(*map(variables, theirs.indices))
-        return [x for x in self.nest.axes if x.var in moving]
+        """The loops on which the result's subscripts depend."""
+        access, _ = self.result
+        used = set().union(*map(variables, access.indices))
+        return [x for x in self.nest.axes if x.var in used]
 
     @property
     def result(self) -> tuple[Load, Load]:
@@ -103,7 +97,7 @@ class Plan:
         return self.unit.step(axis, extent)
 
 
-def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
     """The ways for the target's units to do a kernel's contraction, those that take least time
     first; each with the kernel, whose loops are filled to what the unit takes."""
     refusal = None
@@ -129,12 +123,12 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
         )
 
 
-def _time(mapping: Mapping) -> float:
-    """Cycles for each product that is wanted, at best."""
+def _time(mapping: AxisMapping) -> float:
+    """Estimates the cycles per useful multiply-add at peak, padding included."""
     return mapping.waste / most_a_cycle(mapping.unit.instruction)
 
 
-def _mapped(kernel: Kernel, result: str, mapping: Mapping) -> tuple[Kernel, Nest, Mapping]:
+def _mapped(kernel: Kernel, result: str, mapping: AxisMapping) -> tuple[Kernel, Nest, AxisMapping]:
     """A mapping with the loops of a schedule of the filled kernel."""
     found = [n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result]
     if len(found) != 1:
@@ -155,68 +149,71 @@ def var_of(plan: Plan, axis: Var) -> Var:
     return loop.var
 
 
-def operand_axes(plan: Plan, ours: Load) -> list[tuple[Var, int]]:
+def operand_axes(plan: Plan, operand: Load) -> list[tuple[Var, int]]:
     """The fixed axes along which a unit's operand lies, outermost first, and their sizes."""
     found = []
-    for i in ours.indices:
+    for i in operand.indices:
         axes = [v for v in variables(i) if plan.loop_of(v) is not None]
         found += [(v, plan.step(v)) for v in axes]
     return found
 
 
-def rows_of(plan: Plan, target: Target, theirs: Load, ours: Load) -> list[tuple[Var, int]]:
-    """The last axes of a unit's operand, as many as lie side by side in what moves it at once: one
-    at least."""
-    axes = [x for x in operand_axes(plan, ours) if _moves(theirs, var_of(plan, x[0]))]
-    source, place = theirs.buffer.memory, ours.buffer.memory
+def contiguous_axes(
+    plan: Plan, target: Target, access: Load, operand: Load
+) -> list[tuple[Var, int]]:
+    """Returns the innermost fixed axes of an operand, with their sizes, that together form one
+    contiguous row of the instruction that copies it; at least one, if the operand has any."""
+    axes = [x for x in operand_axes(plan, operand) if _depends_on(access, var_of(plan, x[0]))]
+    source, place = access.buffer.memory, operand.buffer.memory
     either = itertools.chain(copies(target, source, place), copies(target, place, source))
     move = next(either, None)
-    wanted = axes[-1][1] if move is None else row_elements(move)
+    wanted = axes[-1][1] if move is None else _row_elements(move)
     rows: list[tuple[Var, int]] = []
     while axes and (not rows or math.prod(size for _, size in rows) < wanted):
         rows.insert(0, axes.pop())
     return rows
 
 
-def row_elements(move: Instruction) -> int:
-    """Elements that an instruction moves of which no field says how far apart they are."""
-    loops = [x for x in walk_statements(move.body) if isinstance(x, For)]
+def _row_elements(copy: Instruction) -> int:
+    """Returns how many contiguous elements one copy moves: the product of its constant extents."""
+    loops = [x for x in walk_statements(copy.body) if isinstance(x, For)]
     return math.prod(x.extent for x in loops if isinstance(x.extent, int))
 
 
-def layout_of(
+def parameter_layout(
     rows: Sequence[tuple[Var, int]],
     plan: Plan,
-    theirs: Load,
-    ours: Load,
+    access: Load,
+    operand: Load,
     s: Schedule,
     target: Target,
 ) -> Layout | None:
-    """How a parameter has to lie in memory so that an operand's rows are whole, and short ones
-    follow each other; None for as it is."""
+    """Returns the layout that a parameter needs in the outer memory, so that an operand's rows are
+    contiguous and short rows follow each other; None if row-major serves."""
     if not rows:
         return None
-    line = target.memory(theirs.buffer.memory).line
-    short = math.prod(size for _, size in rows) * theirs.buffer.dtype.bytes < line
+    line = target.memory(access.buffer.memory).line
+    short = math.prod(size for _, size in rows) * access.buffer.dtype.bytes < line
     if len(rows) == 1 and not short:
         last = var_of(plan, rows[0][0])
-        if stride(theirs.buffer, theirs.indices, last, s.simplifier) == 1:
+        if stride(access.buffer, access.indices, last, s.simplifier) == 1:
             return None
     for axis, size in rows:
-        _check_block(plan, theirs, axis, size)
+        _check_block(plan, access, axis, size)
     if short:
-        return local_layout(plan, rows, theirs, ours)
-    blocks = tuple((position_of(theirs.indices, var_of(plan, axis)), size) for axis, size in rows)
-    return Layout(tuple(range(len(theirs.indices))), blocks)
+        return operand_layout(plan, rows, access, operand)
+    blocks = tuple((position_of(access.indices, var_of(plan, axis)), size) for axis, size in rows)
+    return Layout(tuple(range(len(access.indices))), blocks)
 
 
-def _check_block(plan: Plan, theirs: Load, axis: Var, size: int) -> None:
-    """Refuses blocks that windows would begin inside of."""
+def _check_block(plan: Plan, access: Load, axis: Var, size: int) -> None:
+    """Refuses to block an axis whose subscript is not one loop variable: a window could begin
+    inside a block."""
     var = var_of(plan, axis)
-    subscript = theirs.indices[position_of(theirs.indices, var)]
+    subscript = access.indices[position_of(access.indices, var)]
     if subscript != var:
         raise ScheduleError(
-            f"{theirs.buffer.name} cannot lie in blocks of {size} along {subscript}, as"
+            f"{access.buffer.name} cannot lie in blocks of {size} along {subscript}, as"
             f" {plan.unit.instruction.name} would take it",
             hint="of the loops that play an axis's part one has to be a subscript itself",
         )
@@ -226,43 +223,50 @@ def position_of(indices: Sequence[Expr], var: Var) -> int:
     return next(p for p, i in enumerate(indices) if var in variables(i))
 
 
-def made_of(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
-    """What the nest behind the sums touches with them, by the loops of the contraction: what it
-    writes, then what it reads that goes along the rows of the unit's result."""
-    read, nest = consumer_of(s, acc)
-    theirs, ours = plan.result
-    names = dict(zip(read.indices, theirs.indices, strict=True))
-    along = {var_of(plan, axis) for axis, _ in operand_axes(plan, ours)}
+def epilogue_accesses(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
+    """Yields the epilogue's accesses, their subscripts written over the contraction's loops, each
+    with the unit's operand for the result: first its store, then each load that varies along the
+    axes of that operand (along its last axis, if the unit is not whole)."""
+    read, nest = epilogue_of(s, acc)
+    result, operand = plan.result
+    names = dict(zip(read.indices, result.indices, strict=True))
+    along = {var_of(plan, axis) for axis, _ in operand_axes(plan, operand)}
     if not plan.unit.whole:
-        along = {var_of(plan, operand_axes(plan, ours)[-1][0])}
-    made = Load(nest.store.buffer, nest.store.indices)
-    for access in (made, *loads(nest.store.value)):
+        along = {var_of(plan, operand_axes(plan, operand)[-1][0])}
+    stored = Load(nest.store.buffer, nest.store.indices)
+    for access in (stored, *loads(nest.store.value)):
         if access.buffer != acc:
             indices = tuple(substitute(i, names) for i in access.indices)
-            if access is made or any(along & variables(i) for i in indices):
-                yield Load(access.buffer, indices), ours
+            if access is stored or any(along & variables(i) for i in indices):
+                yield Load(access.buffer, indices), operand
 
 
-def local_layout(plan: Plan, rows: Sequence[tuple[Var, int]], theirs: Load, ours: Load) -> Layout:
-    """How an operand lies in the unit's memory, in terms of the program's subscripts."""
-    axes = [axis for axis, _ in operand_axes(plan, ours) if _moves(theirs, var_of(plan, axis))]
-    places = {axis: position_of(theirs.indices, var_of(plan, axis)) for axis in axes}
-    return held_layout(rows, places, len(theirs.indices))
+def operand_layout(
+    plan: Plan, rows: Sequence[tuple[Var, int]], access: Load, operand: Load
+) -> Layout:
+    """Returns the layout of an operand in the unit's memory, over the program's subscripts."""
+    axes = [
+        axis for axis, _ in operand_axes(plan, operand) if _depends_on(access, var_of(plan, axis))
+    ]
+    places = {axis: position_of(access.indices, var_of(plan, axis)) for axis in axes}
+    return layout_with_rows_last(rows, places, len(access.indices))
 
 
-def _moves(load: Load, var: Var) -> bool:
+def _depends_on(load: Load, var: Var) -> bool:
     return any(var in variables(i) for i in load.indices)
 
 
-def held_layout(rows: Sequence[tuple[Var, int]], places: Names[Var, int], rank: int) -> Layout:
+def layout_with_rows_last(
+    rows: Sequence[tuple[Var, int]], places: Mapping[Var, int], rank: int
+) -> Layout:
     blocks = tuple((places[axis], size) for axis, size in rows)
     others = [p for axis, p in places.items() if axis not in dict(rows)]
     return Layout(rows_last(range(rank), others, [p for p, _ in blocks]), blocks)
 
 
 def rows_last(places: Sequence[T], others: Sequence[T], rows: Sequence[T]) -> tuple[T, ...]:
-    """The order of a unit's operand in its memory: as it is, but that rows follow each other along
-    the `others` of the unit's axes."""
+    """Moves the row's subscript, then `others`, the unit's axes outside of the row, to the end of
+    the order, so that consecutive rows are adjacent."""
     order = [p for p in places if p not in others]
     if others:
         last = rows[-1]
@@ -270,28 +274,30 @@ def rows_last(places: Sequence[T], others: Sequence[T], rows: Sequence[T]) -> tu
     return (*order, *others)
 
 
-def order_of(plan: Plan, theirs: Load, ours: Load) -> tuple[int, ...]:
-    """The subscripts of a parameter in the order of a whole operator's operand; those that are none
-    of its own first."""
+def order_of(plan: Plan, access: Load, operand: Load) -> tuple[int, ...]:
+    """Returns the parameter's subscripts in the order of the operand's axes; subscripts that match
+    no axis come first."""
     places = {}
-    for d, i in enumerate(ours.indices):
+    for d, i in enumerate(operand.indices):
         loops = {var_of(plan, v) for v in variables(i) if plan.loop_of(v) is not None}
-        for p, e in enumerate(theirs.indices):
+        for p, e in enumerate(access.indices):
             if loops & variables(e):
                 places[p] = d
-    return tuple(sorted(range(len(theirs.indices)), key=lambda p: places.get(p, -1)))
+    return tuple(sorted(range(len(access.indices)), key=lambda p: places.get(p, -1)))
 
 
-def far_axes(buffer: Buffer, target: Target) -> tuple[int, ...]:
-    """The axes along which neighbours are so far apart that those nobody needs are left out."""
+def widely_strided_axes(buffer: Buffer, target: Target) -> tuple[int, ...]:
+    """Returns the axes whose stride is at least a line of the memory: copies leave out unused
+    elements along these only."""
     line = target.memory(buffer.memory).line
     shape = [n if isinstance(n, int) else 1 for n in buffer.shape]
     far = (math.prod(shape[d + 1 :]) * buffer.dtype.bytes for d in range(len(shape)))
     return tuple(d for d, n in enumerate(far) if n >= line)
 
 
-def consumer_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
-    """The one read of the sums, element by element, and the nest behind them that does it."""
+def epilogue_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
+    """Returns the one element-wise read of the accumulator, and the nest that does it (the
+    epilogue); ScheduleError if there is not exactly one."""
     found = [
         (x, n)
         for n in nests(s.kernel.body)

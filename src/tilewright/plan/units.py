@@ -117,7 +117,7 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Mapping:
+class AxisMapping:
     """Which loop of the program each fixed axis of a unit is; `swapped` when the program's first
     factor is the unit's second operand."""
 
@@ -171,7 +171,7 @@ def copies(target: Target, source: str, destination: str) -> Iterator[Instructio
             yield instruction
 
 
-def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
+def mappings(nest: Nest, unit: Unit) -> Iterator[AxisMapping]:
     """All ways to give every fixed axis of a unit a loop of the program that plays the same part:
     in the same operands, and summed over or not."""
     if nest.update is None:
@@ -199,7 +199,7 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[Mapping]:
             if len({loop.var for _, loop in axes}) < len(axes):
                 continue
             if not unit.whole or (axes and _all_of(nest, axes, pairs)):
-                yield Mapping(unit, axes, swapped)
+                yield AxisMapping(unit, axes, swapped)
 
 
 def _all_of(
@@ -210,9 +210,9 @@ def _all_of(
     mapped = {axis: loop.var for axis, loop in axes}
     if {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values()):
         return False
-    for ours, theirs in pairs:
-        groups = [{mapped[v] for v in variables(i) if v in mapped} for i in ours.indices]
-        wanted = [{v for v in variables(i) if v in mapped.values()} for i in theirs.indices]
+    for operand, access in pairs:
+        groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]
+        wanted = [{v for v in variables(i) if v in mapped.values()} for i in access.indices]
         if sorted(map(sorted_names, filter(None, groups))) != sorted(
             map(sorted_names, filter(None, wanted))
         ):

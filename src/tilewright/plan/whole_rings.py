@@ -36,19 +36,19 @@ class _Moving:
         """Along the axis, for so many tiles."""
         return self.extent + (turns - 1) * self.step
 
-    def is_free_in_time(self, turns: int, ahead: int) -> bool:
-        """Whether no tile is loaded, `ahead` of its use, where one that is still used lies, though
-        laps of so many tiles follow each other in one place."""
-        return turns >= ahead + -(-self.extent // self.step)
+    def is_free_in_time(self, turns: int, distance: int) -> bool:
+        """Whether no tile is loaded, `distance` steps before its use, where one that is still used
+        lies, though laps of so many tiles follow each other in one place."""
+        return turns >= distance + -(-self.extent // self.step)
 
     def bytes(self, turns: int) -> int:
         return _bytes(self.buffer) // self.extent * self.places(turns)
 
 
 def keep_shared(
-    s: Schedule, target: Target, tiles: Sequence[Loop], result: str, ahead: int
+    s: Schedule, target: Target, tiles: Sequence[Loop], result: str, distance: int
 ) -> tuple[list[Loop], list[str]]:
-    """Gives buffers that loops over `tiles` fill (`ahead` steps before their use) a ring, where
+    """Gives buffers that loops over `tiles` fill (`distance` steps before their use) a ring, where
     consecutive tiles share elements, and the memory has room beside the others and the `result`.
     The loops over tiles, of which one may be cut into laps, and the buffers that need no second
     place for the next lap."""
@@ -56,11 +56,11 @@ def keep_shared(
     for moving in list(_moving(s, tiles)):
         if moving.loop not in tiles:  # cut into laps for another buffer
             continue
-        turning = {result: min(ahead, 1), moving.buffer.name: -1}  # places besides one
-        room = _room(s, target, tiles, moving.buffer.memory, turning, ahead)
+        turning = {result: min(distance, 1), moving.buffer.name: -1}  # places besides one
+        room = _room(s, target, tiles, moving.buffer.memory, turning, distance)
         for turns in (n for n in range(moving.turns, 1, -1) if moving.turns % n == 0):
             outermost = turns == moving.turns and moving.loop == tiles[0]
-            single = outermost or moving.is_free_in_time(turns, ahead)
+            single = outermost or moving.is_free_in_time(turns, distance)
             if moving.bytes(turns) * (1 if single else 2) > room:
                 continue
             ring = _keep(s, tiles, moving, turns)
@@ -108,15 +108,15 @@ def _room(
     tiles: Sequence[Loop],
     memory: str,
     turning: Mapping[str, int],
-    ahead: int,
+    distance: int,
 ) -> float:
     """Bytes that are left of a memory. What loops over tiles fill has one place and those that
-    `turning` says, or else one for each step that it is ahead."""
+    `turning` says, or else one for each step of the prefetch distance."""
     inside = {x.buffer for x in walk_statements(s.for_(tiles[0]).body) if isinstance(x, Alloc)}
     used = 0
     for buffer in s.allocations():
         if buffer.memory == memory:
-            more = turning.get(buffer.name, ahead) if buffer in inside else 0
+            more = turning.get(buffer.name, distance) if buffer in inside else 0
             used += _bytes(buffer) * (1 + more)
     size = target.memory(memory).size
     return math.inf if size is None else size - used

@@ -28,7 +28,7 @@ INDENT = "    "
 
 
 class MemoryKind(enum.Enum):
-    """In the order in which a program lists its memories."""
+    """The purposes of a memory, in printing order."""
 
     CONSTANTS = "constants"  # read-only, filled before the first call, shared by all calls
     ARENA = "arena"  # intermediate values and scratch of one call
@@ -47,6 +47,8 @@ class SymbolSpec(Node):
 
 @node
 class Memory(Node):
+    """A block of bytes of one device, in which slots lie."""
+
     name: str
     device: str
     kind: MemoryKind
@@ -105,7 +107,7 @@ class HostCall(Node):
 
 @node
 class Copy(Node):
-    """Moves a whole slot, from one device's memory to another's."""
+    """Copies a whole slot to another device's memory."""
 
     source: str
     target: str
@@ -125,7 +127,7 @@ class Submit(Node):
 
 @node
 class Wait(Node):
-    """Until a device has done all that it was given."""
+    """Blocks the host until the device has finished all submitted kernels."""
 
     device: str
 
@@ -136,6 +138,8 @@ STEPS = {Call: "call", HostCall: "host_call", Copy: "copy", Submit: "submit", Wa
 
 @node
 class HostProgram(Node):
+    """What the host does to run one model: steps in order, on slots in memories."""
+
     name: str
     symbols: tuple[SymbolSpec, ...]
     inputs: tuple[str, ...]  # slots, in the model's order
@@ -151,28 +155,27 @@ class HostProgram(Node):
     __repr__ = __str__
 
     @property
-    def places(self) -> dict[str, Slot]:
-        """The slots by name."""
+    def slots_by_name(self) -> dict[str, Slot]:
         return {s.name: s for s in self.slots}
 
     @property
     def arguments(self) -> tuple[Slot, ...]:
-        """What a caller gives."""
-        places = self.places
-        return tuple(places[name] for name in self.inputs)
+        """Returns the input slots, in the model's order."""
+        slots = self.slots_by_name
+        return tuple(slots[name] for name in self.inputs)
 
     @property
     def results(self) -> tuple[Slot, ...]:
-        """What a caller gets, by the model's names: two may be one value."""
-        places = self.places
+        """Returns the output slots by the model's names: two may be one value."""
+        slots = self.slots_by_name
         names = self.output_names or self.outputs
         return tuple(
-            places[slot].with_(name=name) for slot, name in zip(self.outputs, names, strict=True)
+            slots[slot].with_(name=name) for slot, name in zip(self.outputs, names, strict=True)
         )
 
     @property
     def callbacks(self) -> tuple[HostCall | Submit | Wait, ...]:
-        """The steps that compiled code does not do itself, by the number that it calls them by."""
+        """Lists the steps done by callbacks into Python; the index is the callback number."""
         return tuple(s for s in self.steps if isinstance(s, (HostCall, Submit, Wait)))
 
     def of_kind(self, kind: MemoryKind) -> tuple[Memory, ...]:
@@ -184,7 +187,7 @@ class HostProgram(Node):
             return ""
         if not isinstance(step, Copy):
             return step.device
-        memory = self.places[step.target].memory
+        memory = self.slots_by_name[step.target].memory
         return next(m.device for m in self.memories if m.name == memory)
 
 
@@ -201,7 +204,7 @@ def slots_of(step: HostStep) -> tuple[str, ...]:
 
 
 def name_of_step(step: HostStep) -> str:
-    """What reports call it."""
+    """Returns the step's name in reports."""
     match step:
         case Call() | Submit():
             return step.kernel
@@ -218,7 +221,7 @@ def nodes_of(step: HostStep) -> tuple[str, ...]:
 
 
 def total_bytes(slots: Iterable[Slot]) -> Size:
-    """What these take, each counted once."""
+    """Returns the total bytes of the distinct slots."""
     total: Size = 0
     for slot in dict.fromkeys(slots):
         total = plus(total, slot.bytes)
@@ -226,7 +229,7 @@ def total_bytes(slots: Iterable[Slot]) -> Size:
 
 
 def format_host(program: HostProgram) -> str:
-    """Python syntax, which text.py parses back: memories, slots, then one line a step."""
+    """Prints Python syntax, which ir/text/host.py parses back: memories, slots, one line a step."""
     head = f"def {identifier(program.name)}({_names(program.inputs)}):"
     parts = (*program.symbols, *program.memories, *program.slots, *program.steps)
     named = zip(program.outputs, program.output_names or program.outputs, strict=True)

@@ -41,7 +41,7 @@ class HostBridge:
 
     def __init__(self, program: HostProgram, table: HostTable | None, devices: Devices) -> None:
         check_table(program, table)
-        places = program.places
+        places = program.slots_by_name
         self._functions: list[Callback] = []
         for step in program.callbacks:
             if isinstance(step, HostCall):

@@ -19,8 +19,8 @@ from tilewright.runtime import stream_functions as native
 
 Column = np.ndarray  # one number for each time that something is done
 CALLS = 8  # instructions of a move, at most: of more, so many stand for them
-# What is done in a step, in order; operands, 16 at most, have numbers from LOAD or LOAD_BEHIND on.
-LOAD, CLEAR, WORK, LOAD_BEHIND, FINISH, STORE, RANKS = 0, 16, 17, 18, 34, 35, 36
+# What is done in a step, in order; operands, 16 at most, count from LOAD or LOAD_EPILOGUE on.
+LOAD, CLEAR, WORK, LOAD_EPILOGUE, FINISH, STORE, RANKS = 0, 16, 17, 18, 34, 35, 36
 
 
 def run_pipelines(times: StepTimes) -> np.ndarray:
@@ -168,24 +168,28 @@ def _parts(p: StepTimes) -> Iterator[Part]:
     """All that pipelines do: a tile is cleared, worked on step by step, finished and stored."""
     steps = Steps(p)
     tiled = steps.of[steps.begin]
-    portions = p.portions[tiled]
-    ends = np.cumsum(portions)  # of the portions of each tile, among all
-    whose = np.repeat(tiled, portions)
-    last = np.repeat(steps.step[steps.finish], portions)
+    chunks = p.store_chunks[tiled]
+    ends = np.cumsum(chunks)  # of the chunks of each tile, among all
+    whose = np.repeat(tiled, chunks)
+    last = np.repeat(steps.step[steps.finish], chunks)
     clear = _on_unit(p, tiled, steps.step[steps.begin] * RANKS + CLEAR, p.before, p.calls[0])
     work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work, p.calls[1], several=True)
-    after = p.after / p.portions, p.calls[2] / p.portions
+    after = p.after / p.store_chunks, p.calls[2] / p.store_chunks
     finish = _on_unit(p, whose, last * RANKS + FINISH, *after)
     store = _move(
-        p.store, whose, (last + p.places[whose] - 1) * RANKS + STORE, (whose,), p.portions[whose]
+        p.store,
+        whose,
+        (last + p.result_buffers[whose] - 1) * RANKS + STORE,
+        (whose,),
+        p.store_chunks[whose],
     )
-    again, earlier = _again(tiled, p.places[tiled])
+    again, earlier = _again(tiled, p.result_buffers[tiled])
     if p.after.any():
         store.need(np.arange(len(whose)), finish, np.arange(len(whose)))
     else:
-        store.need(np.arange(len(whose)), work, np.repeat(steps.finish, portions), p.sweeps)
+        store.need(np.arange(len(whose)), work, np.repeat(steps.finish, chunks), p.sweeps)
     if p.apart:
-        finish.need(ends[again] - portions[again], store, ends[earlier] - 1)
+        finish.need(ends[again] - chunks[again], store, ends[earlier] - 1)
     elif p.before.any():
         clear.need(again, store, ends[earlier] - 1)
     else:
@@ -193,21 +197,21 @@ def _parts(p: StepTimes) -> Iterator[Part]:
     for rank, loads in enumerate(p.loads):
         brought = loads.calls[steps.level, steps.of] > 0
         turns = np.flatnonzero(brought)
-        uses = steps.finish[steps.tile[turns]] if loads.behind else turns
+        uses = steps.finish[steps.tile[turns]] if loads.in_epilogue else turns
         # Of the factors, the schedule brings the last one first.
-        rank = LOAD_BEHIND + rank if loads.behind else CLEAR - 1 - rank
-        slot = (steps.step[uses] - p.ahead[steps.of[uses]]) * RANKS + rank
+        rank = LOAD_EPILOGUE + rank if loads.in_epilogue else CLEAR - 1 - rank
+        slot = (steps.step[uses] - p.prefetch_distance[steps.of[uses]]) * RANKS + rank
         load = _move(loads, steps.of[turns], slot, (steps.level[turns], steps.of[turns]))
-        again, earlier = _again(load.of, loads.places[load.of])
+        again, earlier = _again(load.of, loads.buffers[load.of])
         turn = np.cumsum(brought) - 1
-        if loads.seeds:
+        if loads.is_addend:
             load.need(again, store, ends[earlier] - 1)
-        elif loads.behind:
+        elif loads.in_epilogue:
             load.need(again, finish, ends[steps.tile[turns[earlier + 1] - 1]] - 1)
         else:  # before the next turn
             load.need(again, work, turns[earlier + 1] - 1)
-        if loads.behind:
-            finish.need(ends - portions, load, turn[steps.finish])
+        if loads.in_epilogue:
+            finish.need(ends - chunks, load, turn[steps.finish])
         else:
             work.need(np.arange(len(turn)), load, turn)
         yield load

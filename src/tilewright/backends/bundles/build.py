@@ -14,7 +14,7 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.units import Mapping
+from tilewright.plan.units import AxisMapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -41,7 +41,7 @@ class Built:
 def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Built:
     """The kernel in bundles. Without overlap transfers and work take turns; unless rings are
     forbidden, a tile brings only what the one before did not have."""
-    refused: set[Mapping] = set()  # whatever the tiles
+    refused: set[AxisMapping] = set()  # whatever the tiles
 
     def build(choice: Choice) -> Built:
         try:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.linear import Linear, linear
@@ -24,7 +23,7 @@ from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.unit_plan import find_mappings
-from tilewright.plan.units import Mapping
+from tilewright.plan.units import AxisMapping
 from tilewright.target.target import Target
 
 CALLS = 32  # operations of the unit in a block, at most
@@ -62,14 +61,14 @@ def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> I
         yield from alike.values()
 
 
-def _work(found: tuple[Kernel, Nest, Mapping]) -> int:
+def _work(found: tuple[Kernel, Nest, AxisMapping]) -> int:
     """Iterations of a contraction with what is added to its loops."""
     _, nest, _ = found
     extents = (x.extent for x in (*nest.axes, *nest.reduce))
     return math.prod(n for n in extents if isinstance(n, int))
 
 
-def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Mapping]]:
+def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
     """The ways for the target's operations to do a kernel's contraction, each with the kernel,
     whose loops are filled to what the operation takes."""
     assert target.bundles is not None
@@ -87,19 +86,21 @@ def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Ma
         )
 
 
-def _steps_alike(nest: Nest, mapping: Mapping) -> bool:
+def _steps_alike(nest: Nest, mapping: AxisMapping) -> bool:
     """Whether the operands have the unit's types, and subscripts that move as its own do."""
     plan = Plan(nest, mapping, {}, {}, ())
     assert nest.update is not None
     result = Load(nest.update.buffer, nest.update.indices), plan.result
     loops: dict[Expr, Var] = {axis: loop.var for axis, loop in mapping.axes}
-    for theirs, ours in (*plan.reads, result):
-        wanted = [{loops[v]: k for v, k in linear(i).items() if v in loops} for i in ours.indices]
+    for access, operand in (*plan.reads, result):
+        wanted = [
+            {loops[v]: k for v, k in linear(i).items() if v in loops} for i in operand.indices
+        ]
         found = [
-            {v: k for v, k in linear(i).items() if v in set(loops.values())} for i in theirs.indices
+            {v: k for v, k in linear(i).items() if v in set(loops.values())} for i in access.indices
         ]
         moving = [form for form in found if form]
-        if theirs.dtype != ours.dtype or len(moving) != len(wanted):
+        if access.dtype != operand.dtype or len(moving) != len(wanted):
             return False
         if any(form not in moving for form in wanted):
             return False
@@ -128,18 +129,18 @@ class Piece:
     def moves(self, var: Var) -> bool:
         return any(var in form for form in self.forms)
 
-    def reach(self, sizes: Names[Var, int]) -> list[int]:
+    def reach(self, sizes: Mapping[Var, int]) -> list[int]:
         """Elements along each subscript, for so many iterations of each loop."""
         return [
             1 + sum(abs(k) * (sizes.get(v, 1) - 1) for v, k in form.items() if isinstance(v, Var))
             for form in self.forms
         ]
 
-    def size(self, sizes: Names[Var, int]) -> int:
+    def size(self, sizes: Mapping[Var, int]) -> int:
         """Bytes."""
         return math.prod(self.reach(sizes)) * self.bytes
 
-    def dims(self, sizes: Names[Var, int]) -> list[int]:
+    def dims(self, sizes: Mapping[Var, int]) -> list[int]:
         """Its extents as it lies in memory, outermost first."""
         reach = self.reach(sizes)
         if self.layout is None:
@@ -148,7 +149,7 @@ class Piece:
         outer = [-(-reach[p] // blocks.get(p, 1)) for p in self.layout.order]
         return [*outer, *(min(f, reach[p]) for p, f in self.layout.blocks)]
 
-    def runs(self, part: Names[Var, int], whole: Names[Var, int]) -> list[int]:
+    def runs(self, part: Mapping[Var, int], whole: Mapping[Var, int]) -> list[int]:
         """Elements side by side, and how often these are repeated, innermost first, where a part
         of a whole is moved: neighbours join where the part has all of one."""
         runs = [1]
@@ -159,12 +160,12 @@ class Piece:
                 runs.append(1)
         return [*runs, 1]
 
-    def operations(self, part: Names[Var, int], whole: Names[Var, int]) -> int:
+    def operations(self, part: Mapping[Var, int], whole: Mapping[Var, int]) -> int:
         """Loads or stores that move a part between local memory and registers."""
         side, *rest = self.runs(part, whole)
         return math.prod(rest) * -(-side // self.registers.sizes[-1])
 
-    def cycles(self, part: Names[Var, int], whole: Names[Var, int]) -> float:
+    def cycles(self, part: Mapping[Var, int], whole: Mapping[Var, int]) -> float:
         """The time of a transfer."""
         if self.transfer is None:
             return 0.0
@@ -172,7 +173,7 @@ class Piece:
         calls = math.prod(rest) * (-(-rows // self.transfer.sizes[0]))
         return calls * self.transfer.setup + self.size(part) / self.transfer.rate
 
-    def held(self, sizes: Names[Var, int]) -> int:
+    def held(self, sizes: Mapping[Var, int]) -> int:
         """Registers."""
         return -(-self.size(sizes) // self.row)
 
@@ -185,7 +186,7 @@ class Block:
     """What is in registers at a time, which loops' iterations overlap, and how many cycles each
     operation of the unit takes in the long run."""
 
-    sizes: Names[Var, int]
+    sizes: Mapping[Var, int]
     steady: tuple[Var, ...]
     operations: int
     pace: float
@@ -203,7 +204,7 @@ class Model:
         self,
         kernel: Kernel,
         nest: Nest,
-        mapping: Mapping,
+        mapping: AxisMapping,
         target: Target,
         control: Control = CHOSEN,
     ) -> None:
@@ -216,7 +217,7 @@ class Model:
         assert nest.update is not None
         result = Load(nest.update.buffer, nest.update.indices)
         final = _result_of(kernel, nest)
-        self.loads = [self._piece(x, ours, x.buffer, near) for x, ours in self.bare.reads]
+        self.loads = [self._piece(x, operand, x.buffer, near) for x, operand in self.bare.reads]
         self.result = self._piece(result, self.bare.result, final, near, out=True)
         self.whole = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
         self.axes = [x.var for x in nest.axes if x.extent != 1]
@@ -229,8 +230,10 @@ class Model:
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.extra = int(final != nest.buffer)  # something is made of the sums
 
-    def _piece(self, load: Load, ours: Load, home: Buffer, near: str, out: bool = False) -> Piece:
-        file = ours.buffer.memory
+    def _piece(
+        self, load: Load, operand: Load, home: Buffer, near: str, out: bool = False
+    ) -> Piece:
+        file = operand.buffer.memory
         ends = (file, near) if out else (near, file)
         far = (near, home.memory) if out else (home.memory, near)
         kept = home.dtype if out else load.dtype
@@ -238,7 +241,7 @@ class Model:
         return Piece(
             Load(home, load.indices) if out else load,
             tuple(linear(i) for i in load.indices),
-            layout_for(self.bare, load.indices, ours, len(load.indices)),
+            layout_for(self.bare, load.indices, operand, len(load.indices)),
             move_between(self.target, *ends, kept),
             transfer,
             self.target.memory(file).row,
@@ -271,8 +274,8 @@ class Model:
     def _lies_evenly(self) -> bool:
         """Whether operands that fill registers begin where one does, when the sums are unrolled:
         no step of a sum may shift them by less."""
-        for p, (_, ours) in zip(self.loads, self.bare.reads, strict=True):
-            size = math.prod(n for n in ours.buffer.shape if isinstance(n, int)) * p.bytes
+        for p, (_, operand) in zip(self.loads, self.bare.reads, strict=True):
+            size = math.prod(n for n in operand.buffer.shape if isinstance(n, int)) * p.bytes
             taken = {loop.var for _, loop in self.mapping.axes if p.moves(loop.var)}
             shifts = {x.var for x in self.nest.reduce} - taken
             along = [set(form) for form in p.forms if set(form) & taken]
@@ -299,25 +302,25 @@ class Model:
             found = [t for t in range(step, extent + 1, step) if extent % t == 0]
             yield v, found if self.result.transfer is not None else [extent]
 
-    def _step(self, sizes: Names[Var, int], steady: Sequence[Var]) -> dict[Var, int]:
+    def _step(self, sizes: Mapping[Var, int], steady: Sequence[Var]) -> dict[Var, int]:
         """Iterations of every loop in one step of what overlaps."""
         sums = {x.var: self.bare.size(x.var) for x in self.nest.reduce}
         if steady:
             sums = {x.var: self.whole[x.var] for x in self.nest.reduce}
         return {**sums, **sizes}
 
-    def _calls(self, sizes: Names[Var, int]) -> int:
+    def _calls(self, sizes: Mapping[Var, int]) -> int:
         """Operations of the unit for one step of the sums of a block."""
         return math.prod(sizes[v] // self.bare.size(v) for v in self.axes)
 
-    def interval(self, sizes: Names[Var, int], steady: Sequence[Var]) -> int:
+    def interval(self, sizes: Mapping[Var, int], steady: Sequence[Var]) -> int:
         """Cycles between the steps that overlap: what slots need, and chains of sums."""
         key = tuple(sizes.items()), tuple(steady)
         if key not in self._intervals:
             self._intervals[key] = self._interval(sizes, steady)
         return self._intervals[key]
 
-    def _interval(self, sizes: Names[Var, int], steady: Sequence[Var]) -> int:
+    def _interval(self, sizes: Mapping[Var, int], steady: Sequence[Var]) -> int:
         step = self._step(sizes, steady)
         calls = self._calls(sizes) * (self.steps if steady else 1)
         used = dict.fromkeys(self.slots, 0)
@@ -332,7 +335,7 @@ class Model:
         needed = max(-(-n // self.slots[slot]) for slot, n in used.items())
         return needed if steady else max(needed, self.latency)
 
-    def _pace(self, sizes: Names[Var, int], steady: Sequence[Var]) -> float | None:
+    def _pace(self, sizes: Mapping[Var, int], steady: Sequence[Var]) -> float | None:
         """Cycles for each operation of the unit; None where the registers are too few."""
         step = self._step(sizes, steady)
         every = self.interval(sizes, steady)
@@ -356,7 +359,7 @@ class Model:
         total = self._section(self.whole_axes, sizes, steady)
         return total / (self._calls(self.whole_axes) * self.steps)
 
-    def _held_sums(self, sizes: Names[Var, int]) -> int:
+    def _held_sums(self, sizes: Mapping[Var, int]) -> int:
         """Registers of a block's sums."""
         count = math.prod(sizes[v] for v in self.axes)
         wide = self.bare.result.dtype.bytes
@@ -367,7 +370,7 @@ class Model:
         return {v: self.whole[v] for v in self.axes}
 
     def _section(
-        self, tile: Names[Var, int], sizes: Names[Var, int], steady: Sequence[Var]
+        self, tile: Mapping[Var, int], sizes: Mapping[Var, int], steady: Sequence[Var]
     ) -> float:
         """Cycles of all blocks of a tile."""
         every = self.interval(sizes, steady)
@@ -408,7 +411,7 @@ class Model:
         for chosen in itertools.product(*options):
             yield dict(chosen)
 
-    def _orders(self, tile: Names[Var, int]) -> list[tuple[Var, ...]]:
+    def _orders(self, tile: Mapping[Var, int]) -> list[tuple[Var, ...]]:
         """The loops over tiles, each in turn innermost."""
         cut = [v for v in self.axes if tile[v] != self.whole[v]] or self.axes[-1:]
         rest = [v for v in self.axes if v not in cut]

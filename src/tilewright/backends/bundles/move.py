@@ -7,13 +7,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from tilewright.analyze.nests import Nest, nest_of
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.ir.exact import evaluate_exactly
-from tilewright.ir.expr import Load, constant_value
+from tilewright.ir.expr import Load
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
 from tilewright.plan.elementwise import arrange, collapse
@@ -21,6 +18,7 @@ from tilewright.plan.units import copies
 from tilewright.schedule.core.state import Moment, attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.cost import cost_terms
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
@@ -137,11 +135,9 @@ def _calls(block: Block, times: int) -> Iterator[tuple[Call, int]]:
 
 def _cycles(call: Call) -> int:
     """What a call costs; bytes count as cycles."""
-    fields = zip(call.instruction.fields, call.fields, strict=True)
-    env = {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
     cost = call.instruction.cost
     through = [n for _, n in cost.through] or [cost.bytes]
-    setup, busy, *moved = (int(evaluate_exactly(x, env)) for x in (cost.setup, cost.busy, *through))
+    setup, busy, *moved = cost_terms(call, cost.setup, cost.busy, *through)
     return 1 + setup + busy + max(moved)
 
 

@@ -18,8 +18,7 @@ Which instructions load, store and clear follows from their meanings.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, factors, nest_of
@@ -39,8 +38,8 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.map_values import Rows, map_values
-from tilewright.plan.units import Mapping, Unit
+from tilewright.plan.map_values import RowLayout, map_values
+from tilewright.plan.units import AxisMapping, Unit
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -58,9 +57,9 @@ class Plan:
     """
 
     nest: Nest
-    mapping: Mapping
-    tile: Names[Var, int]
-    block: Names[Var, int]
+    mapping: AxisMapping
+    tile: Mapping[Var, int]
+    block: Mapping[Var, int]
     order: tuple[Var, ...]
     steady: tuple[Var, ...] = ()
     ring: bool = False
@@ -80,8 +79,8 @@ class Plan:
         assert self.nest.update is not None
         pair = factors(self.nest.update.value)
         assert pair is not None
-        ours = (self.unit.left, self.unit.right)
-        return tuple(zip(pair, ours[::-1] if self.mapping.swapped else ours, strict=True))
+        operands = (self.unit.left, self.unit.right)
+        return tuple(zip(pair, operands[::-1] if self.mapping.swapped else operands, strict=True))
 
     @property
     def result(self) -> Load:
@@ -126,7 +125,7 @@ def schedule_bundles(
     _bring_others(s, stages, near, tiles)
     s.tensorize(first, plan.unit.instruction)
     _map_rest(s, target, plan, stages)
-    files = [ours.buffer.memory for _, ours in plan.reads]
+    files = [operand.buffer.memory for _, operand in plan.reads]
     for loop in reversed(blocks):
         _hoist(s, loop, files)
     if tiles:
@@ -150,8 +149,8 @@ class _Stages:
     sums: str
     near: str
     result: str
-    making: Names[Var, Var]
-    copying: Names[Var, Var]
+    making: Mapping[Var, Var]
+    copying: Mapping[Var, Var]
 
 
 def _stages(s: Schedule, plan: Plan, near: str) -> _Stages:
@@ -227,18 +226,18 @@ def _following(s: Schedule, name: str, axes: Sequence[Var], indices: Sequence[Ex
 # ---------------------------------------------------------------- layouts
 
 
-def layout_for(plan: Plan, indices: Sequence[Expr], ours: Load, rank: int) -> Layout | None:
+def layout_for(plan: Plan, indices: Sequence[Expr], operand: Load, rank: int) -> Layout | None:
     """The layout in which a buffer, accessed at `indices`, steps as the unit's operand does: its
     axes innermost, the last one in pieces of its size. None if row-major is that."""
     places = []
-    for i in ours.indices:
+    for i in operand.indices:
         loops = {plan.loop_of(axis) for axis in variables(i)}
         places.append(next(p for p, e in enumerate(indices) if variables(e) & loops))
     *others, last = places
     rest = [p for p in range(rank) if p not in places]
     if not others:
         return None if last == rank - 1 else Layout((*rest, last))
-    size = ours.buffer.shape[-1]
+    size = operand.buffer.shape[-1]
     assert isinstance(size, int)
     return Layout((*rest, last, *others), ((last, size),))
 
@@ -251,12 +250,12 @@ def _choose_layouts(
     update = _nest_of(s, stages.sums).update
     assert update is not None
     made = _result_indices(s, stages)
-    wanted = {load.buffer.name: (load.indices, ours) for load, ours in plan.reads}
+    wanted = {load.buffer.name: (load.indices, operand) for load, operand in plan.reads}
     wanted |= {stages.sums: (update.indices, plan.result)}
     wanted |= dict.fromkeys((stages.near, stages.result), (made, plan.result))
     found = {
-        name: layout_for(plan, indices, ours, len(indices))
-        for name, (indices, ours) in wanted.items()
+        name: layout_for(plan, indices, operand, len(indices))
+        for name, (indices, operand) in wanted.items()
     }
     chosen = {name: layout for name, layout in found.items() if layout is not None}
     params = {b.name for b in s.kernel.params}
@@ -279,7 +278,7 @@ def _result_indices(s: Schedule, stages: _Stages) -> tuple[Expr, ...]:
 
 
 def _cut(
-    s: Schedule, loops: Names[Var, Var], sizes: Names[Var, int], order: Sequence[Var]
+    s: Schedule, loops: Mapping[Var, Var], sizes: Mapping[Var, int], order: Sequence[Var]
 ) -> dict[Var, Loop]:
     """Cuts loops into pieces; the loops over pieces go outside, in an order. There is always one.
     `loops` maps the loops of the sums to those that are cut; they are returned by the former."""
@@ -366,11 +365,11 @@ def _bring_operands(
     s: Schedule, plan: Plan, near: str, tiles: Sequence[Loop], moving: Loop
 ) -> None:
     """Copies of the operands in local memory, tile by tile, and in registers."""
-    for load, ours in plan.reads:
+    for load, operand in plan.reads:
         buffer = s.buffer(load.buffer.name)
         if buffer.memory != near:
             buffer = s.cache_read(buffer, tiles[-1], near)
-        s.cache_read(buffer, moving, ours.buffer.memory)
+        s.cache_read(buffer, moving, operand.buffer.memory)
         if tiles and plan.ring and plan.sliding(load) is not None:
             _keep(s, buffer, tiles[-1])
 
@@ -420,12 +419,12 @@ def _make_apart(s: Schedule, plan: Plan, loop: Loop, nest: Nest) -> None:
     s.pack_layout(made, Layout(tuple(axes.index(v) for v in order)))
 
 
-def _rows(nest: Nest) -> Rows:
+def _rows(nest: Nest) -> RowLayout:
     """How what comes between the sums and the result lies in registers: as what it is made of."""
     axes = [x.var for x in nest.axes if x.extent != 1]
     orders = ([v for i in x.indices for v in variables(i)] for x in _loads(nest))
     order = next((found for found in orders if set(found) == set(axes)), axes)
-    return Rows(tuple(order), ())
+    return RowLayout(tuple(order), ())
 
 
 def _hoist(s: Schedule, loop: Loop, memories: Sequence[str]) -> None:

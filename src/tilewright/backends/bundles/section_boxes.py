@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
-from collections.abc import Mapping as Names
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -142,7 +141,7 @@ def _whole(buffer: Buffer) -> _Box:
     return _Box(buffer, const(0), count * buffer.dtype.bytes, (), True, False)
 
 
-def _wrapped(atom: Expr | None, counts: Names[Var, int]) -> list[Expr] | None:
+def _wrapped(atom: Expr | None, counts: Mapping[Var, int]) -> list[Expr] | None:
     """All that (i + o) % n or (i + o) // n can be, for what is inside of a section (i) and outside
     (o); None for anything else."""
     if not isinstance(atom, Binary) or not isinstance(atom.b, Const):
@@ -158,7 +157,7 @@ def _wrapped(atom: Expr | None, counts: Names[Var, int]) -> list[Expr] | None:
     return [binary(atom.op, to_expr(add(outside, constant(int(v)))), atom.b) for v in values]
 
 
-def _values(form: Linear, counts: Names[Var, int]) -> np.ndarray:
+def _values(form: Linear, counts: Mapping[Var, int]) -> np.ndarray:
     """What a form is, for all iterations of the loops that it uses."""
     used = sorted(variables(to_expr(form)), key=lambda v: v.name)
     shape = [counts[v] for v in used]
@@ -170,7 +169,7 @@ def _values(form: Linear, counts: Names[Var, int]) -> np.ndarray:
 
 
 def _offsets(
-    span: int, inner: Linear, counts: Names[Var, int], constants: np.ndarray
+    span: int, inner: Linear, counts: Mapping[Var, int], constants: np.ndarray
 ) -> Iterator[tuple[int, int, tuple[tuple[int, int], ...]]]:
     """Boxes of what the loops of a section add to places: beginning, bytes side by side, and axes.
     Loops that stand in more than linear terms are written out."""

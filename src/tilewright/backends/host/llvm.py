@@ -91,7 +91,7 @@ class _Writer:
     def __init__(self, program: HostProgram, kernels: Mapping[str, KernelSignature]) -> None:
         self.program = program
         self.kernels = kernels
-        self.slots = program.places
+        self.slots = program.slots_by_name
         self.memories = {m.name: i for i, m in enumerate(program.memories)}
         self.callbacks = {id(s): k for k, s in enumerate(program.callbacks)}
         self.places = {s.name: i for i, s in enumerate(program.symbols)}

@@ -1,9 +1,9 @@
 """Which elements of its operand an access of an instruction touches, for many values of its fields
 at once: the image of a box of iterations.
 
-Conditions on fields decide whether an access happens; those on loops cut off what is outside:
-`0 <= 2 * y + r - pad` leaves the rows that a window has in common with the picture, and of the
-window's results those that it has a part in. What is neither is left out, and the footprint is then
+Conditions on fields decide whether an access happens; those on loops bound its iterations:
+`0 <= 2 * y + r - pad` masks the padding, so that only window rows inside the input are read, and
+only outputs that such a row contributes to. Other conditions are ignored, and the footprint is then
 not exact: larger than what is touched.
 """
 
@@ -37,11 +37,11 @@ ENDLESS = np.iinfo(np.int64).max // 4  # a bound that never cuts
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
-    """`count` [n] places along a direction: each moves subscript d by `moves[d]` [n]."""
+class StridedAxis:
+    """`count` [n] steps; each adds `strides[d]` [n] to subscript d."""
 
     count: np.ndarray
-    moves: tuple[np.ndarray, ...]
+    strides: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class Footprint:
     active: np.ndarray
     exact: np.ndarray
     first: tuple[np.ndarray, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[StridedAxis, ...]
 
 
 def footprint(access: Access, fields: Env, n: int) -> Footprint:
@@ -107,7 +107,7 @@ class _Reader:
         return np.asarray(np.maximum(self.column(extent), self.column(extent, ends)))
 
     def slope(self, e: Expr, v: Var) -> np.ndarray:
-        """How much `e` grows with one iteration of `v`."""
+        """Returns how much `e` grows with one iteration of `v`."""
         return np.asarray(self.column(e, {v: 1}) - self.column(e))
 
     def is_linear(self, e: Expr) -> bool:
@@ -121,7 +121,7 @@ class _Reader:
             atom is not None and _factors_of_loops(atom, self.loops.keys()) for atom in linear(e)
         )
 
-    def inside(self, e: Expr) -> set[Var]:
+    def loops_in(self, e: Expr) -> set[Var]:
         """The loops that `e` depends on."""
         return {v for v in variables(e) if v in self.loops}
 
@@ -138,24 +138,24 @@ class _Reader:
             self.active = self.active & (self.low[v] <= self.high[v])
         return Footprint(self.active, self.exact, first, axes)
 
-    def places(self) -> tuple[tuple[np.ndarray, ...], tuple[Axis, ...]]:
-        """The first subscripts, and the axes along which they move."""
+    def places(self) -> tuple[tuple[np.ndarray, ...], tuple[StridedAxis, ...]]:
+        """Returns the first subscripts, and the axes along which they go on."""
         first = [
             self.column(i if ok else 0) for i, ok in zip(self.indices, self.plain, strict=True)
         ]
-        axes: list[Axis] = []
+        axes: list[StridedAxis] = []
         for d, ok in enumerate(self.plain):
             if not ok:  # any element along this axis
                 self.exact = self.exact & False
                 axes.append(self.axis(self.column(self.access.buffer.shape[d]), {d: 1}))
         straight = [d for d, ok in enumerate(self.plain) if ok]
-        used = {v for d in straight for v in self.inside(self.indices[d])}
+        used = {v for d in straight for v in self.loops_in(self.indices[d])}
         for d in straight:
             cut = self.cut(d) if self.is_bounded(d) else None
             if cut is not None:
                 first[d], count, step = cut
                 axes.append(self.axis(count, {d: step}))
-                used -= self.inside(self.indices[d])
+                used -= self.loops_in(self.indices[d])
         for v in sorted(used, key=lambda v: v.name):
             slopes = {d: self.slope(self.indices[d], v) for d in straight}
             for d, slope in slopes.items():
@@ -163,20 +163,24 @@ class _Reader:
             axes.append(self.axis(self.high[v] - self.low[v] + 1, slopes))
         return tuple(first), tuple(axes)
 
-    def axis(self, count: np.ndarray, moves: Mapping[int, np.ndarray | int]) -> Axis:
+    def axis(self, count: np.ndarray, strides: Mapping[int, np.ndarray | int]) -> StridedAxis:
         zero = self.column(0)
-        return Axis(count, tuple(zero + moves.get(d, 0) for d in range(len(self.indices))))
+        return StridedAxis(count, tuple(zero + strides.get(d, 0) for d in range(len(self.indices))))
 
     # ---------------------------------------------------------- conditions
 
     def restrict(self, condition: Expr) -> None:
         """Takes one condition into account, or leaves it for later if it is on several loops."""
-        loops = self.inside(condition)
+        loops = self.loops_in(condition)
         if any(isinstance(x, Load) for x in condition.walk()):
             self.exact = self.exact & False
         elif not loops:
             self.active = self.active & self.column(condition)
-        elif isinstance(condition, Compare) and condition.op in _BOUNDS and _counts(condition):
+        elif (
+            isinstance(condition, Compare)
+            and condition.op in _BOUNDS
+            and _compares_indices(condition)
+        ):
             for sign, offset in _BOUNDS[condition.op]:
                 form = condition.b - condition.a if sign < 0 else condition.a - condition.b
                 e = form - offset
@@ -200,7 +204,8 @@ class _Reader:
         self.active = self.active & ((slope != 0) | (base >= 0))
 
     def bound(self, e: Expr) -> None:
-        """Takes e >= 0 as a bound of the form that it is of: a subscript's, or another."""
+        """Applies e >= 0 as a bound on a known form that differs from e or -e by what no loop
+        changes; else records a new form."""
         for form in self.forms:
             if not self.depends_on_loops(e - form.value):
                 form.low = np.maximum(form.low, -self.column(e - form.value))
@@ -212,10 +217,10 @@ class _Reader:
         self.forms[-1].low = self.column(0)
 
     def relax(self, form: _Form) -> None:
-        """Takes the bounds of a form into account that is no subscript: some iterations of the
-        loops that choose no element are within them."""
-        choosing = {v for i in self.indices for v in self.inside(i)}
-        loops = self.inside(form.value)
+        """Applies bounds on a linear form that is no subscript: loops in no subscript are
+        eliminated, which relaxes the bound for the others."""
+        choosing = {v for i in self.indices for v in self.loops_in(i)}
+        loops = self.loops_in(form.value)
         free, rest = loops - choosing, loops & choosing
         slopes = {v: self.slope(form.value, v) for v in loops}
         merged = _one_axis(
@@ -243,10 +248,10 @@ class _Reader:
         return bool(np.any((form.low > -ENDLESS) | (form.high < ENDLESS)))
 
     def cut(self, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """The values of subscript d within its bounds: first one, how many, how far apart. None,
-        and no longer exact, if its loops move other subscripts too."""
-        index, loops = self.indices[d], self.inside(self.indices[d])
-        others = {v for k, i in enumerate(self.indices) if k != d for v in self.inside(i)}
+        """Returns the values of subscript d within its bounds: the first, their count, and their
+        stride. None, and the footprint is inexact, if other subscripts depend on its loops too."""
+        index, loops = self.indices[d], self.loops_in(self.indices[d])
+        others = {v for k, i in enumerate(self.indices) if k != d for v in self.loops_in(i)}
         start = self.column(index)
         steps = []
         for v in loops:
@@ -265,7 +270,7 @@ class _Reader:
         return start + before * step, after - before + 1, step
 
 
-def _counts(condition: Compare) -> bool:
+def _compares_indices(condition: Compare) -> bool:
     return condition.a.dtype == index
 
 

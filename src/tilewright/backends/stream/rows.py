@@ -221,7 +221,7 @@ def _ends(
         if access.buffer == operand:
             found = footprint(access, dict(fields), n)
             for d, first in enumerate(found.first):
-                moves = (np.maximum(0, (a.count - 1) * a.moves[d]) for a in found.axes)
+                moves = (np.maximum(0, (a.count - 1) * a.strides[d]) for a in found.axes)
                 last = first + sum(moves, np.zeros(n, np.int64))
                 ends[:, d] = np.maximum(ends[:, d], np.where(found.active, last + 1, 1))
     listed = instruction.listed(operand)

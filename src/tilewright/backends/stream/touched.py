@@ -205,11 +205,11 @@ class _Operand:
         """What one access touches: a box, or one for each entry of a list."""
         shape = footprint(access, self.calls.fields, len(self.start))
         counts = [axis.count for axis in shape.axes]
-        moves = [self._move(axis.moves) for axis in shape.axes]
+        moves = [self._move(axis.strides) for axis in shape.axes]
         lists: list[tuple[int, list[tuple[int, int]]]] = [(0, [])]
         if self.offsets is not None and self.listed is not None:
             for k, axis in enumerate(shape.axes):
-                if axis.moves[self.listed].any():
+                if axis.strides[self.listed].any():
                     counts[k] = np.ones_like(counts[k])
             lists = _as_boxes(self.offsets)
         start = self.start + self._move(shape.first)

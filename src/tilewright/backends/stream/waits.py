@@ -1,4 +1,5 @@
-"""How the instructions of a stream wait for each other: the fewest waits, in the target's kind."""
+"""How the instructions of a stream wait for each other, in the target's kind: the fewest waits,
+each placed at the instruction that needs it."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from tilewright.base.errors import CompileError
 from tilewright.runtime import stream_functions as native
 from tilewright.target.target import Target
 
-_NOTHING = np.zeros(0, np.uint64)  # left out
+_NOTHING = np.zeros(0, np.uint64)  # omitted
 
 
 @dataclass(frozen=True, eq=False)
 class Waits:
-    """Of n instructions. Tokens: bit p of pops[i] says that instruction i takes one from queue p
-    before it begins, bit q of pushes[j] that instruction j gives one to queue q when it is done.
-    Events: bit e of awaits[i] says that i waits for event e (which is then free again), bit e of
-    sets[j] that j sets it. Before instruction i with barriers[i], all that stand before it are
-    done. Nothing where left out."""
+    """The waits of n instructions, as bit masks [n]; an omitted array is all zeros.
+
+    Tokens: bit p of pops[i] says that instruction i takes one from queue p before it begins, bit q
+    of pushes[j] that instruction j gives one to queue q when it is done. Events: bit e of awaits[i]
+    says that i waits for event e (which is then free again), bit e of sets[j] that j sets it.
+    Before instruction i with barriers[i], all that stand before it are done."""
 
     pops: np.ndarray
     pushes: np.ndarray
@@ -63,8 +65,8 @@ def native_sync(stream: Stream, waits: Waits) -> native.Struct:
 
 @dataclass(frozen=True, eq=False)
 class Synchronised:
-    """A stream and its waits. `need` are the dependences they must imply. The stream has
-    instructions that do nothing where two queues can only wait for each other through a third."""
+    """A stream and its waits. `need` are the dependences they must imply. The stream has relay NOPs
+    where two queues can only wait for each other through a third."""
 
     stream: Stream
     boxes: Boxes
@@ -73,9 +75,9 @@ class Synchronised:
 
 
 def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
-    """The fewest waits that keep all dependences; with `serial` every instruction waits until all
-    before it are done, but for those of queues that nothing links to its own. CompileError where
-    the target's queues cannot wait so."""
+    """Places the fewest waits that keep all dependences, each at the instruction that needs it;
+    with `serial` every instruction waits until all before it are done, but for those of queues that
+    nothing links to its own. CompileError where the target's queues cannot wait so."""
     stream = ended(stream)
     stream, found = keep_distances(stream, boxes(stream))
     need = dependences(stream, found)
@@ -91,8 +93,8 @@ def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
 
 
 def serial_order(stream: Stream) -> np.ndarray:
-    """need[i, p], as of `dependences`, that runs one instruction after another, as far as queues
-    can wait for each other."""
+    """Returns dependences [n, queues] that run one instruction after another, as far as queues can
+    wait for each other."""
     queue, n = queue_numbers(stream), len(stream)
     rows, linked = np.arange(n), linked_queues(stream.target)
     need = np.full((n, len(stream.target.queues)), -1, np.int32)
@@ -114,12 +116,13 @@ def linked_queues(target: Target) -> np.ndarray:
 
 
 def place_waits(stream: Stream, need: np.ndarray) -> Waits:
-    """The fewest waits that imply all needs, of a stream that needs no further instructions."""
+    """Returns the fewest waits that imply all of `need`, each placed at the instruction that needs
+    it, of a stream that needs no relay NOPs."""
     return _Placed(stream, need).waits()
 
 
 class _Placed:
-    """Waits found natively."""
+    """The waits that the C runtime places for `need`."""
 
     def __init__(self, stream: Stream, need: np.ndarray) -> None:
         self.stream = stream
@@ -136,7 +139,7 @@ class _Placed:
             n, queues, self.queue, tokens, idle, target.events, int(target.barriers)
         )
         self.need = np.array(need, np.int32)
-        self.clock = np.empty((n, queues), np.int32)
+        self.clock = np.empty((n, queues), np.int32)  # vector clock
         self.pops, self.pushes, self.pairs = (np.zeros(n, np.uint32) for _ in range(3))
         self.barriers = np.zeros(n, np.uint8)
         self.relay = np.full((n, queues), -1, np.int32)
@@ -164,8 +167,8 @@ class _Placed:
 
     @property
     def idle(self) -> list[tuple[int, int, int]]:
-        """(row, queue, instruction): before this row, an instruction that does nothing must stand
-        in this queue, and wait for that one."""
+        """Lists relay NOPs as (row, queue, instruction): each stands in a queue before a row, and
+        waits for an instruction."""
         rows, queues = np.nonzero(self.relay >= 0)
         return [
             (int(i), int(self.relay[i, p]), int(self.need[i, p]))
@@ -177,28 +180,29 @@ class _Placed:
         return Waits(self.pops, self.pushes, awaits, sets, self.barriers)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers for the events."""
+        """Assigns event numbers; returns the masks awaited and set [n]."""
         n, queues = self.need.shape
         awaits, sets = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
-        taker, p = np.nonzero(self.pairs[:, None] >> np.arange(queues, dtype=np.uint32) & 1)
-        giver = self.need[taker, p].astype(np.int64)
-        order = np.lexsort((taker, giver))
-        giver, taker = giver[order], taker[order].astype(np.int64)
-        number = np.zeros(len(giver), np.int32)
+        waiter, p = np.nonzero(self.pairs[:, None] >> np.arange(queues, dtype=np.uint32) & 1)
+        signaller = self.need[waiter, p].astype(np.int64)
+        order = np.lexsort((waiter, signaller))
+        signaller, waiter = signaller[order], waiter[order].astype(np.int64)
+        number = np.zeros(len(signaller), np.int32)
         k = native.number_events(
-            self.links, self.clock, _previous(self.queue), len(giver), giver, taker, number
+            self.links, self.clock, _previous(self.queue), len(signaller), signaller, waiter, number
         )
         if k >= 0:
             target = self.stream.target
             raise CompileError(
-                f"{name_of(self.stream, giver[k])}, must let {name_of(self.stream, taker[k])}, "
-                f"wait for it, and all {target.events} events of {target.name} are in use",
+                f"{name_of(self.stream, signaller[k])}, must let "
+                f"{name_of(self.stream, waiter[k])}, wait for it, and all {target.events} events "
+                f"of {target.name} are in use",
                 hint="describe more events, or let less happen at the same time (smaller depths "
                 "of buffers)",
             )
         bits = np.uint64(1) << number.astype(np.uint64)
-        np.bitwise_or.at(awaits, taker, bits)
-        np.bitwise_or.at(sets, giver, bits)
+        np.bitwise_or.at(awaits, waiter, bits)
+        np.bitwise_or.at(sets, signaller, bits)
         return awaits, sets
 
 
@@ -211,13 +215,14 @@ def _previous(queue: np.ndarray) -> np.ndarray:
     return found
 
 
-# ---------------------------------------------------------------- instructions that do nothing
+# ---------------------------------------------------------------- relay NOPs
 
 
 def _with_idle(
     stream: Stream, need: np.ndarray, idle: list[tuple[int, int, int]]
 ) -> tuple[Stream, np.ndarray]:
-    """The stream with these instructions (as in _Placed.idle), and what it needs."""
+    """Inserts relay NOPs (as in _Placed.idle); returns the stream and its updated dependences
+    [n, queues]."""
     n, queue = len(stream), queue_numbers(stream)
     before = np.array([row for row, _, _ in idle])
     new_row = np.arange(n) + np.searchsorted(before, np.arange(n), side="right")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from tilewright.analyze.rewrite import uses
-from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import as_expr, constant_value
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Alloc,
@@ -26,7 +22,11 @@ from tilewright.schedule.match.cut_axes import Cutting
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.match.unify import meant
 from tilewright.schedule.primitives.stages import blocks
+from tilewright.schedule.trace.cost import cost_terms
 from tilewright.schedule.trace.steps import Loop
+
+WAYS = 8  # direct matches, besides those that come before `way`, that are ranked by cost
+DEEPEST = 99  # progress of a match: further than any that fails at a value
 
 
 @primitive
@@ -52,7 +52,7 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
         refuse(f"the ways are numbered from 0, and there is no number {way}", state)
     obstacles = Obstacles()
     found = _direct(state, target, instruction, way + WAYS, obstacles)
-    found.sort(key=lambda x: _cycles(x[1]))
+    found.sort(key=lambda x: _rank(x[1]))
     if way < len(found):
         _put(state, *found[way])
         return
@@ -74,37 +74,32 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     refuse(f"the nest of {loop} is no {instruction.name}: {obstacles}", state)
 
 
-WAYS = 8  # that are compared
-
-
-def _cycles(stmt: Stmt) -> int:
-    """What a call costs, as far as its fields are known: bytes count as cycles."""
+def _rank(stmt: Stmt) -> int:
+    """Returns what a call costs, by which ways are ranked: bytes count as cycles."""
     (call,) = (s for s in walk_statements((stmt,)) if isinstance(s, Call))
-    fields = zip(call.instruction.fields, call.fields, strict=True)
-    env = {f.symbol: np.int64(constant_value(v) or f.low) for f, v in fields}
     cost = call.instruction.cost
-    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
+    return sum(cost_terms(call, cost.busy, cost.bytes))
 
 
 def _direct(
     state: State, target: For, instruction: Instruction, most: int, obstacles: Obstacles
 ) -> list[tuple[Block, Stmt]]:
-    """The first different calls that do what a loop does, and what stands beside it as far as the
-    instruction does more."""
+    """Returns up to `most` distinct calls equivalent to the loop, or to it and adjacent statements
+    if the instruction has several nests."""
     found: dict[Stmt, Block] = {}
-    for piece in _pieces(state, target, instruction):
+    for window in _statement_windows(state, target, instruction):
         matcher = Matcher(instruction, state.simplifier)
-        for call in matcher.calls(piece):
-            found.setdefault(call, piece)
+        for call in matcher.calls(window):
+            found.setdefault(call, window)
             if len(found) == most:
                 break
         obstacles.join(matcher.obstacles)
-    return [(piece, call) for call, piece in found.items()][:most]
+    return [(window, call) for call, window in found.items()][:most]
 
 
-def _pieces(state: State, target: For, instruction: Instruction) -> Iterator[Block]:
-    """The statements around a loop that can be an instruction's, with the allocations of what
-    nobody else uses; as many as possible first."""
+def _statement_windows(state: State, target: For, instruction: Instruction) -> Iterator[Block]:
+    """Yields the runs of statements around a loop that can be an instruction's, the longest first,
+    each with the allocations of buffers that no other statement uses."""
     count = len(meant(instruction.body))
     if count == 1:
         yield (target,)
@@ -116,20 +111,20 @@ def _pieces(state: State, target: For, instruction: Instruction) -> Iterator[Blo
     for start, stop in ends:
         if start < 0 or stop > len(rest):
             continue
-        piece, others = rest[start:stop], [*rest[:start], *rest[stop:]]
+        window, others = rest[start:stop], [*rest[:start], *rest[stop:]]
         own = [
             s
             for s in home
             if isinstance(s, Alloc) and not any(uses(other, s.buffer) for other in others)
         ]
-        yield (*own, *piece)
+        yield (*own, *window)
 
 
-def _put(state: State, piece: Block, new: Stmt) -> None:
-    """The new statement in the place of the first of a piece; nothing in that of the others. What
-    stands for operands that the call does not use is allocated."""
-    first = next(s for s in piece if not isinstance(s, Alloc))
-    gone = {id(s) for s in piece if s is not first}
+def _put(state: State, old: Block, new: Stmt) -> None:
+    """Replaces the first statement of `old` by `new` and deletes the others; allocates dummy
+    buffers for operands that the call does not use."""
+    first = next(s for s in old if not isinstance(s, Alloc))
+    gone = {id(s) for s in old if s is not first}
 
     def visit(stmt: Stmt) -> Stmt | None:
         if stmt is first:
@@ -153,4 +148,4 @@ def _check_nested(target: For, instruction: Instruction, obstacles: Obstacles) -
     _, wanted = perfect_nest(instruction.body[0])
     if len(statements(body)) > 1 and len(wanted) == 1:
         inside = f"inside {nest[-1].var} stand {len(statements(body))} statements"
-        obstacles.add(Stage.VALUES, 99, f"its loops are not perfectly nested: {inside}")
+        obstacles.add(Stage.VALUES, DEEPEST, f"its loops are not perfectly nested: {inside}")

@@ -148,7 +148,7 @@ def inline(state: State, buffer: Buffer) -> None:
 
 
 def _renamed(e: Expr, buffers: Mapping[Buffer, Buffer]) -> Expr:
-    """The expression with reads of other buffers."""
+    """Returns the expression with loads redirected by `buffers`."""
 
     def visit(x: Expr) -> Expr:
         return (
@@ -161,9 +161,9 @@ def _renamed(e: Expr, buffers: Mapping[Buffer, Buffer]) -> Expr:
 def _check_kept(
     state: State, where: Definition, after: Callable[[Mapping[Buffer, Buffer]], Block]
 ) -> None:
-    """What a definition reads must be the same where it is read instead: nothing behind the
-    definition writes it before, or at the same time. `after` gives what stands behind then, with
-    other buffers for those that the definition reads."""
+    """Refuses if a buffer that the definition reads is written between the definition and its new
+    position, or at the same time. `after(moved)` returns the rewritten rest of the block, with the
+    definition's reads renamed by `moved`."""
     read = {a.buffer for a in accesses((where.nest,)) if not a.writes}
     changed = read & buffers_written(where.after)
     moved = {b: b.with_(name=state.fresh(f"{b.name}_before")) for b in changed}
@@ -184,7 +184,8 @@ def _axis_vars(state: State, store: Store | Accumulate, loops: list[For]) -> tup
     extents = {s.var: s.extent for s in loops}
     axes: list[Var] = []
     for i, n in zip(store.indices, store.buffer.shape, strict=True):
-        e = i if isinstance(i, Var) else simplifier(i)  # a loop of one iteration would be a 0
+        # The simplifier would replace the variable of a one-iteration loop by 0.
+        e = i if isinstance(i, Var) else simplifier(i)
         if not isinstance(e, Var) and n == 1:
             # an axis of one element may have no loop any more
             e = Var(state.fresh("unit"))
@@ -216,14 +217,14 @@ def compute_at(state: State, buffer: Buffer, loop: Loop, clip: bool = False) -> 
     where = definition(state, buffer)
     check_no_lanes(state, target)
     check_written_alone(state, where, buffer)
-    _check_apart(state, where, buffer)
+    _check_no_carried_state(state, where, buffer)
     inside = {id(s) for s in walk_statements((target,))}
     if not any(target is s for b in where.after for s in walk_statements((b,))):
         refuse(f"{loop} does not stand behind the definition of {buffer.name}", state)
     for access in accesses(state.kernel.body):
         if access.buffer == buffer and not access.writes and id(access.stmt) not in inside:
             refuse(f"{buffer.name} is also read outside of {loop}: {access.stmt}", state)
-    for clamp in (False, True):  # a box beyond the buffer's end is fine if it needs no condition
+    for clamp in (False, True):  # clamp the box to the buffer if it would need a guard
         lows, shape = _region(state, buffer, target, clamp=clamp)
         local = buffer.with_(shape=shape)
         nest, guarded = _shrunk(state, where, buffer, local, lows, clip=clip)
@@ -282,9 +283,9 @@ def check_written_alone(state: State, where: Definition, buffer: Buffer) -> None
         refuse(f"{buffer.name} is computed in several ways: {writes[0]}, {writes[-1]}", state)
 
 
-def _check_apart(state: State, where: Definition, buffer: Buffer) -> None:
-    """An iteration that is done alone must find all it needs: none may leave something to the next
-    in a buffer of the nest's own."""
+def _check_no_carried_state(state: State, where: Definition, buffer: Buffer) -> None:
+    """Refuses if iterations over the buffer's axes depend on each other, such as by a nest-local
+    buffer in which one leaves something for the next."""
     inner = list(walk_statements((where.nest,)))
     if not any(isinstance(s, Alloc) for s in inner):
         return
@@ -368,8 +369,9 @@ def _shrunk(
     *,
     clip: bool,
 ) -> tuple[Block, bool]:
-    """The definition for the box alone: axis variable a becomes low + a, within the buffer (always
-    with `clip`, else if it must); and whether that took a condition."""
+    """Returns the definition restricted to the box at `lows`, and whether a guard was needed. Axis
+    variable a becomes low + a; `clip` guards all that lies beyond the buffer, also what is
+    harmless."""
     write = next(
         s
         for s in walk_statements((where.nest,))
@@ -445,7 +447,8 @@ def cache_write(state: State, buffer: Buffer, memory: str = "dram") -> Buffer:
         for i: Y[i] = f(i)   ->   for i: Y_local[i] = f(i)
                                   for i: Y[i] = Y_local[i]
 
-    Always legal. compute_at and set_memory then say how much of it is kept where.
+    Legal when one statement, not an instruction call, writes the buffer. compute_at and set_memory
+    then say how much of it is kept where.
     """
     where = definition(state, buffer)
     local = Buffer(state.fresh(f"{buffer.name}_local"), buffer.dtype, buffer.shape, memory)

@@ -19,12 +19,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError
+from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expand import expand_call
-from tilewright.ir.expr import Binary, Buffer, Compare, Const, Expr, Load, Select, Unary, as_expr
+from tilewright.ir.expr import (
+    Binary,
+    Buffer,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    as_expr,
+    constant_value,
+)
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -109,7 +124,7 @@ def _nest_cost(nest: Stmt, target: Target) -> NestCost:
     s = Simplifier()
     for stmt, times in _instances((nest,), 1, s):
         if isinstance(stmt, Call):
-            cycles[stmt.instruction.queue] += times * _cycles(stmt)
+            cycles[stmt.instruction.queue] += times * _busy_cycles(stmt)
             for inner, often in _instances(expand_call(stmt), times, s):
                 _count_into(operations, inner, often)
         else:
@@ -139,8 +154,15 @@ def _arithmetic(operations: Counter[DType], target: Target) -> float:
     )
 
 
-def _cycles(call: Call) -> int:
-    """What one call keeps its queue busy, as far as its fields are numbers."""
+def cost_terms(call: Call, *terms: Dim) -> Iterator[int]:
+    """Yields terms of a call's cost as numbers: a field that is none counts as its least value."""
+    fields = zip(call.instruction.fields, call.fields, strict=True)
+    env = {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
+    yield from (int(evaluate_exactly(x, env)) for x in terms)
+
+
+def _busy_cycles(call: Call) -> int:
+    """Returns the cycles for which a call keeps its queue busy; unknown terms count as 0."""
     names: dict[Expr, Expr] = {
         f.symbol: e for f, e in zip(call.instruction.fields, call.fields, strict=True)
     }
