@@ -267,7 +267,8 @@ def choice(i: int) -> Entry:
     for c in found:
         tile = " ".join(f"{v.name}={n}" for v, n in c.plan.tile.items())
         order = " ".join(v.name for v in c.plan.order)
-        texts.append(f"{tile}; {order}; {c.plan.prefetch_distance} {c.plan.result_buffers}: {c.cycles}")
+        distances = f"{c.plan.prefetch_distance} {c.plan.result_buffers}"
+        texts.append(f"{tile}; {order}; {distances}: {c.cycles}")
     summary = f"{len(found)} choices, the best {texts[0]}"
     return Entry(name, summary, "\n".join(texts))
 
