@@ -161,6 +161,7 @@ def plane(value: str, params: str = "x: f32[8, 8]") -> str:
 
 SUMS = "for o in range({n}):;     y[o] = f32(0.0); for i in range({n}):;     for k in range({k}):"
 SUMS += ";         y[i] += x[i, k]"
+X = "x: f32[64]"
 THROUGH = "     {0}[i] = x[i];     y[i] = {0}[i] + f32(1.0)"
 CASES: list[tuple[str, Instruction, str]] = [
     # One field for several things.
@@ -249,7 +250,7 @@ CASES: list[tuple[str, Instruction, str]] = [
     # Places.
     (program("f32[8]", f"for i in range(8):;     t = alloc(f32[8]);{THROUGH.format('t')}"), relay,
      "t is gone behind the call"),
-    (program("f32[8]", f"for i in range(8):;{THROUGH.format('z')}", "x: f32[64], z: out(f32[8])"), relay,
+    (program("f32[8]", f"for i in range(8):;{THROUGH.format('z')}", f"{X}, z: out(f32[8])"), relay,
      "relay(x[_0], z[_0], y[_0], n=8)"),
     (plane("x[j, i]"), rows,
      "rows(x[j, _0], y[_0, j], n=8, m=1, far=1, wide=8)"),
