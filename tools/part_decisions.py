@@ -11,7 +11,14 @@ from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MODULES = ("chips", "parts", "random", "streams")  # of tests, test_decisions_….py
+MODULES = (
+    "bounds",
+    "bundles",
+    "chips",
+    "parts",
+    "random",
+    "streams",
+)  # of tests, test_decisions_….py
 
 
 def main() -> int:
@@ -19,7 +26,7 @@ def main() -> int:
     parser.add_argument("corpus", nargs="?")
     parser.add_argument("number", nargs="?", type=int)
     options = parser.parse_args()
-    folders = ("", "support", "sim")
+    folders = ("", "support", "sim", "bundles")
     sys.path[:0] = [str(ROOT / "benchmarks"), *(str(ROOT / "tests" / f) for f in folders)]
     for module in (import_module(f"test_decisions_{name}") for name in MODULES):
         for name, corpus in module.CORPORA.items():
