@@ -100,6 +100,21 @@ def copied(s: Schedule) -> None:
     s.cache_read(s.buffer("x"), j_o, "sram")
 
 
+def copy_fused(s: Schedule) -> None:
+    copied(s)
+    s.parallel(s.fuse(s.loop("x_local_0"), s.loop("x_local_1")))
+
+
+def copy_split(s: Schedule) -> None:
+    copied(s)
+    s.split(s.loop("x_local_1"), 2)
+
+
+def written_and_fused(s: Schedule) -> None:
+    apart(s)
+    s.fuse(s.loop("a"), s.loop("b"))
+
+
 def copied_within(s: Schedule) -> None:
     _, i_i = s.split(s.loop("i"), 4)
     s.split(s.loop("j"), 6)
@@ -199,6 +214,26 @@ CASES: dict[str, tuple[str, Callable[[Schedule], object], dict[str, tuple[int, .
         SUMS,
         written_back,
         {"1.factor": (2, 3, 4, 6), "3.factor": (2, 3, 4, 6, 8, 12)},
+    ),
+    "copy fused": (
+        NEIGHBOURS,
+        copy_fused,
+        {"1.factor": (2, 3, 4, 6), "2.factor": (2, 3, 4, 6, 8, 12), "4.slack": EVERY},
+    ),
+    "copy split": (
+        NEIGHBOURS,
+        copy_split,
+        {
+            "1.factor": (2, 3, 4, 6),
+            "2.factor": (2, 4, 6, 8, 12),
+            "4.slack": EVERY,
+            "5.factor": (2, 4),
+        },
+    ),
+    "written and fused": (
+        SCALED,
+        written_and_fused,
+        {"1.factor": (2, 3, 4, 6), "2.factor": (2, 3, 4, 6, 8, 12)},
     ),
     "blocked parts": (SUMS, blocked_parts, {"1.factor": (4,)}),
 }
