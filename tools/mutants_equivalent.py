@@ -127,10 +127,14 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("schedule/primitives/values.py", "const(0, into.dtype)", "const(1, into.dtype)"): PLACES,
     (
         "sim/replay.py",
-        "native.shadow_run(b.arrays, memories, len(order), order, b.first, exact, 0, expected,"
-        " digests, np.zeros(1, np.int64))",
-        "native.shadow_run(b.arrays, memories, len(order), order, b.first, exact, 1, expected,"
-        " digests, np.zeros(1, np.int64))",
+        (
+            "native.shadow_run(b.arrays, memories, len(order), order, b.first, exact, 0, expected,"
+            " digests, np.zeros(1, np.int64))"
+        ),
+        (
+            "native.shadow_run(b.arrays, memories, len(order), order, b.first, exact, 1, expected,"
+            " digests, np.zeros(1, np.int64))"
+        ),
     ): (
         "what nothing has written is read nowhere in program order, which is checked before; in"
         " another order a box that reads it has another digest, and is returned for that"
