@@ -5,6 +5,14 @@ makes a worse schedule, a larger plan or another estimate is none of them, nor i
 costs time while compiling.
 """
 
+FIRST_LETTER = "numpy looks at the first letter of the kind of sorting"
+ONE_LANE = "the variable of a loop of one lane is 0 once its subscript is simplified, a line above"
+IN_ORDER = (
+    "accesses come in the order of the program: where the paths of an earlier and a later one part,"
+    " both have numbers, and that of the earlier is the smaller"
+)
+PLACES = "of this statement only the places that it writes are looked at, not its value"
+
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("analyze/bounds.py", "_names(access, 'x')", "_names(access, 'x_')"): (
         "the names of dimensions within a set; the two kinds stay apart, x_0 and y0"
@@ -55,4 +63,80 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "hashlib.blake2b(data, digest_size=16)",
         "hashlib.blake2b(data)",
     ): "digests are only compared with each other, and 64 bytes tell apart what 16 do",
+    (
+        "backends/native/expr.py",
+        "f'<{steps}>' if self.lanes.count > 1 else '0'",
+        "f'<{steps}>' if True else '0'",
+    ): ONE_LANE,
+    ("backends/native/expr.py", "self.lanes.count > 1", "self.lanes.count >= 1"): ONE_LANE,
+    ("backends/native/convert.py", "to.bits > v.dtype.bits", "to.bits >= v.dtype.bits"): (
+        "bf16 is handled above and 8-bit floats are expanded before: no two of the others have as"
+        " many bits"
+    ),
+    (
+        "analyze/simplify.py",
+        "self._extent(atom) if isinstance(atom, Var) else None",
+        "self._extent(atom) if True else None",
+    ): (
+        "extents are known of variables alone, so that others get None as well; that they are noted"
+        " as unknown matters to none, for only variables are looked up there"
+    ),
+    (
+        "plan/choose_tiles.py",
+        "best = np.argsort(steps.estimate(), kind='stable')[:MOST]",
+        "best = np.argsort(steps.estimate(), kind='stable_')[:MOST]",
+    ): FIRST_LETTER,
+    (
+        "plan/choose_tiles.py",
+        "order = np.argsort(least, kind='stable')",
+        "order = np.argsort(least, kind='stable_')",
+    ): FIRST_LETTER,
+    (
+        "optimize/pack_slots.py",
+        "yield np.argsort(random.normal(0, NOISE, len(size)) - np.log(size + 1), kind='stable')",
+        "yield np.argsort(random.normal(0, NOISE, len(size)) - np.log(size + 1), kind='stable_')",
+    ): FIRST_LETTER,
+    (
+        "optimize/pack_slots.py",
+        "np.argsort(random.normal(0, NOISE, len(size)) - np.log(size + 1), kind='stable')",
+        "np.argsort(random.normal(0, NOISE, len(size)) - np.log(size + 1))",
+    ): "what is drawn of a normal distribution is all different, and has one order",
+    (
+        "optimize/pack_slots.py",
+        "by_start = np.argsort(starts, kind='stable')",
+        "by_start = np.argsort(starts, kind='stable_')",
+    ): FIRST_LETTER,
+    ("optimize/simplify_nodes.py", "rule.__name__ = f'neutral_{value}'", "pass"): (
+        "the name is for who reads a rule in a debugger"
+    ),
+    (
+        "backends/stream/touched.py",
+        "if not (isinstance(a, int) and isinstance(b, int) and (a < b)):",
+        "if False:",
+    ): IN_ORDER,
+    (
+        "backends/stream/touched.py",
+        "isinstance(a, int) and isinstance(b, int) and (a < b)",
+        "isinstance(a, int) or isinstance(b, int) or a < b",
+    ): IN_ORDER,
+    (
+        "schedule/primitives/values.py",
+        "const(0, store.buffer.dtype)",
+        "const(1, store.buffer.dtype)",
+    ): PLACES,
+    ("schedule/primitives/values.py", "const(0, into.dtype)", "const(1, into.dtype)"): PLACES,
+    (
+        "sim/replay.py",
+        (
+            "native.shadow_run(b.arrays, memories, len(order), order, b.first, exact, 0, expected,"
+            " digests, np.zeros(1, np.int64))"
+        ),
+        (
+            "native.shadow_run(b.arrays, memories, len(order), order, b.first, exact, 1, expected,"
+            " digests, np.zeros(1, np.int64))"
+        ),
+    ): (
+        "what nothing has written is read nowhere in program order, which is checked before; in"
+        " another order a box that reads it has another digest, and is returned for that"
+    ),
 }

@@ -1,5 +1,7 @@
 """All corpora of decisions, by the name of the file that has their lines."""
 
+import decisions_bounds
+import decisions_bundles
 import decisions_chips
 import decisions_parts
 import decisions_programs
@@ -13,4 +15,6 @@ CORPORA: dict[str, Corpus] = {
     **decisions_random.CORPORA,
     **decisions_chips.CORPORA,
     **decisions_streams.CORPORA,
+    **decisions_bounds.CORPORA,
+    **decisions_bundles.CORPORA,
 }
