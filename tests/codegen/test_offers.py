@@ -10,7 +10,7 @@ import pytest
 from tilewright.backends.chips import BUNDLES, STREAM, chip_options
 from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.processors import NATIVE, native_options
-from tilewright.backends.table import Option, Unit, best, options, unit_of
+from tilewright.backends.table import DeviceSpec, Option, best, options, unit_of
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import op_program
@@ -86,7 +86,7 @@ def test_a_processor_without_memories():
 def test_kinds():
     kinds = [unit_of(t).backend for t in (cpu.cpu("sse2"), dsp(), tiny())]
     assert kinds == [NATIVE, BUNDLES, STREAM]
-    unit = Unit(tiny(), NATIVE)
+    unit = DeviceSpec(tiny(), NATIVE)
     assert unit_of(unit) is unit
     with pytest.raises(CompileError) as error:
         unit_of(replace(cpu.cpu("sse2"), native=None))

@@ -102,7 +102,12 @@ RIGHT: list[tuple[Callable[..., Any], Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("function, value", RIGHT, ids=str)
+def shown(value: Any) -> str:
+    """In the name of a test: no addresses."""
+    return getattr(value, "__name__", None) or str(value)
+
+
+@pytest.mark.parametrize("function, value", RIGHT, ids=shown)
 def test_values_come_back(function: Callable[..., Any], value: Any):
     s, record, functions = saved(function, value)
     again = s.read_trace(json.dumps(record), functions)
@@ -151,7 +156,7 @@ WRONG: list[tuple[Callable[..., Any], Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize("function, value, text, what", WRONG, ids=str)
+@pytest.mark.parametrize("function, value, text, what", WRONG, ids=shown)
 def test_other_values(function: Callable[..., Any], value: Any, text: Any, what: str):
     if function is loops:
         s = schedule(KERNEL)
