@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -123,6 +123,24 @@ CASES: dict[str, Case] = {
 SIGNED = {"HardSigmoid", "HardSwish", "Softsign", "Shrink", "ThresholdedRelu"}
 
 
+def computed(
+    op: str, x: np.ndarray, others: Sequence[np.ndarray], opset: int, **attributes: object
+) -> np.ndarray:
+    """The operator's first result, compiled, with all operands but the first constant."""
+    kinds = {np.dtype(t): kind for kind, t in TYPES.values()}
+    kind = kinds.get(x.dtype, onnx.TensorProto.FLOAT)
+    names = [f"other{i}" for i in range(len(others))]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", *names], ["y"], **attributes)],
+        "model",
+        [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.UNDEFINED, None)],
+        [onnx.numpy_helper.from_array(v, n) for n, v in zip(names, others, strict=True)],
+    )
+    opsets = [helper.make_opsetid("", opset)]
+    return tilewright.compile(helper.make_model(graph, opset_imports=opsets, ir_version=10))(x)
+
+
 NOT_DEFINED = {("Shrink", "bf16")}  # ONNX has no such form
 
 
@@ -132,22 +150,48 @@ NOT_DEFINED = {("Shrink", "bf16")}  # ONNX has no such form
 def test_one_rounding(name: str, dtype: str):
     """Of rows whose squares, or sums, are beyond f16, and of such whose squares are too small."""
     case = CASES[name]
-    kind, numpy_type = TYPES[dtype]
+    numpy_type = TYPES[dtype][1]
     sizes = np.array([[1e-4, 1.0, 30.0, 300.0, 3000.0]]).T
     sizes = sizes[:3] if name == "ReduceLogSumExp" else sizes
     x = np.random.default_rng(0).random((1, sizes.size, 50)) + 0.5
     x = (x * sizes * (-1) ** np.arange(50) if name in SIGNED else x * sizes).astype(numpy_type)
     x = x[0] if name == "Gemm" else x
-    others = {f"other{i}": v.astype(numpy_type) for i, v in enumerate(case.others)}
-    graph = helper.make_graph(
-        [helper.make_node(case.op, ["x", *others], ["y"], **case.attributes)],
-        "model",
-        [helper.make_tensor_value_info("x", kind, x.shape)],
-        [helper.make_tensor_value_info("y", kind, None)],
-        [onnx.numpy_helper.from_array(v, n) for n, v in others.items()],
-    )
-    opset = [helper.make_opsetid("", 13 if case.op.startswith("Reduce") else 22)]
-    y = tilewright.compile(helper.make_model(graph, opset_imports=opset, ir_version=10))(x)
+    others = [v.astype(numpy_type) for v in case.others]
+    opset = 13 if case.op.startswith("Reduce") else 22
+    y = computed(case.op, x, others, opset, **case.attributes)
     with np.errstate(over="ignore"):
-        wanted = case.exact(*(v.astype(np.float64) for v in (x, *others.values())))
+        wanted = case.exact(*(v.astype(np.float64) for v in (x, *others)))
     assert units_off(y, wanted).max() <= 0.52
+
+
+def test_one_rounding_of_a_transform():
+    x = _numbers(1, 60, 1).astype(np.float16)
+    y = computed("DFT", x, [np.array(60), np.array(1)], 20)
+    wanted = np.fft.fft(x[..., 0].astype(np.float64))
+    assert units_off(y, np.stack([wanted.real, wanted.imag], -1)).max() <= 0.52
+
+
+def test_one_rounding_of_windows_transformed():
+    x, window = _numbers(1, 60).astype(np.float16), (_numbers(20) + 2).astype(np.float16)
+    y = computed("STFT", x, [np.array(10), window], 17)
+    frames = np.stack([x[0, i : i + 20] for i in range(0, 41, 10)]).astype(np.float64)
+    wanted = np.fft.rfft(frames * window.astype(np.float64))
+    assert units_off(y[0], np.stack([wanted.real, wanted.imag], -1)).max() <= 0.52
+
+
+def test_one_rounding_with_a_scale_of_another_type():
+    x, scale = _numbers(4, 50).astype(np.float32), (_numbers(50) + 2).astype(np.float16)
+    wide = x.astype(np.float64)
+    wanted = wide / np.sqrt((wide**2).mean(-1, keepdims=True) + 1e-5) * scale
+    assert units_off(computed("RMSNormalization", x, [scale], 23), wanted).max() <= 0.52
+
+
+def test_one_rounding_of_the_batch_s_statistics():
+    x = _numbers(2, 3, 50).astype(np.float16)
+    others = [(_numbers(3) + k).astype(np.float16) for k in (2, 0, 0, 3)]
+    wide, axes = x.astype(np.float64), (0, 2)
+    distance = wide - wide.mean(axes, keepdims=True)
+    normal = distance / np.sqrt((distance**2).mean(axes, keepdims=True) + 1e-5)
+    scale, bias = (v.astype(np.float64)[:, None] for v in others[:2])
+    y = computed("BatchNormalization", x, others, 15, training_mode=1)
+    assert units_off(y, normal * scale + bias).max() <= 0.52
