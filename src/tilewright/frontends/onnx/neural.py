@@ -12,7 +12,7 @@ from tilewright.frontends.onnx.context import (
     NodeContext,
     one_of,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.types import LARGEST_DIM
 from tilewright.ir.expr import Dim
 from tilewright.ir.graph import Value
@@ -20,7 +20,7 @@ from tilewright.ir.graph import Value
 # ---------------------------------------------------------------- products
 
 
-def matmul(ctx: NodeContext, node: Node) -> Value:
+def matmul(ctx: NodeContext, node: OnnxNode) -> Value:
     return product(ctx, node.input(0), node.input(1))
 
 
@@ -40,7 +40,7 @@ def product(ctx: NodeContext, a: Value, b: Value) -> Value:
     return ctx.reshape(out, shape)
 
 
-def gemm(ctx: NodeContext, node: Node) -> Value:
+def gemm(ctx: NodeContext, node: OnnxNode) -> Value:
     """Gemm (7, 11: C is optional): alpha * A' * B' + beta * C."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if a.type.rank != 2 or b.type.rank != 2:
@@ -75,7 +75,7 @@ class Window:
     pads_end: tuple[int, ...]
 
 
-def window(node: Node, x: Value, kernel: Sequence[int]) -> Window:
+def window(node: OnnxNode, x: Value, kernel: Sequence[int]) -> Window:
     """The window's attributes with ONNX's defaults; auto_pad made numbers."""
     rank = x.type.rank - 2
     if rank < 1 or len(kernel) != rank:
@@ -127,14 +127,14 @@ def _same_pads(
     return begin, end
 
 
-def conv(ctx: NodeContext, node: Node) -> Value:
+def conv(ctx: NodeContext, node: OnnxNode) -> Value:
     """Conv (1, 11, 22); a bias is an addition per channel."""
     x, w = node.input(0), node.input(1)
     out = convolve(ctx, node, x, w)
     return add_per_channel(ctx, out, node.optional(2))
 
 
-def convolve(ctx: NodeContext, node: Node, x: Value, w: Value) -> Value:
+def convolve(ctx: NodeContext, node: OnnxNode, x: Value, w: Value) -> Value:
     """The convolution that the node's attributes describe."""
     kernel = tuple(int(d) if isinstance(d, int) else 0 for d in w.shape[2:])
     if 0 in kernel:
@@ -168,7 +168,7 @@ def per_channel(ctx: NodeContext, v: Value, x: Value) -> Value:
     return ctx.reshape(v, [*v.shape, *[1] * (x.type.rank - 2)])
 
 
-def max_pool(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def max_pool(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """MaxPool (1, 8: indices, 10: dilations and ceil_mode)."""
     x = node.input(0)
     found = window(node, x, node.ints("kernel_shape"))
@@ -186,7 +186,7 @@ def max_pool(ctx: NodeContext, node: Node) -> Sequence[Value]:
     )
 
 
-def average_pool(ctx: NodeContext, node: Node) -> Value:
+def average_pool(ctx: NodeContext, node: OnnxNode) -> Value:
     """AveragePool (7: count_include_pad, 10: ceil_mode, 19: dilations)."""
     x = node.input(0)
     found = window(node, x, node.ints("kernel_shape"))
@@ -203,7 +203,7 @@ def average_pool(ctx: NodeContext, node: Node) -> Value:
     )
 
 
-def lp_pool(ctx: NodeContext, node: Node) -> Value:
+def lp_pool(ctx: NodeContext, node: OnnxNode) -> Value:
     """LpPool (2, 18: dilations and ceil_mode)."""
     x = node.input(0)
     found = window(node, x, node.ints("kernel_shape"))
@@ -228,14 +228,14 @@ def spatial_axes(x: Value) -> tuple[int, ...]:
 
 
 def _global(op: str) -> Importer:
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         x = node.input(0)
         return ctx.emit(op, [x], axes=spatial_axes(x), keepdims=True)
 
     return importer
 
 
-def global_lp_pool(ctx: NodeContext, node: Node) -> Value:
+def global_lp_pool(ctx: NodeContext, node: OnnxNode) -> Value:
     x = node.input(0)
     norm = p_norm(ctx, ctx.widened(x), spatial_axes(x), node.int("p", 2))
     return ctx.cast(norm, x.dtype)
