@@ -35,7 +35,7 @@ def memory_before(target: Target, memory: str) -> str:
 
 
 @dataclass(frozen=True)
-class Move:
+class BundleMove:
     """The instruction that copies from one memory to another: its queue or slot, how many elements
     it takes along each axis, cycles to set it up, bytes a cycle, cycles until all is there."""
 
@@ -47,7 +47,7 @@ class Move:
     latency: int
 
 
-def move_between(target: Target, source: str, result: str, dtype: DType) -> Move:
+def move_between(target: Target, source: str, result: str, dtype: DType) -> BundleMove:
     """The target's copy of elements of a type between two memories; TargetError without one."""
     for instruction in copies(target, source, result):
         if instruction.operands[0].dtype == dtype:
@@ -56,7 +56,7 @@ def move_between(target: Target, source: str, result: str, dtype: DType) -> Move
             setup, late = (x if isinstance(x, int) else 0
                            for x in (instruction.cost.setup, instruction.cost.latency))  # fmt: skip
             latency = max(late, *(m.latency for m in memories))
-            return Move(
+            return BundleMove(
                 (source, result), instruction.queue, tuple(_sizes(instruction)), setup,
                 min(rates, default=math.inf), latency,
             )  # fmt: skip
