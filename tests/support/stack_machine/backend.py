@@ -15,7 +15,7 @@ from tilewright.ir import expr as e
 from tilewright.ir.tensor import Scan, Stage, TensorProgram, neutral
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 from tilewright.target.describe import TargetBuilder
 from tilewright.target.target import Target
 
@@ -46,8 +46,8 @@ def _held(b: e.Buffer) -> Held:
     return Held(shape, TensorType(b.dtype, shape), axes, (0,) * len(shape))
 
 
-def stack_part(device: str, kernels: Mapping[str, str], host: Target) -> Part:
-    return Part(device, KIND, tuple((name, code.encode()) for name, code in kernels.items()))
+def stack_part(device: str, kernels: Mapping[str, str], host: Target) -> DevicePart:
+    return DevicePart(device, KIND, tuple((name, code.encode()) for name, code in kernels.items()))
 
 
 def _program(program: TensorProgram) -> dict:

@@ -17,7 +17,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.schedule.core.state import State, primitive, refuse
-from tilewright.schedule.match.binding import Obstacles, Stage, perfect_nest, statements
+from tilewright.schedule.match.binding import MatchStage, Obstacles, perfect_nest, statements
 from tilewright.schedule.match.cut_axes import Cutting
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.match.unify import meant
@@ -148,4 +148,4 @@ def _check_nested(target: For, instruction: Instruction, obstacles: Obstacles) -
     _, wanted = perfect_nest(instruction.body[0])
     if len(statements(body)) > 1 and len(wanted) == 1:
         inside = f"inside {nest[-1].var} stand {len(statements(body))} statements"
-        obstacles.add(Stage.VALUES, DEEPEST, f"its loops are not perfectly nested: {inside}")
+        obstacles.add(MatchStage.VALUES, DEEPEST, f"its loops are not perfectly nested: {inside}")

@@ -70,7 +70,7 @@ class NestCost:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Roofline:
     """A program: its nests run one after the other."""
 
     nests: tuple[NestCost, ...]
@@ -106,7 +106,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def kernel_cost(kernel: Kernel, target: Target) -> Cost:
+def kernel_cost(kernel: Kernel, target: Target) -> Roofline:
     """The cost of a program on a target; its sizes must be numbers."""
     unknown = symbols(kernel)
     if unknown:
@@ -115,7 +115,7 @@ def kernel_cost(kernel: Kernel, target: Target) -> Cost:
             f"the cost of {kernel.name} depends on {names}", hint="give them numbers: bind(…)"
         )
     found = [s for s in kernel.body if buffers_written((s,))]
-    return Cost(tuple(_nest_cost(s, target) for s in found))
+    return Roofline(tuple(_nest_cost(s, target) for s in found))
 
 
 def _nest_cost(nest: Stmt, target: Target) -> NestCost:
