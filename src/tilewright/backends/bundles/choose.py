@@ -128,7 +128,7 @@ class BundleOperand:
     def bytes(self) -> int:
         return self.load.dtype.bytes
 
-    def moves(self, var: Var) -> bool:
+    def varies_with(self, var: Var) -> bool:
         return any(var in form for form in self.forms)
 
     def reach(self, sizes: Mapping[Var, int]) -> list[int]:
@@ -267,7 +267,7 @@ class BundleModel:
     def _steady(self) -> list[tuple[Var, ...]]:
         """The loops whose iterations may overlap: the sums' own; or all of the result's, or those
         that one of the operands does not change with."""
-        some = [tuple(v for v in self.axes if not p.moves(v)) for p in self.loads]
+        some = [tuple(v for v in self.axes if not p.varies_with(v)) for p in self.loads]
         found = dict.fromkeys([tuple(self.axes), *some])
         if self.steps > 1:
             found[()] = None
@@ -278,7 +278,7 @@ class BundleModel:
         no step of a sum may shift them by less."""
         for p, (_, operand) in zip(self.loads, self.bare.reads, strict=True):
             size = math.prod(n for n in operand.buffer.shape if isinstance(n, int)) * p.bytes
-            taken = {loop.var for _, loop in self.mapping.axes if p.moves(loop.var)}
+            taken = {loop.var for _, loop in self.mapping.axes if p.varies_with(loop.var)}
             shifts = {x.var for x in self.nest.reduce} - taken
             along = [set(form) for form in p.forms if set(form) & taken]
             if size % p.row == 0 and any(form & shifts for form in along):
@@ -328,7 +328,7 @@ class BundleModel:
         used = dict.fromkeys(self.slots, 0)
         used[self.unit.queue] += calls * self.busy
         for p in self.loads:
-            if not steady or any(p.moves(v) for v in steady):
+            if not steady or any(p.varies_with(v) for v in steady):
                 used[p.registers.queue] += p.operations(step, self.whole)
         if steady:
             stores = self.result.operations(step, self.whole)
@@ -345,7 +345,7 @@ class BundleModel:
         used: dict[str, float] = {}
         for p in self.loads:
             file = self.target.memory(p.registers.ends[1])
-            still = bool(steady) and not any(p.moves(v) for v in steady)
+            still = bool(steady) and not any(p.varies_with(v) for v in steady)
             share = 1.0 if still else min(2.0, 1.0 + self.latency / every) if not steady else 0.5
             used[file.name] = used.get(file.name, 0) + share * p.held(step)
         sums = self._held_sums(sizes)
@@ -382,7 +382,7 @@ class BundleModel:
         still = sum(
             p.operations(step, self.whole)
             for p in self.loads
-            if steady and not any(p.moves(v) for v in steady)
+            if steady and not any(p.varies_with(v) for v in steady)
         )
         if steady:
             ends = still / 2 + max(0, self.steps * self.latency - every)
@@ -426,7 +426,7 @@ class BundleModel:
         last = plan.order[-1]
         used = 0
         for p in (*self.loads, self.result):
-            twice = p.transfer is not None and (p is self.result or p.moves(last))
+            twice = p.transfer is not None and (p is self.result or p.varies_with(last))
             held = p.size(part) * (2 if twice and plan.tile[last] != self.whole[last] else 1)
             if plan.ring and p is not self.result and twice:
                 held = int(p.size(part) * (1 + self._new(p, plan)))
@@ -454,10 +454,10 @@ class BundleModel:
         each, first, once = 0.0, 0.0, 0.0
         for p in self.loads:
             time = p.cycles(part, self.whole)
-            if p.moves(last):
+            if p.varies_with(last):
                 each += time * self._new(p, plan)
                 first += time
-            elif any(p.moves(v) for v in self.axes if turns[v] > 1):
+            elif any(p.varies_with(v) for v in self.axes if turns[v] > 1):
                 first += time
             else:
                 once += time
