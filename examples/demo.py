@@ -37,7 +37,7 @@ from zoo import resnet18, sample_inputs  # noqa: E402
 
 import tilewright  # noqa: E402
 from tilewright.base.dtype import f32  # noqa: E402
-from tilewright.base.passes import Step  # noqa: E402
+from tilewright.base.passes import PassRun  # noqa: E402
 from tilewright.options import Options  # noqa: E402
 from tilewright.program.host_program import name_of_step, nodes_of  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
@@ -240,7 +240,7 @@ def compile_model(
     """The module, the seconds that it took and the number of distinct kernels."""
     kernels: set[str] = set()
 
-    def listen(step: Step) -> None:
+    def listen(step: PassRun) -> None:
         if step.stage == "llvm":
             kernels.add(step.subject)
             talk.update(f"compiling {what}: {len(kernels)} kernels so far")

@@ -2,12 +2,16 @@
 
 import pytest
 
-from tilewright.cli.limits import Level, Limits, measure_limits
-from tilewright.cli.measure import Bound, find_bound, totals
+from tilewright.cli.limits import Limits, MemoryLevel, measure_limits
+from tilewright.cli.measure import StepBound, find_bound, totals
 from tilewright.cli.show import limits_line
 from tilewright.runtime.profile import StepTime
 
-LEVELS = (Level("l1", 1000, 100e9), Level("l2", 10_000, 50e9), Level("dram", None, 10e9))
+LEVELS = (
+    MemoryLevel("l1", 1000, 100e9),
+    MemoryLevel("l2", 10_000, 50e9),
+    MemoryLevel("dram", None, 10e9),
+)
 LIMITS = Limits(2, 200e9, LEVELS, 20.0)
 
 
@@ -18,12 +22,12 @@ def step(operations, size, kind="call"):
 @pytest.mark.parametrize(
     "operations, size, bound",
     [
-        (100_000, 1000, Bound(500.0, "compute")),
-        (100, 5000, Bound(100.0, "memory", "l2")),
-        (100, 1_000_000, Bound(100_000.0, "memory", "dram")),
-        (100, 1000, Bound(20.0, "overhead")),
-        (0, 10_000, Bound(200.0, "memory", "l2")),
-        (None, None, Bound(20.0, "overhead")),
+        (100_000, 1000, StepBound(500.0, "compute")),
+        (100, 5000, StepBound(100.0, "memory", "l2")),
+        (100, 1_000_000, StepBound(100_000.0, "memory", "dram")),
+        (100, 1000, StepBound(20.0, "overhead")),
+        (0, 10_000, StepBound(200.0, "memory", "l2")),
+        (None, None, StepBound(20.0, "overhead")),
     ],
 )
 def test_the_longest_of_three_times(operations, size, bound):
@@ -49,5 +53,5 @@ def test_measured_limits_are_plausible():
     rates = [level.bytes_per_second for level in limits.levels]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] > 1e8
-    assert limits.levels[-1] == Level("dram", None, rates[-1])
+    assert limits.levels[-1] == MemoryLevel("dram", None, rates[-1])
     assert limits.level(1).name == limits.levels[0].name

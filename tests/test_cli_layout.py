@@ -11,7 +11,7 @@ from fcntl import ioctl
 import pytest
 
 from tilewright.cli.layout import ENDLESS, Column, fit_table, make_console, wrap
-from tilewright.cli.measure import Bound, StepRow, costliest
+from tilewright.cli.measure import StepBound, StepRow, costliest
 from tilewright.cli.progress import Progress
 from tilewright.cli.show import steps_table
 
@@ -22,9 +22,9 @@ def row(number, name, nodes, spent, share, bound):
 
 ROWS = [
     row(0, "k0_conv_add_relu", ("Conv_0", "BatchNormalization_1", "Relu_2"), 85_100, 0.1,
-        Bound(15_000, "compute")),
+        StepBound(15_000, "compute")),
     row(1, "k1_encoder_layer_11_attention_output_dense", ("/encoder/layer.11/attention/dense",),
-        700_000, 0.8, Bound(280_000, "memory", "dram")),
+        700_000, 0.8, StepBound(280_000, "memory", "dram")),
     row(2, "unique", ("Unique_7",), 90_000, 0.1, None),
 ]  # fmt: skip
 

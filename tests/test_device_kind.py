@@ -18,7 +18,7 @@ import tilewright
 from tilewright.backends.table import Option
 from tilewright.base.errors import ArtifactError, CompileError
 from tilewright.options import Options
-from tilewright.program.host_program import Call, Submit
+from tilewright.program.host_program import KernelCall, Submit
 from tilewright.targets.vta import vta
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
@@ -79,7 +79,7 @@ def test_node_tests_that_it_claims(name):
     module = tilewright.compile(case.model, target=devices)
     kinds = {type(s) for s in module.program.host.steps}
     assert Submit in kinds
-    assert Call not in kinds
+    assert KernelCall not in kinds
     for inputs, wanted in case.data_sets:
         given = dict(zip((t.name for t in module.inputs), inputs, strict=True))
         for found, array in zip(module.run(given).values(), wanted, strict=True):

@@ -1,5 +1,5 @@
 """The chosen tiles beside the best there are: every tile that divides, in every order, with one to
-three places for its operands, is built and simulated.
+three buffers for its operands, is built and simulated.
 
     python tools/exhaustive_tiles.py                  ten convolutions; half an hour
     python tools/exhaustive_tiles.py --shapes 3 --jobs 4
@@ -62,7 +62,7 @@ class Found:
 
 @contextmanager
 def everything() -> Iterator[None]:
-    """All tiles, from end to end, with one to three places for operands."""
+    """All tiles, from end to end, with one to three buffers for operands."""
     usual = choose_tiles.MOST, choose_tiles.BEST, pipelines.STEPS, choose_tiles.PACES
     choose_tiles.MOST = choose_tiles.BEST = pipelines.STEPS = 1 << 30
     choose_tiles.PACES = ((1, 2), (2, 3))
@@ -71,7 +71,7 @@ def everything() -> Iterator[None]:
 
 
 def search(case: Case) -> Found:
-    """Builds everything: with one to three places for each piece of an operand."""
+    """Builds everything: with one to three buffers for each operand tile."""
     target = chip()
     chosen = build_chip(case.kernel, target).cycles
     model = analytic_model(case.kernel, target)

@@ -19,16 +19,16 @@ from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.optimize.plan_memory import MemoryPlan
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostProgram,
     HostStep,
+    KernelCall,
     Submit,
     Wait,
     slots_of,
     total_bytes,
 )
-from tilewright.runtime.program import Part, Program, StepFacts, TargetFacts, checked
+from tilewright.runtime.program import DevicePart, Program, StepFacts, TargetFacts, checked
 from tilewright.target.target import Target
 
 
@@ -117,7 +117,7 @@ def _objects(
     yield "host", backends.to_object(host, target)
 
 
-def _parts(kernels: Mapping[str, AnyKernel], devices: Devices) -> Iterator[Part]:
+def _parts(kernels: Mapping[str, AnyKernel], devices: Devices) -> Iterator[DevicePart]:
     """What devices are given before the first call."""
     for name in devices.others:
         spec = devices.specs[name]
@@ -136,7 +136,7 @@ def _facts(program: HostProgram, step: HostStep, known: Mapping[str, StepFacts])
         return StepFacts(0, 0)
     places = program.slots_by_name
     moved = total_bytes(places[name] for name in slots_of(step))
-    if isinstance(step, Call):
+    if isinstance(step, KernelCall):
         return known[step.kernel]
     if isinstance(step, Submit):
         return replace(known[step.kernel], bytes=moved)

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.backends.bundles import resource_bound as bundles
 from tilewright.backends.bundles.assembly import assembly
 from tilewright.backends.bundles.build import build_bundles
 from tilewright.backends.bundles.choose import choose_plans
-from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.bundles.program import BundleProgram, make_program
+from tilewright.backends.bundles.resource_bound import ResourceBound, program_bound
 from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.encode import encode
@@ -45,7 +45,7 @@ from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Borders, choose_borders
-from tilewright.plan.bound import Bound, find_bound
+from tilewright.plan.bound import ContractionBound, find_bound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
@@ -81,8 +81,8 @@ class ChipKernel:
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
     borders: Borders = field(default_factory=dict)  # of 0s before inputs' elements, on the chip
     predicted: float | None = None  # cycles, by the model that chose its tiles
-    bound: Bound | bundles.Bound | None = None  # what no schedule of this kernel can beat
-    program: Program | None = None  # of bundles, on a statically scheduled chip
+    bound: ContractionBound | ResourceBound | None = None  # what no schedule can beat
+    program: BundleProgram | None = None  # of bundles, on a statically scheduled chip
     tile: Mapping[str, int] = field(default_factory=dict)  # iterations of each loop in a tile
     expect: Callable[[Target], float | None] | None = None  # cycles of the best tiles on a chip, by
     # the model, decided alike; None for a schedule by hand
@@ -162,7 +162,7 @@ class ChipKernel:
         return TensorType(buffer.dtype, buffer.shape, self.layouts.get(held.name))
 
 
-def lower_bound(kernel: Kernel, target: Target) -> Bound:
+def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     """Cycles that no schedule of a kernel with one contraction can beat. Where the chip cannot
     guard reads, the 0s around an input are bytes to bring."""
     wider, _ = choose_borders(kernel, target)
@@ -308,7 +308,7 @@ def stream_kernel(
 
 def _bundled(
     s: State,
-    program: Program,
+    program: BundleProgram,
     target: Target,
     parameters: Sequence[str],
     layouts: Mapping[str, Layout] | None,
@@ -318,5 +318,5 @@ def _bundled(
     return ChipKernel(
         s.original, s.original, s.kernel, target, program.stream, program.tokens,
         program.timeline, order,
-        dict(layouts or {}), bound=bundles.program_bound(program), program=program,
+        dict(layouts or {}), bound=program_bound(program), program=program,
     )  # fmt: skip

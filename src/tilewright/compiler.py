@@ -31,7 +31,7 @@ from tilewright.backends.native.object_code import compile_assembly
 from tilewright.backends.table import DeviceSpec, Option, best
 from tilewright.backends.table import options as options_of
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
-from tilewright.base.passes import Recorder, Step, run_passes
+from tilewright.base.passes import PassRun, Recorder, run_passes
 from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
@@ -269,7 +269,7 @@ class _Compilation:
                 constants=fixed,
                 half_up=self.options.rounding == HALF_UP,
             )
-        self.recorder.add(Step("graph", "", "import", 0.0, True, graph))
+        self.recorder.add(PassRun("graph", "", "import", 0.0, True, graph))
         self.outputs = tuple(v.name for v in graph.outputs)
         return graph
 
@@ -310,7 +310,9 @@ class _Compilation:
         if not self.devices.others:
             return graph
         self.placement = place_kernels(graph, self.devices.host, self.devices.others, self.obstacle)
-        self.recorder.add(Step("optimized", "", "place_kernels", 0.0, True, self.placement.graph))
+        self.recorder.add(
+            PassRun("optimized", "", "place_kernels", 0.0, True, self.placement.graph)
+        )
         return self.placement.graph
 
     def obstacle(self, n: GraphNode, device: str) -> str | None:
@@ -453,7 +455,7 @@ class _Compilation:
         return CompiledKernel(name, target, program, lowered, text, code, *told)
 
     def record(self, stage: str, subject: str, program: object) -> None:
-        self.recorder.add(Step(stage, subject, stage, 0.0, True, program))
+        self.recorder.add(PassRun(stage, subject, stage, 0.0, True, program))
 
     # ---------------------------------------------------------- host program and module
 
@@ -463,7 +465,7 @@ class _Compilation:
         spaces = {name: name for name in (*self.options.separate, *self.devices.others)}
         uses = {n: self._use_of(kernels[name]) for n, name in used.items()}
         plan = plan_memory(graph, uses, spaces, self.devices.host)
-        self.recorder.add(Step("host", "", "plan_memory", 0.0, True, plan.program))
+        self.recorder.add(PassRun("host", "", "plan_memory", 0.0, True, plan.program))
         return plan
 
     def module(self, plan: MemoryPlan, kernels: dict[str, Any]) -> Module:

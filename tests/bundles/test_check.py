@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tilewright.backends.bundles.check import check
 from tilewright.backends.bundles.code import Bundle, Code, LoopControl, Repeat
-from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.bundles.program import BundleProgram, make_program
 from tilewright.backends.bundles.run_bundles import Machine
 from tilewright.backends.bundles.sections import Section
 from tilewright.base.errors import CompileError
@@ -23,13 +23,13 @@ HOST = cpu.host(threads=1)
 CHIP = small(ls=2, alu=2, ready=3, done=2)
 
 
-def section_of(kernel: Kernel, chip: Target) -> tuple[Program, Section]:
+def section_of(kernel: Kernel, chip: Target) -> tuple[BundleProgram, Section]:
     program = make_program(kernel, chip)
     (section,) = program.sections
     return program, section
 
 
-def result(program: Program, code: Code, chip: Target) -> bytes | None:
+def result(program: BundleProgram, code: Code, chip: Target) -> bytes | None:
     """What the code leaves in local memory; None where the machine refuses it."""
     place = program.stream.places[M]
     memory = np.full(program.stream.sizes["local"], FILL, np.uint8)

@@ -7,8 +7,8 @@ from bundle_programs import DRAM, LANES, LOCAL, SIZE, V, X, Y, small
 
 from tilewright.backends.bundles.assembly import assembly
 from tilewright.backends.bundles.program import (
-    Program,
-    Wait,
+    BundleProgram,
+    TransferWait,
     check_core_waits,
     make_program,
     run_timed,
@@ -72,7 +72,7 @@ def doubled(chip: Target) -> Kernel:
     return Kernel("doubled", (X,), (Y,), body)
 
 
-def program() -> Program:
+def program() -> BundleProgram:
     return make_program(doubled(CHIP), CHIP)
 
 
@@ -91,7 +91,7 @@ def test_what_waits_for_what():
     p = program()
     waits = dict(zip([s.call for s in p.stream.sites], p.waits, strict=True))
     found = {c.instruction.name: w for c, w in waits.items() if w}
-    assert found == {"section0": (Wait("dma", 1),), "section1": (Wait("dma", 1),)}
+    assert found == {"section0": (TransferWait("dma", 1),), "section1": (TransferWait("dma", 1),)}
 
 
 def test_every_wait_is_needed():
@@ -101,7 +101,7 @@ def test_every_wait_is_needed():
     for k, mine in enumerate(p.waits):
         for wait in mine:
             rest = tuple(w for w in mine if w is not wait)
-            for other in (rest, (*rest, Wait(wait.queue, wait.left + 1))):
+            for other in (rest, (*rest, TransferWait(wait.queue, wait.left + 1))):
                 changed = (*p.waits[:k], other, *p.waits[k + 1 :])
                 assert check_core_waits(p.stream, need, changed, p.boxes) is not None
 
@@ -148,7 +148,7 @@ def test_the_bound_is_counted_by_hand():
 
 def test_longer_waits_change_nothing_but_time():
     p = program()
-    strict = tuple(tuple(Wait(w.queue, 0) for w in mine) for mine in p.waits)
+    strict = tuple(tuple(TransferWait(w.queue, 0) for w in mine) for mine in p.waits)
     assert run_timed(p.stream, strict).cycles > p.timeline.cycles
     assert dataclasses.replace(p, waits=strict).tokens.count >= p.tokens.count
 

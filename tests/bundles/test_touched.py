@@ -7,7 +7,7 @@ from bundle_programs import programs, small
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.backends.bundles.operations import Body, Loop, Operand
+from tilewright.backends.bundles.operations import Body, Operand, OperationLoop
 from tilewright.backends.bundles.program import make_program
 from tilewright.backends.bundles.section_boxes import program_touched
 from tilewright.ir.evaluate import evaluate_expr
@@ -19,7 +19,7 @@ CHIP = small()
 def operands(body: Body, env: dict[Expr, np.int64]):
     """Every operand in memory, in every iteration."""
     for item in body.items:
-        if isinstance(item, Loop):
+        if isinstance(item, OperationLoop):
             for i in range(item.count):
                 yield from operands(item.body, {**env, item.var: np.int64(i)})
         else:

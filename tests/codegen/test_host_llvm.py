@@ -14,12 +14,12 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Symbol, as_expr, binary
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     SymbolSpec,
 )
 from tilewright.runtime import _native
@@ -39,14 +39,14 @@ define void @where(ptr %pool, ptr %slot, ptr %out) {
 
 
 def program(*steps, slots=(), symbols=("n", "m"), memories=("a", "b")):
-    kinds = [Memory(name, "", MemoryKind.ARENA, 1 << 20) for name in memories]
+    kinds = [MemorySpec(name, "", MemoryKind.ARENA, 1 << 20) for name in memories]
     return HostProgram(
         "model", tuple(SymbolSpec(s, 0) for s in symbols), (), (), tuple(kinds), tuple(slots), steps
     )
 
 
 def kernel_call(kernel, *slots, symbols=()):
-    return Call(kernel, "", slots, symbols)
+    return KernelCall(kernel, "", slots, symbols)
 
 
 def body(text):

@@ -15,12 +15,12 @@ from tilewright.ir.text.parse import parse_graph, parse_host
 from tilewright.ir.verify.programs import verify_graph, verify_host
 from tilewright.ops.table import OPS
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     Slot,
     SymbolSpec,
 )
@@ -207,10 +207,10 @@ HOST = HostProgram(
     ("image/0",),
     ("y",),
     (
-        Memory("weights", "", MemoryKind.CONSTANTS, 4096),
-        Memory("arena", "gpu", MemoryKind.ARENA, Arithmetic("mul", "n", 1024)),
-        Memory("image/0", "", MemoryKind.INPUT, Arithmetic("mul", "n", 12)),
-        Memory("y", "", MemoryKind.OUTPUT, Arithmetic("mul", "n", 12)),
+        MemorySpec("weights", "", MemoryKind.CONSTANTS, 4096),
+        MemorySpec("arena", "gpu", MemoryKind.ARENA, Arithmetic("mul", "n", 1024)),
+        MemorySpec("image/0", "", MemoryKind.INPUT, Arithmetic("mul", "n", 12)),
+        MemorySpec("y", "", MemoryKind.OUTPUT, Arithmetic("mul", "n", 12)),
     ),
     (
         Slot("w", "weights", 0, f32, (4, 3)),
@@ -220,7 +220,7 @@ HOST = HostProgram(
         Slot("and", "arena", 64, i64, ()),
     ),
     (
-        Call("conv_relu", "gpu", ("image/0", "w", "h"), ("n",), ("Conv_0", "Relu/1")),
+        KernelCall("conv_relu", "gpu", ("image/0", "w", "h"), ("n",), ("Conv_0", "Relu/1")),
         Copy("h", "y"),
         HostCall("nonzero", "{}", ("y",), ("and",), ("N",)),
         HostCall("not", "{}", ("y",), ()),

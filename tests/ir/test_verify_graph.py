@@ -18,12 +18,12 @@ from tilewright.ir.verify.programs import verify_graph, verify_host, verify_prog
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.table import OPS
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     Slot,
     SymbolSpec,
 )
@@ -257,16 +257,16 @@ HOST = HostProgram(
     ("x",),
     ("y",),
     (
-        Memory("weights", "", MemoryKind.CONSTANTS, 64),
-        Memory("in", "", MemoryKind.INPUT, N16),
-        Memory("out", "", MemoryKind.OUTPUT, N16),
+        MemorySpec("weights", "", MemoryKind.CONSTANTS, 64),
+        MemorySpec("in", "", MemoryKind.INPUT, N16),
+        MemorySpec("out", "", MemoryKind.OUTPUT, N16),
     ),
     (
         Slot("w", "weights", 0, f32, (4, 4)),
         Slot("x", "in", 0, f32, ("n", 4)),
         Slot("y", "out", 0, f32, ("n", 4)),
     ),
-    (Call("k", "cpu", ("x", "w", "y"), ("n",)),),
+    (KernelCall("k", "cpu", ("x", "w", "y"), ("n",)),),
 )
 
 
@@ -276,7 +276,7 @@ def steps(*found) -> HostProgram:
 
 HOSTS = [
     (
-        steps(Call("k", "cpu", ("x", "v", "y"), ("n",))),
+        steps(KernelCall("k", "cpu", ("x", "v", "y"), ("n",))),
         """
         there is no slot called 'v'
           in: def h(x):
@@ -310,7 +310,7 @@ HOSTS = [
         """,
     ),
     (
-        steps(Call("k", "cpu", (), ("m",))),
+        steps(KernelCall("k", "cpu", (), ("m",))),
         """
         m is no symbol of the program
           in: def h(x):
@@ -343,7 +343,7 @@ HOSTS = [
         """,
     ),
     (
-        HOST.with_(memories=(*HOST.memories, Memory("more", "", MemoryKind.OUTPUT, "k"))),
+        HOST.with_(memories=(*HOST.memories, MemorySpec("more", "", MemoryKind.OUTPUT, "k"))),
         """
         the size is k, and k is no symbol of the program
           in: def h(x):

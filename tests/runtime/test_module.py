@@ -6,7 +6,7 @@ from handmade_programs import N, affine, build, copying, host_program, refusal, 
 
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Symbol
-from tilewright.program.host_program import Copy, Memory, MemoryKind
+from tilewright.program.host_program import Copy, MemoryKind, MemorySpec
 from tilewright.runtime import shapes
 from tilewright.runtime.module import Module
 
@@ -305,7 +305,7 @@ def test_a_call_that_needs_more_memory_than_there_is(monkeypatch):
 
 def test_a_model_that_needs_more_memory_than_there_is(monkeypatch):
     monkeypatch.setattr(shapes, "available_memory", lambda: 1000)
-    scratch = Memory("scratch", "cpu", MemoryKind.ARENA, 1 << 40)
+    scratch = MemorySpec("scratch", "cpu", MemoryKind.ARENA, 1 << 40)
     program = host_program({"x": tensor(3)}, {"y": tensor(3)}, [Copy("x", "y")])
     memories = tuple(scratch if m.name == "scratch" else m for m in program.memories)
     module = Module(build(program.with_(memories=memories)), threads=1)

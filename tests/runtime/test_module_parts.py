@@ -15,7 +15,7 @@ from tilewright.ir.dims import size_of
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Symbol, UnaryOp, as_expr, binary, unary
 from tilewright.ir.text.parse import parse_host
-from tilewright.program.host_program import HostProgram, Memory, MemoryKind, SymbolSpec
+from tilewright.program.host_program import HostProgram, MemoryKind, MemorySpec, SymbolSpec
 from tilewright.program.size import Arithmetic, evaluate_size, format_size
 from tilewright.runtime import system
 from tilewright.runtime.arena import ArenaSet
@@ -67,7 +67,7 @@ def test_sizes_mean_what_dimensions_mean(dim, n, m):
 def test_sizes_are_what_they_were_in_json_and_in_text(dim):
     facts = StepFacts(operations=size_of(dim))
     assert from_json(StepFacts, json.loads(json.dumps(to_json(facts))), "here") == facts
-    memory = Memory("m", "", MemoryKind.ARENA, size_of(dim))
+    memory = MemorySpec("m", "", MemoryKind.ARENA, size_of(dim))
     symbols = (SymbolSpec("m"), SymbolSpec("n"))
     program = HostProgram("h", symbols, (), (), (memory,), (), ())
     assert parse_host(str(program)) == program

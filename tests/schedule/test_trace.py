@@ -21,7 +21,7 @@ from tilewright.ir.text.parse import parse_kernel
 from tilewright.schedule.core.state import Loop, State, primitive, refuse
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.trace.steps import Kind, Reference, leaves
+from tilewright.schedule.trace.steps import Reference, ReferenceKind, leaves
 from tilewright.schedule.trace.trace import Trace
 from tilewright.target.target import Target
 from tilewright.targets import tiny
@@ -117,7 +117,7 @@ def test_a_buffer_that_changed_is_found_by_its_name():
     old = s.compute_at(s.buffer("t"), s.loop("j"))
     new = s.set_memory(old, "sram")
     s.set_memory(new, "register")
-    assert s.trace[2].arguments[0][1] == Reference(Kind.BUFFER, "t", 1, ())
+    assert s.trace[2].arguments[0][1] == Reference(ReferenceKind.BUFFER, "t", 1, ())
     s.trace = s.trace[:1]
     s.kernel = s.trace.replay(s.original).kernel
     s.set_memory(s.buffer("t"), "register")

@@ -7,7 +7,7 @@ from handmade_streams import stream_of
 
 from tilewright import dims, grid, i8, u8
 from tilewright.backends.stream.distances import check_distances
-from tilewright.backends.stream.faults import Kind
+from tilewright.backends.stream.faults import FaultKind
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import no_waits, synchronise
 from tilewright.base.errors import CompileError, TargetError
@@ -162,7 +162,7 @@ def test_what_stands_between_counts():
 def test_an_exposed_result_that_is_read_too_early():
     fault = check_distances(stream(("exposes", 0, 8), ("stalls", 8, 16)))
     assert fault is not None
-    assert (fault.kind, fault.rows) == (Kind.DISTANCE, (0, 1))
+    assert (fault.kind, fault.rows) == (FaultKind.DISTANCE, (0, 1))
     assert str(fault) == (
         "instruction 1, stalls() of q, may begin 5 cycles before what it reads of instruction 0, "
         "exposes() of q, is there, and machine does not wait"
@@ -260,7 +260,7 @@ def test_an_element_is_touched_again_too_soon():
     rows = [("add", {"n": 4, "m": 3}, (0, 128)), ("add", {"n": 4, "m": 2}, (0, 128))]
     fault = check_distances(stream_of(summing(), rows, SIZES))
     assert fault is not None
-    assert (fault.kind, fault.rows) == (Kind.DISTANCE, (1,))
+    assert (fault.kind, fault.rows) == (FaultKind.DISTANCE, (1,))
     assert str(fault) == (
         "instruction 1, add(n=4, m=2) of q, comes back to an element of b after 2 of its "
         "iterations, and needs 3"

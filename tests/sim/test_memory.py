@@ -10,7 +10,7 @@ from stream_cases import CASES
 from tilewright import u8
 from tilewright.backends.stream.addresses import Place
 from tilewright.backends.stream.boxes import boxes
-from tilewright.backends.stream.faults import Kind, name_of
+from tilewright.backends.stream.faults import FaultKind, name_of
 from tilewright.backends.stream.memory import check_bounds, check_memory, check_written
 from tilewright.chip import ChipKernel
 from tilewright.ir.expr import Buffer
@@ -39,7 +39,7 @@ def test_an_operand_that_ends_outside(built: ChipKernel):
     begin = int(addresses[row, 0])
     file, lines = lines_of(built, "gemm")
     more = s.fields[row, 0]
-    assert (fault.kind, fault.rows) == (Kind.OUTSIDE, (row,))
+    assert (fault.kind, fault.rows) == (FaultKind.OUTSIDE, (row,))
     assert str(fault) == (
         f"instruction {row}, gemm(accumulate={more}) of compute, touches bytes {begin} to "
         f"{begin + 255} of spad, and A_local lies at 0 to 2047\n"
@@ -55,7 +55,7 @@ def test_a_read_before_anything_is_written(built: ChipKernel):
     fields[row, 0] = 1
     fault = check_memory(replace(s, fields=fields), built.kernel.inputs)
     file, lines = lines_of(built, "gemm")
-    assert (fault.kind, fault.rows) == (Kind.UNWRITTEN, (row,))
+    assert (fault.kind, fault.rows) == (FaultKind.UNWRITTEN, (row,))
     assert str(fault) == (
         f"instruction {row}, gemm(accumulate=1) of compute, reads byte {s.addresses[row, 2]} of "
         "acc, which nothing has written\n"
@@ -65,7 +65,7 @@ def test_a_read_before_anything_is_written(built: ChipKernel):
 
 def test_inputs_are_there_from_the_start(built: ChipKernel):
     fault = check_written(boxes(built.stream), [])
-    assert fault.kind is Kind.UNWRITTEN
+    assert fault.kind is FaultKind.UNWRITTEN
     assert "of load, reads byte" in str(fault)
     assert "of dram, which nothing has written" in str(fault)
 
@@ -113,7 +113,7 @@ def test_a_register_that_holds_something_else():
     fields[row, column] += 1
     fault = check_memory(replace(s, fields=fields), built.kernel.inputs)
     user, setting = fault.rows
-    assert (fault.kind, setting) == (Kind.STATE, row)
+    assert (fault.kind, setting) == (FaultKind.STATE, row)
     register = (setter, s.sites[s.site[row]].instruction.fields[column].name)
     user_fields = s.sites[s.site[user]].instruction.fields
     field = next(f.name for f in user_fields if f.register == register)
@@ -130,5 +130,5 @@ def test_a_register_that_nothing_has_set():
     kept = [r for r in range(len(s)) if not s.sites[s.site[r]].instruction.sets_state]
     columns = {name: getattr(s, name)[kept] for name in ("site", "fields", "addresses", "lists")}
     fault = check_memory(replace(s, **columns), built.kernel.inputs)
-    assert fault.kind is Kind.STATE
+    assert fault.kind is FaultKind.STATE
     assert str(fault).endswith(" in a register that nothing has set")

@@ -9,7 +9,7 @@ from stream_cases import CASES
 
 from tilewright import u8
 from tilewright.backends.stream.addresses import Place
-from tilewright.backends.stream.faults import Kind
+from tilewright.backends.stream.faults import FaultKind
 from tilewright.backends.stream.waits import Waits, no_waits, synchronise
 from tilewright.chip import ChipKernel
 from tilewright.ir.expr import Buffer
@@ -61,7 +61,7 @@ def test_every_wait_that_is_left_out_shows(built: ChipKernel, arrays: list[np.nd
     assert len(rows) > 10
     for row in rows:
         fault = left_out(built, row).replay(*arrays, orders=6)
-        assert fault.kind is Kind.STALE
+        assert fault.kind is FaultKind.STALE
         assert fault.kind.is_synchronisation
 
 
@@ -110,7 +110,7 @@ def test_results_that_depend_on_unwritten_memory(built: ChipKernel, arrays: list
     fields = s.fields.copy()
     fields[row, 0] = 1
     fault = replace(built, stream=replace(s, fields=fields)).replay(*arrays)
-    assert fault.kind is Kind.UNWRITTEN
+    assert fault.kind is FaultKind.UNWRITTEN
     assert not fault.kind.is_synchronisation
 
 
@@ -118,7 +118,7 @@ def test_a_stream_that_stops(built: ChipKernel, arrays: list[np.ndarray]):
     pushes = built.waits.pushes.copy()
     pushes[np.flatnonzero(pushes)[0]] = 0
     fault = replace(built, waits=Waits(built.waits.pops, pushes)).replay(*arrays)
-    assert fault.kind is Kind.DEADLOCK
+    assert fault.kind is FaultKind.DEADLOCK
     assert fault.kind.is_synchronisation
 
 
@@ -131,7 +131,7 @@ def test_the_last_writer_of_an_output_counts():
     inputs = {held: np.arange(64, dtype=np.uint8)}
     assert replay(s, synchronise(s).waits, HOST, inputs, [result]) is None
     fault = replay(s, no_waits(s), HOST, inputs, [result])
-    assert (fault.kind, fault.rows) == (Kind.STALE, (0, 1))
+    assert (fault.kind, fault.rows) == (FaultKind.STALE, (0, 1))
     assert str(fault) == (
         "result is at the end as instruction 0, load_copy(n=8) of load, left it, and in program "
         "order as instruction 1, compute_copy(n=8) of compute, did\n"
@@ -160,5 +160,5 @@ def test_results_that_depend_on_memory_in_ways_that_are_not_judged():
     s = replace(s, places={held: Place("m", 0), result: Place("m", 200)})
     inputs = {held: np.arange(64, dtype=np.uint8)}
     fault = replay(s, no_waits(s), HOST, inputs, [result])
-    assert fault.kind is Kind.UNWRITTEN
+    assert fault.kind is FaultKind.UNWRITTEN
     assert str(fault).startswith("memory that nothing has written: result[")

@@ -8,7 +8,7 @@ from sync_chips import KINDS
 
 from tilewright.backends.stream.boxes import boxes, dependences
 from tilewright.backends.stream.check_waits import check_waits, interleave
-from tilewright.backends.stream.faults import Kind
+from tilewright.backends.stream.faults import FaultKind
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Synchronised, Waits, no_waits, synchronise
 from tilewright.base.errors import CompileError
@@ -60,7 +60,7 @@ def test_none_too_many(kind: str, seed: int):
     assert done.waits.count > 0
     for left_out in one_less(done):
         assert Judge(done.stream, left_out).race() is not None
-        assert check_waits(done.stream, done.need, left_out).kind is Kind.RACE
+        assert check_waits(done.stream, done.need, left_out).kind is FaultKind.RACE
 
 
 def one_less(done: Synchronised) -> list[Waits]:
@@ -227,7 +227,7 @@ def test_a_cycle_is_printed():
     )
     waits = Waits(np.array([2, 1, 0, 0]), np.array([0, 0, 2, 1]))
     fault = check_waits(stream("tokens", *rows), None, waits)
-    assert fault.kind is Kind.DEADLOCK
+    assert fault.kind is FaultKind.DEADLOCK
     assert str(fault) == (
         "the stream stops for good, in a cycle\n"
         "  instruction 0, load_copy(n=8) of load, waits for a token of compute that instruction 3 "

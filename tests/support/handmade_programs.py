@@ -22,13 +22,13 @@ from tilewright.ir.expr import Dim, Symbol, product
 from tilewright.ir.op import Attrs, Category, Op, attr
 from tilewright.ir.tensor_type import TensorType
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
     HostStep,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     Slot,
     SymbolSpec,
     slots_of,
@@ -150,8 +150,8 @@ def slot(name: str, memory: str, type: TensorType, offset: Dim = 0) -> Slot:
     return Slot(name, memory, size_of(offset), type.dtype, tuple(map(size_of, type.shape)))
 
 
-def call(kernel: str, *slots: str, symbols: Sequence[Symbol] = (N,)) -> Call:
-    return Call(kernel, "cpu", slots, tuple(s.name for s in symbols), (f"{kernel}_node",))
+def call(kernel: str, *slots: str, symbols: Sequence[Symbol] = (N,)) -> KernelCall:
+    return KernelCall(kernel, "cpu", slots, tuple(s.name for s in symbols), (f"{kernel}_node",))
 
 
 def host_program(
@@ -170,15 +170,15 @@ def host_program(
     for key, array in (constants or {}).items():
         slots.append(slot(key, "weights", tensor(*array.shape), at))
         at += -(-array.nbytes // 64) * 64
-    memories.append(Memory("weights", "cpu", MemoryKind.CONSTANTS, size_of(at)))
+    memories.append(MemorySpec("weights", "cpu", MemoryKind.CONSTANTS, size_of(at)))
     at = 0
     for key, type in (scratch or {}).items():
         slots.append(slot(key, "scratch", type, at))
         at = at + (product((type.bytes,)) + 63) // 64 * 64
-    memories.append(Memory("scratch", "cpu", MemoryKind.ARENA, size_of(at)))
+    memories.append(MemorySpec("scratch", "cpu", MemoryKind.ARENA, size_of(at)))
     for kind, group in ((MemoryKind.INPUT, inputs), (MemoryKind.OUTPUT, outputs)):
         for key, type in group.items():
-            memories.append(Memory(key, "cpu", kind, size_of(type.bytes)))
+            memories.append(MemorySpec(key, "cpu", kind, size_of(type.bytes)))
             slots.append(slot(key, key, type))
     found = {d for t in inputs.values() for d in t.shape if isinstance(d, Symbol)}
     return HostProgram(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import islpy as isl
 
 from tilewright.analyze.accesses import Access, accesses
-from tilewright.analyze.integer_sets import Writer
+from tilewright.analyze.integer_sets import SetWriter
 from tilewright.base.dtype import index
 from tilewright.ir.expr import (
     Binary,
@@ -35,7 +35,7 @@ Example = dict[str, int]  # loops and symbols
 
 
 @dataclass(frozen=True)
-class Fault:
+class KernelFault:
     """What is wrong, at which statement (None: the kernel as a whole), where for example, and what
     to do about it."""
 
@@ -49,7 +49,7 @@ class Fault:
         return f"{self.what}{f', for {where}' if where else ''}"
 
 
-def faults(kernel: Kernel) -> Iterator[Fault]:
+def faults(kernel: Kernel) -> Iterator[KernelFault]:
     """Every fault that can be proven, the plainest kind first."""
     found = list(accesses(kernel.body))
     yield from _outside(found)
@@ -59,7 +59,7 @@ def faults(kernel: Kernel) -> Iterator[Fault]:
 
 def may_happen(access: Access) -> bool:
     """Whether there is an iteration in which it happens, as far as that can be said."""
-    names, writer = _names(access, "x"), Writer()
+    names, writer = _names(access, "x"), SetWriter()
     known = _instances(access, writer, names)
     if known is None or not _is_plain(writer):
         return 0 not in [loop.extent for loop in access.loops]
@@ -69,11 +69,11 @@ def may_happen(access: Access) -> bool:
 # ---------------------------------------------------------------- the three questions
 
 
-def _outside(found: Sequence[Access]) -> Iterator[Fault]:
+def _outside(found: Sequence[Access]) -> Iterator[KernelFault]:
     """Accesses that leave their buffer."""
     for access in found:
         names = _names(access, "x")
-        writer = Writer()
+        writer = SetWriter()
         known = _instances(access, writer, names)
         beyond = [f"not ({inside})" for inside in _inside(access, names, writer)]
         if known is None or not beyond or not _is_plain(writer):
@@ -83,12 +83,12 @@ def _outside(found: Sequence[Access]) -> Iterator[Fault]:
         if example is not None:
             what = f"{_place(access)} is outside of {access.buffer}"
             hint = "put it under a condition, change the loop, or say what sizes there are"
-            yield Fault(what, access.stmt, example, hint)
+            yield KernelFault(what, access.stmt, example, hint)
 
 
 def _undefined(
     found: Sequence[Access], inputs: set[Buffer], homes: Mapping[Buffer, tuple[For, ...]]
-) -> Iterator[Fault]:
+) -> Iterator[KernelFault]:
     """Reads of elements that no earlier write can have given a value."""
     for access in found:
         if access.buffer in inputs or (access.writes and access.op is None):
@@ -101,7 +101,7 @@ def _undefined(
         if example is not None:
             how = "accumulated" if access.writes else "read"
             what = f"{_place(access)} is {how} before it has a value"
-            yield Fault(what, access.stmt, example, "store it before, in every such case")
+            yield KernelFault(what, access.stmt, example, "store it before, in every such case")
 
 
 def _always_before(w: Access, access: Access) -> bool:
@@ -126,7 +126,7 @@ def _without_value(
 ) -> Example | None:
     """Values for which a read comes before all writes of its element. A buffer begins anew in each
     iteration of the loops around its allocation, which are its `home`."""
-    writer = Writer()
+    writer = SetWriter()
     names = _names(access, "x")
     read = _instances(access, writer, names)
     covered: list[list[str]] = []
@@ -151,10 +151,10 @@ def _without_value(
     return _first(rest, writer, names)
 
 
-def unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[Fault]:
+def unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[KernelFault]:
     """Elements of outputs that nothing writes."""
     for buffer in outputs:
-        writer = Writer()
+        writer = SetWriter()
         elements = {Var(f"e{k}"): f"e{k}" for k in range(len(buffer.shape))}
         sizes = [writer.affine(n, {}) for n in buffer.shape]
         box = [f"0 <= {e} < {n}" for e, n in zip(elements.values(), sizes, strict=True)]
@@ -177,7 +177,7 @@ def unwritten(found: Sequence[Access], outputs: Sequence[Buffer]) -> Iterator[Fa
             if example is not None:
                 place = ", ".join(str(example.pop(e)) for e in elements.values()) or "()"
                 hint = "an output is written whole: store what is left, too"
-                yield Fault(f"{buffer.name}[{place}] is never written", None, example, hint)
+                yield KernelFault(f"{buffer.name}[{place}] is never written", None, example, hint)
 
 
 # ---------------------------------------------------------------- parts of sets
@@ -187,7 +187,7 @@ def _names(access: Access, letter: str) -> dict[Var, str]:
     return {loop.var: f"{letter}{i}" for i, loop in enumerate(access.loops)}
 
 
-def _instances(access: Access, writer: Writer, names: Names) -> list[str] | None:
+def _instances(access: Access, writer: SetWriter, names: Names) -> list[str] | None:
     """The constraints on the iterations in which an access happens; None if they are not affine."""
     known = []
     for loop in access.loops:
@@ -203,7 +203,7 @@ def _instances(access: Access, writer: Writer, names: Names) -> list[str] | None
     return known
 
 
-def _is_affine(e: Expr, writer: Writer, names: Names) -> bool:
+def _is_affine(e: Expr, writer: SetWriter, names: Names) -> bool:
     """Whether a condition is written whole."""
     if isinstance(e, Unary) and e.op is UnaryOp.NOT:
         return _is_affine(e.a, writer, names)
@@ -216,12 +216,12 @@ def _is_affine(e: Expr, writer: Writer, names: Names) -> bool:
     )
 
 
-def _is_plain(writer: Writer) -> bool:
+def _is_plain(writer: SetWriter) -> bool:
     """Whether everything that is fixed is a symbol: of products of symbols, isl knows nothing."""
     return all(isinstance(e, Symbol) for e in writer.parameters)
 
 
-def _equal(a: Access, x: Names, b: Access, y: Names, writer: Writer) -> list[str] | None:
+def _equal(a: Access, x: Names, b: Access, y: Names, writer: SetWriter) -> list[str] | None:
     """Both touch one element; None if their subscripts are not affine."""
     found = []
     for i, j in zip(a.indices, b.indices, strict=True):
@@ -232,7 +232,7 @@ def _equal(a: Access, x: Names, b: Access, y: Names, writer: Writer) -> list[str
     return found
 
 
-def _inside(access: Access, names: Names, writer: Writer) -> list[str]:
+def _inside(access: Access, names: Names, writer: SetWriter) -> list[str]:
     """The access stays in its buffer, as far as that is affine."""
     pairs = [
         (writer.affine(i, names), writer.affine(n, names))
@@ -271,14 +271,14 @@ def _exists(names: Collection[str], what: str) -> str:
     return f"(exists {', '.join(names)} : {what})" if names else f"({what})"
 
 
-def _set(writer: Writer, names: Iterable[str], known: Sequence[str]) -> isl.Set:
+def _set(writer: SetWriter, names: Iterable[str], known: Sequence[str]) -> isl.Set:
     """The points (symbols, then these names) for which all of this holds."""
     dims = ", ".join([*writer.parameters.values(), *names])
     everything = [*writer.parameter_bounds({}), *known]
     return isl.Set(f"{{ [{dims}] : {' and '.join(everything) or '0 = 0'} }}")
 
 
-def _first(points: isl.Set, writer: Writer, names: Names) -> Example | None:
+def _first(points: isl.Set, writer: SetWriter, names: Names) -> Example | None:
     """The least point of a set; None if it is empty."""
     if points.is_empty():
         return None

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.accesses import Access, accesses
-from tilewright.analyze.integer_sets import Writer, sample
+from tilewright.analyze.integer_sets import SetWriter, sample
 from tilewright.analyze.linear import Linear, add, scaled
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Var
@@ -126,7 +126,7 @@ def meeting(first: Access, second: Access, simplifier: Simplifier) -> Conflict |
 
 def possible(access: Access, simplifier: Simplifier, *conditions: Expr) -> bool:
     """Whether an access may happen while some conditions hold."""
-    writer = Writer()
+    writer = SetWriter()
     names = {loop.var: f"a{i}" for i, loop in enumerate(access.loops)}
     constraints = _happens(
         replace(access, conditions=(*access.conditions, *conditions)), names, writer
@@ -138,7 +138,7 @@ def always(condition: Expr, simplifier: Simplifier) -> bool:
     """Whether a condition on symbols and outer loops holds for all their values."""
     if simplifier.proves(condition):
         return True
-    writer = Writer()
+    writer = SetWriter()
     fails = writer.condition(condition, {}, negate=True)
     return fails is not None and sample(_set([], [fails], writer, simplifier), []) is None
 
@@ -176,7 +176,7 @@ def _swapped(
     first: Access, second: Access, reorder: Reorder, moved: Sequence[Var], s: Simplifier
 ) -> Conflict | None:
     """first now runs before second, and after the change would not."""
-    writer = Writer()
+    writer = SetWriter()
     names = [{loop.var: f"{letter}{i}" for i, loop in enumerate(a.loops)}
              for letter, a in (("a", first), ("b", second))]  # fmt: skip
     changed = reorder(first.path), reorder(second.path)
@@ -206,7 +206,7 @@ def _swapped(
     return Conflict(first, second, (one, other) if exact else None)
 
 
-def _happens(access: Access, names: dict[Var, str], writer: Writer) -> list[str]:
+def _happens(access: Access, names: dict[Var, str], writer: SetWriter) -> list[str]:
     """The iterations in which an access happens: its loops' bounds and its conditions."""
     constraints: list[str] = []
     for loop in access.loops:
@@ -215,7 +215,7 @@ def _happens(access: Access, names: dict[Var, str], writer: Writer) -> list[str]
     return constraints + [f"({c})" for c in conditions if c is not None]
 
 
-def _set(dims: list[str], constraints: list[str], writer: Writer, s: Simplifier) -> str:
+def _set(dims: list[str], constraints: list[str], writer: SetWriter, s: Simplifier) -> str:
     """The text of a set; its parameters are what the writer met."""
     constraints = [*constraints, *writer.parameter_bounds(s.extents)]
     parameters = f"[{', '.join(writer.parameters.values())}] -> " if writer.parameters else ""
@@ -259,7 +259,7 @@ def _earlier(a: Path, b: Path, x: dict[Var, str], y: dict[Var, str]) -> list[str
 def _time(p: For | Late | At, names: dict[Var, str]) -> str:
     """When an iteration happens, among the steps of its loop."""
     if isinstance(p, At):
-        time = Writer().affine(p.iteration, names)
+        time = SetWriter().affine(p.iteration, names)
         assert time is not None, f"{p.iteration} is not affine"
         return time
     return f"({names[p.loop.var]} + {p.steps})" if isinstance(p, Late) else names[p.var]

@@ -48,7 +48,7 @@ _NEGATED = {
 }
 
 
-class Writer:
+class SetWriter:
     """Writes expressions; variables not in `names` are parameters of the set, and so are symbols
     and products of symbols."""
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.dependence import Conflict, conflict
-from tilewright.analyze.integer_sets import Writer, sample
+from tilewright.analyze.integer_sets import SetWriter, sample
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer, Expr, UnaryOp, Var, unary
@@ -261,7 +261,7 @@ class _Team:
     def _meet(
         self, a: _Phase, first: Access, b: _Phase, second: Access, shared: int, later: str
     ) -> Conflict | None:
-        writer = Writer()
+        writer = SetWriter()
         whole = [(p, x, (*p.loops, *x.loops)) for p, x in ((a, first), (b, second))]
         names = [
             {loop.var: f"{letter}{i}" for i, loop in enumerate(loops)}

@@ -15,7 +15,7 @@ from tilewright.optimize.move_arrays import Held
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
 from tilewright.runtime.devices import DEVICES
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 from tilewright.sim.part import KIND as SIMULATOR
 from tilewright.sim.part import simulator_part
 from tilewright.target.target import Target
@@ -67,7 +67,7 @@ def _held(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
     return Held(shape, kind, form.axes[given.name], before)
 
 
-def chip_part(device: str, kernels: Mapping[str, ChipKernel], host: Target) -> Part:
+def chip_part(device: str, kernels: Mapping[str, ChipKernel], host: Target) -> DevicePart:
     """What the simulator of a chip is given."""
     streams = {name: (chip.stream, _parameters(chip)) for name, chip in kernels.items()}
     return simulator_part(device, streams, host)

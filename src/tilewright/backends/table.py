@@ -17,7 +17,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
 from tilewright.runtime.devices import Device
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 from tilewright.target.target import Target
 
 
@@ -58,9 +58,9 @@ class Backend:
 
     name: str
     options: Callable[[TensorProgram, Target], list[Option]]
-    part: Callable[[str, Mapping[str, Any], Target], Part] | None = None
+    part: Callable[[str, Mapping[str, Any], Target], DevicePart] | None = None
     kind: str = ""
-    device: Callable[[Part], Device] | None = None
+    device: Callable[[DevicePart], Device] | None = None
 
 
 @dataclass(frozen=True)

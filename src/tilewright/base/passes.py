@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Step:
+class PassRun:
     """One pass that ran on one program. `program` is what it left behind; `text` prints it."""
 
     stage: str
@@ -35,17 +35,17 @@ class Recorder:
     """Collects the steps of a compilation. `listener` is told of each; `watch` how many kernels of
     how many are compiled (progress bars), from any thread."""
 
-    steps: list[Step] = field(default_factory=list)
-    listener: Callable[[Step], None] | None = None
+    steps: list[PassRun] = field(default_factory=list)
+    listener: Callable[[PassRun], None] | None = None
     watch: Callable[[int, int], None] | None = None
 
-    def add(self, step: Step) -> None:
+    def add(self, step: PassRun) -> None:
         """Keeps one step, and tells the listener."""
         self.steps.append(step)
         if self.listener is not None:
             self.listener(step)
 
-    def of(self, stage: str, subject: str | None = None) -> list[Step]:
+    def of(self, stage: str, subject: str | None = None) -> list[PassRun]:
         """The steps of a stage, in order; of one subject (kernel) where given."""
         return [s for s in self.steps if s.stage == stage and subject in (None, s.subject)]
 
@@ -81,7 +81,7 @@ def run_passes(
         changed = new is not program
         if recorder is not None:
             micros = (time.perf_counter() - start) * 1e6
-            recorder.add(Step(stage, subject, name, micros, changed, new))
+            recorder.add(PassRun(stage, subject, name, micros, changed, new))
         if changed:
             program, last = new, name
     return program

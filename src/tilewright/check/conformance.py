@@ -22,7 +22,7 @@ from tilewright.backends.stream.rows import stream_of_rows
 from tilewright.base.errors import TilewrightError
 from tilewright.check.cases import Case, cases, memory_sizes, rows_of
 from tilewright.check.engine import Engine, constants, run, simulator, synchronised
-from tilewright.check.hazards import Hazards, check_hazards
+from tilewright.check.hazards import HazardReport, check_hazards
 from tilewright.check.reference import differences, interpret_rows, random_memories
 from tilewright.ir.instruction import Cost, Instruction
 from tilewright.ir.samples import count_statements
@@ -54,11 +54,11 @@ class InstructionReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class ConformanceReport:
     """What was tried, and what is missing in the description."""
 
     instructions: tuple[InstructionReport, ...]
-    hazards: Hazards
+    hazards: HazardReport
     missing: tuple[str, ...]
 
     @property
@@ -72,7 +72,7 @@ def check_conformance(
     *,
     seed: int = 0,
     listener: Callable[[str], None] = lambda what: None,
-) -> Report:
+) -> ConformanceReport:
     """Tries everything. `listener` is told what is being tried."""
     reports = []
     for kind, instruction in enumerate(target.instructions):
@@ -81,7 +81,7 @@ def check_conformance(
         reports.append(_try(target, kind, engine, rng))
     listener("pairs of instructions")
     hazards = check_hazards(target, engine, np.random.default_rng([seed, len(reports)]))
-    return Report(tuple(reports), hazards, tuple(missing(target)))
+    return ConformanceReport(tuple(reports), hazards, tuple(missing(target)))
 
 
 def missing(target: Target) -> list[str]:

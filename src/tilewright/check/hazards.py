@@ -24,7 +24,7 @@ MORE = 2  # instructions than a queue holds
 
 
 @dataclass(frozen=True)
-class Hazards:
+class HazardReport:
     """Pairs of instructions of which one must wait for the other: how many are `ordered`, by waits
     or by the chip's `interlock`; how many waits were `left_out` in turn, and how often that was
     `caught`; which pairs nothing can order; how many pairs of queues were filled beyond their
@@ -77,7 +77,7 @@ def pairs(target: Target) -> Iterator[Pair]:
                             yield Pair(a, b, o, p, kind)
 
 
-def check_hazards(target: Target, engine: Engine, rng: np.random.Generator) -> Hazards:
+def check_hazards(target: Target, engine: Engine, rng: np.random.Generator) -> HazardReport:
     """Tries every pair: the waits that the compiler derives must order it, and do so no longer when
     one is left out. A device other than the simulator must come to its result."""
     ordered = tried = caught = 0
@@ -105,7 +105,7 @@ def check_hazards(target: Target, engine: Engine, rng: np.random.Generator) -> H
     for pair in full.values():
         wrong = _filled(target, pair, engine, rng)
         failures += [f"queues filled, {pair.text(target)}: {wrong}"] * bool(wrong)
-    return Hazards(
+    return HazardReport(
         ordered, tried, caught, tuple(unordered), len(full), tuple(failures), target.interlock
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.ir.expr import Buffer, Dim
 from tilewright.ir.instruction import COST_TERMS, Cost, Instruction
 from tilewright.ir.loop import buffers_written, format_block, format_buffer_type
-from tilewright.target.encoding import Carries, Encoding, Part
+from tilewright.target.encoding import Carries, Encoding, EncodingPart
 from tilewright.target.target import Memory, Target
 
 
@@ -118,7 +118,7 @@ def encoding_facts(encoding: Encoding) -> dict[str, Any]:
     return {"bits": encoding.width, "parts": parts}
 
 
-def part_facts(p: Part) -> dict[str, Any]:
+def part_facts(p: EncodingPart) -> dict[str, Any]:
     """A part of an encoding. What is stored is (value - minus) / unit."""
     return {
         "first": p.start,

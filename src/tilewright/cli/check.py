@@ -55,7 +55,7 @@ class Culprit:
 
 
 @dataclass(frozen=True)
-class Report:
+class CheckReport:
     reference: str
     outputs: tuple[Comparison, ...]
     culprit: Culprit | None
@@ -65,7 +65,7 @@ class Report:
         return all(c.problem is None for c in self.outputs)
 
 
-def check(request: Request, inputs: Arrays, results: Arrays) -> Report:
+def check(request: Request, inputs: Arrays, results: Arrays) -> CheckReport:
     """Compares results with the reference's and, if they differ, looks for the place."""
     if request.is_compiled:
         raise ModelError(
@@ -74,7 +74,7 @@ def check(request: Request, inputs: Arrays, results: Arrays) -> Report:
         )
     if request.rounding == HALF_UP:
         return _against_interpreter(request, inputs, results)
-    reference = Reference(request.model, inputs, request.values)
+    reference = ReferenceEngine(request.model, inputs, request.values)
     wanted = reference.values(reference.outputs)
     outputs = tuple(
         compare(ours, array, wanted[theirs])
@@ -83,16 +83,16 @@ def check(request: Request, inputs: Arrays, results: Arrays) -> Report:
     culprit = None
     if any(c.problem is not None for c in outputs):
         culprit = find_culprit(request, inputs, reference)
-    return Report(reference.name, outputs, culprit)
+    return CheckReport(reference.name, outputs, culprit)
 
 
-def _against_interpreter(request: Request, inputs: Arrays, results: Arrays) -> Report:
+def _against_interpreter(request: Request, inputs: Arrays, results: Arrays) -> CheckReport:
     """A mode of rounding that others do not have: against the meaning of the imported model."""
     graph = import_graph(request)
     wanted = evaluate_graph(graph, [inputs[v.name] for v in graph.inputs])
     pairs = zip(results.items(), wanted, strict=True)
     outputs = tuple(compare(name, array, other) for (name, array), other in pairs)
-    return Report("the interpreter, rounding halves up", outputs, None)
+    return CheckReport("the interpreter, rounding halves up", outputs, None)
 
 
 def compare(name: str, found: np.ndarray, wanted: np.ndarray) -> Comparison:
@@ -124,7 +124,7 @@ def compare(name: str, found: np.ndarray, wanted: np.ndarray) -> Comparison:
 # ---------------------------------------------------------------- the reference
 
 
-class Reference:
+class ReferenceEngine:
     """Another implementation, and the inputs it is given. Inputs and outputs go by position: the
     model's names for them are not always ours."""
 
@@ -168,7 +168,7 @@ class Reference:
 # ---------------------------------------------------------------- the place
 
 
-def find_culprit(request: Request, inputs: Arrays, reference: Reference) -> Culprit | None:
+def find_culprit(request: Request, inputs: Arrays, reference: ReferenceEngine) -> Culprit | None:
     """Compares value after value: what the compiled model makes of them with what the graph means,
     then what the graph means with what the reference makes of it."""
     graph = import_graph(request)

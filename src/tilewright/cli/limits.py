@@ -30,7 +30,7 @@ BEYOND = 4  # times the last cache: what is read from main memory
 
 
 @dataclass(frozen=True)
-class Level:
+class MemoryLevel:
     """A memory: what fits into it, on all threads together, and how fast they read it."""
 
     name: str
@@ -44,10 +44,10 @@ class Limits:
 
     threads: int
     operations_per_second: float
-    levels: tuple[Level, ...]
+    levels: tuple[MemoryLevel, ...]
     step_nanoseconds: float
 
-    def level(self, size: int) -> Level:
+    def level(self, size: int) -> MemoryLevel:
         """The nearest memory that holds so many bytes."""
         return next(one for one in self.levels if one.bytes is None or size <= one.bytes)
 
@@ -110,22 +110,22 @@ def _chains_text(lanes: int, chains: int) -> str:
 # ---------------------------------------------------------------- memory
 
 
-def _levels(threads: int) -> list[Level]:
+def _levels(threads: int) -> list[MemoryLevel]:
     """Each cache by reading half of it again and again, main memory by reading much more."""
     with _Machine(_read_text(), ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64) as read:
         last = 32 << 20
-        found: list[Level] = []
+        found: list[MemoryLevel] = []
         for cache in cpu.host(threads).memories:
             if cache.cached and cache.size is not None:
                 last = cache.size
                 total = last * (threads if cache.shared_by == 1 else 1)
                 rate = _read_rate(read, total // 2 // threads, threads)
-                found.append(Level(cache.name, total, rate))
-        found.append(Level("dram", None, _read_rate(read, BEYOND * last // threads, threads)))
+                found.append(MemoryLevel(cache.name, total, rate))
+        found.append(MemoryLevel("dram", None, _read_rate(read, BEYOND * last // threads, threads)))
     fastest = 0.0
     for i in reversed(range(len(found))):  # what is nearer is no slower, whatever disturbed us
         fastest = max(fastest, found[i].bytes_per_second)
-        found[i] = Level(found[i].name, found[i].bytes, fastest)
+        found[i] = MemoryLevel(found[i].name, found[i].bytes, fastest)
     return found
 
 

@@ -25,7 +25,7 @@ from tilewright.base.errors import (
     TilewrightError,
     did_you_mean,
 )
-from tilewright.base.passes import Step
+from tilewright.base.passes import PassRun
 from tilewright.base.version import VERSION
 from tilewright.check.conformance import check_conformance
 from tilewright.check.lint import is_sound, lint
@@ -519,7 +519,7 @@ class _Session(Progress):
     def facts(self, module: Module) -> dict[str, Any]:
         return {"target": module.target.name, "triple": module.target.triple}
 
-    def _on_step(self, step: Step) -> None:
+    def _on_step(self, step: PassRun) -> None:
         if not step.subject:  # of the whole model: kernels are counted
             self.tell(step.name)
 

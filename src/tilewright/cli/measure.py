@@ -65,7 +65,7 @@ COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
 
 
 @dataclass(frozen=True)
-class Bound:
+class StepBound:
     """The least that a step can take. `limit` says what for; `memory` which memory's rate counts,
     the nearest that holds all of the step's data."""
 
@@ -87,7 +87,7 @@ class StepRow:
     share: float  # of the model's time
     operations: int | None
     bytes: int | None
-    bound: Bound | None
+    bound: StepBound | None
     cycles: int | None = None  # of the device that it is submitted to
     device_nanoseconds: float | None = None
     obstacles: tuple[str, ...] = ()  # why no device but the host runs it
@@ -129,17 +129,17 @@ def time_steps(
     ]
 
 
-def find_bound(step: StepTime, limits: Limits) -> Bound | None:
+def find_bound(step: StepTime, limits: Limits) -> StepBound | None:
     """The longest of what the arithmetic takes at the machine's peak, what the bytes take from the
     nearest memory that holds them, and what an empty step takes."""
     if step.kind in ("host_call", "submit", "wait"):
         return None
-    bounds = [Bound(limits.step_nanoseconds, OVERHEAD)]
+    bounds = [StepBound(limits.step_nanoseconds, OVERHEAD)]
     if step.operations:
-        bounds.append(Bound(step.operations / limits.operations_per_second * 1e9, COMPUTE))
+        bounds.append(StepBound(step.operations / limits.operations_per_second * 1e9, COMPUTE))
     if step.bytes:
         level = limits.level(step.bytes)
-        bounds.append(Bound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))
+        bounds.append(StepBound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))
     return max(bounds, key=lambda b: b.nanoseconds)
 
 

@@ -13,7 +13,7 @@ from typing import overload
 import numpy as np
 
 from tilewright.base.errors import InputError, ModelError
-from tilewright.base.passes import Recorder, Step
+from tilewright.base.passes import PassRun, Recorder
 from tilewright.cli.find_target import find_description
 from tilewright.compiled import load
 from tilewright.compiler import STAGES, GraphStage, Left, compile
@@ -26,7 +26,7 @@ from tilewright.runtime.specialized import SpecializedModule
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets.names import HOST
 
-Listener = Callable[[Step], None]
+Listener = Callable[[PassRun], None]
 Watch = Callable[[int, int], None]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from tilewright.base.words import nanoseconds, quantity
-from tilewright.cli.check import Comparison, Report
+from tilewright.cli.check import CheckReport, Comparison
 from tilewright.cli.layout import Column, fit_table, make_table
 from tilewright.cli.limits import Limits
 from tilewright.cli.measure import StepRow, Timing, costliest, totals
@@ -94,7 +94,7 @@ def results_table(results: Sequence[Mapping[str, Any]], width: int) -> Table:
 # ---------------------------------------------------------------- check
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: CheckReport) -> dict[str, Any]:
     culprit = None
     if report.culprit is not None:
         culprit = {
@@ -119,7 +119,7 @@ def _comparison_json(c: Comparison) -> dict[str, Any]:
     }
 
 
-def report_lines(report: Report) -> list[str]:
+def report_lines(report: CheckReport) -> list[str]:
     """The comparison in words."""
     if report.agrees:
         worst = max((c.difference for c in report.outputs), default=0.0)

@@ -8,8 +8,8 @@ from typing import Any
 from rich.table import Table
 
 from tilewright.base.words import quantity
-from tilewright.check.conformance import InstructionReport, Report
-from tilewright.check.hazards import Hazards
+from tilewright.check.conformance import ConformanceReport, InstructionReport
+from tilewright.check.hazards import HazardReport
 from tilewright.check.manual import manual, stored
 from tilewright.check.problem import Problem, Severity
 from tilewright.cli.layout import Column, fit_table, make_table
@@ -194,7 +194,7 @@ def problem_json(p: Problem) -> dict[str, Any]:
     return {"severity": p.severity.value} | facts
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: ConformanceReport) -> dict[str, Any]:
     h = report.hazards
     return {
         "conforms": report.conforms,
@@ -221,7 +221,9 @@ def report_json(report: Report) -> dict[str, Any]:
     }
 
 
-def check_parts(problems: Sequence[Problem], report: Report | None) -> Iterator[str | Table]:
+def check_parts(
+    problems: Sequence[Problem], report: ConformanceReport | None
+) -> Iterator[str | Table]:
     """What check-target prints."""
     yield "\n".join(problem_lines(problems))
     if report is None:
@@ -255,13 +257,13 @@ def tried_table(rows: Sequence[InstructionReport]) -> Table:
     return table
 
 
-def report_lines(report: Report) -> list[str]:
+def report_lines(report: ConformanceReport) -> list[str]:
     """What went wrong, and what is missing."""
     failed = [f"failed: {i.failure}" for i in report.instructions if i.failure]
     return [*failed, *_hazard_lines(report.hazards), *(f"missing: {m}" for m in report.missing)]
 
 
-def _hazard_lines(h: Hazards) -> Iterator[str]:
+def _hazard_lines(h: HazardReport) -> Iterator[str]:
     if not h.ordered and not h.failures:
         return
     pairs = f"hazards: {_count(h.ordered, 'pair')} of instructions ordered"

@@ -29,13 +29,13 @@ from tilewright.optimize.merge_common import digest
 from tilewright.optimize.move_arrays import Held
 from tilewright.optimize.pack_slots import ALIGNMENT, Lifetime, pack_slots
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
     HostStep,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     Slot,
     Submit,
     SymbolSpec,
@@ -267,7 +267,7 @@ class _Planner:
             scratch = tuple(self._scratch(use, b, space) for b in use.scratch)
             slots = (*inputs, *outputs, *scratch)
             passed = tuple(s.name for s in use.symbols)
-            step = Call(use.name, n.device, slots, passed, names)
+            step = KernelCall(use.name, n.device, slots, passed, names)
         self._step(step, n)
         for v in n.outputs:  # early, so that the place on the device is soon free again
             if v in self.direct and space != HOST:
@@ -323,7 +323,7 @@ class _Planner:
         else:
             staging = self._storage(MemoryKind.ARENA, HOST, held.type)
             arranged = self.slots.add(value.name, staging, held.type)
-            self._step(Call(held.kernel, self.host, (source, arranged)))
+            self._step(KernelCall(held.kernel, self.host, (source, arranged)))
             source, staging.last = arranged, len(self.steps)
         self._finish(space)
         storage = self._storage(MemoryKind.ARENA, space, held.type)
@@ -346,7 +346,7 @@ class _Planner:
         self._copy(given.slot, arranged, staging)
         staging.last = storage.last = len(self.steps)
         slots = (arranged, self.slots.of(root, storage))
-        self._step(Call(given.held.kernel, self.host, slots))
+        self._step(KernelCall(given.held.kernel, self.host, slots))
         return storage
 
     def _finish(self, space: str) -> None:
@@ -402,14 +402,14 @@ class _Planner:
                 found.setdefault(storage.space, []).append(storage)
         return dict(sorted(found.items()))
 
-    def _place_constants(self) -> tuple[list[PlacedConstant], list[Memory]]:
+    def _place_constants(self) -> tuple[list[PlacedConstant], list[MemorySpec]]:
         arrays = {
             storage: arrange(self.graph.constants[root], root.type)
             for (root, _), storage in self.found.items()
             if storage.kind is MemoryKind.CONSTANTS
         } | self.arrays
         placed: list[PlacedConstant] = []
-        memories: list[Memory] = []
+        memories: list[MemorySpec] = []
         for space, storages in self._of_kind(MemoryKind.CONSTANTS).items():
             memory, size = _in_space("constants", space), 0
             offsets: dict[bytes, int] = {}
@@ -421,28 +421,30 @@ class _Planner:
                     placed.append(PlacedConstant(memory, size, array))
                     size += round_up(max(array.nbytes, 1), ALIGNMENT)  # an offset of its own
                 storage.memory, storage.offset = memory, offsets[key]
-            memories.append(Memory(memory, space, MemoryKind.CONSTANTS, size))
+            memories.append(MemorySpec(memory, space, MemoryKind.CONSTANTS, size))
         return placed, memories
 
-    def _place_arenas(self) -> tuple[list[Memory], int, int]:
-        memories: list[Memory] = []
+    def _place_arenas(self) -> tuple[list[MemorySpec], int, int]:
+        memories: list[MemorySpec] = []
         typical = least = 0
         for space, storages in self._of_kind(MemoryKind.ARENA).items():
             memory = _in_space("arena", space)
             packing = pack_slots([Lifetime(s.type.bytes, s.first, s.last) for s in storages])
             for storage, offset in zip(storages, packing.offsets, strict=True):
                 storage.memory, storage.offset = memory, offset
-            memories.append(Memory(memory, space, MemoryKind.ARENA, size_of(packing.size)))
+            memories.append(MemorySpec(memory, space, MemoryKind.ARENA, size_of(packing.size)))
             typical, least = typical + packing.typical, least + packing.least
         return memories, typical, least
 
-    def _own_memories(self, kind: MemoryKind, values: tuple[Value, ...]) -> list[Memory]:
+    def _own_memories(self, kind: MemoryKind, values: tuple[Value, ...]) -> list[MemorySpec]:
         """One memory for each storage of this kind; they are in the order of `values`."""
         storages = self._of_kind(kind).get(HOST, [])
         taken = {s.memory for s in self.storages}
         for storage, value in zip(storages, values, strict=True):
             storage.memory = _unique(value.name, taken)
-        return [Memory(s.memory, HOST, kind, size_of(canonical(s.type.bytes))) for s in storages]
+        return [
+            MemorySpec(s.memory, HOST, kind, size_of(canonical(s.type.bytes))) for s in storages
+        ]
 
 
 def _slot(name: str, storage: _Storage, type_: TensorType) -> Slot:

@@ -29,7 +29,7 @@ WHOLE = 1 << 16  # elements: larger constants are not searched for neutral eleme
 
 
 @dataclass
-class View:
+class RuleView:
     """What a rule may look at: the nodes before this one, as simplified so far, and constants."""
 
     constants: dict[Value, np.ndarray]
@@ -64,12 +64,12 @@ class View:
         return value
 
 
-Rule = Callable[[GraphNode, View], "Value | GraphNode | None"]
+Rule = Callable[[GraphNode, RuleView], "Value | GraphNode | None"]
 
 
 def simplify_nodes(graph: Graph) -> Graph:
     """Applies the rules to every node, operands before users, until none fits."""
-    view = View(dict(graph.constants), fresh_names(graph))
+    view = RuleView(dict(graph.constants), fresh_names(graph))
     replaced: dict[Value, Value] = {}
     kept: list[GraphNode] = []
     for original in graph.nodes:
@@ -88,7 +88,7 @@ def simplify_nodes(graph: Graph) -> Graph:
     return rebuild(graph, kept, replaced=replaced, constants=view.constants)
 
 
-def _apply(n: GraphNode, view: View) -> Value | GraphNode | None:
+def _apply(n: GraphNode, view: RuleView) -> Value | GraphNode | None:
     rules = RULES.get(n.op.name, ())
     for rule in (*rules, *(ELEMENTWISE if n.op.elementwise else ())):
         found = rule(n, view)
@@ -105,19 +105,19 @@ def _instead(n: GraphNode, op: str, attrs: Attrs, *inputs: Value) -> GraphNode:
 # ---------------------------------------------------------------- movement
 
 
-def no_op_movement(n: GraphNode, view: View) -> Value | None:
+def no_op_movement(n: GraphNode, view: RuleView) -> Value | None:
     """Movement that moves nothing -> its operand, for operators that cannot permute elements."""
     return n.inputs[0]
 
 
-def same_slice(n: GraphNode, view: View) -> Value | None:
+def same_slice(n: GraphNode, view: RuleView) -> Value | None:
     """slice of everything, in order -> x."""
     attrs = n.attrs_of(SliceAttrs)
     whole = all(canonical(s) == 0 for s in attrs.starts) and all(s == 1 for s in attrs.steps)
     return n.inputs[0] if whole else None
 
 
-def transpose_in_place(n: GraphNode, view: View) -> Value | GraphNode | None:
+def transpose_in_place(n: GraphNode, view: RuleView) -> Value | GraphNode | None:
     """transpose that leaves the axes longer than 1 in order -> x, or a reshape of it."""
     x, perm = n.inputs[0], n.attrs_of(TransposeAttrs).perm
     if perm == tuple(range(len(perm))):
@@ -128,7 +128,7 @@ def transpose_in_place(n: GraphNode, view: View) -> Value | GraphNode | None:
     return _instead(n, "reshape", ReshapeAttrs(n.outputs[0].shape), x)
 
 
-def transpose_of_transpose(n: GraphNode, view: View) -> GraphNode | None:
+def transpose_of_transpose(n: GraphNode, view: RuleView) -> GraphNode | None:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])."""
     inner = view.made_by(n.inputs[0], "transpose")
     if inner is None:
@@ -138,7 +138,7 @@ def transpose_of_transpose(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "transpose", TransposeAttrs(perm), inner.inputs[0])
 
 
-def outer_decides(n: GraphNode, view: View) -> GraphNode | None:
+def outer_decides(n: GraphNode, view: RuleView) -> GraphNode | None:
     """f(f(x)) -> f(x) with the outer attributes: reshape, relayout, expand."""
     inner = view.made_by(n.inputs[0], n.op.name)
     return None if inner is None else with_inputs(n, inner.inputs)
@@ -147,23 +147,23 @@ def outer_decides(n: GraphNode, view: View) -> GraphNode | None:
 # ---------------------------------------------------------------- arithmetic
 
 
-def inverse_of_itself(n: GraphNode, view: View) -> Value | None:
+def inverse_of_itself(n: GraphNode, view: RuleView) -> Value | None:
     """f(f(x)) -> x: neg, not."""
     inner = view.made_by(n.inputs[0], n.op.name)
     return None if inner is None else inner.inputs[0]
 
 
-def idempotent(n: GraphNode, view: View) -> Value | None:
+def idempotent(n: GraphNode, view: RuleView) -> Value | None:
     """f(f(x)) -> f(x): abs, relu, round, floor, ceil."""
     return n.inputs[0] if view.made_by(n.inputs[0], n.op.name) else None
 
 
-def same_cast(n: GraphNode, view: View) -> Value | None:
+def same_cast(n: GraphNode, view: RuleView) -> Value | None:
     """cast to the type it has -> x."""
     return n.inputs[0]
 
 
-def unbounded_clip(n: GraphNode, view: View) -> Value | None:
+def unbounded_clip(n: GraphNode, view: RuleView) -> Value | None:
     """clip without limits -> x."""
     attrs = n.attrs_of(ClipAttrs)
     return n.inputs[0] if attrs.low is None and attrs.high is None else None
@@ -177,7 +177,7 @@ def _neutral(value: float, *, sign: str = "", either: bool = True) -> Rule:
             return False
         return not sign or not is_float or (str(float(number)).startswith("-") == (sign == "-"))
 
-    def rule(n: GraphNode, view: View) -> Value | None:
+    def rule(n: GraphNode, view: RuleView) -> Value | None:
         x, y = n.inputs
         for one, other in ((x, y), (y, x)) if either else ((x, y),):
             if is_neutral(view.number(other), other.dtype.is_float):
@@ -188,14 +188,14 @@ def _neutral(value: float, *, sign: str = "", either: bool = True) -> Rule:
     return rule
 
 
-def square(n: GraphNode, view: View) -> GraphNode | None:
+def square(n: GraphNode, view: RuleView) -> GraphNode | None:
     """pow(x, 2) -> x * x."""
     x, y = n.inputs
     fits = view.number(y) == 2 and x.type == n.outputs[0].type
     return _instead(n, "mul", NoAttrs(), x, x) if fits else None
 
 
-def cube(n: GraphNode, view: View) -> GraphNode | None:
+def cube(n: GraphNode, view: RuleView) -> GraphNode | None:
     """pow(x, 3) -> x * x * x. The one rule that may change a last bit: no library's pow is exact
     to it either, and all take many times as long. Of short floats the square would be rounded."""
     x, y = n.inputs
@@ -204,7 +204,7 @@ def cube(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "mul", NoAttrs(), view.add_node(n, "mul", NoAttrs(), x, x), x)
 
 
-def _one_and(view: View, total: Value) -> Value | None:
+def _one_and(view: RuleView, total: Value) -> Value | None:
     """x, of a value that is 1 + x or x + 1 and has x's type."""
     made = view.made_by(total, "add")
     for one, x in (made.inputs, made.inputs[::-1]) if made is not None else ():
@@ -213,13 +213,13 @@ def _one_and(view: View, total: Value) -> Value | None:
     return None
 
 
-def log_of_one_and(n: GraphNode, view: View) -> GraphNode | None:
+def log_of_one_and(n: GraphNode, view: RuleView) -> GraphNode | None:
     """log(1 + x) -> log1p(x): what 1 + x loses of a small x is kept. Softplus written out."""
     x = _one_and(view, n.inputs[0])
     return None if x is None else _instead(n, "log1p", NoAttrs(), x)
 
 
-def exp_minus_one(n: GraphNode, view: View) -> GraphNode | None:
+def exp_minus_one(n: GraphNode, view: RuleView) -> GraphNode | None:
     """exp(x) - 1 -> expm1(x): near 0 nothing cancels. ELU written out."""
     x, y = n.inputs
     power = view.made_by(x, "exp")
@@ -228,7 +228,7 @@ def exp_minus_one(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "expm1", NoAttrs(), power.inputs[0])
 
 
-def logistic(n: GraphNode, view: View) -> GraphNode | None:
+def logistic(n: GraphNode, view: RuleView) -> GraphNode | None:
     """1 / (1 + exp(-x)) -> sigmoid(x)."""
     power = _one_and(view, n.inputs[1])
     if power is None or view.number(n.inputs[0]) != 1 or power.type != n.outputs[0].type:
@@ -240,7 +240,7 @@ def logistic(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "sigmoid", NoAttrs(), negated.inputs[0])
 
 
-def exact_reciprocal(n: GraphNode, view: View) -> GraphNode | None:
+def exact_reciprocal(n: GraphNode, view: RuleView) -> GraphNode | None:
     """x / c -> x * (1 / c) for constants whose reciprocals are exact (powers of two): both are
     then one real number, rounded once."""
     x, y = n.inputs
@@ -256,13 +256,13 @@ def exact_reciprocal(n: GraphNode, view: View) -> GraphNode | None:
     return _instead(n, "mul", NoAttrs(), x, view.add_constant(inverse, y))
 
 
-def choose_known(n: GraphNode, view: View) -> Value | None:
+def choose_known(n: GraphNode, view: RuleView) -> Value | None:
     """where(true, x, y) -> x; where(false, x, y) -> y."""
     condition = view.number(n.inputs[0])
     return None if condition is None else n.inputs[1 if condition else 2]
 
 
-def read_through_expand(n: GraphNode, view: View) -> GraphNode | None:
+def read_through_expand(n: GraphNode, view: RuleView) -> GraphNode | None:
     """x op expand(y) -> x op y, where broadcasting gives the same shape."""
     inputs = []
     for v in n.inputs:

@@ -29,7 +29,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.choose_tiles import choose_tiles
-from tilewright.plan.interleave import Step, delay, most_elements
+from tilewright.plan.interleave import UnitStep, delay, most_elements
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.tile_model import AccumulatorWork, TileModel
 from tilewright.plan.unit_plan import Plan, find_mappings
@@ -121,7 +121,7 @@ def _accumulator_cycles(
         rows, instruction = stream.rows(k), site.instruction
         cycles = float((times.setup + times.busy)[rows].sum()) / n
         most, follows = most_elements(instruction), reads(instruction)
-        steps.append(Step(cycles, most, delay(instruction), follows))
+        steps.append(UnitStep(cycles, most, delay(instruction), follows))
         done = float(iterations_of(instruction, stream.fields[rows]).sum())
         least[follows] += done / most_a_cycle(instruction)
     return AccumulatorWork(tuple(steps), (least[0] / n, least[1] / n))

@@ -17,7 +17,7 @@ from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
-class Bound:
+class ContractionBound:
     """Either queues that do the contraction, and what follows it there, are at `work` all the time,
     with the first operands to come before (`fill`) and the last result to leave behind (`drain`);
     or the busiest memory moves everything once (`moves`), between the first move's set-up and the
@@ -42,7 +42,7 @@ class Bound:
         return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
 
 
-def find_bound(model: TileModel) -> Bound:
+def find_bound(model: TileModel) -> ContractionBound:
     """What no schedule can beat, one that pads nothing either: with the instructions that a kernel
     is mapped to, and all that could contract."""
     tiles = cartesian(tile_sizes(model))  # not always the smallest is there first
@@ -52,7 +52,7 @@ def find_bound(model: TileModel) -> Bound:
     ends = min(setups, default=0.0) + min(latencies, default=0)
     fill = _fill(model, tiles)
     drain, control = _drain(model, tiles), _control(model.target)
-    return Bound(_work(model, fill), _moves(model, moves), fill, drain, ends, control)
+    return ContractionBound(_work(model, fill), _moves(model, moves), fill, drain, ends, control)
 
 
 def _control(target: Target) -> float:

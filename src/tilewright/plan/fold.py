@@ -14,11 +14,11 @@ from tilewright.schedule.trace.steps import Loop
 
 @dataclass(frozen=True)
 class Around:
-    """A loop around a unit's fixed axes: how often it runs, whether it moves the result."""
+    """A loop around a unit's fixed axes: how often it runs, whether the result depends on it."""
 
     loop: Loop
     extent: int
-    moves: bool
+    spatial: bool
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ def fold(unit: Unit, loops: Sequence[Around], entries: int) -> Fold:
     """The assignment with the fewest calls, then with the shortest lists of micro-operations, of
     those that keep accumulations into one element as far apart as the instruction wants them.
     `entries` is how many micro-operations there may be in a list."""
-    loops = sorted(loops, key=lambda x: x.moves)  # sums outside
-    sums = [x for x in loops if not x.moves]
+    loops = sorted(loops, key=lambda x: x.spatial)  # sums outside
+    sums = [x for x in loops if not x.spatial]
     found = [f for f in _folds(unit, loops, [], entries) if _keeps_apart(unit, f)]
     # Where sums come too soon after each other, each sum is a call of its own.
-    found += _folds(unit, [x for x in loops if x.moves], sums, entries)
+    found += _folds(unit, [x for x in loops if x.spatial], sums, entries)
     return min(found, key=lambda f: _rank(unit, f))
 
 
@@ -95,6 +95,6 @@ def _keeps_apart(unit: Unit, f: Fold) -> bool:
     wanted = dict(unit.instruction.distances).get(unit.result.buffer.name, 1)
     inner = [x for _, loops in f.axes for x in loops]
     apart = 1
-    while inner and inner[-1].moves:
+    while inner and inner[-1].spatial:
         apart *= inner.pop().extent
     return not inner or apart >= wanted

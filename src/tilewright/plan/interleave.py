@@ -25,7 +25,7 @@ PARTS = (1, 2, 3, 4, 5, 6, 7, 8)  # that take turns
 
 
 @dataclass(frozen=True)
-class Step:
+class UnitStep:
     """What is done to every element of a tile in the unit's queue besides the contraction: cycles
     for an element; elements that an instruction takes, at most; how long one that reads the results
     waits behind the last instruction; whether it follows the sums, not precedes them."""
@@ -100,7 +100,7 @@ class Work:
 
 def stalls(
     unit: Work,
-    steps: Sequence[Step],
+    steps: Sequence[UnitStep],
     elements: np.ndarray,
     chunks: np.ndarray,
     parts: np.ndarray,
@@ -130,11 +130,11 @@ def stalls(
     )  # fmt: skip
 
 
-def _calls(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def _calls(step: UnitStep, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
     return np.asarray(np.maximum(parts, np.ceil(elements / step.most)))
 
 
-def _late(step: Step, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
+def _late(step: UnitStep, elements: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """How long what reads the first part of a step's results waits behind its last part."""
     several = _calls(step, elements, parts)
     return np.asarray(np.maximum(0, step.delay - (several - 1) * step.cycles * elements / several))

@@ -1,4 +1,4 @@
-"""Pipelines of a chip over tiles: what moves and works in each of their steps, and for how long."""
+"""Pipelines of a chip over tiles: what is copied and computed in each step, and for how long."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Loads(Moves):
 @dataclass(frozen=True)
 class StepTimes:
     """Cycles of the steps of n pipelines. A step of level k is one where loop k is the outermost
-    that turns: what it brings is what that loop or one inside of it moves."""
+    that turns: it loads the operands that depend on that loop or on one inside of it."""
 
     turns: np.ndarray  # [levels, n]: iterations of each loop over tiles, outermost first
     spatial: int  # so many of the loops make a new tile of the result; the others add to it

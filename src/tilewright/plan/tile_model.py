@@ -22,7 +22,7 @@ from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.instruction import Hazard
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.plan.interleave import PARTS, Stalls, Step, Work, chosen, stalls
+from tilewright.plan.interleave import PARTS, Stalls, UnitStep, Work, chosen, stalls
 from tilewright.plan.pieces import (
     OperandTile,
     Sizes,
@@ -46,7 +46,7 @@ class AccumulatorWork:
     """Costs per element of the result around the contraction: clearing the accumulator before it,
     the epilogue after it."""
 
-    steps: tuple[Step, ...] = ()  # of the unit's queue, one after the other
+    steps: tuple[UnitStep, ...] = ()  # of the unit's queue, one after the other
     # Cycles that any schedule takes: of calls that read nothing (which clear), and of the others.
     least: tuple[float, float] = (0.0, 0.0)
     bytes: Mapping[str, float] = field(default_factory=dict)  # by memory

@@ -225,6 +225,6 @@ def sorted_names(group: set[Var]) -> list[str]:
 
 
 def _parts(var: Var, left: Load, right: Load, result: Sequence[Expr]) -> tuple[bool, bool, bool]:
-    """Whether a loop moves the first factor, the second, the result."""
+    """Returns whether the first factor, the second, and the result depend on a loop."""
     a, b, c = (any(var in variables(i) for i in x) for x in (left.indices, right.indices, result))
     return a, b, c

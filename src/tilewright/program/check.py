@@ -8,13 +8,13 @@ from typing import Any
 
 from tilewright.base.errors import did_you_mean
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
     HostStep,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     Slot,
     Submit,
     SymbolSpec,
@@ -23,7 +23,7 @@ from tilewright.program.host_program import (
 )
 from tilewright.program.size import LIMIT, OPERATORS, Arithmetic, Size, format_size, symbols_of
 
-Line = SymbolSpec | Memory | Slot | HostStep
+Line = SymbolSpec | MemorySpec | Slot | HostStep
 
 _FIXED = frozenset({MemoryKind.CONSTANTS, MemoryKind.INPUT})  # what steps may not write
 
@@ -46,7 +46,7 @@ class _Checker:
         self.program = program
         self.line: Line | None = None
         self.symbols: set[str] = set()
-        self.memories: dict[str, Memory] = {}
+        self.memories: dict[str, MemorySpec] = {}
         self.slots: dict[str, Slot] = {}
 
     def require(self, holds: bool, what: str, hint: str | None = None) -> None:
@@ -81,7 +81,7 @@ class _Checker:
         self.require(high is None or low <= high, f"no number is from {low} to {high}")
         self.symbols.add(symbol.name)
 
-    def memory(self, memory: Memory) -> None:
+    def memory(self, memory: MemorySpec) -> None:
         self.require(memory.name not in self.memories, f"memory {memory.name} stands twice")
         before = next(reversed(self.memories.values()), memory)
         order = list(MemoryKind)
@@ -125,7 +125,7 @@ class _Checker:
             self.numbers(size.a, what)
             self.numbers(size.b, what)
 
-    def fits(self, slot: Slot, memory: Memory) -> None:
+    def fits(self, slot: Slot, memory: MemorySpec) -> None:
         """Whether the slot ends inside its memory, where all sizes are constant."""
         offset, taken, size = slot.offset, slot.bytes, memory.size
         if isinstance(offset, int) and isinstance(taken, int) and isinstance(size, int):
@@ -193,7 +193,7 @@ class _Checker:
         self.require(len(set(names)) == len(names), "a symbol is passed twice")
 
 
-def _check_call(c: _Checker, s: Call) -> None:
+def _check_call(c: _Checker, s: KernelCall) -> None:
     for name in s.slots:
         c.known(name)
     c.declared(s.symbols)
@@ -238,7 +238,7 @@ def _check_wait(c: _Checker, s: Wait) -> None:
 
 
 _STEPS: dict[type, Callable[[_Checker, Any], None]] = {
-    Call: _check_call,
+    KernelCall: _check_call,
     HostCall: _check_host_call,
     Copy: _check_copy,
     Submit: _check_submit,

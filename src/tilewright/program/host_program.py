@@ -46,7 +46,7 @@ class SymbolSpec(Node):
 
 
 @node
-class Memory(Node):
+class MemorySpec(Node):
     """A block of bytes of one device, in which slots lie."""
 
     name: str
@@ -84,7 +84,7 @@ class Slot(Node):
 
 
 @node
-class Call(Node):
+class KernelCall(Node):
     """kernel(*slots, *symbols): its inputs, outputs and scratch, in its parameters' order."""
 
     kernel: str
@@ -132,8 +132,8 @@ class Wait(Node):
     device: str
 
 
-HostStep = Call | HostCall | Copy | Submit | Wait
-STEPS = {Call: "call", HostCall: "host_call", Copy: "copy", Submit: "submit", Wait: "wait"}
+HostStep = KernelCall | HostCall | Copy | Submit | Wait
+STEPS = {KernelCall: "call", HostCall: "host_call", Copy: "copy", Submit: "submit", Wait: "wait"}
 
 
 @node
@@ -144,7 +144,7 @@ class HostProgram(Node):
     symbols: tuple[SymbolSpec, ...]
     inputs: tuple[str, ...]  # slots, in the model's order
     outputs: tuple[str, ...]
-    memories: tuple[Memory, ...]
+    memories: tuple[MemorySpec, ...]
     slots: tuple[Slot, ...]
     steps: tuple[HostStep, ...]
     output_names: tuple[str, ...] = ()  # the model's, where they are not the slots'
@@ -178,7 +178,7 @@ class HostProgram(Node):
         """Lists the steps done by callbacks into Python; the index is the callback number."""
         return tuple(s for s in self.steps if isinstance(s, (HostCall, Submit, Wait)))
 
-    def of_kind(self, kind: MemoryKind) -> tuple[Memory, ...]:
+    def of_kind(self, kind: MemoryKind) -> tuple[MemorySpec, ...]:
         return tuple(m for m in self.memories if m.kind is kind)
 
     def device_of(self, step: HostStep) -> str:
@@ -194,7 +194,7 @@ class HostProgram(Node):
 def slots_of(step: HostStep) -> tuple[str, ...]:
     """All slots that a step reads, writes or works in."""
     match step:
-        case Call():
+        case KernelCall():
             return step.slots
         case HostCall() | Submit():
             return (*step.inputs, *step.outputs)
@@ -206,7 +206,7 @@ def slots_of(step: HostStep) -> tuple[str, ...]:
 def name_of_step(step: HostStep) -> str:
     """Returns the step's name in reports."""
     match step:
-        case Call() | Submit():
+        case KernelCall() | Submit():
             return step.kernel
         case HostCall():
             return step.op
@@ -241,7 +241,7 @@ def format_host(program: HostProgram) -> str:
     return "\n".join([head, *(INDENT + line for line in lines)])
 
 
-def format_host_line(part: SymbolSpec | Memory | Slot | HostStep) -> str:
+def format_host_line(part: SymbolSpec | MemorySpec | Slot | HostStep) -> str:
     return _FORMAT[type(part)](part)
 
 
@@ -249,7 +249,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(map(identifier, names))
 
 
-def _format_memory(m: Memory) -> str:
+def _format_memory(m: MemorySpec) -> str:
     what = f"{quote(m.kind.value)}, {quote(m.device)}, {format_size(m.size)}"
     return f"{identifier(m.name)} = memory({what})"
 
@@ -264,7 +264,7 @@ def _format_symbol(s: SymbolSpec) -> str:
     return f"{identifier(s.name)} = symbol({s.lower}{upper})"
 
 
-def _format_call(c: Call) -> str:
+def _format_call(c: KernelCall) -> str:
     symbols = (f"{name}={name}" for name in map(identifier, c.symbols))
     call = f"{identifier(c.kernel)}({', '.join([*map(identifier, c.slots), *symbols])})"
     return f"call({call}, {quote(c.device)}{_format_nodes(c.nodes)})"
@@ -289,9 +289,9 @@ def _format_nodes(nodes: Sequence[str]) -> str:
 
 _FORMAT: dict[type, Callable[..., str]] = {
     SymbolSpec: _format_symbol,
-    Memory: _format_memory,
+    MemorySpec: _format_memory,
     Slot: _format_slot,
-    Call: _format_call,
+    KernelCall: _format_call,
     HostCall: _format_host_call,
     Copy: lambda c: f"{identifier(c.target)} = copy({identifier(c.source)})",
     Submit: _format_submit,

@@ -27,7 +27,7 @@ import numpy as np
 from tilewright.base.errors import ArtifactError
 from tilewright.program.host_program import HostProgram, MemoryKind
 from tilewright.runtime.atomic import Sink, write_atomically
-from tilewright.runtime.program import Part, Program, StepFacts, TargetFacts, checked
+from tilewright.runtime.program import DevicePart, Program, StepFacts, TargetFacts, checked
 from tilewright.runtime.records import from_json, to_json
 
 MAGIC = b"\x89TW\r\n\x1a\n\x00"  # like PNG's: a transfer that changes line ends breaks it
@@ -42,7 +42,7 @@ _LINE, _PAGE = 64, 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class FileSection:
     """`offset` is counted from the first page after the header."""
 
     kind: str  # "object", "part" or "constants"
@@ -70,7 +70,7 @@ class Header:
     host: HostProgram
     steps: tuple[StepFacts, ...]
     parts: tuple[DeviceOf, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[FileSection, ...]
 
 
 # ---------------------------------------------------------------- writing
@@ -104,18 +104,20 @@ def write_program(path: str | Path, program: Program) -> int:
     return write_atomically(Path(path), fill)
 
 
-def _place(parts: Sequence[tuple[str, str, memoryview]]) -> Iterator[Section]:
+def _place(parts: Sequence[tuple[str, str, memoryview]]) -> Iterator[FileSection]:
     """One section after the other; constants on pages of their own, since they are mapped."""
     at = 0
     for kind, name, data in parts:
         constant = kind == "constants"
         at = _round_up(at, _PAGE if constant else _LINE)
         digest = "" if constant else hashlib.sha256(data).hexdigest()
-        yield Section(kind, name, at, data.nbytes, digest, tuple(_sums(data)) if constant else ())
+        yield FileSection(
+            kind, name, at, data.nbytes, digest, tuple(_sums(data)) if constant else ()
+        )
         at += data.nbytes
 
 
-def _header(program: Program, sections: Sequence[Section]) -> bytes:
+def _header(program: Program, sections: Sequence[FileSection]) -> bytes:
     header = Header(
         program.compiler,
         sys.byteorder,
@@ -254,13 +256,13 @@ def _read_parts(header: Header, data: memoryview, verify: bool) -> Program:
         header.compiler,
         header.entry,
         parts=tuple(
-            Part(p.device, p.kind, tuple(files.get(str(number), ())))
+            DevicePart(p.device, p.kind, tuple(files.get(str(number), ())))
             for number, p in enumerate(header.parts)
         ),
     )
 
 
-def _check_sums(section: Section, content: memoryview) -> None:
+def _check_sums(section: FileSection, content: memoryview) -> None:
     found = tuple(_sums(content))
     if len(found) != len(section.crc32):
         raise ArtifactError(

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from tilewright.base.errors import ArtifactError, did_you_mean
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 from tilewright.runtime.simulator import Simulator
 
 
@@ -36,12 +36,12 @@ class Device(Protocol):
 
 
 Devices = Mapping[str, Device]
-DeviceTable = Mapping[str, Callable[[Part], Device]]  # by kind
+DeviceTable = Mapping[str, Callable[[DevicePart], Device]]  # by kind
 
 DEVICES: DeviceTable = {"simulator": Simulator}
 
 
-def open_devices(parts: Sequence[Part], others: DeviceTable | None = None) -> Devices:
+def open_devices(parts: Sequence[DevicePart], others: DeviceTable | None = None) -> Devices:
     """The devices that the parts of a program are for; `others` has kinds of the caller's.
     ArtifactError for a kind that nobody knows."""
     table = {**DEVICES, **(others or {})}

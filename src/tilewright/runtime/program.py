@@ -51,7 +51,7 @@ class StepFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DevicePart:
     """What a device is given before the first call: files by name, which a device of this `kind`
     reads (runtime/devices.py)."""
 
@@ -73,7 +73,7 @@ class Program:
     constants: tuple[np.ndarray, ...]
     compiler: str  # the version that made it
     entry: str = ENTRY
-    parts: tuple[Part, ...] = ()
+    parts: tuple[DevicePart, ...] = ()
 
 
 def checked(host: HostProgram, steps: tuple[StepFacts, ...]) -> HostProgram:

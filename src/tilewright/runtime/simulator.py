@@ -19,7 +19,7 @@ import numpy as np
 from tilewright.base.errors import ArtifactError
 from tilewright.runtime import stream_functions
 from tilewright.runtime.loader import LoadedCode, load_code
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 
 ENTRY = "run_site"
 FILL = 0xA5  # what memory holds before anything is written
@@ -54,7 +54,7 @@ class Tables:
 class Simulator:
     """One simulated chip, which does what it is given at once."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: DevicePart) -> None:
         files = dict(part.files)
         self.device = part.device
         self.kernels = {

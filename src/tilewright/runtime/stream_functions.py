@@ -82,7 +82,7 @@ def array(kind: type[Struct], items: Sequence[Struct]) -> ctypes.Array[Struct]:
     return same
 
 
-class Function:
+class NativeFunction:
     """One native function: called with numbers, arrays, structures and None for NULL, of these
     kinds. It gives a 64-bit number."""
 
@@ -105,13 +105,13 @@ def _argument(kind: Any, value: Any) -> Any:
     return value if isinstance(value, ctypes.Array) else ctypes.c_int64(value)
 
 
-normalize = Function("normalize", BoxArrays, I8)
-dependences = Function("dependences", NUMBER, NUMBER, I4, BoxArrays, Cells, Needs)
-shadow_run = Function("shadow_run", BoxArrays, Shadow, NUMBER, I8, I8, U1, NUMBER, U8, U8, I8)
-writers = Function("writers", BoxArrays, Shadow, I8, I8, NUMBER, I4, I8)
-place_waits = Function("place_waits", Links, Placed, I4)
-number_events = Function("number_events", Links, I4, I4, NUMBER, I8, I8, I4)
-interleave = Function("interleave", Sync, I8, I8, I4, I8, I8, I8, I8, I8, I8)
-clocks = Function("clocks", Sync, I8, I4, I4, I4, I8, I8, I8)
-events = Function("events", Sync, Times, Cycles, I8, I8)
-run = Function("run_stream", Code, NUMBER, I8, I8)
+normalize = NativeFunction("normalize", BoxArrays, I8)
+dependences = NativeFunction("dependences", NUMBER, NUMBER, I4, BoxArrays, Cells, Needs)
+shadow_run = NativeFunction("shadow_run", BoxArrays, Shadow, NUMBER, I8, I8, U1, NUMBER, U8, U8, I8)
+writers = NativeFunction("writers", BoxArrays, Shadow, I8, I8, NUMBER, I4, I8)
+place_waits = NativeFunction("place_waits", Links, Placed, I4)
+number_events = NativeFunction("number_events", Links, I4, I4, NUMBER, I8, I8, I4)
+interleave = NativeFunction("interleave", Sync, I8, I8, I4, I8, I8, I8, I8, I8, I8)
+clocks = NativeFunction("clocks", Sync, I8, I4, I4, I4, I8, I8, I8)
+events = NativeFunction("events", Sync, Times, Cycles, I8, I8)
+run = NativeFunction("run_stream", Code, NUMBER, I8, I8)

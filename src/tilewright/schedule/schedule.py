@@ -92,6 +92,6 @@ class Schedule(State):
         after = f"after {len(self.trace)} steps"
         return "\n".join(difflib.unified_diff(old, new, name, after, lineterm=""))
 
-    def cost(self, target: Target) -> cost.Cost:
+    def cost(self, target: Target) -> cost.Roofline:
         """Operations, bytes and the least time of each nest on a target."""
         return cost.kernel_cost(self.kernel, target)

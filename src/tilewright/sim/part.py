@@ -10,7 +10,7 @@ from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 from tilewright.runtime.simulator import Tables
 from tilewright.sim.data import lists_of
 from tilewright.sim.meaning import site_object
@@ -21,7 +21,7 @@ KIND = "simulator"
 
 def simulator_part(
     device: str, kernels: Mapping[str, tuple[Stream, tuple[Buffer, ...]]], host: Target
-) -> Part:
+) -> DevicePart:
     """What a simulated chip is given: streams by their kernels' names, with the parameters in the
     order of arrays; instructions become machine code of `host`."""
     codes: dict[Instruction, int] = {}
@@ -30,7 +30,7 @@ def simulator_part(
         for name, (stream, parameters) in kernels.items()
     ]
     files += [(f"code.{k}.o", site_object(i, host)) for i, k in codes.items()]
-    return Part(device, KIND, tuple(files))
+    return DevicePart(device, KIND, tuple(files))
 
 
 def tables(stream: Stream, parameters: tuple[Buffer, ...], codes: dict[Instruction, int]) -> Tables:

@@ -25,7 +25,7 @@ from tilewright.backends.stream.boxes import (
 )
 from tilewright.backends.stream.check_waits import interleave
 from tilewright.backends.stream.distances import check_distances
-from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, use_line
+from tilewright.backends.stream.faults import Fault, FaultKind, lines, name_of, use_line
 from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
@@ -97,7 +97,9 @@ class _Replay:
             fault = self._compare(run.order, digests, left)
             if fault is None:
                 again = self._results(run.order, FILL)
-                fault = self._differs(again, results, Kind.STALE, "instructions in another order")
+                fault = self._differs(
+                    again, results, FaultKind.STALE, "instructions in another order"
+                )
             if fault is not None:
                 return Fault(fault.kind, fault.rows, lines(str(fault), f"in the order: {name}"))
         return None
@@ -107,11 +109,11 @@ class _Replay:
     ) -> Fault | None:
         if expected is not None:
             what = "instructions one after another"
-            fault = self._differs(results, expected, Kind.RESULT, what)
+            fault = self._differs(results, expected, FaultKind.RESULT, what)
             if fault is not None:
                 return fault
         other = self._results(None, OTHER_FILL)
-        return self._differs(other, results, Kind.UNWRITTEN, "memory that nothing has written")
+        return self._differs(other, results, FaultKind.UNWRITTEN, "memory that nothing has written")
 
     def _results(self, order: np.ndarray | None, fill: int) -> list[np.ndarray]:
         memories = put_inputs(self.stream, self.inputs, fill)
@@ -120,7 +122,7 @@ class _Replay:
         return [self.read(b, data) for b, data in zip(self.outputs, results, strict=True)]
 
     def _differs(
-        self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], kind: Kind, cause: str
+        self, found: Sequence[np.ndarray], wanted: Sequence[np.ndarray], kind: FaultKind, cause: str
     ) -> Fault | None:
         """A fault if outputs are not what they should be."""
         for buffer, a, b in zip(self.outputs, found, wanted, strict=True):
@@ -214,12 +216,12 @@ class _Replay:
             f"{self._who(found)} left it, and in program order as {self._who(wanted)} did",
             use_line(self.boxes, k, writes=False),
         )
-        return Fault(Kind.STALE, (row, *(w for w in (found, wanted) if w >= 0)), text)
+        return Fault(FaultKind.STALE, (row, *(w for w in (found, wanted) if w >= 0)), text)
 
     def _stale_output(self, buffer: Buffer, found: int, wanted: int) -> Fault:
         text = f"{buffer.name} is at the end as {self._who(found)} left it, and in program order as"
         rows = tuple(w for w in (found, wanted) if w >= 0)
-        return Fault(Kind.STALE, rows, f"{text} {self._who(wanted)} did")
+        return Fault(FaultKind.STALE, rows, f"{text} {self._who(wanted)} did")
 
     def _who(self, writer: int) -> str:
         if writer == INPUT:

@@ -75,7 +75,7 @@ class Issuing:
     fetches: tuple[int, int, int, int, int, int]
 
 
-def _issuing(times: StepTimes, parts: Sequence[Part]) -> list[Issuing]:
+def _issuing(times: StepTimes, parts: Sequence[Activity]) -> list[Issuing]:
     """For each pipeline, where one instruction stands for several."""
     shape = len(times.work), len(times.depths)
     ours, all_ = np.zeros(shape), np.zeros(shape)
@@ -95,7 +95,7 @@ def _issuing(times: StepTimes, parts: Sequence[Part]) -> list[Issuing]:
 
 
 @dataclass
-class Part:
+class Activity:
     """Something that is done again and again on a queue. Each time: in which pipeline, and where it
     stands there, the step and its rank in that [times]; cycles of set-up, work and transfer, of so
     many instructions together [3, times]. Where those are in the stream is known when all parts
@@ -111,7 +111,7 @@ class Part:
     forward: int = 0  # after how many cycles, if they are forwarded
     several: bool = True  # whether they are run as several, if they are
     count: Column = field(init=False)  # those here, which stand for them
-    needs: list[tuple[Column, Part, Column, np.ndarray | None]] = field(default_factory=list)
+    needs: list[tuple[Column, Activity, Column, np.ndarray | None]] = field(default_factory=list)
     first: Column = field(init=False)  # of the instructions of each time
     last: Column = field(init=False)
 
@@ -119,7 +119,7 @@ class Part:
         self.count = np.clip(self.calls, 1, CALLS if self.several else 1).astype(int)
 
     def need(
-        self, which: Column, other: Part, done: Column, sweeps: np.ndarray | None = None
+        self, which: Column, other: Activity, done: Column, sweeps: np.ndarray | None = None
     ) -> None:
         """Those times wait for those of another part; or the instructions of the ones for those of
         the others, half of them for half of them: of the last of so many sweeps [pipelines]."""
@@ -164,7 +164,7 @@ def _again(of: Column, places: Column) -> tuple[Column, Column]:
     return which, which - places[which]
 
 
-def _parts(p: StepTimes) -> Iterator[Part]:
+def _parts(p: StepTimes) -> Iterator[Activity]:
     """All that pipelines do: a tile is cleared, worked on step by step, finished and stored."""
     steps = Steps(p)
     tiled = steps.of[steps.begin]
@@ -226,21 +226,21 @@ def _on_unit(
     calls: np.ndarray,
     *,
     several: bool = False,
-) -> Part:
+) -> Activity:
     none = np.zeros(len(of))
     cycles = np.stack([none, work[of], none])
     latency = p.latency[0 if several else 1][of]
-    return Part(p.queue, latency, of, slot, cycles, calls[of], several=several)
+    return Activity(p.queue, latency, of, slot, cycles, calls[of], several=several)
 
 
 def _move(
     moves: Moves, of: Column, slot: Column, at: tuple[Column, ...], parts: Column | int = 1
-) -> Part:
+) -> Activity:
     each = (moves.setup, moves.work, moves.transfer)
     cycles = np.stack([x[at] for x in each]) / parts
     latency = np.full(len(of), moves.latency)
     calls = moves.calls[at] / parts
-    return Part(moves.queue, latency, of, slot, cycles, calls, moves.hazard, moves.forward)
+    return Activity(moves.queue, latency, of, slot, cycles, calls, moves.hazard, moves.forward)
 
 
 def _timed(

@@ -76,7 +76,7 @@ flag = Range(0, 1)
 
 
 @dataclass(frozen=True)
-class View:
+class OperandView:
     """An operand whose steps along axes are carried by fields, or by lists of micro-operations
     (None: contiguous)."""
 
@@ -84,25 +84,25 @@ class View:
     strides: tuple[str | MicroOps | None, ...]
 
 
-def view(kind: BufferType | Output, *strides: str | MicroOps | None) -> View:
+def view(kind: BufferType | Output, *strides: str | MicroOps | None) -> OperandView:
     """An operand that is a view of a larger array: view(i8[64, 16] @ "dram", "stride") carries
     the step of its first axis in the field `stride`."""
-    return View(kind, strides)
+    return OperandView(kind, strides)
 
 
 @dataclass(frozen=True)
-class State:
+class StateRegister:
     """A field that is not in the instruction but in a register of the chip."""
 
     setter: Instruction
     name: str
 
 
-def state(setter: Instruction, name: str) -> State:
+def state(setter: Instruction, name: str) -> StateRegister:
     """A field in a register that another instruction sets: stride: state(config, "stride"). The
     compiler sets it before the first use, and when another value is needed. That instruction does
     nothing else (`pass`), and its fields are registers."""
-    return State(setter, name)
+    return StateRegister(setter, name)
 
 
 class TargetBuilder:
@@ -347,14 +347,14 @@ class _InstructionReader(KernelStmtReader):
         listed: list[tuple[MicroOps, str, int]] = []
         for param in self.parameters(self.function):
             kind = self.annotation(param)
-            if isinstance(kind, View):
+            if isinstance(kind, OperandView):
                 for axis, by in enumerate(kind.strides):
                     if isinstance(by, MicroOps):
                         listed.append((by, param.arg, axis))
                     elif by is not None:
                         strides.append((param.arg, axis, by))
                 kind = kind.type
-            if isinstance(kind, State):
+            if isinstance(kind, StateRegister):
                 fields.append(self._register(param, kind))
             elif isinstance(kind, Range):
                 fields.append(self._field(param, kind))
@@ -446,7 +446,7 @@ class _InstructionReader(KernelStmtReader):
         self.scalars[param.arg] = symbol
         return Field(symbol, kind.low, kind.high, kind.multiple)
 
-    def _register(self, param: ast.arg, kind: State) -> Field:
+    def _register(self, param: ast.arg, kind: StateRegister) -> Field:
         setter = kind.setter
         if not setter.sets_state or all(f.name != kind.name for f in setter.fields):
             hint = "the body of an instruction that sets registers is `pass`; its fields are them"

@@ -44,7 +44,7 @@ class Carries(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Part:
+class EncodingPart:
     """Bits start … start + width - 1 of an encoding. `name` is the queue's, the field's or the
     operand's; `value` is a constant's; the unit of an address may be left to the memory (0)."""
 
@@ -108,10 +108,10 @@ class Encoding:
     than that."""
 
     width: int
-    parts: tuple[Part, ...]
+    parts: tuple[EncodingPart, ...]
     faults: tuple[EncodingFault, ...] = ()
 
-    def find(self, carries: Carries, name: str = "") -> Part | None:
+    def find(self, carries: Carries, name: str = "") -> EncodingPart | None:
         """The part that carries this."""
         found = (p for p in self.parts if p.carries is carries and p.name == name)
         return next(found, None)
@@ -141,7 +141,7 @@ class _Place:
     bit: int
 
 
-Layout = Part | _Place | Sequence["Layout"]
+Layout = EncodingPart | _Place | Sequence["Layout"]
 
 
 # ---------------------------------------------------------------- the language
@@ -151,11 +151,11 @@ def bits(width: int, *layout: Layout) -> Encoding:
     """An encoding of `width` bits, a multiple of 8: these parts, and padding behind them."""
     if width < 8 or width % 8:
         raise TargetError(f"an encoding has {width} bits: not whole bytes")
-    parts: list[Part] = []
+    parts: list[EncodingPart] = []
     faults: list[EncodingFault] = []
     at_bit = 0
     for item in _flat(layout):
-        if isinstance(item, Part):
+        if isinstance(item, EncodingPart):
             parts.append(replace(item, start=at_bit))
             at_bit += item.width
         elif item.bit < at_bit:
@@ -173,7 +173,7 @@ def bits(width: int, *layout: Layout) -> Encoding:
     return Encoding(width, tuple(parts), tuple(faults[:1]))
 
 
-def constant(value: int, width: int) -> Part:
+def constant(value: int, width: int) -> EncodingPart:
     """Bits that say which instruction it is, such as an opcode."""
     _check_part(width, 1, f"constant({value}, {width})")
     if not 0 <= value < 1 << width:
@@ -181,71 +181,75 @@ def constant(value: int, width: int) -> Part:
             f"constant({value}, {width}): {width} bits hold 0 … {(1 << width) - 1}",
             hint=f"give it {max(1, value.bit_length())} bits" if value >= 0 else None,
         )
-    return Part(Carries.CONSTANT, "", width, value)
+    return EncodingPart(Carries.CONSTANT, "", width, value)
 
 
 def field(
     names: str, width: int, *, unit: int = 1, minus: int = 0, signed: bool = False
-) -> tuple[Part, ...]:
+) -> tuple[EncodingPart, ...]:
     """A field, stored as (value - minus) / unit; if `signed`, in two's complement. Several names
     ("rows cols") are as many fields, one after another."""
     _check_part(width, unit, f"field({names!r}, {width})")
-    return tuple(Part(Carries.FIELD, name, width, 0, unit, minus, signed) for name in names.split())
+    return tuple(
+        EncodingPart(Carries.FIELD, name, width, 0, unit, minus, signed) for name in names.split()
+    )
 
 
-def address(operands: str, width: int, *, unit: int | None = None) -> tuple[Part, ...]:
+def address(operands: str, width: int, *, unit: int | None = None) -> tuple[EncodingPart, ...]:
     """Where an operand's first element lies in its memory, in units of so many bytes: by default,
     of the memory's. Of several ("a b"), one after another."""
     _check_part(width, 1 if unit is None else unit, f"address({operands!r}, {width})")
-    return tuple(Part(Carries.ADDRESS, name, width, 0, unit or 0) for name in operands.split())
+    return tuple(
+        EncodingPart(Carries.ADDRESS, name, width, 0, unit or 0) for name in operands.split()
+    )
 
 
-def first_entry(width: int) -> Part:
+def first_entry(width: int) -> EncodingPart:
     """Where the instruction's list of micro-operations begins, in entries."""
     _check_part(width, 1, f"first_entry({width})")
-    return Part(Carries.FIRST, "", width)
+    return EncodingPart(Carries.FIRST, "", width)
 
 
-def end_entry(width: int) -> Part:
+def end_entry(width: int) -> EncodingPart:
     """Where it has ended: first_entry plus as many as the list has."""
     _check_part(width, 1, f"end_entry({width})")
-    return Part(Carries.END, "", width)
+    return EncodingPart(Carries.END, "", width)
 
 
-def pop(queue: str | None) -> Part:
+def pop(queue: str | None) -> EncodingPart:
     """A bit: the instruction takes a token from `queue` before it begins. None: the bit is there,
     and is 0."""
-    return pad(1) if queue is None else Part(Carries.POP, queue, 1)
+    return pad(1) if queue is None else EncodingPart(Carries.POP, queue, 1)
 
 
-def push(queue: str | None) -> Part:
+def push(queue: str | None) -> EncodingPart:
     """A bit: the instruction gives a token to `queue` when it is done. None: the bit is there, and
     is 0."""
-    return pad(1) if queue is None else Part(Carries.PUSH, queue, 1)
+    return pad(1) if queue is None else EncodingPart(Carries.PUSH, queue, 1)
 
 
-def awaits(events: int) -> Part:
+def awaits(events: int) -> EncodingPart:
     """A bit for each event that the instruction may wait for."""
     _check_part(events, 1, f"awaits({events})")
-    return Part(Carries.AWAITS, "", events)
+    return EncodingPart(Carries.AWAITS, "", events)
 
 
-def sets(events: int) -> Part:
+def sets(events: int) -> EncodingPart:
     """A bit for each event that the instruction may set."""
     _check_part(events, 1, f"sets({events})")
-    return Part(Carries.SETS, "", events)
+    return EncodingPart(Carries.SETS, "", events)
 
 
-def barrier() -> Part:
+def barrier() -> EncodingPart:
     """A bit: all instructions before this one are done before it begins."""
-    return Part(Carries.BARRIER, "", 1)
+    return EncodingPart(Carries.BARRIER, "", 1)
 
 
-def pad(width: int) -> Part:
+def pad(width: int) -> EncodingPart:
     """Bits that are 0, and mean nothing."""
     if width < 1:
         raise TargetError(f"pad({width}): a part has at least one bit")
-    return Part(Carries.PADDING, "", width)
+    return EncodingPart(Carries.PADDING, "", width)
 
 
 def at(bit: int) -> _Place:
@@ -258,11 +262,11 @@ _PARTS = (
 )
 
 
-def _flat(layout: Sequence[Layout]) -> Iterator[Part | _Place]:
+def _flat(layout: Sequence[Layout]) -> Iterator[EncodingPart | _Place]:
     for item in layout:
         if isinstance(item, (tuple, list)):
             yield from _flat(item)
-        elif isinstance(item, (Part, _Place)):
+        elif isinstance(item, (EncodingPart, _Place)):
             yield item
         else:
             raise TargetError(f"{item!r} is no part of an encoding", hint=f"parts: {_PARTS}")
@@ -275,7 +279,7 @@ def _check_part(width: int, unit: int, form: str) -> None:
         raise TargetError(f"{form}: its unit is {unit}, and must be at least 1")
 
 
-def _check_once(parts: Sequence[Part]) -> None:
+def _check_once(parts: Sequence[EncodingPart]) -> None:
     seen: set[tuple[Carries, str]] = set()
     for p in parts:
         if p.carries in (Carries.CONSTANT, Carries.PADDING):
@@ -285,7 +289,7 @@ def _check_once(parts: Sequence[Part]) -> None:
         seen.add((p.carries, p.name))
 
 
-def _sizes(parts: Sequence[Part]) -> str:
+def _sizes(parts: Sequence[EncodingPart]) -> str:
     return ", ".join(f"{p.what} {p.width}" for p in parts)
 
 

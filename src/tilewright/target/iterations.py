@@ -64,7 +64,7 @@ class Touch:
 
 
 @dataclass(frozen=True)
-class Nest:
+class HardwareNest:
     """Hardware loops, outermost first, that run if all of the `conditions` hold; where they touch
     an operand."""
 
@@ -73,7 +73,7 @@ class Nest:
     touches: tuple[Touch, ...]
 
 
-def find_nests(body: Block, operand: Buffer, listed: int | None) -> tuple[Nest, ...]:
+def find_nests(body: Block, operand: Buffer, listed: int | None) -> tuple[HardwareNest, ...]:
     """The nests of an instruction's meaning, in order; `listed` is the axis of the operand whose
     steps come from a list. TargetError where it cannot be said in general which iterations touch
     the same elements."""
@@ -89,7 +89,7 @@ def find_nests(body: Block, operand: Buffer, listed: int | None) -> tuple[Nest, 
     return found
 
 
-def _nests(block: Block, conditions: tuple[Expr, ...], operand: Buffer) -> Iterator[Nest]:
+def _nests(block: Block, conditions: tuple[Expr, ...], operand: Buffer) -> Iterator[HardwareNest]:
     beside = any(map(_is_hardware, block))
     for stmt in block:
         if not _is_hardware(stmt):
@@ -110,7 +110,7 @@ def _nests(block: Block, conditions: tuple[Expr, ...], operand: Buffer) -> Itera
             if any(map(_is_hardware, loops[-1].body)):
                 raise _imperfect(operand)
             touches = _touches(loops[-1].body, tuple(loops), (), operand)
-            yield Nest(tuple(loops), conditions, tuple(touches))
+            yield HardwareNest(tuple(loops), conditions, tuple(touches))
 
 
 def _is_hardware(stmt: Stmt) -> bool:
@@ -197,7 +197,7 @@ def _scaled(terms: dict[Var | None, Expr] | None, by: Expr) -> dict[Var | None, 
     return None if terms is None else {v: x * by for v, x in terms.items()}
 
 
-def _check_loops(nest: Nest) -> None:
+def _check_loops(nest: HardwareNest) -> None:
     """Fields alone decide how often a nest runs."""
     for loop in nest.loops:
         if variables(loop.extent):
@@ -213,7 +213,7 @@ def _check_loops(nest: Nest) -> None:
             )
 
 
-def _check_touches(nest: Nest, operand: Buffer, listed: int | None) -> None:
+def _check_touches(nest: HardwareNest, operand: Buffer, listed: int | None) -> None:
     """From one iteration to another, all places of the operand move alike."""
     for touch in nest.touches:
         if listed is not None and not any(touch.indices[listed] == loop.var for loop in nest.loops):

@@ -14,7 +14,7 @@ from tilewright.backends.table import Backend, DeviceSpec, Option
 from tilewright.ir import expr as e
 from tilewright.ir.tensor import Scan, Stage, TensorProgram, neutral
 from tilewright.optimize.move_arrays import Held
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 from tilewright.target.describe import TargetBuilder
 from tilewright.target.target import Target
 
@@ -38,8 +38,8 @@ def stack_options(program: TensorProgram, target: Target) -> list[Option]:
     return [Option(seconds=seconds, cycles=round(seconds / SECONDS), held=held, built=code)]
 
 
-def stack_part(device: str, kernels: Mapping[str, str], host: Target) -> Part:
-    return Part(device, KIND, tuple((name, code.encode()) for name, code in kernels.items()))
+def stack_part(device: str, kernels: Mapping[str, str], host: Target) -> DevicePart:
+    return DevicePart(device, KIND, tuple((name, code.encode()) for name, code in kernels.items()))
 
 
 def _program(program: TensorProgram) -> dict:

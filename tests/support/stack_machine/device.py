@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtype import dtype
-from tilewright.runtime.program import Part
+from tilewright.runtime.program import DevicePart
 
 _NAMES = """abs sqrt exp log sin cos tan tanh floor ceil trunc sign add mod neg=negative not=invert
  round=rint sub=subtract mul=multiply div=divide floordiv=floor_divide min=minimum max=maximum
@@ -23,7 +23,7 @@ COMBINE = ("add", "mul", "min", "max")
 class StackMachine:
     """One machine, which does what it is given at once."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: DevicePart) -> None:
         self.programs = {name: json.loads(code) for name, code in part.files}
 
     def submit(

@@ -23,7 +23,7 @@ from tilewright.backends.bundles.code import (
     cycles,
 )
 from tilewright.backends.bundles.operations import Operand
-from tilewright.backends.bundles.program import Program
+from tilewright.backends.bundles.program import BundleProgram
 from tilewright.backends.bundles.sections import CORE, Section
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, constant_value
@@ -33,13 +33,13 @@ from tilewright.ir.substitute import Values, substitute
 INDENT = "    "
 
 
-def assembly(program: Program) -> str:
+def assembly(program: BundleProgram) -> str:
     """The whole program: transfers, waits and bundles."""
     return "\n".join(_Writer(program).lines())
 
 
 class _Writer:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: BundleProgram) -> None:
         self.program = program
         self.sections = {s.instruction.name: s for s in program.sections}
         sites = zip(program.stream.sites, program.waits, strict=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from tilewright.backends.bundles.choose import Choice, choose_plans
-from tilewright.backends.bundles.program import Program, make_program
+from tilewright.backends.bundles.choose import BundleChoice, choose_plans
+from tilewright.backends.bundles.program import BundleProgram, make_program
 from tilewright.backends.bundles.schedule_contraction import schedule_bundles
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.ir.loop import Kernel
@@ -28,7 +28,7 @@ class Built:
     cycles that were expected; iterations of each loop in a tile."""
 
     schedule: Schedule
-    program: Program
+    program: BundleProgram
     layouts: dict[str, Layout]
     predicted: float
     tile: dict[str, int]
@@ -43,7 +43,7 @@ def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> 
     forbidden, a tile brings only what the one before did not have."""
     refused: set[AxisMapping] = set()  # whatever the tiles
 
-    def build(choice: Choice) -> Built:
+    def build(choice: BundleChoice) -> Built:
         try:
             return _built(kernel, target, choice, control.overlap)
         except ScheduleError:
@@ -63,7 +63,7 @@ def build_bundles(kernel: Kernel, target: Target, control: Control = CHOSEN) -> 
     return build_fastest(left, build, tries=TRIES, near=NEAR)
 
 
-def _built(kernel: Kernel, target: Target, choice: Choice, overlap: bool) -> Built:
+def _built(kernel: Kernel, target: Target, choice: BundleChoice, overlap: bool) -> Built:
     s = Schedule(fill_kernel(kernel, choice.plan.extents))
     layouts = schedule_bundles(s, target, choice.plan, overlap=overlap)
     tile = {v.name: n for v, n in choice.plan.tile.items()}

@@ -28,7 +28,7 @@ from tilewright.backends.bundles.code import (
     issues,
     loops,
 )
-from tilewright.backends.bundles.operations import Body, Loop, Operand, Operation
+from tilewright.backends.bundles.operations import Body, Operand, Operation, OperationLoop
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var, constant_value
 from tilewright.target.target import Bundles, Target
@@ -93,7 +93,7 @@ class _Program:
         for cell in [c for c in self._writers if c[0] in body.buffers]:
             del self._writers[cell]
         for item in body.items:
-            if isinstance(item, Loop):
+            if isinstance(item, OperationLoop):
                 for i in range(self.rounds.counts.get(item.var, item.count)):
                     self._body(item.body, {**env, item.var: i})
             else:

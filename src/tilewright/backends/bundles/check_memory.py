@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.backends.bundles.code import Code, Issue, Repeat, cycles
-from tilewright.backends.bundles.operations import Body, Loop, Operand, Operation
+from tilewright.backends.bundles.operations import Body, Operand, Operation, OperationLoop
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.substitute import variables
@@ -72,7 +72,7 @@ class _Program:
 
     def _read(self, body: Body, loops: tuple[tuple[Var, int, int], ...], first: int) -> None:
         for item in body.items:
-            if isinstance(item, Loop):
+            if isinstance(item, OperationLoop):
                 each = _size(item.body)
                 self._read(item.body, (*loops, (item.var, item.count, each)), first)
                 first += item.count * each
@@ -112,7 +112,7 @@ class _Program:
 
 def _size(body: Body) -> int:
     """Operations that a body does."""
-    return sum(x.count * _size(x.body) if isinstance(x, Loop) else 1 for x in body.items)
+    return sum(x.count * _size(x.body) if isinstance(x, OperationLoop) else 1 for x in body.items)
 
 
 # ---------------------------------------------------------------- the bundles

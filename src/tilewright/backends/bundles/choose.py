@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from tilewright.analyze.linear import Linear, linear
 from tilewright.analyze.nests import Nest, nests
-from tilewright.backends.bundles.move import Move, memory_before, move_between
-from tilewright.backends.bundles.schedule_contraction import Plan, layout_for
+from tilewright.backends.bundles.move import BundleMove, memory_before, move_between
+from tilewright.backends.bundles.schedule_contraction import BundlePlan, layout_for
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import Kernel
@@ -35,27 +35,29 @@ CROWDED = 1.15  # times a file's size: what may seem to be needed at most, and t
 
 
 @dataclass(frozen=True)
-class Choice:
+class BundleChoice:
     """A plan, and the cycles that the model expects of it."""
 
-    plan: Plan
+    plan: BundlePlan
     cycles: float
 
 
-def choose_plans(kernel: Kernel, target: Target, control: Control = CHOSEN) -> Iterator[Choice]:
+def choose_plans(
+    kernel: Kernel, target: Target, control: Control = CHOSEN
+) -> Iterator[BundleChoice]:
     """Plans that fit the local memory, those that pad least first, of these the fastest; of a
     statically scheduled chip, only loops of the result are cut into tiles."""
     rings = control.rings is not False
     for _, found in itertools.groupby(sorted(_mappings(kernel, target), key=_work), _work):
-        models = [Model(*each, target, control) for each in found]
+        models = [BundleModel(*each, target, control) for each in found]
         blocks = [(model, block) for model in models for block in model.blocks()]
         blocks.sort(key=lambda pair: pair[1].rank)
         plans = [
-            Choice(plan, model.cycles(plan))
+            BundleChoice(plan, model.cycles(plan))
             for model, block in blocks[:BLOCKS]
             for plan in model.tiles(block, rings)
         ]
-        alike: dict[object, Choice] = {}  # blocks of one tile, the fastest of them
+        alike: dict[object, BundleChoice] = {}  # blocks of one tile, the fastest of them
         for choice in sorted(plans, key=lambda c: c.cycles):
             alike.setdefault((*choice.plan.tile.items(), choice.plan.order), choice)
         yield from alike.values()
@@ -88,7 +90,7 @@ def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Ax
 
 def _steps_alike(nest: Nest, mapping: AxisMapping) -> bool:
     """Whether the operands have the unit's types, and subscripts that move as its own do."""
-    plan = Plan(nest, mapping, {}, {}, ())
+    plan = BundlePlan(nest, mapping, {}, {}, ())
     assert nest.update is not None
     result = Load(nest.update.buffer, nest.update.indices), plan.result
     loops: dict[Expr, Var] = {axis: loop.var for axis, loop in mapping.axes}
@@ -111,22 +113,22 @@ def _steps_alike(nest: Nest, mapping: AxisMapping) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class BundleOperand:
     """An operand, or the result: how its subscripts move with the loops, how it lies in memory,
     and what moves it between local memory and registers, and between that and its own."""
 
     load: Load
     forms: tuple[Linear, ...]
     layout: Layout | None
-    registers: Move
-    transfer: Move | None
+    registers: BundleMove
+    transfer: BundleMove | None
     row: int  # bytes of a register
 
     @property
     def bytes(self) -> int:
         return self.load.dtype.bytes
 
-    def moves(self, var: Var) -> bool:
+    def varies_with(self, var: Var) -> bool:
         return any(var in form for form in self.forms)
 
     def reach(self, sizes: Mapping[Var, int]) -> list[int]:
@@ -197,7 +199,7 @@ class Block:
         return round(self.pace, 2), self.operations
 
 
-class Model:
+class BundleModel:
     """Slots, registers, bytes and cycles of a contraction on a unit."""
 
     def __init__(
@@ -211,7 +213,7 @@ class Model:
         assert target.bundles is not None
         self.target, self.nest, self.mapping = target, nest, mapping
         self.slots = dict(target.bundles.slots)
-        self.bare = Plan(nest, mapping, {}, {}, ())
+        self.bare = BundlePlan(nest, mapping, {}, {}, ())
         near = memory_before(target, self.bare.reads[0][1].buffer.memory)
         self.near = near
         assert nest.update is not None
@@ -232,13 +234,13 @@ class Model:
 
     def _piece(
         self, load: Load, operand: Load, home: Buffer, near: str, out: bool = False
-    ) -> Piece:
+    ) -> BundleOperand:
         file = operand.buffer.memory
         ends = (file, near) if out else (near, file)
         far = (near, home.memory) if out else (home.memory, near)
         kept = home.dtype if out else load.dtype
         transfer = None if home.memory == near else move_between(self.target, *far, kept)
-        return Piece(
+        return BundleOperand(
             Load(home, load.indices) if out else load,
             tuple(linear(i) for i in load.indices),
             layout_for(self.bare, load.indices, operand, len(load.indices)),
@@ -265,7 +267,7 @@ class Model:
     def _steady(self) -> list[tuple[Var, ...]]:
         """The loops whose iterations may overlap: the sums' own; or all of the result's, or those
         that one of the operands does not change with."""
-        some = [tuple(v for v in self.axes if not p.moves(v)) for p in self.loads]
+        some = [tuple(v for v in self.axes if not p.varies_with(v)) for p in self.loads]
         found = dict.fromkeys([tuple(self.axes), *some])
         if self.steps > 1:
             found[()] = None
@@ -276,7 +278,7 @@ class Model:
         no step of a sum may shift them by less."""
         for p, (_, operand) in zip(self.loads, self.bare.reads, strict=True):
             size = math.prod(n for n in operand.buffer.shape if isinstance(n, int)) * p.bytes
-            taken = {loop.var for _, loop in self.mapping.axes if p.moves(loop.var)}
+            taken = {loop.var for _, loop in self.mapping.axes if p.varies_with(loop.var)}
             shifts = {x.var for x in self.nest.reduce} - taken
             along = [set(form) for form in p.forms if set(form) & taken]
             if size % p.row == 0 and any(form & shifts for form in along):
@@ -326,7 +328,7 @@ class Model:
         used = dict.fromkeys(self.slots, 0)
         used[self.unit.queue] += calls * self.busy
         for p in self.loads:
-            if not steady or any(p.moves(v) for v in steady):
+            if not steady or any(p.varies_with(v) for v in steady):
                 used[p.registers.queue] += p.operations(step, self.whole)
         if steady:
             stores = self.result.operations(step, self.whole)
@@ -343,7 +345,7 @@ class Model:
         used: dict[str, float] = {}
         for p in self.loads:
             file = self.target.memory(p.registers.ends[1])
-            still = bool(steady) and not any(p.moves(v) for v in steady)
+            still = bool(steady) and not any(p.varies_with(v) for v in steady)
             share = 1.0 if still else min(2.0, 1.0 + self.latency / every) if not steady else 0.5
             used[file.name] = used.get(file.name, 0) + share * p.held(step)
         sums = self._held_sums(sizes)
@@ -380,7 +382,7 @@ class Model:
         still = sum(
             p.operations(step, self.whole)
             for p in self.loads
-            if steady and not any(p.moves(v) for v in steady)
+            if steady and not any(p.varies_with(v) for v in steady)
         )
         if steady:
             ends = still / 2 + max(0, self.steps * self.latency - every)
@@ -390,16 +392,16 @@ class Model:
 
     # ---------------------------------------------------------- tiles
 
-    def tiles(self, block: Block, ring: bool) -> list[Plan]:
+    def tiles(self, block: Block, ring: bool) -> list[BundlePlan]:
         """The best plans with a block."""
         if self.result.transfer is None:
-            plan = Plan(
+            plan = BundlePlan(
                 self.nest, self.mapping, self.whole_axes, block.sizes, tuple(self.axes),
                 block.steady, ring,
             )  # fmt: skip
             return [plan] if self.fits(plan) else []
         found = [
-            Plan(self.nest, self.mapping, tile, block.sizes, order, block.steady, ring)
+            BundlePlan(self.nest, self.mapping, tile, block.sizes, order, block.steady, ring)
             for tile in self._tile_sizes(block)
             for order in self._orders(tile)
         ]
@@ -417,24 +419,24 @@ class Model:
         rest = [v for v in self.axes if v not in cut]
         return [(*rest, *(v for v in cut if v != last), last) for last in cut]
 
-    def fits(self, plan: Plan) -> bool:
+    def fits(self, plan: BundlePlan) -> bool:
         """Whether local memory holds two of what changes from tile to tile, and one of the rest."""
         size = self.target.memory(self.near).size
         part = self._tile(plan)
         last = plan.order[-1]
         used = 0
         for p in (*self.loads, self.result):
-            twice = p.transfer is not None and (p is self.result or p.moves(last))
+            twice = p.transfer is not None and (p is self.result or p.varies_with(last))
             held = p.size(part) * (2 if twice and plan.tile[last] != self.whole[last] else 1)
             if plan.ring and p is not self.result and twice:
                 held = int(p.size(part) * (1 + self._new(p, plan)))
             used += -(-held // 64) * 64
         return size is None or used <= size
 
-    def _tile(self, plan: Plan) -> dict[Var, int]:
+    def _tile(self, plan: BundlePlan) -> dict[Var, int]:
         return {**self.whole, **plan.tile}
 
-    def _new(self, p: Piece, plan: Plan) -> float:
+    def _new(self, p: BundleOperand, plan: BundlePlan) -> float:
         """How much of an operand's tile the one before did not have, where that is kept."""
         d = plan.sliding(p.load)
         if not plan.ring or d is None:
@@ -442,7 +444,7 @@ class Model:
         last, part = plan.order[-1], self._tile(plan)
         return min(1.0, p.forms[d][last] * part[last] / p.reach(part)[d])
 
-    def cycles(self, plan: Plan) -> float:
+    def cycles(self, plan: BundlePlan) -> float:
         """The whole contraction."""
         part, last = self._tile(plan), plan.order[-1]
         section = self._section(plan.tile, plan.block, plan.steady)
@@ -452,10 +454,10 @@ class Model:
         each, first, once = 0.0, 0.0, 0.0
         for p in self.loads:
             time = p.cycles(part, self.whole)
-            if p.moves(last):
+            if p.varies_with(last):
                 each += time * self._new(p, plan)
                 first += time
-            elif any(p.moves(v) for v in self.axes if turns[v] > 1):
+            elif any(p.varies_with(v) for v in self.axes if turns[v] > 1):
                 first += time
             else:
                 once += time

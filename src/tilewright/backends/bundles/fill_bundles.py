@@ -24,7 +24,7 @@ from tilewright.backends.bundles.modulo import (
     resource_bound,
 )
 from tilewright.backends.bundles.operation_graph import dependences
-from tilewright.backends.bundles.operations import Body, Loop, Operation
+from tilewright.backends.bundles.operations import Body, Operation, OperationLoop
 from tilewright.backends.bundles.rotate_registers import (
     Allocation,
     Span,
@@ -81,10 +81,10 @@ class _Placer:
 
     # ---------------------------------------------------------- loops
 
-    def _is_hardware(self, loop: Loop) -> bool:
+    def _is_hardware(self, loop: OperationLoop) -> bool:
         return _height(loop) <= self.bundles.loops
 
-    def _repeat(self, loop: Loop, inner: Code) -> Repeat:
+    def _repeat(self, loop: OperationLoop, inner: Code) -> Repeat:
         """The loop around its code, which ends with a branch if no hardware does it."""
         hardware = self._is_hardware(loop)
         return Repeat(loop.var, loop.count, self._closed(inner, hardware), hardware)
@@ -125,7 +125,7 @@ class _Placer:
 
     def _pipelined(
         self,
-        loop: Loop,
+        loop: OperationLoop,
         registers: Registers,
         free: Free,
         code: list[Bundle | Repeat],
@@ -164,7 +164,7 @@ class _Placer:
         last = plan.issues(end - plan.longest, plan.end)
         return Line.after(self.bundles, [(at - end, x) for at, x in last])
 
-    def _plan(self, loop: Loop, registers: Registers, free: Free) -> _Plan:
+    def _plan(self, loop: OperationLoop, registers: Registers, free: Free) -> _Plan:
         """The schedule with the least interval for which there are registers."""
         operations = [x for x in loop.body.items if isinstance(x, Operation)]
         private = set(loop.body.buffers)
@@ -196,7 +196,7 @@ class _Placer:
 class _Plan:
     """How a loop is pipelined."""
 
-    loop: Loop
+    loop: OperationLoop
     operations: list[Operation]
     schedule: Modulo
     allocation: Allocation
@@ -279,7 +279,7 @@ def _reserved(body: Body, registers: Registers, free: Free) -> Iterator[tuple[Re
         yield registers, free
 
 
-def _height(loop: Loop) -> int:
+def _height(loop: OperationLoop) -> int:
     """Loops from this one inwards."""
-    inner = [_height(x) for x in loop.body.items if isinstance(x, Loop)]
+    inner = [_height(x) for x in loop.body.items if isinstance(x, OperationLoop)]
     return 1 + max(inner, default=0)

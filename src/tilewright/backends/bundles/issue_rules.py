@@ -24,7 +24,7 @@ class _Touch:
     free: int
 
 
-class Hazards:
+class Scoreboard:
     """What has been issued, and from when on its registers and memory are there for others.
 
     What is read is read at once: a write may be issued in the same cycle. What is written belongs

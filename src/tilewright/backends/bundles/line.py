@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from tilewright.backends.bundles.code import Bundle, Issue, LoopControl
-from tilewright.backends.bundles.issue_rules import Hazards
+from tilewright.backends.bundles.issue_rules import Scoreboard
 from tilewright.target.target import Bundles
 
 
@@ -17,7 +17,7 @@ class Line:
     def __init__(self, bundles: Bundles) -> None:
         self.slots = dict(bundles.slots)
         self.control = bundles.control
-        self.hazards = Hazards()
+        self.hazards = Scoreboard()
         self._bundles: list[list[Issue | LoopControl]] = []
         self._used: dict[tuple[str, int], int] = {}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tilewright.analyze.nests import Nest, nest_of
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError, TargetError
+from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Load
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
@@ -18,7 +19,7 @@ from tilewright.plan.units import copies
 from tilewright.schedule.core.state import Moment, attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.trace.cost import cost_terms
+from tilewright.schedule.trace.cost import least_fields
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
@@ -35,7 +36,7 @@ def memory_before(target: Target, memory: str) -> str:
 
 
 @dataclass(frozen=True)
-class Move:
+class BundleMove:
     """The instruction that copies from one memory to another: its queue or slot, how many elements
     it takes along each axis, cycles to set it up, bytes a cycle, cycles until all is there."""
 
@@ -47,7 +48,7 @@ class Move:
     latency: int
 
 
-def move_between(target: Target, source: str, result: str, dtype: DType) -> Move:
+def move_between(target: Target, source: str, result: str, dtype: DType) -> BundleMove:
     """The target's copy of elements of a type between two memories; TargetError without one."""
     for instruction in copies(target, source, result):
         if instruction.operands[0].dtype == dtype:
@@ -56,7 +57,7 @@ def move_between(target: Target, source: str, result: str, dtype: DType) -> Move
             setup, late = (x if isinstance(x, int) else 0
                            for x in (instruction.cost.setup, instruction.cost.latency))  # fmt: skip
             latency = max(late, *(m.latency for m in memories))
-            return Move(
+            return BundleMove(
                 (source, result), instruction.queue, tuple(_sizes(instruction)), setup,
                 min(rates, default=math.inf), latency,
             )  # fmt: skip
@@ -135,9 +136,9 @@ def _calls(block: Block, times: int) -> Iterator[tuple[Call, int]]:
 
 def _cycles(call: Call) -> int:
     """What a call costs; bytes count as cycles."""
-    cost = call.instruction.cost
+    cost, env = call.instruction.cost, least_fields(call)
     through = [n for _, n in cost.through] or [cost.bytes]
-    setup, busy, *moved = cost_terms(call, cost.setup, cost.busy, *through)
+    setup, busy, *moved = (int(evaluate_exactly(x, env)) for x in (cost.setup, cost.busy, *through))
     return 1 + setup + busy + max(moved)
 
 

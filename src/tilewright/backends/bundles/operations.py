@@ -88,7 +88,7 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class OperationLoop:
     """`count` times the body, with the variable from 0 on."""
 
     var: Var
@@ -100,7 +100,7 @@ class Loop:
 class Body:
     """Operations and loops in order, and the register buffers that are new each time."""
 
-    items: tuple[Operation | Loop, ...]
+    items: tuple[Operation | OperationLoop, ...]
     buffers: tuple[Buffer, ...]
 
     @property
@@ -146,13 +146,13 @@ class _Reader:
 
     def body(self, block: Block, around: For | None = None) -> Body:
         """The operations of a block, the body of a loop that is `around` it."""
-        items: list[Operation | Loop] = []
+        items: list[Operation | OperationLoop] = []
         buffers = []
         for stmt in block:
             if isinstance(stmt, Call):
                 items.append(self._operation(stmt, around))
             elif isinstance(stmt, For):
-                items.append(Loop(stmt.var, _count(stmt), self.body(stmt.body, stmt)))
+                items.append(OperationLoop(stmt.var, _count(stmt), self.body(stmt.body, stmt)))
             elif isinstance(stmt, Alloc):
                 buffers.append(stmt.buffer)
             else:

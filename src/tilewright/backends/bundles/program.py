@@ -34,7 +34,7 @@ NEVER = 1 << 30  # more transfers than there are: no need to wait
 
 
 @dataclass(frozen=True)
-class Wait:
+class TransferWait:
     """Until at most `left` transfers of a queue are under way."""
 
     queue: str
@@ -42,7 +42,7 @@ class Wait:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class BundleProgram:
     """A kernel as sections and transfers. `waits` has what stands before each site of the stream
     in the code; the last queue of the stream is the core itself."""
 
@@ -50,7 +50,7 @@ class Program:
     sections: Sequence[Section]
     stream: Stream
     boxes: Boxes
-    waits: tuple[tuple[Wait, ...], ...]
+    waits: tuple[tuple[TransferWait, ...], ...]
     timeline: Timeline
 
     @property
@@ -74,7 +74,7 @@ class Program:
         return place_waits(stream, order)
 
 
-def make_program(kernel: Kernel, target: Target) -> Program:
+def make_program(kernel: Kernel, target: Target) -> BundleProgram:
     """The bundles and waits of a kernel that is all calls: proven, and timed."""
     assert target.bundles is not None
     outer, sections = cut_sections(kernel, target)
@@ -99,7 +99,7 @@ def make_program(kernel: Kernel, target: Target) -> Program:
     )
     if wrong is not None:
         raise CompileError(f"the transfers of {kernel.name} are wrong: {wrong}")
-    return Program(whole, sections, stream, found, waits, run_timed(stream, waits, found))
+    return BundleProgram(whole, sections, stream, found, waits, run_timed(stream, waits, found))
 
 
 def _with_branches(kernel: Kernel, target: Target) -> Kernel:
@@ -124,11 +124,11 @@ def _started(stream: Stream) -> np.ndarray:
     return np.asarray(np.cumsum(ones, axis=0) - ones)
 
 
-def place_core_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...], ...]:
+def place_core_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[TransferWait, ...], ...]:
     """What each site waits for, so that all needs are met; one that others imply is left out."""
     started = _started(stream)
     names = [q.name for q in stream.target.queues]
-    found: list[list[Wait]] = []
+    found: list[list[TransferWait]] = []
     for k in range(len(stream.sites)):
         rows = stream.rows(k)
         mine = []
@@ -138,7 +138,7 @@ def place_core_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...]
                 continue
             done = np.where(needed >= 0, started[np.maximum(needed, 0), q] + 1, 0)
             left = np.where(needed >= 0, started[rows, q] - done, NEVER)
-            mine.append(Wait(name, int(left.min())))
+            mine.append(TransferWait(name, int(left.min())))
         found.append(mine)
     for mine in found:
         for wait in list(mine):
@@ -149,7 +149,7 @@ def place_core_waits(stream: Stream, need: np.ndarray) -> tuple[tuple[Wait, ...]
 
 
 def check_core_waits(
-    stream: Stream, need: np.ndarray, waits: Sequence[Sequence[Wait]], found: Boxes
+    stream: Stream, need: np.ndarray, waits: Sequence[Sequence[TransferWait]], found: Boxes
 ) -> Fault | None:
     """The first place where the waits do not suffice; None if they imply every need."""
     pair = _uncovered(stream, need, waits)
@@ -157,7 +157,7 @@ def check_core_waits(
 
 
 def _uncovered(
-    stream: Stream, need: np.ndarray, waits: Sequence[Sequence[Wait]]
+    stream: Stream, need: np.ndarray, waits: Sequence[Sequence[TransferWait]]
 ) -> tuple[int, int] | None:
     """An instruction that may begin too early, and the one that it needs. What the core does is
     done when it goes on; of a queue, what comes first is done first."""
@@ -180,7 +180,7 @@ def _uncovered(
 
 
 def run_timed(
-    stream: Stream, waits: Sequence[Sequence[Wait]], found: Boxes | None = None
+    stream: Stream, waits: Sequence[Sequence[TransferWait]], found: Boxes | None = None
 ) -> Timeline:
     """When everything happens. Transfers of a queue follow each other, and wait for what others of
     it have brought; all queues share the bandwidth of memories."""
@@ -190,7 +190,9 @@ def run_timed(
 class _Clock:
     """The core's time, and that of queues."""
 
-    def __init__(self, stream: Stream, waits: Sequence[Sequence[Wait]], own: np.ndarray) -> None:
+    def __init__(
+        self, stream: Stream, waits: Sequence[Sequence[TransferWait]], own: np.ndarray
+    ) -> None:
         self.stream, self.own = stream, own.tolist()
         self.times = durations(stream)
         self.names = [q.name for q in stream.target.queues]

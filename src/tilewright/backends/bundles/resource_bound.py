@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tilewright.backends.bundles.operations import Body, Loop, Operation
-from tilewright.backends.bundles.program import Program
+from tilewright.backends.bundles.operations import Body, Operation, OperationLoop
+from tilewright.backends.bundles.program import BundleProgram
 from tilewright.backends.bundles.sections import CORE
 from tilewright.backends.stream.durations import durations
 
 
 @dataclass(frozen=True)
-class Bound:
+class ResourceBound:
     """Cycles that a program takes at least: the operations of each slot, spread over the slots of
     that kind (the resource bound of modulo scheduling, for all iterations), and its bytes through
     the slowest memory."""
@@ -36,7 +36,7 @@ class Bound:
         return {**self.slots, "moves": self.moves}
 
 
-def program_bound(program: Program) -> Bound:
+def program_bound(program: BundleProgram) -> ResourceBound:
     """The bound of a program's operations, as the kernel has them: not as they were scheduled."""
     stream = program.stream
     bundles = stream.target.bundles
@@ -51,13 +51,13 @@ def program_bound(program: Program) -> Bound:
             used[operation.slot] += operation.busy * count
     slots = {name: math.ceil(used[name] / count) for name, count in bundles.slots}
     transfer = durations(stream).transfer
-    return Bound(slots, int(transfer.sum(0).max(initial=0)))
+    return ResourceBound(slots, int(transfer.sum(0).max(initial=0)))
 
 
 def _operations(body: Body, times: int) -> Iterator[tuple[Operation, int]]:
     """The operations of a body, with how often each is done."""
     for item in body.items:
-        if isinstance(item, Loop):
+        if isinstance(item, OperationLoop):
             yield from _operations(item.body, times * item.count)
         else:
             yield item, times

@@ -18,7 +18,7 @@ from tilewright.ir.expr import Buffer
 
 
 @dataclass(frozen=True)
-class Run:
+class RegisterRun:
     """Registers of a buffer that operands need side by side: `size` from `first` on."""
 
     buffer: Buffer
@@ -31,8 +31,8 @@ class Allocation:
     """The first register of each run, for iteration i in the copy i % copies of the body."""
 
     copies: int
-    places: Mapping[tuple[Run, int], int]
-    runs: Mapping[tuple[Buffer, int], Run]
+    places: Mapping[tuple[RegisterRun, int], int]
+    runs: Mapping[tuple[Buffer, int], RegisterRun]
 
     def register(self, buffer: Buffer, cell: int, iteration: int) -> int:
         """The number of the register that a buffer's `cell`-th is."""
@@ -42,7 +42,7 @@ class Allocation:
 
 def find_runs(
     operations: Sequence[Operation], private: set[Buffer]
-) -> dict[tuple[Buffer, int], Run]:
+) -> dict[tuple[Buffer, int], RegisterRun]:
     """The registers of private buffers, joined where an operand needs several."""
     joined: dict[Buffer, list[range]] = {}
     for operation in operations:
@@ -56,7 +56,7 @@ def find_runs(
                         apart.append(other)
                 joined[o.buffer] = [*apart, mine]
     return {
-        (buffer, cell): Run(buffer, cells.start, len(cells))
+        (buffer, cell): RegisterRun(buffer, cells.start, len(cells))
         for buffer, found in joined.items()
         for cells in found
         for cell in cells
@@ -68,7 +68,7 @@ class Span:
     """The items of a body between which a run is in use; whether at the last one it is only read,
     by an operation: what that writes may take its place."""
 
-    run: Run
+    run: RegisterRun
     first: int
     last: int
     read_last: bool
@@ -78,7 +78,7 @@ def spans(body: Body) -> list[Span]:
     """When the registers of a body's own buffers are in use, by its items, in order."""
     own = set(body.buffers)
     runs = find_runs(list(body.walk()), own)
-    found: dict[Run, Span] = {}
+    found: dict[RegisterRun, Span] = {}
     for k, item in enumerate(body.items):
         inner = [item] if isinstance(item, Operation) else list(item.body.walk())
         for o in (o for operation in inner for o in operation.operands if o.buffer in own):
@@ -92,11 +92,13 @@ def spans(body: Body) -> list[Span]:
 
 
 def lifetimes(
-    operations: Sequence[Operation], schedule: Modulo, runs: Mapping[tuple[Buffer, int], Run]
-) -> dict[Run, tuple[int, int]]:
+    operations: Sequence[Operation],
+    schedule: Modulo,
+    runs: Mapping[tuple[Buffer, int], RegisterRun],
+) -> dict[RegisterRun, tuple[int, int]]:
     """From when a run belongs to an iteration until another may have it. What is written belongs
     to its writer from then on, until it is there; what is read, until it is read."""
-    found: dict[Run, tuple[int, int]] = {}
+    found: dict[RegisterRun, tuple[int, int]] = {}
     for operation, at in zip(operations, schedule.times, strict=True):
         for o in operation.operands:
             run = runs.get((o.buffer, o.cells.start)) if o.row else None
@@ -125,7 +127,7 @@ def allocate(
         name: np.repeat(~np.array(available, bool)[:, None], period, axis=1)
         for name, available in free.items()
     }
-    places: dict[tuple[Run, int], int] = {}
+    places: dict[tuple[RegisterRun, int], int] = {}
     for run in sorted(lives, key=lambda r: (-r.size, lives[r])):
         low, high = lives[run]
         table = busy[run.buffer.memory]

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.backends.bundles.code import Bundle, Code, Issue, LoopControl, Repeat
 from tilewright.backends.bundles.operations import Operand
-from tilewright.backends.bundles.program import Program
+from tilewright.backends.bundles.program import BundleProgram
 from tilewright.backends.stream.addresses import Place
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
@@ -143,7 +143,7 @@ class Machine:
 
 
 def run_cycles(
-    program: Program,
+    program: BundleProgram,
     target: Target,
     host: Target,
     inputs: Mapping[Buffer, np.ndarray],
@@ -168,7 +168,9 @@ def run_cycles(
     return get_outputs(stream, machine.memories, outputs), machine.now
 
 
-def _transfer(program: Program, i: int, host: Target, memories: Mapping[str, np.ndarray]) -> None:
+def _transfer(
+    program: BundleProgram, i: int, host: Target, memories: Mapping[str, np.ndarray]
+) -> None:
     """What instruction i of the stream does."""
     stream = program.stream
     site = stream.sites[stream.site[i]]

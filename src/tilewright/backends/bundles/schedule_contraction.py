@@ -47,7 +47,7 @@ from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
-class Plan:
+class BundlePlan:
     """A contraction and how a unit does it.
 
     `tile` and `block` say how many iterations of each of the result's loops are in local memory,
@@ -107,7 +107,7 @@ class Plan:
 
 
 def schedule_bundles(
-    s: Schedule, target: Target, plan: Plan, *, overlap: bool = True
+    s: Schedule, target: Target, plan: BundlePlan, *, overlap: bool = True
 ) -> dict[str, Layout]:
     """Applies the schedule in the module's docstring; without `overlap` transfers and work take
     turns. Returns the arrangements in which parameters must lie in memory, by name; the others are
@@ -153,7 +153,7 @@ class _Stages:
     copying: Mapping[Var, Var]
 
 
-def _stages(s: Schedule, plan: Plan, near: str) -> _Stages:
+def _stages(s: Schedule, plan: BundlePlan, near: str) -> _Stages:
     memory = plan.result.buffer.memory
     result = plan.nest.buffer
     if result in set(s.allocations()):
@@ -226,7 +226,9 @@ def _following(s: Schedule, name: str, axes: Sequence[Var], indices: Sequence[Ex
 # ---------------------------------------------------------------- layouts
 
 
-def layout_for(plan: Plan, indices: Sequence[Expr], operand: Load, rank: int) -> Layout | None:
+def layout_for(
+    plan: BundlePlan, indices: Sequence[Expr], operand: Load, rank: int
+) -> Layout | None:
     """The layout in which a buffer, accessed at `indices`, steps as the unit's operand does: its
     axes innermost, the last one in pieces of its size. None if row-major is that."""
     places = []
@@ -243,7 +245,7 @@ def layout_for(plan: Plan, indices: Sequence[Expr], operand: Load, rank: int) ->
 
 
 def _choose_layouts(
-    s: Schedule, plan: Plan, stages: _Stages
+    s: Schedule, plan: BundlePlan, stages: _Stages
 ) -> tuple[dict[str, Layout], dict[str, Layout]]:
     """Packs the parameters as the unit wants them. Returns how they lie then, and how the sums and
     what is made of them will, once they are cut."""
@@ -296,7 +298,7 @@ def _cut(
     return found
 
 
-def _cut_tiles(s: Schedule, plan: Plan, stages: _Stages) -> list[Loop]:
+def _cut_tiles(s: Schedule, plan: BundlePlan, stages: _Stages) -> list[Loop]:
     """The loops over tiles of local memory; none if the result is there."""
     if not stages.copying:
         return []
@@ -306,7 +308,7 @@ def _cut_tiles(s: Schedule, plan: Plan, stages: _Stages) -> list[Loop]:
     return tiles
 
 
-def _cut_blocks(s: Schedule, plan: Plan, stages: _Stages) -> list[Loop]:
+def _cut_blocks(s: Schedule, plan: BundlePlan, stages: _Stages) -> list[Loop]:
     """The loops over blocks of registers; the last goes through all that overlap."""
     axes = list(stages.making)
     order = [a for a in axes if a not in plan.steady] + [a for a in axes if a in plan.steady]
@@ -320,7 +322,7 @@ def _cut_blocks(s: Schedule, plan: Plan, stages: _Stages) -> list[Loop]:
     return blocks
 
 
-def _order_sums(s: Schedule, plan: Plan, stages: _Stages) -> tuple[Loop, Loop]:
+def _order_sums(s: Schedule, plan: BundlePlan, stages: _Stages) -> tuple[Loop, Loop]:
     """Steps of the sums outside, then a block's rows, then the unit's axes. Returns the loop over
     all steps and the unit's outermost."""
     unit = plan.unit
@@ -362,7 +364,7 @@ def _is_summed(s: Schedule, loop: For) -> bool:
 
 
 def _bring_operands(
-    s: Schedule, plan: Plan, near: str, tiles: Sequence[Loop], moving: Loop
+    s: Schedule, plan: BundlePlan, near: str, tiles: Sequence[Loop], moving: Loop
 ) -> None:
     """Copies of the operands in local memory, tile by tile, and in registers."""
     for load, operand in plan.reads:
@@ -393,7 +395,7 @@ def _keep(s: Schedule, buffer: Buffer, loop: Loop) -> None:
             return
 
 
-def _map_rest(s: Schedule, target: Target, plan: Plan, stages: _Stages) -> None:
+def _map_rest(s: Schedule, target: Target, plan: BundlePlan, stages: _Stages) -> None:
     """Gives every nest that is left to instructions."""
     while True:
         nest = next(_all_nests(s.kernel.body), None)
@@ -409,7 +411,7 @@ def _map_rest(s: Schedule, target: Target, plan: Plan, stages: _Stages) -> None:
             map_values(s, target, loop, _rows(nest))
 
 
-def _make_apart(s: Schedule, plan: Plan, loop: Loop, nest: Nest) -> None:
+def _make_apart(s: Schedule, plan: BundlePlan, loop: Loop, nest: Nest) -> None:
     """Computes what is made of the sums in registers, lying there as the sums do; the nest then
     only stores it."""
     sums = next(x for x in _loads(nest) if x.buffer.memory == plan.result.buffer.memory)

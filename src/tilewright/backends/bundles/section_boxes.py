@@ -15,10 +15,10 @@ import numpy as np
 
 from tilewright.analyze.linear import Linear, add, constant, linear, scaled, to_expr
 from tilewright.analyze.simplify import Simplifier
-from tilewright.backends.bundles.operations import Body, Loop, Operand
+from tilewright.backends.bundles.operations import Body, Operand, OperationLoop
 from tilewright.backends.bundles.sections import Section
 from tilewright.backends.stream.stream import Stream
-from tilewright.backends.stream.touched import Part, Touched, Use, in_order, parts_of
+from tilewright.backends.stream.touched import OperandUse, Touched, Use, in_order, parts_of
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Binary, Buffer, Const, Expr, Var, binary, const
 from tilewright.ir.substitute import variables
@@ -52,7 +52,7 @@ def program_touched(stream: Stream, sections: Sequence[Section]) -> Touched:
     return in_order(parts)
 
 
-def _part(stream: Stream, k: int, box: _Box) -> Part:
+def _part(stream: Stream, k: int, box: _Box) -> OperandUse:
     """A box for every instruction of a site."""
     rows, site = stream.rows(k), stream.sites[k]
     n, place = len(rows), stream.places[box.buffer]
@@ -64,7 +64,7 @@ def _part(stream: Stream, k: int, box: _Box) -> Part:
     operand = [r.buffer for r in site.call.regions].index(box.buffer)
     extents, steps = (np.tile(axes[:, c], (n, 1)) for c in (0, 1))
     flags = (np.full(n, x) for x in (not box.writes, box.writes, box.exact))
-    return Part(
+    return OperandUse(
         Use(site.instruction, operand, None, None), rows, memory, start, extents, steps, *flags
     )
 
@@ -100,10 +100,12 @@ def _boxes(body: Body) -> list[_Box]:
     return list(found)
 
 
-def _operands(body: Body, loops: tuple[Loop, ...]) -> Iterator[tuple[Operand, tuple[Loop, ...]]]:
+def _operands(
+    body: Body, loops: tuple[OperationLoop, ...]
+) -> Iterator[tuple[Operand, tuple[OperationLoop, ...]]]:
     """The operands in memory, with the loops around them."""
     for item in body.items:
-        if isinstance(item, Loop):
+        if isinstance(item, OperationLoop):
             yield from _operands(item.body, (*loops, item))
         else:
             yield from ((o, loops) for o in item.operands if not o.row)

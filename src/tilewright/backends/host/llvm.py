@@ -13,10 +13,10 @@ from typing import Any
 
 from tilewright.base.errors import CompileError
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
+    KernelCall,
     Submit,
     Wait,
     slots_of,
@@ -179,7 +179,7 @@ class _Writer:
 # ---------------------------------------------------------------- steps
 
 
-def _emit_call(w: _Writer, number: int, step: Call) -> None:
+def _emit_call(w: _Writer, number: int, step: KernelCall) -> None:
     kernel = w.kernels.get(step.kernel)
     if kernel is None:
         raise CompileError(f"there is no kernel {step.kernel!r}", program=w.program)
@@ -223,7 +223,7 @@ def _emit_callback(w: _Writer, number: int, step: HostCall | Submit | Wait) -> N
 
 
 _STEP: dict[type, Callable[[_Writer, int, Any], None]] = {
-    Call: _emit_call,
+    KernelCall: _emit_call,
     Copy: _emit_copy,
     HostCall: _emit_callback,
     Submit: _emit_callback,

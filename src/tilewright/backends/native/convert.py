@@ -6,15 +6,22 @@ numbers for zero, and other machines have no conversion at all.
 
 from __future__ import annotations
 
-from tilewright.backends.native.text import Function, Value, element_type, literal, splat, type_name
+from tilewright.backends.native.text import (
+    Function,
+    LLVMValue,
+    element_type,
+    literal,
+    splat,
+    type_name,
+)
 from tilewright.base.dtype import DType, Kind, bf16, bool_, f32, f64, i32
 
 
-def constant(value: int | float | bool, dtype: DType, lanes: int = 1) -> Value:
-    return Value(splat(literal(value, dtype), dtype, lanes), dtype, lanes)
+def constant(value: int | float | bool, dtype: DType, lanes: int = 1) -> LLVMValue:
+    return LLVMValue(splat(literal(value, dtype), dtype, lanes), dtype, lanes)
 
 
-def suffix(v: Value) -> str:
+def suffix(v: LLVMValue) -> str:
     """The type suffix of an overloaded intrinsic."""
     base = {"double": "f64", "float": "f32", "half": "f16"}
     name = element_type(v.dtype)
@@ -22,23 +29,23 @@ def suffix(v: Value) -> str:
     return f"v{v.lanes}{name}" if v.lanes > 1 else name
 
 
-def intrinsic(f: Function, name: str, *args: Value) -> Value:
+def intrinsic(f: Function, name: str, *args: LLVMValue) -> LLVMValue:
     """A call of an LLVM intrinsic whose result is of its first argument's type."""
     first = args[0]
     result = f.call(first.type, f"llvm.{name}.{suffix(first)}", *args)
-    return Value(result, first.dtype, first.lanes)
+    return LLVMValue(result, first.dtype, first.lanes)
 
 
-def broadcast(f: Function, v: Value, lanes: int) -> Value:
+def broadcast(f: Function, v: LLVMValue, lanes: int) -> LLVMValue:
     """The scalar in all lanes; a vector as it is."""
     if v.lanes == lanes or lanes == 1:
         return v
     if not v.ref.startswith("%"):
-        return Value(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
+        return LLVMValue(splat(v.ref, v.dtype, lanes), v.dtype, lanes)
     kind = type_name(v.dtype, lanes)
     first = f.let(f"insertelement {kind} poison, {v}, i64 0")
     mask = f"<{lanes} x i32> zeroinitializer"
-    return Value(f.let(f"shufflevector {kind} {first}, {kind} poison, {mask}"), v.dtype, lanes)
+    return LLVMValue(f.let(f"shufflevector {kind} {first}, {kind} poison, {mask}"), v.dtype, lanes)
 
 
 def is_narrow(dtype: DType) -> bool:
@@ -49,7 +56,7 @@ def is_narrow(dtype: DType) -> bool:
 # ---------------------------------------------------------------- conversions
 
 
-def convert(f: Function, v: Value, to: DType) -> Value:
+def convert(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
     """Conversion by value."""
     source = v.dtype
     if source == to:
@@ -69,19 +76,19 @@ def convert(f: Function, v: Value, to: DType) -> Value:
     return _int_to_int(f, v, to)
 
 
-def _op(f: Function, op: str, v: Value, to: DType) -> Value:
-    return Value(f.let(f"{op} {v} to {type_name(to, v.lanes)}"), to, v.lanes)
+def _op(f: Function, op: str, v: LLVMValue, to: DType) -> LLVMValue:
+    return LLVMValue(f.let(f"{op} {v} to {type_name(to, v.lanes)}"), to, v.lanes)
 
 
-def _to_bool(f: Function, v: Value) -> Value:
+def _to_bool(f: Function, v: LLVMValue) -> LLVMValue:
     if is_narrow(v.dtype):
         v = convert(f, v, f32)
     zero = splat(literal(0, v.dtype), v.dtype, v.lanes)
     op = "fcmp une" if v.dtype.is_float else "icmp ne"
-    return Value(f.let(f"{op} {v}, {zero}"), bool_, v.lanes)
+    return LLVMValue(f.let(f"{op} {v}, {zero}"), bool_, v.lanes)
 
 
-def _float_to_float(f: Function, v: Value, to: DType) -> Value:
+def _float_to_float(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
     if v.dtype is bf16:
         return convert(f, _from_bf16(f, v), to)
     if to is bf16:
@@ -93,20 +100,20 @@ def _float_to_float(f: Function, v: Value, to: DType) -> Value:
     return _op(f, "fptrunc", v, to)
 
 
-def _from_bf16(f: Function, v: Value) -> Value:
+def _from_bf16(f: Function, v: LLVMValue) -> LLVMValue:
     """The upper half of an f32."""
     bits = _op(f, "zext", v, i32)
-    upper = Value(f.let(f"shl {bits}, {splat('16', i32, v.lanes)}"), i32, v.lanes)
+    upper = LLVMValue(f.let(f"shl {bits}, {splat('16', i32, v.lanes)}"), i32, v.lanes)
     return _op(f, "bitcast", upper, f32)
 
 
-def _to_bf16(f: Function, v: Value) -> Value:
+def _to_bf16(f: Function, v: LLVMValue) -> LLVMValue:
     """The upper half, rounded to nearest even on the bits; a NaN keeps a bit that says so."""
 
-    def line(op: str, a: Value, b: Value) -> Value:
-        return Value(f.let(f"{op} {a}, {b.ref}"), i32, v.lanes)
+    def line(op: str, a: LLVMValue, b: LLVMValue) -> LLVMValue:
+        return LLVMValue(f.let(f"{op} {a}, {b.ref}"), i32, v.lanes)
 
-    def number(n: int) -> Value:
+    def number(n: int) -> LLVMValue:
         return constant(n, i32, v.lanes)
 
     bits = _op(f, "bitcast", v, i32)
@@ -115,11 +122,11 @@ def _to_bf16(f: Function, v: Value) -> Value:
     quiet = line("or", bits, number(0x400000))
     is_nan = f.let(f"fcmp uno {v}, {v.ref}")
     mask = f"<{v.lanes} x i1>" if v.lanes > 1 else "i1"
-    kept = Value(f.let(f"select {mask} {is_nan}, {quiet}, {rounded}"), i32, v.lanes)
+    kept = LLVMValue(f.let(f"select {mask} {is_nan}, {quiet}, {rounded}"), i32, v.lanes)
     return _op(f, "trunc", line("lshr", kept, number(16)), bf16)
 
 
-def _float_to_int(f: Function, v: Value, to: DType) -> Value:
+def _float_to_int(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
     if is_narrow(v.dtype):
         v = convert(f, v, f32)
     sign = "s" if to.kind is Kind.INT else "u"
@@ -127,37 +134,37 @@ def _float_to_int(f: Function, v: Value, to: DType) -> Value:
         wide = _float_to_int(f, v, i32)
         return _int_to_int(f, _clamp(f, wide, int(to.min), int(to.max)), to)
     result = type_name(to, v.lanes)
-    name = f"llvm.fpto{sign}i.sat.{suffix(Value('', to, v.lanes))}.{suffix(v)}"
-    return Value(f.call(result, name, v), to, v.lanes)
+    name = f"llvm.fpto{sign}i.sat.{suffix(LLVMValue('', to, v.lanes))}.{suffix(v)}"
+    return LLVMValue(f.call(result, name, v), to, v.lanes)
 
 
-def _clamp(f: Function, v: Value, low: int, high: int) -> Value:
+def _clamp(f: Function, v: LLVMValue, low: int, high: int) -> LLVMValue:
     v = intrinsic(f, "smax", v, constant(low, v.dtype, v.lanes))
     return intrinsic(f, "smin", v, constant(high, v.dtype, v.lanes))
 
 
-def _int_to_float(f: Function, v: Value, to: DType) -> Value:
+def _int_to_float(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
     if is_narrow(to):
         return convert(f, _int_to_float(f, v, f32), to)
     return _op(f, "sitofp" if v.dtype.kind is Kind.INT else "uitofp", v, to)
 
 
-def _int_to_int(f: Function, v: Value, to: DType) -> Value:
+def _int_to_int(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
     have, want = max(8, v.dtype.bits), max(8, to.bits)
     if want < have:
         v = _op(f, "trunc", v, to)
     elif want > have:
         v = _op(f, "sext" if v.dtype.kind is Kind.INT else "zext", v, to)
     else:
-        v = Value(v.ref, to, v.lanes)
+        v = LLVMValue(v.ref, to, v.lanes)
     return wrap_narrow(f, v)
 
 
-def wrap_narrow(f: Function, v: Value) -> Value:
+def wrap_narrow(f: Function, v: LLVMValue) -> LLVMValue:
     """Brings the value of a type below 8 bits, held in a byte, back into its range."""
     if not v.dtype.is_integer or v.dtype.bits >= 8:
         return v
     shift = splat(str(8 - v.dtype.bits), v.dtype, v.lanes)
-    up = Value(f.let(f"shl {v}, {shift}"), v.dtype, v.lanes)
+    up = LLVMValue(f.let(f"shl {v}, {shift}"), v.dtype, v.lanes)
     down = "ashr" if v.dtype.kind is Kind.INT else "lshr"
-    return Value(f.let(f"{down} {up}, {shift}"), v.dtype, v.lanes)
+    return LLVMValue(f.let(f"{down} {up}, {shift}"), v.dtype, v.lanes)

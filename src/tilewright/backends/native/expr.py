@@ -25,7 +25,7 @@ from tilewright.backends.native.convert import (
     wrap_narrow,
 )
 from tilewright.backends.native.operators import emit_binary, emit_compare, emit_unary
-from tilewright.backends.native.text import Function, Value, memory_type, splat, type_name
+from tilewright.backends.native.text import Function, LLVMValue, memory_type, splat, type_name
 from tilewright.base.dtype import Kind, bool_, index
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import refuse_opaque
@@ -68,11 +68,11 @@ class ExprEmitter:
         self.simplifier = simplifier
         self.pointers: dict[Buffer, str] = {}
         self.lanes: Lanes | None = None
-        self.mask: Value | None = None  # the lanes that run, where not all do
-        self.columns: dict[Load, Value] = {}  # reads of the vector loop that are done
+        self.mask: LLVMValue | None = None  # the lanes that run, where not all do
+        self.columns: dict[Load, LLVMValue] = {}  # reads of the vector loop that are done
         self.depth: dict[Var, int] = {}  # how deep each loop variable's loop is
-        self._values: list[dict[Expr, Value]] = [{}]  # by enclosing block; no reads in them
-        self._reads: list[dict[Expr, Value]] = [{}]  # of the current statement
+        self._values: list[dict[Expr, LLVMValue]] = [{}]  # by enclosing block; no reads in them
+        self._reads: list[dict[Expr, LLVMValue]] = [{}]  # of the current statement
         self._addresses: list[dict[tuple[object, ...], str]] = [{}]
         self._pure: dict[Expr, bool] = {}
         self._dear: dict[tuple[Expr, Expr], bool] = {}
@@ -97,20 +97,20 @@ class ExprEmitter:
         """Memory may have changed: reads are forgotten."""
         self._reads = [{} for _ in self._reads]
 
-    def bind(self, e: Expr, value: Value) -> None:
+    def bind(self, e: Expr, value: LLVMValue) -> None:
         """Gives a variable or symbol its value, in the current block."""
         self._values[-1][e] = value
 
-    def bound(self) -> dict[Expr, Value]:
+    def bound(self) -> dict[Expr, LLVMValue]:
         """All variables and symbols that have a value here."""
-        merged: dict[Expr, Value] = {}
+        merged: dict[Expr, LLVMValue] = {}
         for scope in self._values:
             merged |= {e: v for e, v in scope.items() if isinstance(e, (Var, Symbol))}
         return merged
 
     # ---------------------------------------------------------- expressions
 
-    def __call__(self, e: Expr) -> Value:
+    def __call__(self, e: Expr) -> LLVMValue:
         """The value of an expression: a vector if it depends on the lane variable."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
@@ -136,7 +136,7 @@ class ExprEmitter:
         """Whether an expression is the same for all lanes."""
         return self.lanes is None or self.lanes.var not in self.variables(e)
 
-    def _emit_index(self, e: Expr) -> Value:
+    def _emit_index(self, e: Expr) -> LLVMValue:
         e = self.simplifier(e)
         if isinstance(e, Const):
             return constant(e.value, index)
@@ -144,20 +144,20 @@ class ExprEmitter:
             return self._emit_linear(self.simplifier.linear(e))
         if isinstance(e, Var) and self.lanes is not None and e == self.lanes.var:
             steps = ", ".join(f"i64 {i}" for i in range(self.lanes.count))
-            return Value(f"<{steps}>" if self.lanes.count > 1 else "0", index, self.lanes.count)
+            return LLVMValue(f"<{steps}>" if self.lanes.count > 1 else "0", index, self.lanes.count)
         if isinstance(e, (Var, Symbol)):
             raise CompileError(f"{e} has no value here")
         return _EMIT[type(e)](self, e)
 
-    def _emit_linear(self, form: Linear) -> Value:
+    def _emit_linear(self, form: Linear) -> LLVMValue:
         """Sum of products; a non-linear product is an atom and is emitted as such."""
-        total: Value | None = None
+        total: LLVMValue | None = None
         for atom, k in sorted(form.items(), key=lambda t: self._depth(t[0])):
             term = constant(k, index) if atom is None else self._scaled(atom, k)
             total = term if total is None else self._pair(BinaryOp.ADD, total, term)
         return total if total is not None else constant(0, index)
 
-    def _scaled(self, atom: Expr, k: int) -> Value:
+    def _scaled(self, atom: Expr, k: int) -> LLVMValue:
         if isinstance(atom, Binary) and atom.op is BinaryOp.MUL:
             value = self._pair(BinaryOp.MUL, self(atom.a), self(atom.b))
         else:
@@ -170,26 +170,26 @@ class ExprEmitter:
             return 1 << 20
         return max((self.depth.get(v, 0) for v in self.variables(atom)), default=-1)
 
-    def _pair(self, op: BinaryOp, a: Value, b: Value) -> Value:
+    def _pair(self, op: BinaryOp, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         a, b = self.same_lanes(a, b)
         return emit_binary(self.f, op, a, b)
 
-    def same_lanes(self, *values: Value) -> list[Value]:
+    def same_lanes(self, *values: LLVMValue) -> list[LLVMValue]:
         """All operands with as many lanes as the widest."""
         count = max(v.lanes for v in values)
         return [broadcast(self.f, v, count) for v in values]
 
     # ---------------------------------------------------------- kinds of expression
 
-    def emit_unary(self, e: Unary) -> Value:
+    def emit_unary(self, e: Unary) -> LLVMValue:
         return emit_unary(self.f, e.op, self(e.a))
 
-    def emit_binary(self, e: Binary) -> Value:
+    def emit_binary(self, e: Binary) -> LLVMValue:
         if e.dtype == index and e.op in (BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.DIV):
             return self._index_division(e)
         return self._pair(e.op, self(e.a), self(e.b))
 
-    def _index_division(self, e: Binary) -> Value:
+    def _index_division(self, e: Binary) -> LLVMValue:
         """Division of what is known not to be negative, by what is known to be positive, is one
         unsigned instruction."""
         low, below = self.simplifier.bounds(e.a)[0], self.simplifier.bounds(e.b)[0]
@@ -197,22 +197,22 @@ class ExprEmitter:
             return emit_binary(self.f, e.op, *self.same_lanes(self(e.a), self(e.b)))
         a, b = self.same_lanes(self(e.a), self(e.b))
         op = "urem" if e.op is BinaryOp.MOD else "udiv"
-        return Value(self.f.let(f"{op} {a}, {b.ref}"), index, a.lanes)
+        return LLVMValue(self.f.let(f"{op} {a}, {b.ref}"), index, a.lanes)
 
-    def emit_compare(self, e: Compare) -> Value:
+    def emit_compare(self, e: Compare) -> LLVMValue:
         return emit_compare(self.f, e.op, *self.same_lanes(self(e.a), self(e.b)))
 
-    def emit_cast(self, e: Cast) -> Value:
+    def emit_cast(self, e: Cast) -> LLVMValue:
         return convert(self.f, self(e.a), e.dtype)
 
-    def emit_bitcast(self, e: Bitcast) -> Value:
+    def emit_bitcast(self, e: Bitcast) -> LLVMValue:
         v = self(e.a)
         to = type_name(e.dtype, v.lanes)
         if to == v.type:  # a type below 8 bits lies sign- or zero-extended in a byte
-            return wrap_narrow(self.f, Value(v.ref, e.dtype, v.lanes))
-        return Value(self.f.let(f"bitcast {v} to {to}"), e.dtype, v.lanes)
+            return wrap_narrow(self.f, LLVMValue(v.ref, e.dtype, v.lanes))
+        return LLVMValue(self.f.let(f"bitcast {v} to {to}"), e.dtype, v.lanes)
 
-    def emit_select(self, e: Select) -> Value:
+    def emit_select(self, e: Select) -> LLVMValue:
         cond = self(e.cond)
         dear_a, dear_b = self._is_dear(e.a, e.b), self._is_dear(e.b, e.a)
         speculates = self.can_speculate(e.a) and self.can_speculate(e.b)
@@ -220,11 +220,11 @@ class ExprEmitter:
             return self._branch(cond, e)
         if cond.lanes == 1:
             a, b = self.same_lanes(self(e.a), self(e.b))
-            return Value(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, a.lanes)
+            return LLVMValue(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, a.lanes)
         a = self._under(cond, e.a, dear=dear_a)
         b = self._under(emit_unary(self.f, _NOT, cond), e.b, dear=dear_b)
         a, b = broadcast(self.f, a, cond.lanes), broadcast(self.f, b, cond.lanes)
-        return Value(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, cond.lanes)
+        return LLVMValue(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, cond.lanes)
 
     def _is_dear(self, side: Expr, other: Expr) -> bool:
         """Whether a side of a select takes so many operations, beside those that the other takes as
@@ -244,7 +244,7 @@ class ExprEmitter:
     def in_bounds(self, load: Load) -> bool:
         return self.simplifier.in_bounds(load.buffer, load.indices)
 
-    def _branch(self, cond: Value, e: Select) -> Value:
+    def _branch(self, cond: LLVMValue, e: Select) -> LLVMValue:
         f = self.f
         yes, no, join = f.label("yes"), f.label("no"), f.label("join")
         f.emit(f"br {cond}, label %{yes}, label %{no}")
@@ -261,9 +261,9 @@ class ExprEmitter:
         f.start(join)
         arms = ", ".join(f"[ {v.ref}, %{block} ]" for v, block in sides)
         first = sides[0][0]
-        return Value(f.let(f"phi {first.type} {arms}"), e.dtype, first.lanes)
+        return LLVMValue(f.let(f"phi {first.type} {arms}"), e.dtype, first.lanes)
 
-    def _under(self, cond: Value, e: Expr, *, dear: bool) -> Value:
+    def _under(self, cond: LLVMValue, e: Expr, *, dear: bool) -> LLVMValue:
         """Evaluates `e` in the lanes where cond holds; a dear one only if there are any."""
         if dear:
             return self._if_any(cond, e)
@@ -276,7 +276,7 @@ class ExprEmitter:
         self.mask = before
         return value
 
-    def _if_any(self, cond: Value, e: Expr) -> Value:
+    def _if_any(self, cond: LLVMValue, e: Expr) -> LLVMValue:
         """The value under a condition that holds in some lane; otherwise zeros."""
         f, before = self.f, self.f.block
         some = f.call("i1", f"llvm.vector.reduce.or.{suffix(cond)}", cond)
@@ -291,9 +291,9 @@ class ExprEmitter:
         f.start(join)
         none = constant(0, e.dtype, cond.lanes)
         arms = f"[ {value.ref}, %{block} ], [ {none.ref}, %{before} ]"
-        return Value(f.let(f"phi {value.type} {arms}"), e.dtype, cond.lanes)
+        return LLVMValue(f.let(f"phi {value.type} {arms}"), e.dtype, cond.lanes)
 
-    def and_mask(self, cond: Value) -> Value:
+    def and_mask(self, cond: LLVMValue) -> LLVMValue:
         """The current mask and cond."""
         if self.mask is None:
             return cond
@@ -365,7 +365,7 @@ class ExprEmitter:
             found = self._variables[e] = frozenset(variables(e))
         return found
 
-    def emit_load(self, e: Load) -> Value:
+    def emit_load(self, e: Load) -> LLVMValue:
         """A read: one element, consecutive ones, or a gather."""
         if e in self.columns:
             return self.columns[e]
@@ -382,7 +382,7 @@ class ExprEmitter:
             return self.read(e.buffer, self.address(e.buffer, rest), self.lanes.count)
         return self._gather(e.buffer, at)
 
-    def emit_load_at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
+    def emit_load_at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> LLVMValue:
         """The present content of an element (never remembered: it is about to change)."""
         return self.emit_load(Load(buffer, indices))
 
@@ -392,7 +392,7 @@ class ExprEmitter:
             atom is not None and not self.is_pure(atom) and not self.uniform(atom) for atom in at
         )
 
-    def read(self, buffer: Buffer, pointer: str, lanes: int) -> Value:
+    def read(self, buffer: Buffer, pointer: str, lanes: int) -> LLVMValue:
         """Consecutive elements from a pointer on."""
         kind = memory_type(buffer.dtype)
         full = f"<{lanes} x {kind}>" if lanes > 1 else kind
@@ -403,25 +403,25 @@ class ExprEmitter:
             ref = self.f.call(full, name, f"ptr {pointer}", *_aligned(align, self.mask, zero))
         else:
             ref = self.f.let(f"load {full}, ptr {pointer}, align {align}")
-        return self.from_memory(Value(ref, buffer.dtype, lanes))
+        return self.from_memory(LLVMValue(ref, buffer.dtype, lanes))
 
-    def from_memory(self, v: Value) -> Value:
+    def from_memory(self, v: LLVMValue) -> LLVMValue:
         """bool is a byte in memory and a bit in registers; of a byte that holds a type of fewer
         bits, the upper ones may be anything."""
         if v.dtype.kind is not Kind.BOOL:
             return wrap_narrow(self.f, v)
         kind = f"<{v.lanes} x i8>" if v.lanes > 1 else "i8"
         zero = "zeroinitializer" if v.lanes > 1 else "0"
-        return Value(self.f.let(f"icmp ne {kind} {v.ref}, {zero}"), bool_, v.lanes)
+        return LLVMValue(self.f.let(f"icmp ne {kind} {v.ref}, {zero}"), bool_, v.lanes)
 
-    def to_memory(self, v: Value) -> str:
+    def to_memory(self, v: LLVMValue) -> str:
         """`type value` as it is stored."""
         if v.dtype.kind is not Kind.BOOL:
             return str(v)
         kind = f"<{v.lanes} x i8>" if v.lanes > 1 else "i8"
         return f"{kind} {self.f.let(f'zext {v} to {kind}')}"
 
-    def _guarded_scalar(self, buffer: Buffer, rest: Linear) -> Value:
+    def _guarded_scalar(self, buffer: Buffer, rest: Linear) -> LLVMValue:
         """One element for all lanes, read only if some lane runs."""
         assert self.mask is not None
         f = self.f
@@ -435,7 +435,7 @@ class ExprEmitter:
         f.start(join)
         zero = constant(0, buffer.dtype).ref
         ref = f.let(f"phi {value.type} [ {value.ref}, %{end} ], [ {zero}, %{before} ]")
-        return Value(ref, buffer.dtype)
+        return LLVMValue(ref, buffer.dtype)
 
     def any_lane(self) -> str:
         """Whether some lane runs."""
@@ -451,20 +451,20 @@ class ExprEmitter:
         base = self.pointers[buffer]
         return self.f.let(f"getelementptr {inbounds}{kind}, ptr {base}, {offsets}")
 
-    def _gather(self, buffer: Buffer, at: Linear) -> Value:
+    def _gather(self, buffer: Buffer, at: Linear) -> LLVMValue:
         assert self.lanes is not None
         count, kind = self.lanes.count, memory_type(buffer.dtype)
         full = f"<{count} x {kind}>"
         pointers = self.lane_pointers(buffer, at)
-        mask = self.mask or Value(splat("true", bool_, count), bool_, count)
+        mask = self.mask or LLVMValue(splat("true", bool_, count), bool_, count)
         name = f"llvm.masked.gather.v{count}{_letter(kind)}.v{count}p0"
         zero = f"{full} zeroinitializer"
         arguments = _aligned(_alignment(buffer), mask, zero)
         ref = self.f.call(full, name, f"<{count} x ptr> {pointers}", *arguments)
-        return self.from_memory(Value(ref, buffer.dtype, count))
+        return self.from_memory(LLVMValue(ref, buffer.dtype, count))
 
 
-def _aligned(align: int, mask: Value, passthru: str) -> tuple[str, ...]:
+def _aligned(align: int, mask: LLVMValue, passthru: str) -> tuple[str, ...]:
     """The trailing arguments of masked reads."""
     return (f"i32 {align}", str(mask), passthru)
 
@@ -479,7 +479,7 @@ def _letter(kind: str) -> str:
 
 _NOT = UnaryOp.NOT
 
-_EMIT: dict[type[Expr], Callable[[ExprEmitter, Any], Value]] = {
+_EMIT: dict[type[Expr], Callable[[ExprEmitter, Any], LLVMValue]] = {
     Unary: ExprEmitter.emit_unary,
     Binary: ExprEmitter.emit_binary,
     Compare: ExprEmitter.emit_compare,

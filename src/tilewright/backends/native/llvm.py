@@ -26,7 +26,7 @@ from tilewright.backends.native.hints import (
     nontemporal_buffers,
 )
 from tilewright.backends.native.operators import emit_binary, emit_lanes_reduction, emit_unary
-from tilewright.backends.native.text import Function, Value, memory_type
+from tilewright.backends.native.text import Function, LLVMValue, memory_type
 from tilewright.backends.native.transpose import emit_columns
 from tilewright.base.dtype import bool_, index
 from tilewright.base.errors import CompileError
@@ -66,11 +66,11 @@ FLOATS = {32: "float", 16: "half"}  # by their bits
 
 def emit_kernel(kernel: Kernel, target: Target) -> str:
     """The LLVM module of one lowered kernel, as text."""
-    module = Module(kernel, target)
+    module = LLVMModule(kernel, target)
     return module.text()
 
 
-class Module:
+class LLVMModule:
     """The functions of one kernel: itself and its parallel loops' bodies."""
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
@@ -108,7 +108,7 @@ class Module:
         for i, buffer in enumerate(self.kernel.params):
             emitter.e.pointers[buffer] = f"%p{i}"
         for i, symbol in enumerate(self.symbols):
-            emitter.e.bind(symbol, Value(f"%d{i}", index))
+            emitter.e.bind(symbol, LLVMValue(f"%d{i}", index))
         emitter.e.bind(WORKER, constant(0, index))
         emitter.block(self.kernel.body)
         self.finish(function, self.kernel.body)
@@ -136,7 +136,7 @@ class Module:
 class StmtEmitter:
     """Emits statements into one function."""
 
-    def __init__(self, module: Module, function: Function) -> None:
+    def __init__(self, module: LLVMModule, function: Function) -> None:
         self.module = module
         self.f = function
         self.e = ExprEmitter(function, module.simplifier)
@@ -151,7 +151,7 @@ class StmtEmitter:
         self.block(block)
         self.e.pop()
 
-    def scalar(self, dim: Dim) -> Value:
+    def scalar(self, dim: Dim) -> LLVMValue:
         value = self.e(as_expr(dim))
         if value.lanes != 1:
             raise CompileError(f"{dim} differs from lane to lane", program=self.module.kernel)
@@ -174,7 +174,7 @@ class StmtEmitter:
         else:
             self.emit_range(s, constant(0, index), self.scalar(s.extent))
 
-    def emit_range(self, s: For, begin: Value, end: Value) -> None:
+    def emit_range(self, s: For, begin: LLVMValue, end: LLVMValue) -> None:
         """for (var = begin; var < end; var++) body"""
         f = self.f
         head, body, done = f.label("loop"), f.label("body"), f.label("done")
@@ -189,7 +189,7 @@ class StmtEmitter:
         self.level += 1
         self.e.depth[s.var] = self.level
         self.e.push()
-        self.e.bind(s.var, Value(i, index))
+        self.e.bind(s.var, LLVMValue(i, index))
         self.block(s.body)
         self.e.pop()
         self.level -= 1
@@ -220,7 +220,7 @@ class StmtEmitter:
                 f.branch(join)
         f.start(join)
 
-    def _masked(self, cond: Value, block: Block) -> None:
+    def _masked(self, cond: LLVMValue, block: Block) -> None:
         before, self.e.mask = self.e.mask, self.e.and_mask(cond)
         self.scoped(block)
         self.e.mask = before
@@ -248,7 +248,12 @@ class StmtEmitter:
         self.e.end_statement()
 
     def _write(
-        self, buffer: Buffer, indices: tuple[Expr, ...], value: Value, *, nontemporal: bool = False
+        self,
+        buffer: Buffer,
+        indices: tuple[Expr, ...],
+        value: LLVMValue,
+        *,
+        nontemporal: bool = False,
     ) -> None:
         e = self.e
         at = e.position(buffer, indices)
@@ -270,12 +275,12 @@ class StmtEmitter:
         else:
             self._scatter(buffer, at, value)
 
-    def _last(self, value: Value) -> Value:
+    def _last(self, value: LLVMValue) -> LLVMValue:
         """The last lane's: iterations store in order, and the last one stays."""
         if value.lanes == 1:
             return value
         ref = self.f.let(f"extractelement {value}, i64 {value.lanes - 1}")
-        return Value(ref, value.dtype)
+        return LLVMValue(ref, value.dtype)
 
     def _store(self, typed: str, pointer: str, buffer: Buffer) -> None:
         self.f.emit(f"store {typed}, ptr {pointer}, align {buffer.dtype.bytes}")
@@ -303,13 +308,13 @@ class StmtEmitter:
         fenced = self.f.call(held, name, f"{held} {same}")
         return f"{kind} {self.f.let(f'bitcast {held} {fenced} to {kind}')}"
 
-    def _scatter(self, buffer: Buffer, at: Linear, value: Value) -> None:
+    def _scatter(self, buffer: Buffer, at: Linear, value: LLVMValue) -> None:
         """Lanes store to places of their own; where two meet, the later lane's value stays."""
         assert self.e.lanes is not None
         count = self.e.lanes.count
         typed = self.e.to_memory(broadcast(self.f, value, count))
         pointers = self.e.lane_pointers(buffer, at)
-        mask = self.e.mask or Value("splat (i1 true)", bool_, count)
+        mask = self.e.mask or LLVMValue("splat (i1 true)", bool_, count)
         kind = _vector_suffix(typed)
         name = f"llvm.masked.scatter.{kind}.v{count}p0"
         align = f"i32 {buffer.dtype.bytes}"
@@ -329,7 +334,7 @@ class StmtEmitter:
             self._update(s, value)
         e.end_statement()
 
-    def _update_once(self, s: Accumulate, value: Value) -> None:
+    def _update_once(self, s: Accumulate, value: LLVMValue) -> None:
         """Adds what all lanes contribute to one element, if that is there."""
         e = self.e
         before_lanes, before_mask = e.lanes, e.mask
@@ -355,13 +360,13 @@ class StmtEmitter:
         f.branch(join)
         f.start(join)
 
-    def _update(self, s: Accumulate, value: Value) -> None:
+    def _update(self, s: Accumulate, value: LLVMValue) -> None:
         e = self.e
         old = e.emit_load_at(s.buffer, s.indices)
         old, value = e.same_lanes(old, value)
         self._write(s.buffer, s.indices, emit_binary(self.f, s.op, old, value))
 
-    def _combined(self, s: Accumulate, value: Value) -> Value:
+    def _combined(self, s: Accumulate, value: LLVMValue) -> LLVMValue:
         """The lanes' contributions to one element, as one value."""
         e = self.e
         assert e.lanes is not None
@@ -370,10 +375,10 @@ class StmtEmitter:
             nothing = neutral(s.op, value.dtype)
             other = constant(nothing.value, value.dtype, value.lanes)
             ref = self.f.let(f"select {e.mask}, {value}, {other}")
-            value = Value(ref, value.dtype, value.lanes)
+            value = LLVMValue(ref, value.dtype, value.lanes)
         return emit_lanes_reduction(self.f, s.op, value)
 
-    def _accumulate_each(self, s: Accumulate, at: Linear, value: Value) -> None:
+    def _accumulate_each(self, s: Accumulate, at: Linear, value: LLVMValue) -> None:
         """Lanes that may meet at one element: one after the other."""
         e, f = self.e, self.f
         assert e.lanes is not None
@@ -386,7 +391,7 @@ class StmtEmitter:
                     stack.enter_context(self._only_if(bit))
                 kind = f"<{e.lanes.count} x ptr>"
                 pointer = f.let(f"extractelement {kind} {pointers}, i64 {lane}")
-                one = Value(f.let(f"extractelement {value}, i64 {lane}"), value.dtype)
+                one = LLVMValue(f.let(f"extractelement {value}, i64 {lane}"), value.dtype)
                 new = emit_binary(f, s.op, e.read(s.buffer, pointer, 1), one)
                 self._store(e.to_memory(new), pointer, s.buffer)
         e.end_statement()
@@ -426,15 +431,15 @@ def emit_parallel(outer: StmtEmitter, s: For) -> None:
     outer.e.end_statement()
 
 
-def _grain(outer: StmtEmitter, extent: Dim, count: Value) -> Value:
+def _grain(outer: StmtEmitter, extent: Dim, count: LLVMValue) -> LLVMValue:
     """Iterations handed out at a time."""
     pieces = outer.module.target.tasks
     known = constant_value(extent)
     if known is not None:
         return constant(max(1, int(known) // pieces), index)
     f = outer.f
-    share = Value(f.let(f"udiv {count}, {pieces}"), index)
-    return Value(f.call("i64", "llvm.umax.i64", share, "i64 1"), index)
+    share = LLVMValue(f.let(f"udiv {count}, {pieces}"), index)
+    return LLVMValue(f.call("i64", "llvm.umax.i64", share, "i64 1"), index)
 
 
 def _emit_body(
@@ -442,7 +447,7 @@ def _emit_body(
     s: For,
     name: str,
     pointers: Mapping[Buffer, str],
-    scalars: Mapping[Expr, Value],
+    scalars: Mapping[Expr, LLVMValue],
 ) -> None:
     """The loop over [begin, end), with the record's fields as parameters."""
     params = [f"ptr noalias %p{i}" for i in range(len(pointers))]
@@ -455,14 +460,14 @@ def _emit_body(
     inner.level = outer.level
     for i, e in enumerate(scalars):
         assert isinstance(e, (Var, Symbol))
-        inner.e.bind(e, Value(f"%s{i}", index))
-    inner.e.bind(WORKER, Value("%worker", index))
-    inner.emit_range(s, Value("%begin", index), Value("%end", index))
+        inner.e.bind(e, LLVMValue(f"%s{i}", index))
+    inner.e.bind(WORKER, LLVMValue("%worker", index))
+    inner.emit_range(s, LLVMValue("%begin", index), LLVMValue("%end", index))
     outer.module.finish(function, s.body)
     outer.module.functions.append(function)
 
 
-def _emit_wrapper(module: Module, name: str, pointers: int, scalars: int) -> None:
+def _emit_wrapper(module: LLVMModule, name: str, pointers: int, scalars: int) -> None:
     """The runtime's side: takes the record apart."""
     function = Function(
         name, ["ptr %context", "i64 %begin", "i64 %end", "i64 %worker"], linkage="internal "

@@ -12,7 +12,7 @@ from tilewright.backends.native.convert import (
     suffix,
     wrap_narrow,
 )
-from tilewright.backends.native.text import Function, Value, element_type, literal, splat
+from tilewright.backends.native.text import Function, LLVMValue, element_type, literal, splat
 from tilewright.base.dtype import Kind, bool_, f32
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import BinaryOp, CompareOp, UnaryOp
@@ -23,7 +23,7 @@ CONTRACT = "contract"  # an add may take a product in (FMA): docs/semantics.md
 # ---------------------------------------------------------------- unary
 
 
-def emit_unary(f: Function, op: UnaryOp, v: Value) -> Value:
+def emit_unary(f: Function, op: UnaryOp, v: LLVMValue) -> LLVMValue:
     if is_narrow(v.dtype):
         wide = emit_unary(f, op, convert(f, v, f32))
         return wide if wide.dtype is bool_ else convert(f, wide, v.dtype)
@@ -33,35 +33,35 @@ def emit_unary(f: Function, op: UnaryOp, v: Value) -> Value:
     return wrap_narrow(f, table[op](f, v))
 
 
-def _line(f: Function, text: str, like: Value) -> Value:
-    return Value(f.let(text), like.dtype, like.lanes)
+def _line(f: Function, text: str, like: LLVMValue) -> LLVMValue:
+    return LLVMValue(f.let(text), like.dtype, like.lanes)
 
 
-def _libm(name: str) -> Callable[[Function, Value], Value]:
+def _libm(name: str) -> Callable[[Function, LLVMValue], LLVMValue]:
     """A C library function, lane by lane: for what has no expansion of ours."""
 
-    def emit(f: Function, v: Value) -> Value:
+    def emit(f: Function, v: LLVMValue) -> LLVMValue:
         return call_lanes(f, name, v)
 
     return emit
 
 
-def call_lanes(f: Function, name: str, *args: Value) -> Value:
+def call_lanes(f: Function, name: str, *args: LLVMValue) -> LLVMValue:
     """A C function of scalars (`name`, with an f behind it for f32) applied to every lane."""
     first = args[0]
     kind = element_type(first.dtype)
     symbol = name + ("f" if first.dtype is f32 else "")
     if first.lanes == 1:
-        return Value(f.call(kind, symbol, *args), first.dtype)
+        return LLVMValue(f.call(kind, symbol, *args), first.dtype)
     result = "poison"
     for lane in range(first.lanes):
         parts = [f"{kind} {f.let(f'extractelement {a}, i64 {lane}')}" for a in args]
         one = f.call(kind, symbol, *parts)
         result = f.let(f"insertelement {first.type} {result}, {kind} {one}, i64 {lane}")
-    return Value(result, first.dtype, first.lanes)
+    return LLVMValue(result, first.dtype, first.lanes)
 
 
-def _sign(f: Function, v: Value) -> Value:
+def _sign(f: Function, v: LLVMValue) -> LLVMValue:
     zero, one = constant(0, v.dtype, v.lanes), constant(1, v.dtype, v.lanes)
     less, more = ("fcmp olt", "fcmp ogt") if v.dtype.is_float else ("icmp slt", "icmp sgt")
     if v.dtype.kind is Kind.UINT:
@@ -76,32 +76,32 @@ def _sign(f: Function, v: Value) -> Value:
     return _line(f, f"select {mask} {down}, {constant(-1, v.dtype, v.lanes)}, {result}", v)
 
 
-def _isnan(f: Function, v: Value) -> Value:
-    return Value(f.let(f"fcmp uno {v}, {v.ref}"), bool_, v.lanes)
+def _isnan(f: Function, v: LLVMValue) -> LLVMValue:
+    return LLVMValue(f.let(f"fcmp uno {v}, {v.ref}"), bool_, v.lanes)
 
 
-def _isinf(f: Function, v: Value) -> Value:
+def _isinf(f: Function, v: LLVMValue) -> LLVMValue:
     size = intrinsic(f, "fabs", v)
     inf = constant(float("inf"), v.dtype, v.lanes)
-    return Value(f.let(f"fcmp oeq {size}, {inf.ref}"), bool_, v.lanes)
+    return LLVMValue(f.let(f"fcmp oeq {size}, {inf.ref}"), bool_, v.lanes)
 
 
-def _not(f: Function, v: Value) -> Value:
+def _not(f: Function, v: LLVMValue) -> LLVMValue:
     ones = "true" if v.dtype.kind is Kind.BOOL else "-1"
     return _line(f, f"xor {v}, {splat(ones, v.dtype, v.lanes)}", v)
 
 
-def _neg_int(f: Function, v: Value) -> Value:
+def _neg_int(f: Function, v: LLVMValue) -> LLVMValue:
     return _line(f, f"sub {v.type} {splat('0', v.dtype, v.lanes)}, {v.ref}", v)
 
 
-def _abs_int(f: Function, v: Value) -> Value:
+def _abs_int(f: Function, v: LLVMValue) -> LLVMValue:
     if v.dtype.kind is Kind.UINT:
         return v
-    return Value(f.call(v.type, f"llvm.abs.{suffix(v)}", v, "i1 false"), v.dtype, v.lanes)
+    return LLVMValue(f.call(v.type, f"llvm.abs.{suffix(v)}", v, "i1 false"), v.dtype, v.lanes)
 
 
-def _popcount(f: Function, v: Value) -> Value:
+def _popcount(f: Function, v: LLVMValue) -> LLVMValue:
     """The ones in the two's complement; of a byte that holds a narrower type, its low bits'."""
     if v.dtype.bits < 8:
         v = _line(f, f"and {v}, {splat(str((1 << v.dtype.bits) - 1), v.dtype, v.lanes)}", v)
@@ -115,7 +115,7 @@ _LIBRARY = (
     *(UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH, UnaryOp.ASINH, UnaryOp.ACOSH, UnaryOp.ATANH),
     *(UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN),
 )
-_FLOAT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
+_FLOAT_UNARY: dict[UnaryOp, Callable[[Function, LLVMValue], LLVMValue]] = {
     UnaryOp.NEG: lambda f, v: _line(f, f"fneg {v}", v),
     UnaryOp.ABS: lambda f, v: intrinsic(f, "fabs", v),
     UnaryOp.SIGN: _sign,
@@ -129,7 +129,7 @@ _FLOAT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
     **{op: _libm(op.value) for op in _LIBRARY},
 }
 
-_INT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
+_INT_UNARY: dict[UnaryOp, Callable[[Function, LLVMValue], LLVMValue]] = {
     UnaryOp.NEG: _neg_int,
     UnaryOp.NOT: _not,
     UnaryOp.ABS: _abs_int,
@@ -141,7 +141,7 @@ _INT_UNARY: dict[UnaryOp, Callable[[Function, Value], Value]] = {
 # ---------------------------------------------------------------- binary
 
 
-def emit_binary(f: Function, op: BinaryOp, a: Value, b: Value) -> Value:
+def emit_binary(f: Function, op: BinaryOp, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     """Operands of one type and one number of lanes."""
     if is_narrow(a.dtype):
         wide = emit_binary(f, op, convert(f, a, f32), convert(f, b, f32))
@@ -154,24 +154,24 @@ def emit_binary(f: Function, op: BinaryOp, a: Value, b: Value) -> Value:
     return wrap_narrow(f, table[op](f, a, b))
 
 
-def _plain(op: str) -> Callable[[Function, Value, Value], Value]:
+def _plain(op: str) -> Callable[[Function, LLVMValue, LLVMValue], LLVMValue]:
     return lambda f, a, b: _line(f, f"{op} {a}, {b.ref}", a)
 
 
-def _mask(v: Value) -> str:
+def _mask(v: LLVMValue) -> str:
     return f"<{v.lanes} x i1>" if v.lanes > 1 else "i1"
 
 
-def _select(f: Function, cond: str, a: Value, b: Value) -> Value:
+def _select(f: Function, cond: str, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     return _line(f, f"select {_mask(a)} {cond}, {a}, {b}", a)
 
 
-def _extreme(test: str) -> Callable[[Function, Value, Value], Value]:
+def _extreme(test: str) -> Callable[[Function, LLVMValue, LLVMValue], LLVMValue]:
     """min or max with NaN handed on. A constant operand goes first: then one comparison and one
     selection say it all (which is the machine's own min or max). Otherwise NaN is the sum of the
     two: LLVM would merge the selections if it were one of them, and miss the machine's own."""
 
-    def emit(f: Function, a: Value, b: Value) -> Value:
+    def emit(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         if _is_number(b):
             a, b = b, a
         best = _select(f, f.let(f"fcmp {test} {a}, {b.ref}"), a, b)
@@ -183,20 +183,20 @@ def _extreme(test: str) -> Callable[[Function, Value, Value], Value]:
     return emit
 
 
-def _is_number(v: Value) -> bool:
+def _is_number(v: LLVMValue) -> bool:
     """Whether a float is a constant, and not NaN."""
     nan = constant(float("nan"), v.dtype, v.lanes).ref
     return not v.ref.startswith("%") and v.ref != nan
 
 
-def _is_signed(v: Value) -> bool:
+def _is_signed(v: LLVMValue) -> bool:
     return v.dtype.kind is Kind.INT
 
 
-def _divide(op: str, *, floor: bool) -> Callable[[Function, Value, Value], Value]:
+def _divide(op: str, *, floor: bool) -> Callable[[Function, LLVMValue, LLVMValue], LLVMValue]:
     """Integer division or remainder that cannot trap: by zero gives 0, MIN / -1 wraps."""
 
-    def emit(f: Function, a: Value, b: Value) -> Value:
+    def emit(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         zero, one = constant(0, a.dtype, a.lanes), constant(1, a.dtype, a.lanes)
         by_zero = f.let(f"icmp eq {b}, {zero.ref}")
         safe = _select(f, by_zero, one, b)
@@ -213,7 +213,7 @@ def _divide(op: str, *, floor: bool) -> Callable[[Function, Value, Value], Value
     return emit
 
 
-def _floored(f: Function, op: str, a: Value, b: Value, result: Value) -> Value:
+def _floored(f: Function, op: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:
     """Truncated quotient or remainder to floored ones."""
     rest = result if op == "rem" else _line(f, f"srem {a}, {b.ref}", a)
     zero = constant(0, a.dtype, a.lanes)
@@ -227,13 +227,13 @@ def _floored(f: Function, op: str, a: Value, b: Value, result: Value) -> Value:
     return _select(f, fix, less, result)
 
 
-def _shift(op: str) -> Callable[[Function, Value, Value], Value]:
+def _shift(op: str) -> Callable[[Function, LLVMValue, LLVMValue], LLVMValue]:
     """Shifts by the width or more, or by a negative count, shift everything out."""
 
-    def emit(f: Function, a: Value, b: Value) -> Value:
+    def emit(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         bits = max(8, a.dtype.bits)
         inside = f.let(f"icmp ult {b}, {splat(str(bits), a.dtype, a.lanes)}")
-        limit = Value(splat(str(bits - 1), a.dtype, a.lanes), a.dtype, a.lanes)
+        limit = LLVMValue(splat(str(bits - 1), a.dtype, a.lanes), a.dtype, a.lanes)
         count = _select(f, inside, b, limit)
         kind = op if op == "shl" else ("ashr" if _is_signed(a) else "lshr")
         result = _line(f, f"{kind} {a}, {count.ref}", a)
@@ -244,15 +244,15 @@ def _shift(op: str) -> Callable[[Function, Value, Value], Value]:
     return emit
 
 
-def _int_extreme(name: str) -> Callable[[Function, Value, Value], Value]:
+def _int_extreme(name: str) -> Callable[[Function, LLVMValue, LLVMValue], LLVMValue]:
     return lambda f, a, b: intrinsic(f, ("s" if _is_signed(a) else "u") + name, a, b)
 
 
-def _floor_div(f: Function, a: Value, b: Value) -> Value:
+def _floor_div(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     return intrinsic(f, "floor", _line(f, f"fdiv {a}, {b.ref}", a))
 
 
-def _float_mod(f: Function, a: Value, b: Value) -> Value:
+def _float_mod(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     """The remainder with the divisor's sign, as numpy's mod."""
     rest = call_lanes(f, "fmod", a, b)
     zero = constant(0, a.dtype, a.lanes)
@@ -265,7 +265,7 @@ def _float_mod(f: Function, a: Value, b: Value) -> Value:
     return _select(f, nonzero, moved, signed_zero)
 
 
-def _pow_int(f: Function, a: Value, b: Value) -> Value:
+def _pow_int(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     """Square and multiply over all bits of the exponent; see scalar._integer_power."""
     result, base, left = constant(1, a.dtype, a.lanes), a, b
     one, zero = constant(1, a.dtype, a.lanes), constant(0, a.dtype, a.lanes)
@@ -286,7 +286,7 @@ def _pow_int(f: Function, a: Value, b: Value) -> Value:
     return _select(f, negative, small, result)
 
 
-_FLOAT_BINARY: dict[BinaryOp, Callable[[Function, Value, Value], Value]] = {
+_FLOAT_BINARY: dict[BinaryOp, Callable[[Function, LLVMValue, LLVMValue], LLVMValue]] = {
     BinaryOp.ADD: _plain(f"fadd {CONTRACT}"),
     BinaryOp.SUB: _plain(f"fsub {CONTRACT}"),
     BinaryOp.MUL: _plain(f"fmul {CONTRACT}"),
@@ -300,7 +300,7 @@ _FLOAT_BINARY: dict[BinaryOp, Callable[[Function, Value, Value], Value]] = {
     BinaryOp.ATAN2: lambda f, a, b: call_lanes(f, "atan2", a, b),
 }
 
-_INT_BINARY: dict[BinaryOp, Callable[[Function, Value, Value], Value]] = {
+_INT_BINARY: dict[BinaryOp, Callable[[Function, LLVMValue, LLVMValue], LLVMValue]] = {
     BinaryOp.ADD: _plain("add"),
     BinaryOp.SUB: _plain("sub"),
     BinaryOp.MUL: _plain("mul"),
@@ -318,7 +318,7 @@ _INT_BINARY: dict[BinaryOp, Callable[[Function, Value, Value], Value]] = {
     BinaryOp.SHR: _shift("shr"),
 }
 
-_BOOL_BINARY: dict[BinaryOp, Callable[[Function, Value, Value], Value]] = {
+_BOOL_BINARY: dict[BinaryOp, Callable[[Function, LLVMValue, LLVMValue], LLVMValue]] = {
     BinaryOp.AND: _plain("and"),
     BinaryOp.OR: _plain("or"),
     BinaryOp.XOR: _plain("xor"),
@@ -336,15 +336,15 @@ _ORDER = {
 }
 
 
-def emit_compare(f: Function, op: CompareOp, a: Value, b: Value) -> Value:
+def emit_compare(f: Function, op: CompareOp, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     if is_narrow(a.dtype):
         a, b = convert(f, a, f32), convert(f, b, f32)
     if a.dtype.is_float:
         test = {CompareOp.EQ: "oeq", CompareOp.NE: "une"}.get(op) or "o" + _ORDER[op]
-        return Value(f.let(f"fcmp {test} {a}, {b.ref}"), bool_, a.lanes)
+        return LLVMValue(f.let(f"fcmp {test} {a}, {b.ref}"), bool_, a.lanes)
     sign = "s" if _is_signed(a) else "u"
     test = {CompareOp.EQ: "eq", CompareOp.NE: "ne"}.get(op) or sign + _ORDER[op]
-    return Value(f.let(f"icmp {test} {a}, {b.ref}"), bool_, a.lanes)
+    return LLVMValue(f.let(f"icmp {test} {a}, {b.ref}"), bool_, a.lanes)
 
 
 _REDUCE_FLOAT = {BinaryOp.ADD: "fadd", BinaryOp.MUL: "fmul"}
@@ -362,34 +362,34 @@ _REDUCE_BOOL = {
 }
 
 
-def emit_lanes_reduction(f: Function, op: BinaryOp, v: Value) -> Value:
+def emit_lanes_reduction(f: Function, op: BinaryOp, v: LLVMValue) -> LLVMValue:
     """All lanes combined, in an order LLVM may choose."""
     kind = element_type(v.dtype)
     if v.dtype.is_float and op in _REDUCE_FLOAT and not is_narrow(v.dtype):
         start = literal(-0.0 if op is BinaryOp.ADD else 1, v.dtype)
         name = f"llvm.vector.reduce.{_REDUCE_FLOAT[op]}.{suffix(v)}"
-        return Value(f.call(f"reassoc {kind}", name, f"{kind} {start}", v), v.dtype)
+        return LLVMValue(f.call(f"reassoc {kind}", name, f"{kind} {start}", v), v.dtype)
     names = _REDUCE_BOOL if v.dtype.kind is Kind.BOOL else _REDUCE_INT
     if not v.dtype.is_float and op in names and v.dtype.bits >= 8:
         name = f"llvm.vector.reduce.{names[op]}.{suffix(v)}"
-        return Value(f.call(kind, name, v), v.dtype)
+        return LLVMValue(f.call(kind, name, v), v.dtype)
     while v.lanes % 2 == 0:  # halves with halves: few steps wait for one another
         v = emit_binary(f, op, *_halves(f, v))
-    result = Value(f.let(f"extractelement {v}, i64 0"), v.dtype) if v.lanes > 1 else v
+    result = LLVMValue(f.let(f"extractelement {v}, i64 0"), v.dtype) if v.lanes > 1 else v
     for lane in range(1, v.lanes):
-        one = Value(f.let(f"extractelement {v}, i64 {lane}"), v.dtype)
+        one = LLVMValue(f.let(f"extractelement {v}, i64 {lane}"), v.dtype)
         result = emit_binary(f, op, result, one)
     return result
 
 
-def _halves(f: Function, v: Value) -> list[Value]:
+def _halves(f: Function, v: LLVMValue) -> list[LLVMValue]:
     """The lower lanes and the upper ones; scalars of two lanes."""
     half = v.lanes // 2
     if half == 1:
-        return [Value(f.let(f"extractelement {v}, i64 {lane}"), v.dtype) for lane in range(2)]
+        return [LLVMValue(f.let(f"extractelement {v}, i64 {lane}"), v.dtype) for lane in range(2)]
     parts = []
     for start in (0, half):
         places = ", ".join(f"i32 {start + lane}" for lane in range(half))
         text = f"shufflevector {v}, {v.type} poison, <{half} x i32> <{places}>"
-        parts.append(Value(f.let(text), v.dtype, half))
+        parts.append(LLVMValue(f.let(text), v.dtype, half))
     return parts

@@ -19,7 +19,7 @@ _FLOATS = {"f64": "double", "f32": "float", "f16": "half"}
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LLVMValue:
     """An LLVM value: its text, its element type, and its lanes (1: a scalar)."""
 
     ref: str
@@ -102,7 +102,7 @@ class Function:
         self.lines.append(f"  {name} = {text}")
         return name
 
-    def call(self, result: str, name: str, *args: Value | str) -> str:
+    def call(self, result: str, name: str, *args: LLVMValue | str) -> str:
         """Emits a call of an outside function, noting its declaration; returns the result."""
         listed = [str(a) for a in args]
         types = ", ".join(_leading_type(a) for a in listed)

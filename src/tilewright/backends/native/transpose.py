@@ -15,21 +15,21 @@ from collections.abc import Iterator
 
 from tilewright.analyze.linear import Linear, add
 from tilewright.backends.native.expr import ExprEmitter
-from tilewright.backends.native.text import Function, Value, memory_type
+from tilewright.backends.native.text import Function, LLVMValue, memory_type
 from tilewright.ir.expr import Expr, Load, Select
 from tilewright.ir.loop import Accumulate, Block, Store, buffers_written
 
 PART = 16  # bytes within which shuffles are cheap
 
 
-def emit_columns(e: ExprEmitter, body: Block, width: int) -> dict[Load, Value]:
+def emit_columns(e: ExprEmitter, body: Block, width: int) -> dict[Load, LLVMValue]:
     """Reads the squares that a vector loop's body reads for certain; the value of each such read.
     `width` is the bytes of a register."""
     assert e.lanes is not None
     n = e.lanes.count
     if e.mask is not None or n < 2 or n & (n - 1):
         return {}
-    columns: dict[Load, Value] = {}
+    columns: dict[Load, LLVMValue] = {}
     for reads in _strided(e, body, width):
         for first in sorted(reads):
             run = [reads.get(first + i) for i in range(n)]
@@ -76,7 +76,7 @@ def _loads(e: Expr) -> Iterator[Load]:
             yield from _loads(child)
 
 
-def _read_square(e: ExprEmitter, corner: Load) -> list[Value]:
+def _read_square(e: ExprEmitter, corner: Load) -> list[LLVMValue]:
     """Columns of the square of which the first lane's first element is at `corner`."""
     assert e.lanes is not None
     n, buffer = e.lanes.count, corner.buffer
@@ -91,7 +91,7 @@ def _read_square(e: ExprEmitter, corner: Load) -> list[Value]:
         rows.append(e.f.let(row))
     part = max(1, min(n, PART // buffer.dtype.bytes))
     refs = transpose(e.f, kind, rows, part)
-    return [e.from_memory(Value(ref, buffer.dtype, n)) for ref in refs]
+    return [e.from_memory(LLVMValue(ref, buffer.dtype, n)) for ref in refs]
 
 
 def transpose(f: Function, kind: str, rows: list[str], part: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.target.encoding import Carries, Encoding, Part
+from tilewright.target.encoding import Carries, Encoding, EncodingPart
 
 Key = tuple[Carries, str]  # what a part carries, and whose it is
 Columns = Mapping[Key, np.ndarray]
@@ -37,7 +37,7 @@ def pack(encoding: Encoding, columns: Columns, what: str, rows: np.ndarray) -> n
     return np.ascontiguousarray(octets[:, : encoding.width // 8])
 
 
-def _stored(p: Part, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndarray:
+def _stored(p: EncodingPart, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndarray:
     """The bits of these values."""
     if p.carries in MASKS:
         return values.astype(np.uint64)
@@ -52,7 +52,7 @@ def _stored(p: Part, values: np.ndarray, what: str, rows: np.ndarray) -> np.ndar
     return bits
 
 
-def _misfit(p: Part, what: str, value: int) -> TargetError:
+def _misfit(p: EncodingPart, what: str, value: int) -> TargetError:
     if p.low <= value <= p.high:
         hint = f"it is stored in units of {p.unit} bytes"
         hint = hint if p.carries is Carries.ADDRESS else f"it is stored in units of {p.unit}"
@@ -82,7 +82,7 @@ def unpack(encoding: Encoding, records: np.ndarray) -> dict[Key, np.ndarray]:
     return columns
 
 
-def _values(p: Part, stored: np.ndarray) -> np.ndarray:
+def _values(p: EncodingPart, stored: np.ndarray) -> np.ndarray:
     numbers = stored.view(np.int64)
     if p.signed:
         unused = np.uint64(64 - p.width)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.backends.stream.boxes import Boxes, boxes, dependences, members, queue_numbers
-from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, race
+from tilewright.backends.stream.faults import Fault, FaultKind, lines, name_of, race
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits, native_sync
 from tilewright.runtime import stream_functions as native
@@ -50,16 +50,16 @@ def check_waits(
 def _event_fault(stream: Stream, code: int, row: int, number: int, other: int) -> Fault:
     me = name_of(stream, row)
     if other < 0:
-        return Fault(Kind.TOKENS, (row,), f"{me}, sets event {number}, which is set already")
+        return Fault(FaultKind.TOKENS, (row,), f"{me}, sets event {number}, which is set already")
     does = "sets" if code == EVENT_SET_AGAIN else "waits for"
     text = (
         f"{me}, {does} event {number}, and {name_of(stream, other)}, which waits for it too, may "
         "not have begun"
     )
-    return Fault(Kind.TOKENS, (row, other), text)
+    return Fault(FaultKind.TOKENS, (row, other), text)
 
 
-class Run:
+class UntimedRun:
     """A run of a stream without time. `order` are the instructions that ran; of each channel
     (tokens by pair of queues, then events), how much was `given` and `taken`."""
 
@@ -89,11 +89,11 @@ class Run:
             chain[row], following = self._blocked(row)
             if following is None:
                 rows, told = tuple(chain), list(chain.values())
-                return Fault(Kind.DEADLOCK, rows, lines("the stream stops for good", told))
+                return Fault(FaultKind.DEADLOCK, rows, lines("the stream stops for good", told))
             row = following
         rows = tuple(chain)[list(chain).index(row) :]
         told = [chain[r] for r in rows]
-        return Fault(Kind.DEADLOCK, rows, lines("the stream stops for good, in a cycle", told))
+        return Fault(FaultKind.DEADLOCK, rows, lines("the stream stops for good, in a cycle", told))
 
     def _blocked(self, row: int) -> tuple[str, int | None]:
         """What an instruction that did not run stands still for, and which instruction that is."""
@@ -146,7 +146,7 @@ class Run:
             gives, what = self.waits.sets >> np.uint64(e) & np.uint64(1), f"event {e}"
         row = int(np.flatnonzero(gives)[-1])
         text = f"{name_of(self.stream, row)}, gives {what} that nothing takes"
-        return Fault(Kind.TOKENS, (row,), text)
+        return Fault(FaultKind.TOKENS, (row,), text)
 
 
 def _waits(me: str, what: str, giver: int | None) -> tuple[str, int | None]:
@@ -157,7 +157,7 @@ def _waits(me: str, what: str, giver: int | None) -> tuple[str, int | None]:
 
 def interleave(
     stream: Stream, waits: Waits, priority: np.ndarray, need: np.ndarray | None = None
-) -> Run:
+) -> UntimedRun:
     """One legal order of a stream's instructions: of several that could be next, the one with the
     greatest priority [n]. A chip with an interlock keeps to `need`."""
-    return Run(stream, waits, priority, need if stream.target.interlock else None)
+    return UntimedRun(stream, waits, priority, need if stream.target.interlock else None)

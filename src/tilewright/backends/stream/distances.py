@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.backends.stream.boxes import Boxes, boxes, hazards, queue_numbers
 from tilewright.backends.stream.durations import Durations, durations
-from tilewright.backends.stream.faults import Fault, Kind, name_of
+from tilewright.backends.stream.faults import Fault, FaultKind, name_of
 from tilewright.backends.stream.idle import insert_idle
 from tilewright.backends.stream.iterations import least_apart
 from tilewright.backends.stream.stream import Stream
@@ -44,7 +44,7 @@ def _iterations_apart(stream: Stream) -> Fault | None:
                         f"{name_of(stream, row)}, comes back to an element of {name} after {least} "
                         f"of its iterations, and needs {wanted}"
                     )
-                    return Fault(Kind.DISTANCE, (int(row),), text)
+                    return Fault(FaultKind.DISTANCE, (int(row),), text)
     return None
 
 
@@ -64,7 +64,7 @@ def _results_there(stream: Stream, found: Boxes | None) -> Fault | None:
         f"{name_of(stream, row)}, may begin {ready[other] - begins[row]} cycles before what it "
         f"reads of {name_of(stream, other)}, is there, and {stream.target.name} does not wait"
     )
-    return Fault(Kind.DISTANCE, (other, row), text)
+    return Fault(FaultKind.DISTANCE, (other, row), text)
 
 
 def _exposed(stream: Stream, found: Boxes | None) -> np.ndarray | None:

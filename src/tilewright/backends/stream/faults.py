@@ -15,7 +15,7 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Stmt, walk_statements
 
 
-class Kind(enum.Enum):
+class FaultKind(enum.Enum):
     """Kinds of faults."""
 
     OUTSIDE = "out of range"  # bytes outside of the operand's buffer
@@ -31,14 +31,14 @@ class Kind(enum.Enum):
     @property
     def is_synchronisation(self) -> bool:
         """Whether it cannot happen when instructions run one after another."""
-        return self in (Kind.RACE, Kind.STALE, Kind.DEADLOCK, Kind.TOKENS)
+        return self in (FaultKind.RACE, FaultKind.STALE, FaultKind.DEADLOCK, FaultKind.TOKENS)
 
 
 @dataclass(frozen=True)
 class Fault:
     """What is wrong. `rows` are the instructions concerned, the one that does it first."""
 
-    kind: Kind
+    kind: FaultKind
     rows: tuple[int, ...]
     text: str
 
@@ -100,7 +100,7 @@ def race(b: Boxes, row: int, earlier: int) -> Fault:
     begins = f"{name_of(stream, row)}, may begin before {name_of(stream, earlier)}, is done"
     found = shared_byte(b, row, earlier)
     if found is None:  # the order was asked for
-        return Fault(Kind.RACE, (row, earlier), begins)
+        return Fault(FaultKind.RACE, (row, earlier), begins)
     memory, byte, i, j = found
     t = b.touched
     text = lines(
@@ -108,4 +108,4 @@ def race(b: Boxes, row: int, earlier: int) -> Fault:
         use_line(b, i, writes=bool(t.writes[i])),
         use_line(b, j, writes=bool(t.writes[j])),
     )
-    return Fault(Kind.RACE, (row, earlier), text)
+    return Fault(FaultKind.RACE, (row, earlier), text)

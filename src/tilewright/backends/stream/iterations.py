@@ -15,7 +15,7 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, as_expr, const
 from tilewright.ir.instruction import Instruction
-from tilewright.target.iterations import Nest, Touch, find_nests
+from tilewright.target.iterations import HardwareNest, Touch, find_nests
 
 MOST = 1 << 24  # places between two touches that are kept
 
@@ -184,7 +184,7 @@ def _passes(site: Site, fields: np.ndarray, name: str) -> Iterator[_Pass]:
 def _pass(
     instruction: Instruction,
     operand: Buffer,
-    nest: Nest,
+    nest: HardwareNest,
     env: _Env,
     offsets: np.ndarray | None,
 ) -> _Pass:

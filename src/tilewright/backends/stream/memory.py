@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tilewright.backends.stream.boxes import Boxes, ShadowMemory, boxes
-from tilewright.backends.stream.faults import Fault, Kind, lines, name_of, use_line
+from tilewright.backends.stream.faults import Fault, FaultKind, lines, name_of, use_line
 from tilewright.backends.stream.stream import Stream
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction
@@ -49,7 +49,7 @@ def check_bounds(b: Boxes) -> Fault | None:
         f"{memory if buffer is None else buffer.name} lies at {begin[k]} to {end[k] - 1}",
         use_line(b, k, writes=bool(t.writes[k])),
     )
-    return Fault(Kind.OUTSIDE, (row,), text)
+    return Fault(FaultKind.OUTSIDE, (row,), text)
 
 
 def _buffer(stream: Stream, site: int, operand: int) -> Buffer | None:
@@ -84,7 +84,7 @@ def check_written(b: Boxes, inputs: Iterable[Buffer]) -> Fault | None:
         f"{name_of(b.stream, row)}, reads byte {where[0]} of {memory}, which nothing has written",
         use_line(b, k, writes=False),
     )
-    return Fault(Kind.UNWRITTEN, (row,), text)
+    return Fault(FaultKind.UNWRITTEN, (row,), text)
 
 
 # ---------------------------------------------------------------- registers of the chip's state
@@ -112,12 +112,14 @@ def check_state(stream: Stream) -> Fault | None:
     row, field, setting = min(wrong)
     me = name_of(stream, row)
     if setting == NEVER:
-        return Fault(Kind.STATE, (row,), f"{me}, has {field} in a register that nothing has set")
+        return Fault(
+            FaultKind.STATE, (row,), f"{me}, has {field} in a register that nothing has set"
+        )
     text = lines(
         f"{me}, has {field} in a register that holds something else",
         f"{name_of(stream, setting)}, set it last",
     )
-    return Fault(Kind.STATE, (row, setting), text)
+    return Fault(FaultKind.STATE, (row, setting), text)
 
 
 def _last_setting(stream: Stream, setter: Instruction) -> np.ndarray:

@@ -52,12 +52,12 @@ def touched(stream: Stream) -> Touched:
     return in_order(parts_of(stream, range(len(stream.sites))))
 
 
-def parts_of(stream: Stream, sites: Sequence[int]) -> list[Part]:
+def parts_of(stream: Stream, sites: Sequence[int]) -> list[OperandUse]:
     """What the instructions of these sites read and write."""
     return [part for calls in _alike(stream, sites) for part in calls.parts()]
 
 
-def in_order(parts: Sequence[Part]) -> Touched:
+def in_order(parts: Sequence[OperandUse]) -> Touched:
     """Boxes by the instructions that touch them."""
     most = max((p.extents.shape[1] for p in parts), default=1)
     numbered = [np.full(len(p.rows), k) for k, p in enumerate(parts)]
@@ -98,7 +98,7 @@ def _wide(columns: np.ndarray, width: int, fill: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class OperandUse:
     """One use of an operand, in all rows of some calls; the arrays are columns of Touched."""
 
     use: Use
@@ -111,7 +111,7 @@ class Part:
     writes: np.ndarray
     exact: np.ndarray
 
-    def same_box(self, other: Part) -> bool:
+    def same_box(self, other: OperandUse) -> bool:
         pairs = (
             (self.start, other.start),
             (self.extents, other.extents),
@@ -132,30 +132,30 @@ class _Calls:
         symbols = (f.symbol for f in self.instruction.fields)
         self.fields = dict(zip(symbols, columns, strict=False))
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[OperandUse]:
         """What all operands and the list are used for."""
         for o in range(len(self.instruction.operands)):
             yield from self._operand(o)
         if self.site.entries:
             yield self._list()
 
-    def _list(self) -> Part:
+    def _list(self) -> OperandUse:
         """The list of micro-operations, which is read."""
         kind = self.instruction.micro_ops
         assert kind is not None
         n = len(self.rows)
         yes, ones = np.ones(n, bool), np.ones((n, 1), np.int64)
-        return Part(
+        return OperandUse(
             Use(self.instruction, None, None, None), self.rows, self.numbers[kind.memory],
             self.stream.lists[self.rows] * kind.bytes, ones * (self.site.entries * kind.bytes),
             ones, yes, ~yes, yes,
         )  # fmt: skip
 
-    def _operand(self, o: int) -> list[Part]:
+    def _operand(self, o: int) -> list[OperandUse]:
         """The uses of one operand; of one box there is one."""
         operand = _Operand(self, o)
-        found: list[tuple[Access, Part]] = []
-        merged: list[Part] = []
+        found: list[tuple[Access, OperandUse]] = []
+        merged: list[OperandUse] = []
         for access in accesses(self.instruction.body):
             if access.buffer != operand.formal:
                 continue
@@ -201,7 +201,7 @@ class _Operand:
         value = evaluate_expr(as_expr(elements), self.calls.fields, {}) * self.formal.dtype.bytes
         return np.broadcast_to(value, self.start.shape)
 
-    def parts(self, access: Access) -> list[Part]:
+    def parts(self, access: Access) -> list[OperandUse]:
         """What one access touches: a box, or one for each entry of a list."""
         shape = footprint(access, self.calls.fields, len(self.start))
         counts = [axis.count for axis in shape.axes]
@@ -227,12 +227,12 @@ class _Operand:
         counts: Sequence[np.ndarray],
         moves: Sequence[np.ndarray],
         axes: Sequence[tuple[int, int]],
-    ) -> Part:
+    ) -> OperandUse:
         n, reads = len(self.start), not access.writes or access.op is not None
         extents = [*counts, *(np.full(n, c) for c, _ in axes)]
         steps = [*moves, *(np.full(n, step) for _, step in axes)]
         stmt = access.stmt
-        return Part(
+        return OperandUse(
             Use(
                 self.calls.instruction,
                 self.number,
@@ -270,7 +270,7 @@ def _as_boxes(offsets: np.ndarray) -> list[tuple[int, list[tuple[int, int]]]]:
     return [(int(places[0]), axes)]
 
 
-def _merge(a: Part, b: Part) -> Part:
+def _merge(a: OperandUse, b: OperandUse) -> OperandUse:
     use = replace(a.use, reader=a.use.reader or b.use.reader, writer=a.use.writer or b.use.writer)
     return replace(
         a,

@@ -13,7 +13,7 @@ from tilewright.frontends.onnx.context import (
     NodeContext,
     number_of,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.tensor import sparse_to_array
 from tilewright.frontends.onnx.types import element_type
 from tilewright.ir.dims import canonical, greatest
@@ -22,7 +22,7 @@ from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
 
 
-def constant(ctx: NodeContext, node: Node) -> Value:
+def constant(ctx: NodeContext, node: OnnxNode) -> Value:
     """Constant (1, 11: sparse_value, 12: value_int and kin)."""
     given = [name for name in node.attributes if name.startswith(("value", "sparse_value"))]
     if len(given) != 1:
@@ -38,7 +38,7 @@ def constant(ctx: NodeContext, node: Node) -> Value:
     return ctx.constant(_CONSTANTS[name](node, name))
 
 
-_CONSTANTS: dict[str, Callable[[Node, str], np.ndarray]] = {
+_CONSTANTS: dict[str, Callable[[OnnxNode, str], np.ndarray]] = {
     "value_int": lambda node, name: np.array(node.int(name), np.int64),
     "value_ints": lambda node, name: np.array(node.ints(name), np.int64),
     "value_float": lambda node, name: np.array(node.float(name), np.float32),
@@ -46,7 +46,7 @@ _CONSTANTS: dict[str, Callable[[Node, str], np.ndarray]] = {
 }
 
 
-def constant_of_shape(ctx: NodeContext, node: Node) -> Value:
+def constant_of_shape(ctx: NodeContext, node: OnnxNode) -> Value:
     """ConstantOfShape (9)."""
     shape = ctx.need_dims(node.input(0), "the shape")
     if not node.has("value"):
@@ -62,7 +62,7 @@ def constant_of_shape(ctx: NodeContext, node: Node) -> Value:
     return ctx.full(shape, plain, value.dtype)
 
 
-def shape(ctx: NodeContext, node: Node) -> Value:
+def shape(ctx: NodeContext, node: OnnxNode) -> Value:
     """Shape (1, 15: start and end)."""
     dims = node.input(0).shape
     start = node.int("start", 0) if node.opset >= 15 else 0
@@ -70,11 +70,11 @@ def shape(ctx: NodeContext, node: Node) -> Value:
     return ctx.dims(dims[slice(start, end)])
 
 
-def size(ctx: NodeContext, node: Node) -> Value:
+def size(ctx: NodeContext, node: OnnxNode) -> Value:
     return ctx.reshape(ctx.dims([number_of(node.input(0).shape)]), [])
 
 
-def range_(ctx: NodeContext, node: Node) -> Value:
+def range_(ctx: NodeContext, node: OnnxNode) -> Value:
     """Range (11): start, start + delta, … before limit; the length must be known."""
     start, limit, delta = (node.input(i) for i in range(3))
     length, dtype = _range_length(ctx, start, limit, delta), widened(start.dtype)
@@ -107,7 +107,7 @@ def _range_length(ctx: NodeContext, start: Value, limit: Value, delta: Value) ->
     return greatest(canonical((difference + (abs(step) - 1)) // abs(step)), 0)
 
 
-def trilu(ctx: NodeContext, node: Node) -> Value:
+def trilu(ctx: NodeContext, node: OnnxNode) -> Value:
     """Trilu (14)."""
     x, k = node.input(0), node.optional(1)
     upper = node.flag("upper", True)
@@ -117,7 +117,7 @@ def trilu(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("trilu", [x, ctx.reshape(k, [])], upper=upper)
 
 
-def eye_like(ctx: NodeContext, node: Node) -> Value:
+def eye_like(ctx: NodeContext, node: OnnxNode) -> Value:
     """EyeLike (9): ones on a diagonal."""
     x = node.input(0)
     if x.type.rank != 2:

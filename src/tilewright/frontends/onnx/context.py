@@ -12,7 +12,7 @@ from tilewright.base.dtype import DType
 from tilewright.base.errors import ContentsError, ModelError
 from tilewright.frontends.builder import GraphBuilder
 from tilewright.frontends.contents import as_dims
-from tilewright.frontends.onnx.node import Node, Scope
+from tilewright.frontends.onnx.node import OnnxNode, Scope
 from tilewright.frontends.onnx.tensor import to_array
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, Expr, Symbol, as_expr, product
@@ -20,7 +20,7 @@ from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
 
 Result = Value | Sequence[Value | None]
-Importer = Callable[["NodeContext", Node], Result]
+Importer = Callable[["NodeContext", OnnxNode], Result]
 FIX_DIMS = "fix symbolic dimensions with dims= (--dim NAME=NUMBER)"
 FOLD = ", or fold constants when exporting the model"
 
@@ -211,7 +211,7 @@ class NodeContext:
             hint=hint,
         )
 
-    def ints(self, node: Node, name: str, position: int, since: int) -> tuple[int, ...] | None:
+    def ints(self, node: OnnxNode, name: str, position: int, since: int) -> tuple[int, ...] | None:
         """Integers that are an attribute before opset `since` and an input from then on."""
         if node.opset < since:
             return node.ints(name) if node.has(name) else None
@@ -222,12 +222,12 @@ class NodeContext:
         return to_array(tensor, self.folder, what)
 
 
-def rounds_once(compose: Callable[[NodeContext, Node, Value], Value]) -> Importer:
+def rounds_once(compose: Callable[[NodeContext, OnnxNode, Value], Value]) -> Importer:
     """The importer of an operator that `compose(ctx, node, x)` makes of several. Each of them
     rounds to its operands' type, so short floats are f32 in between, and the result is rounded to
     the type of the node's first input."""
 
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         x = node.input(0)
         return ctx.cast(compose(ctx, node, ctx.widened(x)), x.dtype)
 
@@ -264,7 +264,7 @@ def cut_of(axis: int, rank: int) -> int:
     return axis + rank if axis < 0 else axis
 
 
-def one_of(node: Node, name: str, default: str, known: Sequence[str]) -> str:
+def one_of(node: OnnxNode, name: str, default: str, known: Sequence[str]) -> str:
     """A string attribute that must be one of a few."""
     value = node.string(name, default)
     if value not in known:

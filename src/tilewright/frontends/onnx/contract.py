@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import FIX_DIMS, Importer, NodeContext, number_of, one_of
 from tilewright.frontends.onnx.neural import add_per_channel, is_short, window
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
@@ -18,7 +18,7 @@ from tilewright.ir.graph import Value
 # ---------------------------------------------------------------- transposed convolution
 
 
-def conv_transpose(ctx: NodeContext, node: Node) -> Value:
+def conv_transpose(ctx: NodeContext, node: OnnxNode) -> Value:
     """ConvTranspose (1, 11, 22): a convolution, with the kernel reversed, of the input with zeros
     between its elements."""
     x, w = node.input(0), node.input(1)
@@ -60,7 +60,7 @@ def conv_transpose(ctx: NodeContext, node: Node) -> Value:
 
 
 def _transpose_pads(
-    node: Node,
+    node: OnnxNode,
     sizes: Sequence[Dim],
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -113,7 +113,7 @@ def _reversed_kernel(ctx: NodeContext, w: Value, groups: int) -> Value:
 # ---------------------------------------------------------------- deformable convolution, Col2Im
 
 
-def deform_conv(ctx: NodeContext, node: Node) -> Value:
+def deform_conv(ctx: NodeContext, node: OnnxNode) -> Value:
     """DeformConv (19, 22): windows of elements at offset places, then a matrix product."""
     x, w, offset = (node.input(i) for i in range(3))
     if x.type.rank != 4 or w.type.rank != 4 or not all(isinstance(d, int) for d in w.shape):
@@ -140,7 +140,7 @@ def deform_conv(ctx: NodeContext, node: Node) -> Value:
     return ctx.cast(add_per_channel(ctx, out, node.optional(3)), x.dtype)
 
 
-def col2im(ctx: NodeContext, node: Node) -> Value:
+def col2im(ctx: NodeContext, node: OnnxNode) -> Value:
     """Col2Im (18)."""
     x = node.input(0)
     shape = ctx.need_ints(node.input(1), "image_shape")
@@ -166,7 +166,7 @@ def col2im(ctx: NodeContext, node: Node) -> Value:
 # ---------------------------------------------------------------- Einsum
 
 
-def einsum(ctx: NodeContext, node: Node) -> Value:
+def einsum(ctx: NodeContext, node: OnnxNode) -> Value:
     """Einsum (12)."""
     values = [node.input(i) for i in range(len(node.inputs))]
     equation = node.string("equation").replace(" ", "")

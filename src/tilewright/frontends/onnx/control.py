@@ -9,20 +9,20 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import FIX_DIMS, Importer, NodeContext, axis_of
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.graph import Value
 
 MOST_STEPS = 256  # of a loop that is unrolled
 
 
-def if_(ctx: NodeContext, node: Node) -> list[Value]:
+def if_(ctx: NodeContext, node: OnnxNode) -> list[Value]:
     """If (1, 11, 13, 16)."""
     condition = ctx.need_number(node.input(0), "the condition")
     branch = node.graph("then_branch" if condition else "else_branch")
     return ctx.run_graph(branch, node.scope, [])
 
 
-def loop(ctx: NodeContext, node: Node) -> list[Value]:
+def loop(ctx: NodeContext, node: OnnxNode) -> list[Value]:
     """Loop (1, 11, 13, 16), unrolled: the trip count, or a condition that is known each time."""
     body = node.graph("body")
     trips, condition = node.optional(0), node.optional(1)
@@ -56,7 +56,7 @@ def _truth(ctx: NodeContext, condition: Value) -> bool:
 
 
 def _stacked(
-    ctx: NodeContext, node: Node, collected: Sequence[Sequence[Value]], count: int
+    ctx: NodeContext, node: OnnxNode, collected: Sequence[Sequence[Value]], count: int
 ) -> list[Value]:
     """What each step gave, one behind the other on a new first axis."""
     if count and not collected:
@@ -72,7 +72,7 @@ def stack(ctx: NodeContext, values: Sequence[Value], axis: int) -> Value:
     return rows[0] if len(rows) == 1 else ctx.emit("concat", rows, axis=axis)
 
 
-def scan(ctx: NodeContext, node: Node) -> list[Value]:
+def scan(ctx: NodeContext, node: OnnxNode) -> list[Value]:
     """Scan (8: with a batch axis, 9), unrolled."""
     body, scanned = node.graph("body"), node.int("num_scan_inputs")
     inputs = list(node.inputs[1:] if node.opset < 9 else node.inputs)
@@ -111,7 +111,7 @@ def scan(ctx: NodeContext, node: Node) -> list[Value]:
 
 
 def _scan_batches(
-    ctx: NodeContext, node: Node, values: Sequence[Value], scanned: int
+    ctx: NodeContext, node: OnnxNode, values: Sequence[Value], scanned: int
 ) -> list[Value]:
     """Scan-8: all inputs have a batch axis in front, and each batch runs by itself."""
     if node.optional(0) is not None:
@@ -161,12 +161,12 @@ def _part(ctx: NodeContext, v: Value, axis: int, step: int) -> Value:
     return ctx.reshape(ctx.slice(v, axis, step, 1), shape)
 
 
-def optional_has_element(ctx: NodeContext, node: Node) -> Value:
+def optional_has_element(ctx: NodeContext, node: OnnxNode) -> Value:
     """OptionalHasElement (15, 18: tensors, or nothing at all)."""
     return ctx.constant(np.array(node.optional(0) is not None))
 
 
-def optional_get_element(ctx: NodeContext, node: Node) -> Value:
+def optional_get_element(ctx: NodeContext, node: OnnxNode) -> Value:
     """OptionalGetElement (15, 18: of a tensor, the tensor)."""
     return node.input(0)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import FIX_DIMS, Importer, NodeContext, axis_of, one_of
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
@@ -146,7 +146,7 @@ _WEIGHTS: dict[str, Callable[[Rules, float, float], np.ndarray]] = {
 # ---------------------------------------------------------------- Resize
 
 
-def resize(ctx: NodeContext, node: Node) -> Value:
+def resize(ctx: NodeContext, node: OnnxNode) -> Value:
     """Resize (10: scales, 11: roi, scales or sizes, 13, 18: axes, antialias, 19)."""
     x = node.input(0)
     mode = one_of(node, "mode", "nearest", ("nearest", "linear", "cubic"))
@@ -179,7 +179,7 @@ def resize(ctx: NodeContext, node: Node) -> Value:
     return _stretch_all(ctx, x, rules, found)
 
 
-def upsample(ctx: NodeContext, node: Node) -> Value:
+def upsample(ctx: NodeContext, node: OnnxNode) -> Value:
     """Upsample (7: attribute, 9: input)."""
     x = node.input(0)
     mode = one_of(node, "mode", "nearest", ("nearest", "linear"))
@@ -189,7 +189,7 @@ def upsample(ctx: NodeContext, node: Node) -> Value:
     return _stretch_all(ctx, x, rules, found)
 
 
-def _given(ctx: NodeContext, node: Node, position: int) -> np.ndarray | None:
+def _given(ctx: NodeContext, node: OnnxNode, position: int) -> np.ndarray | None:
     """An input's contents; an empty tensor counts as left out."""
     value = node.optional(position)
     if value is None or 0 in value.shape:
@@ -197,7 +197,7 @@ def _given(ctx: NodeContext, node: Node, position: int) -> np.ndarray | None:
     return ctx.need(value, "scales" if position == 2 else "sizes")
 
 
-def _region(ctx: NodeContext, node: Node, count: int) -> np.ndarray:
+def _region(ctx: NodeContext, node: OnnxNode, count: int) -> np.ndarray:
     roi = node.optional(1)
     array = np.zeros(0) if roi is None else ctx.need(roi, "roi").astype(np.float64)
     if array.shape != (2 * count,):
@@ -310,7 +310,7 @@ def _repeat(ctx: NodeContext, x: Value, axis: int, rules: Rules, scale: float) -
 # ---------------------------------------------------------------- sampling
 
 
-def grid_sample(ctx: NodeContext, node: Node) -> Value:
+def grid_sample(ctx: NodeContext, node: OnnxNode) -> Value:
     """GridSample (16: bilinear and bicubic, 20: linear and cubic)."""
     modes = {"bilinear": "linear", "bicubic": "cubic"}
     mode = one_of(node, "mode", "linear", ("nearest", "linear", "cubic", "bilinear", "bicubic"))
@@ -325,7 +325,7 @@ def grid_sample(ctx: NodeContext, node: Node) -> Value:
     )
 
 
-def roi_align(ctx: NodeContext, node: Node) -> Value:
+def roi_align(ctx: NodeContext, node: OnnxNode) -> Value:
     """RoiAlign (10, 16: coordinate_transformation_mode, 22)."""
     samples = node.int("sampling_ratio", 0)
     if samples < 1:

@@ -16,7 +16,7 @@ from tilewright.frontends.onnx.context import (
     number_of,
     one_of,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr, product
 from tilewright.ir.graph import Value
@@ -24,7 +24,7 @@ from tilewright.ir.graph import Value
 REDUCTIONS = ("none", "add", "mul", "min", "max")
 
 
-def gather(ctx: NodeContext, node: Node) -> Value:
+def gather(ctx: NodeContext, node: OnnxNode) -> Value:
     """Gather (1, 11: negative indices). One known place is a slice."""
     x, places = node.input(0), node.input(1)
     axis = axis_of(node.int("axis", 0), x.type.rank)
@@ -46,16 +46,16 @@ def _take(ctx: NodeContext, x: Value, axis: int, place: Dim, places: Value) -> V
     return ctx.reshape(one, [*x.shape[:axis], *places.shape, *x.shape[axis + 1 :]])
 
 
-def gather_elements(ctx: NodeContext, node: Node) -> Value:
+def gather_elements(ctx: NodeContext, node: OnnxNode) -> Value:
     return ctx.emit("gather_elements", [node.input(0), node.input(1)], axis=node.int("axis", 0))
 
 
-def gather_nd(ctx: NodeContext, node: Node) -> Value:
+def gather_nd(ctx: NodeContext, node: OnnxNode) -> Value:
     inputs = [node.input(0), node.input(1)]
     return ctx.emit("gather_nd", inputs, batch_dims=node.int("batch_dims", 0))
 
 
-def scatter_elements(ctx: NodeContext, node: Node) -> Value:
+def scatter_elements(ctx: NodeContext, node: OnnxNode) -> Value:
     """Scatter (9), ScatterElements (11, 16: add and mul, 18: min and max)."""
     return ctx.emit(
         "scatter_elements",
@@ -65,12 +65,12 @@ def scatter_elements(ctx: NodeContext, node: Node) -> Value:
     )
 
 
-def scatter_nd(ctx: NodeContext, node: Node) -> Value:
+def scatter_nd(ctx: NodeContext, node: OnnxNode) -> Value:
     reduction = one_of(node, "reduction", "none", REDUCTIONS)
     return ctx.emit("scatter_nd", [node.input(i) for i in range(3)], reduction=reduction)
 
 
-def one_hot(ctx: NodeContext, node: Node) -> Value:
+def one_hot(ctx: NodeContext, node: OnnxNode) -> Value:
     """OneHot (9): where a running number equals the index; negative indices count from the end."""
     places, depth, values = (node.input(i) for i in range(3))
     length = ctx.need_dim(ctx.cast(depth, i64), "depth")
@@ -89,7 +89,7 @@ def one_hot(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("where", [ctx.emit("equal", [places, running]), on, off])
 
 
-def max_unpool(ctx: NodeContext, node: Node) -> Value:
+def max_unpool(ctx: NodeContext, node: OnnxNode) -> Value:
     """MaxUnpool (9): elements back at their positions in the flat output, zero elsewhere."""
     x, places = node.input(0), node.input(1)
     rank = x.type.rank - 2

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import Importer, NodeContext, Result, axis_of
 from tilewright.frontends.onnx.neural import average_pool, gemm, per_channel
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.normalize import batch_normalization
 from tilewright.ir.graph import Value
 
@@ -14,7 +14,7 @@ from tilewright.ir.graph import Value
 def _broadcasting(op: str) -> Importer:
     """With broadcast=1 the second operand's axes stand at `axis` of the first, or at its end."""
 
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         x, y = node.input(0), node.input(1)
         if not node.flag("broadcast"):
             if x.shape != y.shape:
@@ -31,24 +31,24 @@ def _broadcasting(op: str) -> Importer:
     return importer
 
 
-def _require_test(node: Node) -> None:
+def _require_test(node: OnnxNode) -> None:
     if not node.flag("is_test"):
         raise ModelError(
             "it is in training mode (is_test=0)", hint="export the model for inference"
         )
 
 
-def batch_normalization_6(ctx: NodeContext, node: Node) -> Result:
+def batch_normalization_6(ctx: NodeContext, node: OnnxNode) -> Result:
     _require_test(node)
     return batch_normalization(ctx, node)
 
 
-def dropout_6(ctx: NodeContext, node: Node) -> Value:
+def dropout_6(ctx: NodeContext, node: OnnxNode) -> Value:
     _require_test(node)
     return node.input(0)
 
 
-def prelu_6(ctx: NodeContext, node: Node) -> Value:
+def prelu_6(ctx: NodeContext, node: OnnxNode) -> Value:
     """The slope is one number, or one for each channel."""
     x, slope = node.input(0), node.input(1)
     if slope.shape != (1,) and x.type.rank > 1:

@@ -8,7 +8,7 @@ import numpy as np
 from tilewright.base.dtype import DType, i32
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import Importer, NodeContext, one_of
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.types import element_type
 from tilewright.ir.graph import Value
 
@@ -16,7 +16,7 @@ from tilewright.ir.graph import Value
 def _plain(op: str) -> Importer:
     """An operator that is one of ours, with the same operands in the same order."""
 
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         return ctx.emit(op, [node.input(i) for i in range(len(node.inputs))])
 
     return importer
@@ -25,37 +25,37 @@ def _plain(op: str) -> Importer:
 def _chain(op: str) -> Importer:
     """Min and Max: any number of operands."""
 
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         return ctx.chain(op, [node.input(i) for i in range(len(node.inputs))])
 
     return importer
 
 
-def _total(ctx: NodeContext, node: Node) -> Value:
+def _total(ctx: NodeContext, node: OnnxNode) -> Value:
     """The sum of all operands; of short floats in f32."""
     return ctx.chain("add", [ctx.widened(node.input(i)) for i in range(len(node.inputs))])
 
 
-def sum_(ctx: NodeContext, node: Node) -> Value:
+def sum_(ctx: NodeContext, node: OnnxNode) -> Value:
     if len(node.inputs) <= 2:  # one addition rounds once as it is
         return ctx.chain("add", [node.input(i) for i in range(len(node.inputs))])
     return ctx.cast(_total(ctx, node), node.input(0).dtype)
 
 
-def mean(ctx: NodeContext, node: Node) -> Value:
+def mean(ctx: NodeContext, node: OnnxNode) -> Value:
     total = _total(ctx, node)
     mean = ctx.emit("div", [total, ctx.scalar(len(node.inputs), total)])
     return ctx.cast(mean, node.input(0).dtype)
 
 
-def identity(ctx: NodeContext, node: Node) -> Value:
+def identity(ctx: NodeContext, node: OnnxNode) -> Value:
     return node.input(0)
 
 
 # ---------------------------------------------------------------- arithmetic
 
 
-def mod(ctx: NodeContext, node: Node) -> Value:
+def mod(ctx: NodeContext, node: OnnxNode) -> Value:
     """Mod (10): the divisor's sign, or with fmod the dividend's."""
     x, y = node.input(0), node.input(1)
     if x.dtype.is_float and not node.flag("fmod") and node.opset < 28:
@@ -63,7 +63,7 @@ def mod(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("rem" if node.flag("fmod") else "mod", [x, y])
 
 
-def pow_(ctx: NodeContext, node: Node) -> Value:
+def pow_(ctx: NodeContext, node: OnnxNode) -> Value:
     """Pow (7, 12: operands may differ in type; the result has the base's)."""
     base, exponent = node.input(0), node.input(1)
     if base.dtype == exponent.dtype:
@@ -88,13 +88,13 @@ def _power(ctx: NodeContext, base: Value, exponent: Value) -> Value:
     return ctx.emit("pow", [base, exponent])
 
 
-def bit_shift(ctx: NodeContext, node: Node) -> Value:
+def bit_shift(ctx: NodeContext, node: OnnxNode) -> Value:
     direction = one_of(node, "direction", "", ("LEFT", "RIGHT"))
     op = "shl" if direction == "LEFT" else "shr"
     return ctx.emit(op, [node.input(0), node.input(1)])
 
 
-def is_inf(ctx: NodeContext, node: Node) -> Value:
+def is_inf(ctx: NodeContext, node: OnnxNode) -> Value:
     """IsInf (10): either sign, or one of them."""
     x = node.input(0)
     found = ctx.emit("isinf", [x])
@@ -107,7 +107,7 @@ def is_inf(ctx: NodeContext, node: Node) -> Value:
     return ctx.emit("and", [found, side])
 
 
-def reciprocal(ctx: NodeContext, node: Node) -> Value:
+def reciprocal(ctx: NodeContext, node: OnnxNode) -> Value:
     x = node.input(0)
     return ctx.emit("div", [ctx.scalar(1, x), x])
 
@@ -115,16 +115,16 @@ def reciprocal(ctx: NodeContext, node: Node) -> Value:
 # ---------------------------------------------------------------- types
 
 
-def cast(ctx: NodeContext, node: Node) -> Value:
+def cast(ctx: NodeContext, node: OnnxNode) -> Value:
     """Cast (6, 9, 13, 19: saturate)."""
     return convert(ctx, node, node.input(0), element_type(node.int("to")))
 
 
-def cast_like(ctx: NodeContext, node: Node) -> Value:
+def cast_like(ctx: NodeContext, node: OnnxNode) -> Value:
     return convert(ctx, node, node.input(0), node.input(1).dtype)
 
 
-def convert(ctx: NodeContext, node: Node, x: Value, to: DType) -> Value:
+def convert(ctx: NodeContext, node: OnnxNode, x: Value, to: DType) -> Value:
     """Conversion by value; to an 8-bit float by saturating, unless saturate=0; NaN stays."""
     if x.dtype == to:
         return x
@@ -137,7 +137,7 @@ def convert(ctx: NodeContext, node: Node, x: Value, to: DType) -> Value:
     return ctx.emit("cast", [x], to=to)
 
 
-def bit_cast(ctx: NodeContext, node: Node) -> Value:
+def bit_cast(ctx: NodeContext, node: OnnxNode) -> Value:
     """BitCast (26)."""
     return ctx.emit("bitcast", [node.input(0)], to=element_type(node.int("to")))
 

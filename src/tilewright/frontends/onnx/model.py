@@ -22,7 +22,7 @@ from tilewright.frontends.onnx.function import (
     schema_function,
     standard_domain,
 )
-from tilewright.frontends.onnx.node import DEEPEST, Node, Scope
+from tilewright.frontends.onnx.node import DEEPEST, OnnxNode, Scope
 from tilewright.frontends.onnx.table import find_importer, not_supported
 from tilewright.frontends.onnx.tensor import sparse_to_array, to_array
 from tilewright.frontends.onnx.types import Dimensions, element_type
@@ -186,7 +186,9 @@ class ModelImporter:
         if scope.depth == 0:
             self.context.node_name = label
         domain = standard_domain(proto.domain)
-        node = Node(proto, proto.op_type, domain, label, scope.opsets.get(domain, 0), (), {}, scope)
+        node = OnnxNode(
+            proto, proto.op_type, domain, label, scope.opsets.get(domain, 0), (), {}, scope
+        )
         try:
             self._import_node(node, later)
         except (ModelError, CompileError) as error:  # CompileError: numbers beyond 64 bits
@@ -196,7 +198,7 @@ class ModelImporter:
             self.refusal = _refusal(node, error)
             raise self.refusal from error
 
-    def _import_node(self, node: Node, later: Mapping[str, int]) -> None:
+    def _import_node(self, node: OnnxNode, later: Mapping[str, int]) -> None:
         self.nodes += 1
         if self.nodes > MOST_NODES:
             raise ModelError(f"the model has more than {MOST_NODES} nodes once all is inlined")
@@ -207,7 +209,7 @@ class ModelImporter:
             )
         inputs = tuple(_find_input(name, node.scope, later) for name in node.proto.input)
         attributes = resolve_attributes(node.proto, node.scope.attributes)
-        node = Node(
+        node = OnnxNode(
             node.proto,
             node.op_type,
             node.domain,
@@ -220,7 +222,7 @@ class ModelImporter:
         results = self._results(node)
         _bind(node, results, self.builder)
 
-    def _results(self, node: Node) -> Sequence[Value | None]:
+    def _results(self, node: OnnxNode) -> Sequence[Value | None]:
         """The values of the node's outputs: by the model's function, a table, or ONNX's body."""
         key: FunctionKey = (node.domain, node.op_type, node.proto.overload)
         if key in self.functions:
@@ -239,7 +241,7 @@ class ModelImporter:
         return self._call(node, body, schema)
 
     def _call(
-        self, node: Node, function: onnx.FunctionProto, schema: defs.OpSchema | None
+        self, node: OnnxNode, function: onnx.FunctionProto, schema: defs.OpSchema | None
     ) -> list[Value | None]:
         """The function's body in place of the node."""
         if node.scope.depth >= DEEPEST:
@@ -263,7 +265,7 @@ class ModelImporter:
         return [scope.values.get(name) for name in function.output]
 
 
-def _refusal(node: Node, error: ModelError | CompileError) -> ModelError:
+def _refusal(node: OnnxNode, error: ModelError | CompileError) -> ModelError:
     """The error, with the node that it is about."""
     what = f"{node.shown}: {error.what}"
     if isinstance(error, ContentsError):
@@ -330,7 +332,7 @@ def _find_input(name: str, scope: Scope, later: Mapping[str, int]) -> Value | No
     )
 
 
-def _bind(node: Node, results: Sequence[Value | None], builder: GraphBuilder) -> None:
+def _bind(node: OnnxNode, results: Sequence[Value | None], builder: GraphBuilder) -> None:
     """Names the results as the model does."""
     for position, name in enumerate(node.outputs):
         if not name:

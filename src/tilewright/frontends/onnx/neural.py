@@ -13,7 +13,7 @@ from tilewright.frontends.onnx.context import (
     one_of,
     rounds_once,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.types import LARGEST_DIM
 from tilewright.ir.expr import Dim
 from tilewright.ir.graph import Value
@@ -22,7 +22,7 @@ from tilewright.ops.common import widened
 # ---------------------------------------------------------------- products
 
 
-def matmul(ctx: NodeContext, node: Node) -> Value:
+def matmul(ctx: NodeContext, node: OnnxNode) -> Value:
     return product(ctx, node.input(0), node.input(1))
 
 
@@ -42,7 +42,7 @@ def product(ctx: NodeContext, a: Value, b: Value) -> Value:
     return ctx.reshape(out, shape)
 
 
-def gemm(ctx: NodeContext, node: Node) -> Value:
+def gemm(ctx: NodeContext, node: OnnxNode) -> Value:
     """Gemm (7, 11: C is optional): alpha * A' * B' + beta * C."""
     a, b, c = node.input(0), node.input(1), node.optional(2)
     if a.type.rank != 2 or b.type.rank != 2:
@@ -86,7 +86,7 @@ class Window:
     pads_end: tuple[int, ...]
 
 
-def window(node: Node, x: Value, kernel: Sequence[int]) -> Window:
+def window(node: OnnxNode, x: Value, kernel: Sequence[int]) -> Window:
     """The window's attributes with ONNX's defaults; auto_pad made numbers."""
     rank = x.type.rank - 2
     if rank < 1 or len(kernel) != rank:
@@ -138,14 +138,14 @@ def _same_pads(
     return begin, end
 
 
-def conv(ctx: NodeContext, node: Node) -> Value:
+def conv(ctx: NodeContext, node: OnnxNode) -> Value:
     """Conv (1, 11, 22); a bias is an addition per channel."""
     x, w = node.input(0), node.input(1)
     out = convolve(ctx, node, x, w, wide=node.optional(2) is not None and is_short(x))
     return ctx.cast(add_per_channel(ctx, out, node.optional(2)), x.dtype)
 
 
-def convolve(ctx: NodeContext, node: Node, x: Value, w: Value, *, wide: bool = False) -> Value:
+def convolve(ctx: NodeContext, node: OnnxNode, x: Value, w: Value, *, wide: bool = False) -> Value:
     """The convolution that the node's attributes describe; `wide` keeps its sums as they are."""
     kernel = tuple(int(d) if isinstance(d, int) else 0 for d in w.shape[2:])
     if 0 in kernel:
@@ -180,7 +180,7 @@ def per_channel(ctx: NodeContext, v: Value, x: Value) -> Value:
     return ctx.reshape(v, [*v.shape, *[1] * (x.type.rank - 2)])
 
 
-def max_pool(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def max_pool(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """MaxPool (1, 8: indices, 10: dilations and ceil_mode)."""
     x = node.input(0)
     found = window(node, x, node.ints("kernel_shape"))
@@ -198,7 +198,7 @@ def max_pool(ctx: NodeContext, node: Node) -> Sequence[Value]:
     )
 
 
-def average_pool(ctx: NodeContext, node: Node) -> Value:
+def average_pool(ctx: NodeContext, node: OnnxNode) -> Value:
     """AveragePool (7: count_include_pad, 10: ceil_mode, 19: dilations)."""
     x = node.input(0)
     found = window(node, x, node.ints("kernel_shape"))
@@ -215,7 +215,7 @@ def average_pool(ctx: NodeContext, node: Node) -> Value:
     )
 
 
-def lp_pool(ctx: NodeContext, node: Node) -> Value:
+def lp_pool(ctx: NodeContext, node: OnnxNode) -> Value:
     """LpPool (2, 18: dilations and ceil_mode)."""
     x = node.input(0)
     found = window(node, x, node.ints("kernel_shape"))
@@ -240,7 +240,7 @@ def spatial_axes(x: Value) -> tuple[int, ...]:
 
 
 def _global(op: str) -> Importer:
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         x = node.input(0)
         return ctx.emit(op, [x], axes=spatial_axes(x), keepdims=True)
 
@@ -248,7 +248,7 @@ def _global(op: str) -> Importer:
 
 
 @rounds_once
-def global_lp_pool(ctx: NodeContext, node: Node, x: Value) -> Value:
+def global_lp_pool(ctx: NodeContext, node: OnnxNode, x: Value) -> Value:
     return p_norm(ctx, x, spatial_axes(x), node.int("p", 2))
 
 

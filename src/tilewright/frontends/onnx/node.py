@@ -41,7 +41,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """A node with its inputs found. An input that is left out is None."""
 
     proto: onnx.NodeProto

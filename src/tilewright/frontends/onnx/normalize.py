@@ -16,14 +16,14 @@ from tilewright.frontends.onnx.context import (
     rounds_once,
 )
 from tilewright.frontends.onnx.neural import p_norm, per_channel, spatial_axes
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import as_expr
 from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
 
 
-def batch_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def batch_normalization(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """BatchNormalization (7, 9, 14: training_mode, 15: types). At inference it is one product and
     one sum per channel."""
     x = node.input(0)
@@ -71,7 +71,7 @@ def _centered(ctx: NodeContext, x: Value, axes: tuple[int, ...]) -> tuple[Value,
     return mean, ctx.emit("sub", [distance, rest])
 
 
-def _train(ctx: NodeContext, node: Node, x: Value, epsilon: float) -> Sequence[Value]:
+def _train(ctx: NodeContext, node: OnnxNode, x: Value, epsilon: float) -> Sequence[Value]:
     """The batch's own statistics, and the running ones moved towards them."""
     scale, bias, mean, variance = (node.input(i) for i in range(1, 5))
     axes = (0, *range(2, x.type.rank))
@@ -94,7 +94,7 @@ def _train(ctx: NodeContext, node: Node, x: Value, epsilon: float) -> Sequence[V
 
 
 def _softmax(op: str) -> Importer:
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         """Softmax and LogSoftmax (1: over all axes from `axis` on, 13: along one)."""
         x = node.input(0)
         if node.opset >= 13:
@@ -108,7 +108,7 @@ def _softmax(op: str) -> Importer:
     return importer
 
 
-def hardmax(ctx: NodeContext, node: Node) -> Value:
+def hardmax(ctx: NodeContext, node: OnnxNode) -> Value:
     """Hardmax (1: over all axes from `axis` on, 13: along one): 1 at the first maximum."""
     x = node.input(0)
     shape = x.shape
@@ -123,7 +123,7 @@ def hardmax(ctx: NodeContext, node: Node) -> Value:
     return ctx.reshape(ctx.cast(ctx.emit("equal", [running, place]), x.dtype), shape)
 
 
-def layer_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def layer_normalization(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """LayerNormalization (17)."""
     x = node.input(0)
     if node.int("stash_type", 1) != 1:
@@ -141,7 +141,7 @@ def layer_normalization(ctx: NodeContext, node: Node) -> Sequence[Value]:
     )
 
 
-def rms_normalization(ctx: NodeContext, node: Node) -> Value:
+def rms_normalization(ctx: NodeContext, node: OnnxNode) -> Value:
     """RMSNormalization (23); scale may be of another type, which is the result's."""
     x, scale = node.input(0), node.input(1)
     axis = axis_of(node.int("axis", -1), x.type.rank)
@@ -155,14 +155,14 @@ def rms_normalization(ctx: NodeContext, node: Node) -> Value:
 
 
 @rounds_once
-def instance_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
+def instance_normalization(ctx: NodeContext, node: OnnxNode, x: Value) -> Value:
     """InstanceNormalization (6, 22)."""
     epsilon = node.float("epsilon", 1e-5)
     out = ctx.emit("standardize", [x], axes=spatial_axes(x), epsilon=epsilon)
     return _affine(ctx, out, node.input(1), node.input(2))
 
 
-def group_normalization(ctx: NodeContext, node: Node) -> Value:
+def group_normalization(ctx: NodeContext, node: OnnxNode) -> Value:
     """GroupNormalization (18: scale and bias per group, 21: per channel)."""
     x, scale, bias = (node.input(i) for i in range(3))
     groups = node.int("num_groups")
@@ -187,7 +187,7 @@ def group_normalization(ctx: NodeContext, node: Node) -> Value:
 
 
 @rounds_once
-def mean_variance_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
+def mean_variance_normalization(ctx: NodeContext, node: OnnxNode, x: Value) -> Value:
     """MeanVarianceNormalization (9, 13)."""
     axes = tuple(axis_of(a, x.type.rank) for a in node.ints("axes", (0, 2, 3)))
     _, distance = _centered(ctx, x, axes)
@@ -198,7 +198,7 @@ def mean_variance_normalization(ctx: NodeContext, node: Node, x: Value) -> Value
 
 
 @rounds_once
-def lp_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
+def lp_normalization(ctx: NodeContext, node: OnnxNode, x: Value) -> Value:
     """LpNormalization (1, 22): along an axis; what has norm 0 stays 0."""
     axis = axis_of(node.int("axis", -1), x.type.rank)
     norm = p_norm(ctx, x, [axis], node.int("p", 2))
@@ -207,7 +207,7 @@ def lp_normalization(ctx: NodeContext, node: Node, x: Value) -> Value:
     return ctx.emit("where", [zero, ctx.scalar(0, x), quotient])
 
 
-def lrn(ctx: NodeContext, node: Node) -> Value:
+def lrn(ctx: NodeContext, node: OnnxNode) -> Value:
     """LRN (1, 13)."""
     return ctx.emit(
         "lrn",

@@ -12,7 +12,7 @@ from tilewright.base.dtype import DType, f32, i32, u8
 from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx.context import Importer, NodeContext, axis_of
 from tilewright.frontends.onnx.neural import convolve, per_channel, product
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.types import element_type
 from tilewright.ir.expr import ceil_div
 from tilewright.ir.graph import Value
@@ -21,7 +21,7 @@ from tilewright.ops.common import widened
 # ---------------------------------------------------------------- scales
 
 
-def spread(ctx: NodeContext, node: Node, v: Value, x: Value) -> Value:
+def spread(ctx: NodeContext, node: OnnxNode, v: Value, x: Value) -> Value:
     """A scale or zero point in a shape that broadcasts to x: one number, one for each place along
     an axis, or one for each block along it."""
     if v.type.rank == 0 or v.shape == (1,):
@@ -63,7 +63,7 @@ def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, to: D
     return saturate(ctx, out, to)
 
 
-def quantize_linear(ctx: NodeContext, node: Node) -> Value:
+def quantize_linear(ctx: NodeContext, node: OnnxNode) -> Value:
     """QuantizeLinear (10, 13: axis, 19: floats, 21: blocks, output_dtype, 23: precision)."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     to = u8 if zero is None else zero.dtype
@@ -84,7 +84,7 @@ def dequantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None) -> 
     return ctx.emit("mul", [out, ctx.cast(scale, wide)])
 
 
-def dequantize_linear(ctx: NodeContext, node: Node) -> Value:
+def dequantize_linear(ctx: NodeContext, node: OnnxNode) -> Value:
     """DequantizeLinear (10, 13: axis, 19: floats, 21: blocks, 23: output_dtype)."""
     x, scale, zero = node.input(0), node.input(1), node.optional(2)
     to = scale.dtype
@@ -115,7 +115,7 @@ def _columns(ctx: NodeContext, zero: Value) -> Value:
     return ctx.reshape(zero, []) if zero.shape == (1,) else zero
 
 
-def matmul_integer(ctx: NodeContext, node: Node) -> Value:
+def matmul_integer(ctx: NodeContext, node: OnnxNode) -> Value:
     """MatMulInteger (10)."""
     a_zero, b_zero = node.optional(2), node.optional(3)
     a = _centred(ctx, node.input(0), None if a_zero is None else _rows(ctx, a_zero))
@@ -123,7 +123,7 @@ def matmul_integer(ctx: NodeContext, node: Node) -> Value:
     return product(ctx, a, b)
 
 
-def qlinear_matmul(ctx: NodeContext, node: Node) -> Value:
+def qlinear_matmul(ctx: NodeContext, node: OnnxNode) -> Value:
     """QLinearMatMul (10, 21)."""
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (node.input(i) for i in range(8))
     left = _centred(ctx, a, _rows(ctx, a_zero))
@@ -152,7 +152,7 @@ def _weight_zero(ctx: NodeContext, zero: Value, w: Value) -> Value:
     return ctx.reshape(zero, [*zero.shape, *[1] * (w.type.rank - 1)])
 
 
-def conv_integer(ctx: NodeContext, node: Node) -> Value:
+def conv_integer(ctx: NodeContext, node: OnnxNode) -> Value:
     """ConvInteger (10)."""
     x, w = node.input(0), node.input(1)
     x_zero, w_zero = node.optional(2), node.optional(3)
@@ -161,7 +161,7 @@ def conv_integer(ctx: NodeContext, node: Node) -> Value:
     return convolve(ctx, node, left, right)
 
 
-def qlinear_conv(ctx: NodeContext, node: Node) -> Value:
+def qlinear_conv(ctx: NodeContext, node: OnnxNode) -> Value:
     """QLinearConv (10); the bias is i32, in units of x_scale * w_scale."""
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero = (node.input(i) for i in range(8))
     left = _centred(ctx, x, _columns(ctx, x_zero))
@@ -176,7 +176,7 @@ def qlinear_conv(ctx: NodeContext, node: Node) -> Value:
     return _requantize(ctx, out, factor, _columns(ctx, zero))
 
 
-def dynamic_quantize_linear(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def dynamic_quantize_linear(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """DynamicQuantizeLinear (11): the range of x, with 0 in it, on 0 … 255."""
     x = node.input(0)
     axes = tuple(range(x.type.rank))

@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.base.dtype import i32
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.frontends.onnx.context import Importer, NodeContext, one_of
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
@@ -47,7 +47,7 @@ class Layer:
         return self.x.shape[1]
 
 
-def _layer(ctx: NodeContext, node: Node, gates: int) -> Layer:
+def _layer(ctx: NodeContext, node: OnnxNode, gates: int) -> Layer:
     x, w, r = (node.input(i) for i in range(3))
     if not (x.type.rank == w.type.rank == r.type.rank == 3):
         raise ModelError(f"X is {x.type}, W {w.type} and R {r.type}: they need 3 dimensions each")
@@ -72,7 +72,7 @@ def _row(ctx: NodeContext, v: Value, direction: int) -> Value:
     return ctx.reshape(ctx.slice(v, 0, direction, 1), v.shape[1:])
 
 
-def _state(ctx: NodeContext, node: Node, layer: Layer, position: int, direction: int) -> Value:
+def _state(ctx: NodeContext, node: OnnxNode, layer: Layer, position: int, direction: int) -> Value:
     """An initial state [batch, hidden]: zero when it is not given."""
     given, shape = node.optional(position), [layer.batch, layer.hidden]
     if given is None:
@@ -117,7 +117,9 @@ class Functions:
     betas: tuple[float, ...]
 
 
-def _functions(node: Node, default: Sequence[str], direction: int, directions: int) -> Functions:
+def _functions(
+    node: OnnxNode, default: Sequence[str], direction: int, directions: int
+) -> Functions:
     count = len(default)
     names = [n.lower() for n in node.strings("activations", tuple(default) * directions)]
     if len(names) != count * directions:
@@ -144,7 +146,7 @@ def _functions(node: Node, default: Sequence[str], direction: int, directions: i
 
 
 def _outputs(
-    ctx: NodeContext, node: Node, layer: Layer, results: Sequence[Sequence[Value]]
+    ctx: NodeContext, node: OnnxNode, layer: Layer, results: Sequence[Sequence[Value]]
 ) -> list[Value]:
     """Y [steps, directions, batch, hidden] and the last states [directions, batch, hidden] from
     each direction's; with layout the batch is first."""
@@ -160,7 +162,7 @@ def _outputs(
     return outputs
 
 
-def _common(node: Node, functions: Functions, layer: Layer, reverse: bool) -> dict[str, object]:
+def _common(node: OnnxNode, functions: Functions, layer: Layer, reverse: bool) -> dict[str, object]:
     return {
         "activations": functions.names,
         "alphas": functions.alphas,
@@ -175,7 +177,7 @@ def _lengths(ctx: NodeContext, layer: Layer) -> list[Value]:
     return [] if layer.lengths is None else [ctx.cast(layer.lengths, i32)]
 
 
-def lstm(ctx: NodeContext, node: Node) -> list[Value]:
+def lstm(ctx: NodeContext, node: OnnxNode) -> list[Value]:
     layer, results = _layer(ctx, node, 4), []
     peepholes = node.optional(7)
     for direction, reverse in enumerate(layer.directions):
@@ -202,7 +204,7 @@ def lstm(ctx: NodeContext, node: Node) -> list[Value]:
     return _outputs(ctx, node, layer, results)
 
 
-def gru(ctx: NodeContext, node: Node) -> list[Value]:
+def gru(ctx: NodeContext, node: OnnxNode) -> list[Value]:
     layer, results = _layer(ctx, node, 3), []
     reset_after = node.flag("linear_before_reset")
     for direction, reverse in enumerate(layer.directions):
@@ -242,7 +244,7 @@ def _gru_biases(
     return bias, ctx.slice(inner, 0, two, layer.hidden)
 
 
-def rnn(ctx: NodeContext, node: Node) -> list[Value]:
+def rnn(ctx: NodeContext, node: OnnxNode) -> list[Value]:
     layer, results = _layer(ctx, node, 1), []
     for direction, reverse in enumerate(layer.directions):
         biases = _biases(ctx, layer, direction)

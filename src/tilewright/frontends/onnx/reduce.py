@@ -7,11 +7,11 @@ from functools import partial
 
 from tilewright.base.dtype import f64
 from tilewright.frontends.onnx.context import Importer, NodeContext, axis_of
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.graph import Value
 
 
-def reduction_axes(ctx: NodeContext, node: Node, since: int) -> tuple[tuple[int, ...], bool]:
+def reduction_axes(ctx: NodeContext, node: OnnxNode, since: int) -> tuple[tuple[int, ...], bool]:
     """The axes, and whether there is anything to do: attribute before opset `since`, then input."""
     rank = node.input(0).type.rank
     axes = ctx.ints(node, "axes", 1, since)
@@ -29,7 +29,7 @@ def _reduce(
     """after(reduction of before(x)), rounded to x's type once: `before` may give a wider one.
     Without axes and with noop_with_empty_axes nothing is combined, but both apply."""
 
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         axes, combines = reduction_axes(ctx, node, since)
         x = before(ctx, node.input(0))
         if combines:
@@ -60,7 +60,7 @@ def _unary(op: str) -> Callable[[NodeContext, Value], Value]:
     return lambda ctx, x: ctx.emit(op, [x])
 
 
-def _logsumexp(ctx: NodeContext, node: Node) -> Value:
+def _logsumexp(ctx: NodeContext, node: OnnxNode) -> Value:
     """Of integers the value without its fraction, computed in f64."""
     axes, combines = reduction_axes(ctx, node, 18)
     x = node.input(0)
@@ -72,7 +72,7 @@ def _logsumexp(ctx: NodeContext, node: Node) -> Value:
 
 
 def _arg(op: str) -> Importer:
-    def importer(ctx: NodeContext, node: Node) -> Value:
+    def importer(ctx: NodeContext, node: OnnxNode) -> Value:
         x = node.input(0)
         axis = axis_of(node.int("axis", 0), x.type.rank)
         last = node.flag("select_last_index")
@@ -82,7 +82,7 @@ def _arg(op: str) -> Importer:
     return importer
 
 
-def _cumulate(op: str, ctx: NodeContext, node: Node) -> Value:
+def _cumulate(op: str, ctx: NodeContext, node: OnnxNode) -> Value:
     """CumSum (11), CumProd (26): the axis is an input."""
     x = node.input(0)
     axis = ctx.need_int(node.input(1), "axis")

@@ -16,7 +16,7 @@ from tilewright.frontends.onnx.context import (
     number_of,
     one_of,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
@@ -24,7 +24,7 @@ from tilewright.ir.graph import Value
 # ---------------------------------------------------------------- on the host
 
 
-def top_k(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def top_k(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """TopK (1: attribute, 10: input, 11: largest and sorted)."""
     x = node.input(0)
     k = node.int("k") if node.opset < 10 else ctx.need_int(node.input(1), "k")
@@ -32,18 +32,18 @@ def top_k(ctx: NodeContext, node: Node) -> Sequence[Value]:
     return ctx.emit_all("top_k", [x], k=k, axis=axis, largest=largest)
 
 
-def nonzero(ctx: NodeContext, node: Node) -> Value:
+def nonzero(ctx: NodeContext, node: OnnxNode) -> Value:
     return ctx.emit("nonzero", [node.input(0)], count=ctx.new_symbol())
 
 
-def compress(ctx: NodeContext, node: Node) -> Value:
+def compress(ctx: NodeContext, node: OnnxNode) -> Value:
     """Compress (9, 11)."""
     x, condition = node.input(0), node.input(1)
     axis = axis_of(node.int("axis"), x.type.rank) if node.has("axis") else None
     return ctx.emit("compress", [x, condition], count=ctx.new_symbol(), axis=axis)
 
 
-def unique(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def unique(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """Unique (11)."""
     x = node.input(0)
     axis = axis_of(node.int("axis"), x.type.rank) if node.has("axis") else None
@@ -51,7 +51,7 @@ def unique(ctx: NodeContext, node: Node) -> Sequence[Value]:
     return ctx.emit_all("unique", [x], count=ctx.new_symbol(), axis=axis, sorted=ordered)
 
 
-def non_max_suppression(ctx: NodeContext, node: Node) -> Value:
+def non_max_suppression(ctx: NodeContext, node: OnnxNode) -> Value:
     """NonMaxSuppression (10, 11)."""
     most, overlap, score = (node.optional(i) for i in (2, 3, 4))
     return ctx.emit(
@@ -65,14 +65,14 @@ def non_max_suppression(ctx: NodeContext, node: Node) -> Value:
     )
 
 
-def det(ctx: NodeContext, node: Node) -> Value:
+def det(ctx: NodeContext, node: OnnxNode) -> Value:
     return ctx.emit("det", [node.input(0)])
 
 
 # ---------------------------------------------------------------- by computed places
 
 
-def reverse_sequence(ctx: NodeContext, node: Node) -> Value:
+def reverse_sequence(ctx: NodeContext, node: OnnxNode) -> Value:
     """ReverseSequence (10): the first sequence_lens[b] steps of each batch, backwards."""
     x, lengths = node.input(0), node.input(1)
     batch, time = node.int("batch_axis", 1), node.int("time_axis", 0)
@@ -90,7 +90,7 @@ def reverse_sequence(ctx: NodeContext, node: Node) -> Value:
     return out if batch == 0 else ctx.transpose(out, (1, 0, *range(2, x.type.rank)))
 
 
-def tensor_scatter(ctx: NodeContext, node: Node) -> Value:
+def tensor_scatter(ctx: NodeContext, node: OnnxNode) -> Value:
     """TensorScatter (24): a cache with an update written at a place for each batch."""
     past, update, starts = node.input(0), node.input(1), node.optional(2)
     rank = past.type.rank
@@ -133,7 +133,7 @@ def _number(ctx: NodeContext, value: Dim) -> Value:
     return ctx.reshape(ctx.dims([value]), [])
 
 
-def array_feature_extractor(ctx: NodeContext, node: Node) -> Value:
+def array_feature_extractor(ctx: NodeContext, node: OnnxNode) -> Value:
     """ai.onnx.ml ArrayFeatureExtractor (1): columns of the last axis."""
     x, places = node.input(0), node.input(1)
     flat = ctx.reshape(places, [number_of(places.shape)])
@@ -141,7 +141,7 @@ def array_feature_extractor(ctx: NodeContext, node: Node) -> Value:
     return ctx.reshape(out, [1, *out.shape]) if out.type.rank == 1 else out
 
 
-def binarizer(ctx: NodeContext, node: Node) -> Value:
+def binarizer(ctx: NodeContext, node: OnnxNode) -> Value:
     """ai.onnx.ml Binarizer (1)."""
     x = node.input(0)
     above = ctx.emit("greater", [x, ctx.scalar(node.float("threshold", 0.0), x)])

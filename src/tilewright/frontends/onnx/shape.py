@@ -13,7 +13,7 @@ from tilewright.frontends.onnx.context import (
     number_of,
     one_of,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical, divide_exactly
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
@@ -21,7 +21,7 @@ from tilewright.ir.graph import Value
 # ---------------------------------------------------------------- reshapes
 
 
-def reshape(ctx: NodeContext, node: Node) -> Value:
+def reshape(ctx: NodeContext, node: OnnxNode) -> Value:
     """Reshape (5, 14: allowzero): 0 copies a dimension, -1 is what is left."""
     x = node.input(0)
     wanted = ctx.need_dims(node.input(1), "the shape")
@@ -55,14 +55,14 @@ def _quotient(total: Dim, rest: Dim, wanted: Sequence[Dim]) -> Dim:
     return canonical(as_expr(total) // rest)
 
 
-def flatten(ctx: NodeContext, node: Node) -> Value:
+def flatten(ctx: NodeContext, node: OnnxNode) -> Value:
     """Flatten (1, 11: negative axes)."""
     x = node.input(0)
     axis = cut_of(node.int("axis", 1), x.type.rank)
     return ctx.reshape(x, [number_of(x.shape[:axis]), number_of(x.shape[axis:])])
 
 
-def squeeze(ctx: NodeContext, node: Node) -> Value:
+def squeeze(ctx: NodeContext, node: OnnxNode) -> Value:
     """Squeeze (1: attribute, 13: input)."""
     x = node.input(0)
     axes = ctx.ints(node, "axes", 1, 13)
@@ -75,7 +75,7 @@ def squeeze(ctx: NodeContext, node: Node) -> Value:
     return ctx.reshape(x, [d for a, d in enumerate(x.shape) if a not in axes])
 
 
-def unsqueeze(ctx: NodeContext, node: Node) -> Value:
+def unsqueeze(ctx: NodeContext, node: OnnxNode) -> Value:
     """Unsqueeze (1: attribute, 13: input)."""
     x = node.input(0)
     axes = ctx.ints(node, "axes", 1, 13)
@@ -89,13 +89,13 @@ def unsqueeze(ctx: NodeContext, node: Node) -> Value:
     return ctx.reshape(x, [1 if a in places else next(rest) for a in range(rank)])
 
 
-def transpose(ctx: NodeContext, node: Node) -> Value:
+def transpose(ctx: NodeContext, node: OnnxNode) -> Value:
     x = node.input(0)
     perm = node.ints("perm", tuple(reversed(range(x.type.rank))))
     return ctx.emit("transpose", [x], perm=perm)
 
 
-def depth_to_space(ctx: NodeContext, node: Node) -> Value:
+def depth_to_space(ctx: NodeContext, node: OnnxNode) -> Value:
     """DepthToSpace (1, 11: mode)."""
     x, block = node.input(0), node.int("blocksize")
     if x.type.rank != 4 or block < 1:
@@ -111,7 +111,7 @@ def depth_to_space(ctx: NodeContext, node: Node) -> Value:
     return ctx.reshape(x, [n, depth, as_expr(h) * block, as_expr(w) * block])
 
 
-def space_to_depth(ctx: NodeContext, node: Node) -> Value:
+def space_to_depth(ctx: NodeContext, node: OnnxNode) -> Value:
     """SpaceToDepth (1, 28: mode)."""
     x, block = node.input(0), node.int("blocksize")
     if x.type.rank != 4 or block < 1:

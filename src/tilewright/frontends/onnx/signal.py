@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.base.errors import ModelError
 from tilewright.frontends.builder import FOLD_LIMIT
 from tilewright.frontends.onnx.context import FIX_DIMS, Importer, NodeContext, axis_of
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.types import element_type
 from tilewright.ir.graph import Value
 
@@ -53,7 +53,7 @@ def _transform(
     return ctx.transpose(out, (*(back.index(a) for a in range(rank - 1)), rank - 1))
 
 
-def dft(ctx: NodeContext, node: Node) -> Value:
+def dft(ctx: NodeContext, node: OnnxNode) -> Value:
     """DFT (17: axis is an attribute, 20: an input)."""
     x = node.input(0)
     onesided, inverse = node.flag("onesided"), node.flag("inverse")
@@ -75,7 +75,7 @@ def dft(ctx: NodeContext, node: Node) -> Value:
     return ctx.cast(_transform(ctx, ctx.widened(x), axis, length, onesided, inverse), x.dtype)
 
 
-def stft(ctx: NodeContext, node: Node) -> Value:
+def stft(ctx: NodeContext, node: OnnxNode) -> Value:
     """STFT (17): the DFT of windows of the signal [batch, length, parts]."""
     x, window = node.input(0), node.optional(2)
     step = ctx.need_int(node.input(1), "frame_step")
@@ -99,7 +99,7 @@ def stft(ctx: NodeContext, node: Node) -> Value:
     return ctx.cast(out, x.dtype)
 
 
-def mel_weight_matrix(ctx: NodeContext, node: Node) -> Value:
+def mel_weight_matrix(ctx: NodeContext, node: OnnxNode) -> Value:
     """MelWeightMatrix (17): triangular filters, evenly spaced on the mel scale."""
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     bins, length, rate, low, high = (

@@ -13,14 +13,14 @@ from tilewright.frontends.onnx.context import (
     axis_of,
     one_of,
 )
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.frontends.onnx.types import LARGEST_DIM
 from tilewright.ir.dims import canonical, divide_exactly, greatest, least, limits
 from tilewright.ir.expr import CompareOp, Dim, Symbol, as_expr
 from tilewright.ir.graph import Value
 
 
-def slice_(ctx: NodeContext, node: Node) -> Value:
+def slice_(ctx: NodeContext, node: OnnxNode) -> Value:
     """Slice (1: attributes, 10: inputs, with steps)."""
     x = node.input(0)
     starts: Sequence[Dim]
@@ -95,7 +95,7 @@ def _clamp(ctx: NodeContext, place: Dim, low: Dim, high: Dim) -> Dim:
     return least(greatest(place, low), high)
 
 
-def split(ctx: NodeContext, node: Node) -> Sequence[Value]:
+def split(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     """Split (2: attribute, 13: input, 18: num_outputs)."""
     x = node.input(0)
     axis = axis_of(node.int("axis", 0), x.type.rank)
@@ -112,7 +112,7 @@ def split(ctx: NodeContext, node: Node) -> Sequence[Value]:
     return parts
 
 
-def _split_sizes(ctx: NodeContext, node: Node, extent: Dim) -> list[Dim]:
+def _split_sizes(ctx: NodeContext, node: OnnxNode, extent: Dim) -> list[Dim]:
     given = node.optional(1) if node.opset >= 13 else None
     if given is not None:
         return ctx.need_dims(given, "split")
@@ -135,12 +135,12 @@ def _split_sizes(ctx: NodeContext, node: Node, extent: Dim) -> list[Dim]:
     return [max(0, min(each, extent - i * each)) for i in range(count)]
 
 
-def concat(ctx: NodeContext, node: Node) -> Value:
+def concat(ctx: NodeContext, node: OnnxNode) -> Value:
     values = [node.input(i) for i in range(len(node.inputs))]
     return ctx.emit("concat", values, axis=node.int("axis", 1))
 
 
-def pad(ctx: NodeContext, node: Node) -> Value:
+def pad(ctx: NodeContext, node: OnnxNode) -> Value:
     """Pad (2: attributes, 11: inputs, 18: axes, 19: wrap). Negative pads cut off."""
     x = node.input(0)
     mode = one_of(node, "mode", "constant", ("constant", "reflect", "edge", "wrap"))
@@ -182,7 +182,7 @@ def _crop(ctx: NodeContext, x: Value, before: Sequence[Dim], after: Sequence[Dim
     return x
 
 
-def expand(ctx: NodeContext, node: Node) -> Value:
+def expand(ctx: NodeContext, node: OnnxNode) -> Value:
     """Expand (8): broadcasting goes both ways."""
     x = node.input(0)
     wanted = ctx.need_dims(node.input(1), "the shape")
@@ -196,7 +196,7 @@ def expand(ctx: NodeContext, node: Node) -> Value:
     return ctx.expand(x, dims)
 
 
-def tile(ctx: NodeContext, node: Node) -> Value:
+def tile(ctx: NodeContext, node: OnnxNode) -> Value:
     """Tile (6)."""
     x = node.input(0)
     return ctx.emit("tile", [x], repeats=tuple(ctx.need_dims(node.input(1), "repeats")))

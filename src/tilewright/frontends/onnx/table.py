@@ -24,7 +24,7 @@ from tilewright.frontends.onnx import signal as onnx_signal
 from tilewright.frontends.onnx import slice as onnx_slice
 from tilewright.frontends.onnx.check import find_schema
 from tilewright.frontends.onnx.context import Importer
-from tilewright.frontends.onnx.node import Node
+from tilewright.frontends.onnx.node import OnnxNode
 
 # What there will be no importer for, and why.
 REFUSED: dict[str, str] = {
@@ -73,7 +73,7 @@ IMPORTERS: dict[str, dict[str, Importer]] = {
 }
 
 
-def not_supported(node: Node) -> ModelError:
+def not_supported(node: OnnxNode) -> ModelError:
     """The error for an operator that has neither an importer nor a body."""
     reason = REFUSED.get(node.op_type) if node.domain == "" else None
     return ModelError(
@@ -83,7 +83,7 @@ def not_supported(node: Node) -> ModelError:
     )
 
 
-def find_importer(node: Node, schema: defs.OpSchema) -> Importer | None:
+def find_importer(node: OnnxNode, schema: defs.OpSchema) -> Importer | None:
     """The table's entry; for operators that changed with opset 7, the older form's."""
     if node.domain == "" and node.opset < MODERN:
         modern = find_schema(node.op_type, MODERN, "")

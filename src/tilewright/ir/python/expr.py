@@ -28,7 +28,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.python.inline import inlined
 from tilewright.ir.python.source import MISSING
-from tilewright.ir.python.value import Choice, Value, ValueReader
+from tilewright.ir.python.value import NumberChoice, Value, ValueReader
 from tilewright.ir.python.words import BINARY, FUNCTIONS, LOOPS, UNARY
 from tilewright.ir.verify.expr import BINARY_TAKES, UNARY_TAKES
 
@@ -203,7 +203,7 @@ def _choose(r: ValueReader, at: ast.AST, test: ast.AST, yes: ast.AST, no: ast.AS
     a, b = r.value(yes), r.value(no)
     if isinstance(a, Expr) or isinstance(b, Expr):
         return select(cond, *r.pair(at, a, b))
-    return Choice(cond, a, b)
+    return NumberChoice(cond, a, b)
 
 
 # ---------------------------------------------------------------- calls

@@ -30,7 +30,7 @@ from tilewright.ir.python.source import MISSING, FunctionSource
 
 
 @dataclass(frozen=True)
-class Choice:
+class NumberChoice:
     """One of two numbers without a type."""
 
     cond: Expr
@@ -38,7 +38,7 @@ class Choice:
     b: Value
 
 
-Value = Expr | int | float | bool | Choice
+Value = Expr | int | float | bool | NumberChoice
 
 
 class ValueReader(FunctionSource):
@@ -75,9 +75,9 @@ class ValueReader(FunctionSource):
                 raise self.refuse(at, what, f"convert it: {dtype}(…)")
             return value
         if dtype is None:
-            shown, form = ("this", "…") if isinstance(value, Choice) else (value, value)
+            shown, form = ("this", "…") if isinstance(value, NumberChoice) else (value, value)
             raise self.refuse(at, f"{shown} has no type here", f"give it one: f32({form})")
-        if isinstance(value, Choice):
+        if isinstance(value, NumberChoice):
             return select(value.cond, *(self.convert(at, v, dtype) for v in (value.a, value.b)))
         try:
             return number(value, dtype)

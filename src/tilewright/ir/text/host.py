@@ -11,13 +11,13 @@ from tilewright.ir.expr import Symbol
 from tilewright.ir.text.graph import TypeReader
 from tilewright.ir.text.source import reads_text
 from tilewright.program.host_program import (
-    Call,
     Copy,
     HostCall,
     HostProgram,
     HostStep,
-    Memory,
+    KernelCall,
     MemoryKind,
+    MemorySpec,
     Slot,
     Submit,
     SymbolSpec,
@@ -42,7 +42,7 @@ class _HostReader(TypeReader):
         )
         if not isinstance(last, ast.Return):
             raise self.error(last, "the function does not end here", "return y, …")
-        self.memories: list[Memory] = []
+        self.memories: list[MemorySpec] = []
         self.slots: list[Slot] = []
         self.steps: list[HostStep] = []
         for node in body:
@@ -128,7 +128,7 @@ def _read_memory(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> No
     if word not in _KINDS or len(targets) != 1:
         raise r.error(call, f"this is not a memory; the kinds are {', '.join(_KINDS)}", _MEMORY)
     name = r.string(device, "a device")
-    r.memories.append(Memory(targets[0], name, _KINDS[word], r.size(size)))
+    r.memories.append(MemorySpec(targets[0], name, _KINDS[word], r.size(size)))
 
 
 def _read_call(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:
@@ -145,7 +145,7 @@ def _read_call(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None
         symbols.append(symbol.name)
     where = r.string(device, "a device")
     nodes, _ = r.origin(call, _CALL)
-    r.steps.append(Call(name_of(text), where, slots, tuple(symbols), nodes))
+    r.steps.append(KernelCall(name_of(text), where, slots, tuple(symbols), nodes))
 
 
 def _read_host_call(r: _HostReader, call: ast.Call, targets: tuple[str, ...]) -> None:

@@ -17,9 +17,9 @@ from tilewright.ir.substitute import variables
 from tilewright.schedule.match.binding import (
     Binding,
     Element,
+    MatchStage,
     NestPair,
     Obstacles,
-    Stage,
     outside,
 )
 
@@ -128,7 +128,7 @@ class Assigner:
         return f"no loop moves {names}{also}, as axis {axis.var.name} does"
 
     def _no(self, reason: str, progress: int = 0) -> None:
-        self.obstacles.add(Stage.LOOPS, progress, reason)
+        self.obstacles.add(MatchStage.LOOPS, progress, reason)
 
 
 class _Sharing:

@@ -17,7 +17,7 @@ Indices = tuple[Expr, ...]
 Element = tuple[Buffer, Indices, Buffer, Indices]  # of the instruction, of the program
 
 
-class Stage(enum.IntEnum):
+class MatchStage(enum.IntEnum):
     """How far a way to match got: what differs."""
 
     VALUES = 0
@@ -35,11 +35,11 @@ class Obstacles:
     """Why ways to match failed. Those count that got farthest: to a later stage, or with more of
     the program matched. Each names its culprits; None: any loop may be one."""
 
-    farthest: tuple[Stage, int] = (Stage.VALUES, -1)
+    farthest: tuple[MatchStage, int] = (MatchStage.VALUES, -1)
     reasons: dict[str, Culprits | None] = field(default_factory=dict)
 
     def add(
-        self, stage: Stage, progress: int, reason: str, culprits: Culprits | None = None
+        self, stage: MatchStage, progress: int, reason: str, culprits: Culprits | None = None
     ) -> None:
         if (stage, progress) > self.farthest:
             self.farthest, self.reasons = (stage, progress), {}

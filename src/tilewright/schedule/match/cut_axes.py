@@ -15,7 +15,7 @@ from tilewright.ir.loop import For, Stmt
 from tilewright.ir.substitute import substitute
 from tilewright.schedule.core.state import State
 from tilewright.schedule.match.assign_axes import SURPLUS, Chosen
-from tilewright.schedule.match.binding import Obstacles, Stage
+from tilewright.schedule.match.binding import MatchStage, Obstacles
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.primitives.loops import reorder, split
 from tilewright.schedule.trace.steps import Loop
@@ -62,7 +62,7 @@ class Cutting:
             # Inner axes before outer ones: along those, elements follow each other.
             return len(chosen) - len(places), inversions, [x is not None for _, x in chosen]
 
-        if self.obstacles.farthest <= (Stage.LOOPS, SURPLUS):  # otherwise that is nearer
+        if self.obstacles.farthest <= (MatchStage.LOOPS, SURPLUS):  # otherwise that is nearer
             self.obstacles.join(matcher.obstacles)
         return sorted((c for c in found if any(x for _, x in c[1])), key=effort)
 
@@ -105,7 +105,7 @@ class Cutting:
                     return
                 self.state.kernel = before
                 self.obstacles.join(matcher.obstacles)
-                if matcher.obstacles.farthest[0] <= Stage.LOOPS:
+                if matcher.obstacles.farthest[0] <= MatchStage.LOOPS:
                     return
                 culprits = matcher.obstacles.culprits
                 smaller = [k for var, k in inner if culprits is None or var in culprits]
@@ -145,6 +145,6 @@ class Cutting:
             reorder(self.state, *outer, *(x for _, x in inner))
         except ScheduleError as error:
             self.state.kernel = before
-            self.obstacles.add(Stage.LOOPS, 0, error.what)
+            self.obstacles.add(MatchStage.LOOPS, 0, error.what)
             return None
         return [(x.var, k) for k, x in inner]

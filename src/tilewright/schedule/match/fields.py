@@ -24,7 +24,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import Values, substitute, variables
-from tilewright.schedule.match.binding import Binding, NestPair, Obstacles, Stage, outside
+from tilewright.schedule.match.binding import Binding, MatchStage, NestPair, Obstacles, outside
 
 Moving = dict[Var, int]  # the part of a linear form that moves with loops: their coefficients
 
@@ -68,7 +68,7 @@ class Fields:
         self._subscripts: dict[Expr, tuple[int, Subscript | None]] = {}  # with the values then
 
     def no(self, reason: str, culprits: Iterable[Var] = ()) -> bool:
-        self.obstacles.add(Stage.FIELDS, len(self.values), reason, frozenset(culprits))
+        self.obstacles.add(MatchStage.FIELDS, len(self.values), reason, frozenset(culprits))
         return False
 
     def bind(self, symbol: Symbol, value: Expr, causes: Iterable[Var] = ()) -> bool:

@@ -39,7 +39,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute, variables
 from tilewright.schedule.match.assign_axes import Assigner
-from tilewright.schedule.match.binding import Binding, Stage, outside
+from tilewright.schedule.match.binding import Binding, MatchStage, outside
 from tilewright.schedule.match.fields import Fields, Subscript
 from tilewright.schedule.match.solve_fields import solve_fields
 from tilewright.schedule.match.unify import Unifier
@@ -61,7 +61,9 @@ class Matcher(Unifier):
         shared = {x for s in block for x in symbols(s)} & self._symbols
         if shared:
             names = ", ".join(sorted(x.name for x in shared))
-            self.no(Stage.VALUES, Binding(), f"the program has a size of a field's name: {names}")
+            self.no(
+                MatchStage.VALUES, Binding(), f"the program has a size of a field's name: {names}"
+            )
             return
         for structure in self.structures(block):
             for b in self.assigner.assign(structure):
@@ -117,7 +119,7 @@ class Matcher(Unifier):
         else:
             reason = outside(f, value)
         causes = frozenset(solved.causes.get(f.symbol, ()))
-        self.obstacles.add(Stage.LIMITS, 0, reason, causes)
+        self.obstacles.add(MatchStage.LIMITS, 0, reason, causes)
         return False
 
     def _within_limits(self, solved: Fields) -> bool:
@@ -128,7 +130,7 @@ class Matcher(Unifier):
                 values = ", ".join(f"{x} is {solved.values[x]}" for x in used)
                 causes = frozenset(v for x in used for v in solved.causes.get(x, ()))
                 reason = f"the limit {limit} does not hold: {values}"
-                self.obstacles.add(Stage.LIMITS, 1, reason, causes)
+                self.obstacles.add(MatchStage.LIMITS, 1, reason, causes)
                 return False
         return True
 
@@ -164,7 +166,7 @@ class Matcher(Unifier):
         pair = violation((nest.loops[0],), moved, permuted, self.simplifier)
         if pair is not None:
             self.obstacles.add(
-                Stage.LIMITS, 2, f"the order of the loops matters: {pair}", frozenset()
+                MatchStage.LIMITS, 2, f"the order of the loops matters: {pair}", frozenset()
             )
         return pair is None
 
@@ -228,7 +230,7 @@ class Matcher(Unifier):
 
     def _apart(self, reason: str, culprits: Iterable[Var] | None = ()) -> None:
         loops = None if culprits is None else frozenset(culprits)
-        self.obstacles.add(Stage.MEMORY, self._fitted, reason, loops)
+        self.obstacles.add(MatchStage.MEMORY, self._fitted, reason, loops)
 
     def _axes_of(
         self, operand: Buffer, wanted: list[Subscript | None], theirs: tuple[Expr, ...]

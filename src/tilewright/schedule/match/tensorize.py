@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.analyze.rewrite import uses
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import as_expr
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Alloc,
@@ -17,12 +19,12 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.schedule.core.state import State, primitive, refuse
-from tilewright.schedule.match.binding import Obstacles, Stage, perfect_nest, statements
+from tilewright.schedule.match.binding import MatchStage, Obstacles, perfect_nest, statements
 from tilewright.schedule.match.cut_axes import Cutting
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.match.unify import meant
 from tilewright.schedule.primitives.stages import blocks
-from tilewright.schedule.trace.cost import cost_terms
+from tilewright.schedule.trace.cost import least_fields
 from tilewright.schedule.trace.steps import Loop
 
 WAYS = 8  # direct matches, besides those that come before `way`, that are ranked by cost
@@ -52,7 +54,8 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
         refuse(f"the ways are numbered from 0, and there is no number {way}", state)
     obstacles = Obstacles()
     found = _direct(state, target, instruction, way + WAYS, obstacles)
-    found.sort(key=lambda x: _rank(x[1]))
+    if len(found) > 1:
+        found.sort(key=lambda x: _rank(x[1]))
     if way < len(found):
         _put(state, *found[way])
         return
@@ -77,8 +80,8 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
 def _rank(stmt: Stmt) -> int:
     """Returns what a call costs, by which ways are ranked: bytes count as cycles."""
     (call,) = (s for s in walk_statements((stmt,)) if isinstance(s, Call))
-    cost = call.instruction.cost
-    return sum(cost_terms(call, cost.busy, cost.bytes))
+    cost, env = call.instruction.cost, least_fields(call)
+    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
 
 
 def _direct(
@@ -148,4 +151,4 @@ def _check_nested(target: For, instruction: Instruction, obstacles: Obstacles) -
     _, wanted = perfect_nest(instruction.body[0])
     if len(statements(body)) > 1 and len(wanted) == 1:
         inside = f"inside {nest[-1].var} stand {len(statements(body))} statements"
-        obstacles.add(Stage.VALUES, DEEPEST, f"its loops are not perfectly nested: {inside}")
+        obstacles.add(MatchStage.VALUES, DEEPEST, f"its loops are not perfectly nested: {inside}")

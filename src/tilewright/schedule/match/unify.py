@@ -46,9 +46,9 @@ from tilewright.ir.loop import (
 )
 from tilewright.schedule.match.binding import (
     Binding,
+    MatchStage,
     NestPair,
     Obstacles,
-    Stage,
     allocated,
     guarded_nests,
     perfect_nest,
@@ -81,11 +81,11 @@ class Unifier:
             if off is not None:
                 yield from self._block(_without(self.instruction.body, cond), block, off)
 
-    def no(self, stage: Stage, b: Binding, reason: str) -> None:
+    def no(self, stage: MatchStage, b: Binding, reason: str) -> None:
         self.obstacles.add(stage, b.progress, reason)
 
     def _differs(self, b: Binding, reason: str) -> None:
-        self.no(Stage.VALUES, b, reason)
+        self.no(MatchStage.VALUES, b, reason)
 
     # ---------------------------------------------------------- statements
 

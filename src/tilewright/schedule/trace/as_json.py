@@ -24,7 +24,7 @@ from tilewright.base.errors import ScheduleError, did_you_mean
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.tensor_type import Layout
-from tilewright.schedule.trace.steps import Kind, Loop, Reference, Step, signature_of
+from tilewright.schedule.trace.steps import Loop, Reference, ReferenceKind, Step, signature_of
 
 FORMAT, VERSION = "tilewright.trace", 1
 Functions = Mapping[str, Callable[..., Any]]
@@ -168,7 +168,9 @@ class _Reader:
         if origin in (typing.Union, types.UnionType):
             return self._union(value, typing.get_args(annotation), what)
         if annotation in (Loop, Buffer):
-            return self._handle(value, Kind.LOOP if annotation is Loop else Kind.BUFFER, what)
+            return self._handle(
+                value, ReferenceKind.LOOP if annotation is Loop else ReferenceKind.BUFFER, what
+            )
         if isinstance(annotation, type) and annotation in _PLAIN:
             if not _PLAIN[annotation](value):
                 refuse(f"{what} is {_shown(value)}, not {_SPELLED[annotation]}")
@@ -211,7 +213,7 @@ class _Reader:
         inner = args[0] if args else Any
         return tuple(self.read(x, inner, f"an item of {what}") for x in value)
 
-    def _handle(self, value: object, kind: Kind, what: str) -> Reference:
+    def _handle(self, value: object, kind: ReferenceKind, what: str) -> Reference:
         if not isinstance(value, dict) or kind.value not in value:
             refuse(f"{what} is {_shown(value)}, not a {kind.value}")
         name = _text(value[kind.value])
@@ -246,7 +248,7 @@ class _Reader:
             return tuple(self._any(x, what) for x in value)
         if not isinstance(value, dict):
             return value
-        for kind in Kind:
+        for kind in ReferenceKind:
             if kind.value in value:
                 return self._handle(value, kind, what)
         return self._instruction(value, what) if "instruction" in value else _layout(value, what)
@@ -279,8 +281,8 @@ def _layout(value: Any, what: str) -> Layout:
     return Layout(tuple(order), tuple((a, f) for a, f in blocks))
 
 
-def _kind(value: object, what: str) -> Kind:
-    for kind in Kind:
+def _kind(value: object, what: str) -> ReferenceKind:
+    for kind in ReferenceKind:
         if isinstance(value, dict) and kind.value in value:
             return kind
     return refuse(f"{what} is {_shown(value)}, neither a loop nor a buffer")

@@ -15,7 +15,7 @@ _INSTRUCTIONS = "instructions"
 _TAKEN = ("s", "target", _INSTRUCTIONS)
 
 
-class Writer:
+class PythonWriter:
     """Writes the lines of the steps, one each; `imports` are those that they need."""
 
     def __init__(self, steps: Sequence[Step]) -> None:

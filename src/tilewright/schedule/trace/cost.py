@@ -25,14 +25,12 @@ from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expand import expand_call
 from tilewright.ir.expr import (
     Binary,
     Buffer,
     Compare,
     Const,
-    Dim,
     Expr,
     Load,
     Select,
@@ -70,7 +68,7 @@ class NestCost:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Roofline:
     """A program: its nests run one after the other."""
 
     nests: tuple[NestCost, ...]
@@ -106,7 +104,7 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e9:.3g} ns"
 
 
-def kernel_cost(kernel: Kernel, target: Target) -> Cost:
+def kernel_cost(kernel: Kernel, target: Target) -> Roofline:
     """The cost of a program on a target; its sizes must be numbers."""
     unknown = symbols(kernel)
     if unknown:
@@ -115,7 +113,7 @@ def kernel_cost(kernel: Kernel, target: Target) -> Cost:
             f"the cost of {kernel.name} depends on {names}", hint="give them numbers: bind(…)"
         )
     found = [s for s in kernel.body if buffers_written((s,))]
-    return Cost(tuple(_nest_cost(s, target) for s in found))
+    return Roofline(tuple(_nest_cost(s, target) for s in found))
 
 
 def _nest_cost(nest: Stmt, target: Target) -> NestCost:
@@ -154,11 +152,10 @@ def _arithmetic(operations: Counter[DType], target: Target) -> float:
     )
 
 
-def cost_terms(call: Call, *terms: Dim) -> Iterator[int]:
-    """Yields terms of a call's cost as numbers: a field that is none counts as its least value."""
+def least_fields(call: Call) -> dict[Expr, np.int64]:
+    """Returns the value of each field of a call, for its cost: the least where it is no number."""
     fields = zip(call.instruction.fields, call.fields, strict=True)
-    env = {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
-    yield from (int(evaluate_exactly(x, env)) for x in terms)
+    return {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
 
 
 def _busy_cycles(call: Call) -> int:

@@ -94,7 +94,7 @@ class Root:
 
 
 @dataclass(frozen=True)
-class Piece:
+class SplitLoop:
     """A loop made by splitting: one step of it is `stride` steps of its root."""
 
     root: Root
@@ -109,7 +109,7 @@ class Derivation:
     decided: Mapping[tuple[int, str], Formula]  # by step and argument
     extents: dict[str, Formula] = field(default_factory=dict)  # of loops, by name
     shapes: dict[str, tuple[Formula, ...]] = field(default_factory=dict)
-    pieces: dict[str, Piece] = field(default_factory=dict)
+    pieces: dict[str, SplitLoop] = field(default_factory=dict)
     blocked: dict[str, set[int]] = field(default_factory=dict)  # axes with // or % in subscripts
     conditions: list[Condition] = field(default_factory=list)
     pinned: set[Formula] = field(default_factory=set)
@@ -126,7 +126,7 @@ class Derivation:
 
     # ---------------------------------------------------------- recording
 
-    def set_extent(self, name: str, extent: Formula, piece: Piece | None = None) -> None:
+    def set_extent(self, name: str, extent: Formula, piece: SplitLoop | None = None) -> None:
         self.extents[name] = extent
         self.pieces.pop(name, None)
         if piece is not None:

@@ -27,8 +27,8 @@ from tilewright.schedule.trace.derive import (
     Derivation,
     Divides,
     Event,
-    Piece,
     Root,
+    SplitLoop,
     blocked_axes,
     loop_of,
     loops_in,
@@ -74,10 +74,10 @@ def _split(d: Derivation, event: Event) -> bool:
         strong = _in_one_iteration(event.before, before, strong=True)
         if not strong and not _in_one_iteration(event.before, before, strong=False):
             return False
-        piece = Piece(Root(name, strong), d.formulas.const(1))
+        piece = SplitLoop(Root(name, strong), d.formulas.const(1))
     d.conditions.append(Divides(factor, extent, name))
     stride = d.formulas.mul(piece.stride, factor)
-    d.set_extent(outer, d.formulas.div(extent, factor), Piece(piece.root, stride))
+    d.set_extent(outer, d.formulas.div(extent, factor), SplitLoop(piece.root, stride))
     d.set_extent(inner, factor, piece)
     return True
 
@@ -99,7 +99,7 @@ def _fuse(d: Derivation, event: Event) -> bool:
             strong = _in_one_iteration(event.before, loop, strong=True)
             if not strong and not _in_one_iteration(event.before, loop, strong=False):
                 return False
-        piece = Piece(Root(fused.var.name, strong, plain=False), d.formulas.const(1))
+        piece = SplitLoop(Root(fused.var.name, strong, plain=False), d.formulas.const(1))
     else:
         piece = None
     extent = d.formulas.mul(d.extents[first], d.extents[second])
@@ -155,7 +155,7 @@ def _new_root(d: Derivation, event: Event, loop: For, extent: Formula) -> bool:
     strong = _in_one_iteration(event.after, loop, strong=True)
     if not strong and not _in_one_iteration(event.after, loop, strong=False):
         return False
-    d.pieces[loop.var.name] = Piece(Root(loop.var.name, strong), d.formulas.const(1))
+    d.pieces[loop.var.name] = SplitLoop(Root(loop.var.name, strong), d.formulas.const(1))
     return True
 
 

@@ -41,7 +41,7 @@ class Schedules(Protocol):
     def primitives(self) -> Mapping[str, Callable[..., Any]]: ...
 
 
-class Kind(enum.Enum):
+class ReferenceKind(enum.Enum):
     """What a reference is to."""
 
     LOOP = "loop"
@@ -53,7 +53,7 @@ class Reference:
     """A loop or a buffer. `step` is the number (from 0) of the step that gave it, at `place` in its
     result; with None it is what has this name when the step is applied."""
 
-    kind: Kind
+    kind: ReferenceKind
     name: str
     step: int | None = None
     place: Place = ()
@@ -133,8 +133,8 @@ def _reference(handle: Handle, steps: Sequence[Step]) -> Reference:
     return Reference(kind, name)
 
 
-def _kind(handle: Handle) -> Kind:
-    return Kind.LOOP if isinstance(handle, Loop) else Kind.BUFFER
+def _kind(handle: Handle) -> ReferenceKind:
+    return ReferenceKind.LOOP if isinstance(handle, Loop) else ReferenceKind.BUFFER
 
 
 def _name(handle: Handle) -> str:

@@ -13,12 +13,12 @@ from typing import Any, overload
 
 from tilewright.base.errors import ScheduleError, TilewrightError, did_you_mean
 from tilewright.schedule.trace.as_json import read_steps, write_steps
-from tilewright.schedule.trace.as_python import Writer
+from tilewright.schedule.trace.as_python import PythonWriter
 from tilewright.schedule.trace.space import Space
 from tilewright.schedule.trace.steps import (
-    Kind,
     Place,
     Reference,
+    ReferenceKind,
     Schedules,
     Step,
     call,
@@ -81,11 +81,11 @@ class Trace:
 
     def python(self) -> str:
         """A program that does the same to a schedule `s` (with the `target` of instructions)."""
-        return Writer(self.steps).program()
+        return PythonWriter(self.steps).program()
 
     def line(self, number: int) -> str:
         """The line of Python for a step, counted from 0."""
-        return Writer(self.steps).line(number)
+        return PythonWriter(self.steps).line(number)
 
     def json(self) -> str:
         """The text to save; `from_json` reads it."""
@@ -150,7 +150,7 @@ class Trace:
             if not isinstance(x, Reference):
                 return x
             if x.step is None:
-                return s.loop(x.name) if x.kind is Kind.LOOP else s.buffer(x.name)
+                return s.loop(x.name) if x.kind is ReferenceKind.LOOP else s.buffer(x.name)
             if x.place not in given[x.step]:
                 what = f"step {x.step + 1} gives no {x.kind.value} {x.name} here"
                 raise ScheduleError(what, program=s.kernel)
