@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from convolution import CONV, convolution
 
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.schedule.schedule import Schedule
 
 ROUNDS, DECISIONS = 15, 1000

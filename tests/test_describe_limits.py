@@ -6,8 +6,8 @@ from tilewright import grid, i8
 from tilewright.base.errors import CompileError
 from tilewright.ir.python.kernel import dims
 from tilewright.ir.python.words import out
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.target.describe import Range, limit, read_instruction
 
 R, N = dims("R N", max=64)

@@ -22,8 +22,8 @@ from primitive_examples import EXAMPLES
 
 from tilewright import Schedule
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.targets.tiny import tiny
 

@@ -40,7 +40,7 @@ from tilewright.ir.loop import (
     symbols,
 )
 from tilewright.ir.tensor_type import Layout, TensorType
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model

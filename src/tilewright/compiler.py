@@ -39,7 +39,7 @@ from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.verify.programs import verify_graph
+from tilewright.ir.verify.graph import verify_graph
 from tilewright.ops.function import CALL, CallAttrs
 from tilewright.ops.table import OPS
 from tilewright.optimize.assign_devices import place

@@ -52,7 +52,7 @@ from tilewright.ir.samples import (
     sample_sizes,
 )
 from tilewright.ir.tensor_type import Layout, TensorType
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.default import default_schedule

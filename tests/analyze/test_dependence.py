@@ -16,7 +16,7 @@ from strategies import arrays, kernels, symbol_values
 from tilewright.analyze.dependence import conflict
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 
 def loops(kernel: Kernel) -> list[For]:

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.analyze.bounds import faults
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 GUARDED = """
 def f(x: f32[4], y: out(f32[4])):

@@ -18,7 +18,7 @@ from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Buffer, Cast, Symbol, Unary, UnaryOp, Var
 from tilewright.ir.interpret import scalar
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 I, J, K, N = Var("i"), Var("j"), Var("k"), Symbol("n")
 X = Buffer("x", f32, (4, 6))

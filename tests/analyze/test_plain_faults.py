@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.bounds import faults, may_happen
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 SCATTER = """
 def f(p: i32[4], x: f32[4], y: out(f32[2])):

@@ -14,7 +14,7 @@ from tilewright.analyze.rewrite import (
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Var, const
 from tilewright.ir.loop import For, Kernel, Store, walk_statements
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 KERNEL = """
 def k(x: f32[8], n: i64[8], y: out(f32[8]), z: out(f32[8])):

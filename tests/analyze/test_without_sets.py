@@ -10,7 +10,7 @@ import pytest
 from tilewright.analyze import bounds, dependence
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.loop import For, Kernel, walk_statements
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 
 def read(head: str, body: str) -> Kernel:

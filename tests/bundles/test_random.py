@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tilewright.backends.bundles.program import make_program
 from tilewright.backends.bundles.run_bundles import run_cycles
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.sim.data import run_stream
 from tilewright.targets import cpu
 

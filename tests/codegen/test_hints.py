@@ -14,7 +14,7 @@ from tilewright.base.dtype import f32
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr, minimum, select
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.targets import cpu
 
 COPY = """

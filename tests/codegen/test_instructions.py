@@ -21,7 +21,7 @@ from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, For, Kernel, Store, buffers_written
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

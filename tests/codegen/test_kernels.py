@@ -17,8 +17,8 @@ from tilewright.base.dtype import DTYPES
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, symbols
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 

@@ -15,7 +15,7 @@ from tilewright.base.dtype import DTYPES
 from tilewright.base.passes import Recorder
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.lower.expand_f8 import expand_f8
 from tilewright.targets import cpu
 

@@ -4,7 +4,7 @@ and that the values are the low parts of wider ones."""
 import numpy as np
 import pytest
 
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.kernels import build
 from tilewright.targets import cpu
 

@@ -11,7 +11,7 @@ from native import build
 from tilewright.base.dtype import DTYPES
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.kernels import _compiled
 from tilewright.targets import cpu
 

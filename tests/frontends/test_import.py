@@ -8,7 +8,7 @@ from onnx_models import FLOAT, INT64, compute, model, node, numbers, ops, refusa
 
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.expr import Symbol
-from tilewright.ir.text.parse import parse_graph
+from tilewright.ir.text.graph import parse_graph
 from tilewright.ops.table import OPS
 
 RELU = node("Relu", ["x"], ["y"])

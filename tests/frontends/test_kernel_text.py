@@ -4,8 +4,8 @@ import pytest
 from kernel_files import cases, run_file
 
 from tilewright import CompileError, KernelFunction, dims, exp, f32, grid, kernel, reduce
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 
 M, N, K = dims("M N K", min=2, max=64)
 

@@ -11,8 +11,8 @@ from tilewright.ir.expr import BinaryOp, Buffer, Var, as_expr
 from tilewright.ir.instruction import Field, Instruction, Region, axis
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Accumulate, Call, For, Kernel, Store
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 
 A, C = Buffer("a", f32, (4,)), Buffer("c", f32, (4,), "sram")
 count, i = Var("count"), Var("i")

@@ -8,9 +8,15 @@ import pytest
 from tilewright.base.dtype import DTYPES, Kind
 from tilewright.ir.expr import BinaryOp, CompareOp, UnaryOp
 from tilewright.ir.loop import LoopKind
-from tilewright.ir.text.parse import parse_graph, parse_host, parse_kernel, parse_program
+from tilewright.ir.text.graph import parse_graph
+from tilewright.ir.text.host import parse_host
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.text.tensor import parse_program
 from tilewright.ir.verify.expr import BINARY_TAKES, UNARY_TAKES
-from tilewright.ir.verify.programs import verify_graph, verify_host, verify_kernel, verify_program
+from tilewright.ir.verify.graph import verify_graph
+from tilewright.ir.verify.host import verify_host
+from tilewright.ir.verify.loop import verify_kernel
+from tilewright.ir.verify.tensor import verify_program
 from tilewright.ops.table import OPS
 
 PROJECT = Path(__file__).parents[2]

@@ -25,7 +25,8 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import symbols
 from tilewright.ir.tensor import Builder, TensorProgram
 from tilewright.ir.tensor_type import TensorType
-from tilewright.ir.text.parse import parse_kernel, parse_program
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.text.tensor import parse_program
 from tilewright.ops.table import OPS
 from tilewright.plan.create_loops import create_loops
 

@@ -32,7 +32,7 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.loop import For
 from tilewright.ir.scalar import apply_binary, apply_compare, apply_unary
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 NAN = math.nan
 

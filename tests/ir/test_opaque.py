@@ -11,8 +11,8 @@ from tilewright.ir.instruction import BlackBox
 from tilewright.ir.interpret import interpret
 from tilewright.ir.python.kernel import dims
 from tilewright.ir.python.words import out
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, TargetBuilder, limit, read_instruction, view
 from tilewright.targets import cpu

@@ -7,7 +7,7 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer, const, select
 from tilewright.ir.loop import Kernel, Store
 from tilewright.ir.shared_parts import LONG
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 X, Y = Buffer("x", f32, (4,)), Buffer("y", f32, (4,))
 

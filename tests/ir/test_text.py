@@ -33,8 +33,10 @@ from tilewright.ir.expr import (
 )
 from tilewright.ir.loop import WORKER, Accumulate, Alloc, For, If, Kernel, LoopKind, Store, loads
 from tilewright.ir.tensor import Axis, Builder, Scan, Stage, TensorProgram
-from tilewright.ir.text.parse import parse_kernel, parse_program
-from tilewright.ir.verify.programs import verify_kernel, verify_program
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.text.tensor import parse_program
+from tilewright.ir.verify.loop import verify_kernel
+from tilewright.ir.verify.tensor import verify_program
 
 
 def block(text: str) -> str:

@@ -5,7 +5,10 @@ import textwrap
 import pytest
 
 from tilewright.base.errors import CompileError
-from tilewright.ir.text.parse import parse_graph, parse_host, parse_kernel, parse_program
+from tilewright.ir.text.graph import parse_graph
+from tilewright.ir.text.host import parse_host
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.text.tensor import parse_program
 from tilewright.ops.table import OPS
 
 FEW = {name: OPS[name] for name in ("add", "cast", "leaky_relu", "sigmoid")}  # for near misses

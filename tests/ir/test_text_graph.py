@@ -11,8 +11,10 @@ from tilewright.base.dtype import bf16, bool_, f32, i4, i64
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value, format_attr, large_constants
 from tilewright.ir.tensor_type import Layout, TensorType
-from tilewright.ir.text.parse import parse_graph, parse_host
-from tilewright.ir.verify.programs import verify_graph, verify_host
+from tilewright.ir.text.graph import parse_graph
+from tilewright.ir.text.host import parse_host
+from tilewright.ir.verify.graph import verify_graph
+from tilewright.ir.verify.host import verify_host
 from tilewright.ops.table import OPS
 from tilewright.program.host_program import (
     Copy,

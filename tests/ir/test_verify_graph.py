@@ -13,8 +13,10 @@ from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer, Symbol, const
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor_type import Layout, TensorType
-from tilewright.ir.text.parse import parse_graph
-from tilewright.ir.verify.programs import verify_graph, verify_host, verify_program
+from tilewright.ir.text.graph import parse_graph
+from tilewright.ir.verify.graph import verify_graph
+from tilewright.ir.verify.host import verify_host
+from tilewright.ir.verify.tensor import verify_program
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.table import OPS
 from tilewright.program.host_program import (

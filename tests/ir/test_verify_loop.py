@@ -22,8 +22,8 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.loop import Alloc, For, If, Kernel, Store
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 
 
 def block(text: str) -> str:

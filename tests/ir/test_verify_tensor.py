@@ -14,8 +14,9 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.tensor import Axis, Scan, Stage, TensorProgram
-from tilewright.ir.text.parse import parse_program
-from tilewright.ir.verify.programs import verify_kernel, verify_program
+from tilewright.ir.text.tensor import parse_program
+from tilewright.ir.verify.loop import verify_kernel
+from tilewright.ir.verify.tensor import verify_program
 from tilewright.plan.create_loops import create_loops
 
 

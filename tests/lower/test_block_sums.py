@@ -16,7 +16,7 @@ from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.interpret import interpret
 from tilewright.ir.tensor import TensorProgram
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.lower.block_sums import block_sums
 from tilewright.ops.table import OPS
 from tilewright.plan.create_loops import create_loops

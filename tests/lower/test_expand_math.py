@@ -24,7 +24,7 @@ from tilewright.base.dtype import DType, bf16, f16, f32
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Unary, UnaryOp, Var, const
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, Store
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.lower import math_arc, math_erf, math_exp, math_log, math_pow, math_trig
 from tilewright.lower.expand_math import BINARY, UNARY, expand_math
 from tilewright.targets import cpu

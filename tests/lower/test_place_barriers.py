@@ -16,8 +16,8 @@ from tilewright.analyze.workers import Gap, axes, barriers, needs
 from tilewright.base.errors import CompileError
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Barrier, Kernel, walk_statements
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.lower.place_barriers import check_barriers, place_barriers
 from tilewright.lower.run_in_order import run_in_order
 

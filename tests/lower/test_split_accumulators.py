@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.lower.split_accumulators import split_accumulators
 
 

@@ -18,7 +18,7 @@ from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.loop import If, Kernel
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.lower.block_sums import block_sums
 from tilewright.lower.expand_f8 import expand_f8
 from tilewright.lower.expand_math import expand_math

@@ -14,7 +14,7 @@ from tilewright.base.errors import ArtifactError, CompileError, InputError
 from tilewright.ir.dims import size_of
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Symbol, UnaryOp, as_expr, binary, unary
-from tilewright.ir.text.parse import parse_host
+from tilewright.ir.text.host import parse_host
 from tilewright.program.host_program import HostProgram, MemoryKind, MemorySpec, SymbolSpec
 from tilewright.program.size import Arithmetic, evaluate_size, format_size
 from tilewright.runtime import system

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.plan.default import default_schedule
 from tilewright.targets import cpu
 

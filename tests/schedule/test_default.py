@@ -28,7 +28,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.tensor import Builder, TensorProgram
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.ops.reduce import reduce_axes
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule

@@ -14,7 +14,7 @@ from strategies import array, arrays, kernels, same, symbol_values, tensor_progr
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, symbols
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.plan.create_loops import create_loops
 from tilewright.schedule.schedule import Schedule
 

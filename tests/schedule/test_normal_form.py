@@ -13,7 +13,7 @@ from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, const
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Accumulate, Alloc, For, Kernel, Stmt, Store, symbols
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.plan.normal_form import normal_form
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta

@@ -11,7 +11,7 @@ from schedule_programs import CARRIED, MATMUL, OVERWRITTEN, STENCIL
 from strategies_instructions import INSTRUCTIONS
 
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.schedule.primitives import loops
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule

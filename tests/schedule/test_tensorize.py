@@ -13,7 +13,7 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.interpret import interpret
 from tilewright.ir.python.words import out
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, read_instruction, view
 

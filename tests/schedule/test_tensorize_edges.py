@@ -6,7 +6,7 @@ import pytest
 from tilewright import cast, f32, grid, i8, i32, reduce
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.python.words import out
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, read_instruction, view
 

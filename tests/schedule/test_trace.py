@@ -17,7 +17,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.schedule.core.state import Loop, State, primitive, refuse
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule

@@ -11,7 +11,7 @@ from strategies_schedule import application, applications
 from strategies_windows import chains, windows
 
 from tilewright.ir.loop import For, Kernel
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.schedule.schedule import Schedule
 
 PRODUCT = """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.plan.default import default_schedule
 from tilewright.schedule.trace.trace import Trace
 from tilewright.targets import cpu

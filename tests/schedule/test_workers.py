@@ -17,8 +17,8 @@ from tilewright.analyze.workers import axes
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Barrier, Kernel, symbols, walk_statements
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.lower.place_barriers import check_barriers, place_barriers
 from tilewright.lower.run_in_order import run_in_order
 from tilewright.schedule.core.state import attempt

@@ -9,7 +9,7 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, Kernel, walk_statements
 from tilewright.ir.python.kernel import dims
 from tilewright.ir.python.words import out
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.kernels import KernelFunction
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, flag, limit, read_instruction, view

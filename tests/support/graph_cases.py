@@ -11,7 +11,7 @@ from tilewright.base.dtype import DType, f32, from_numpy
 from tilewright.ir.evaluate import evaluate_dim, evaluate_graph
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor_type import TensorType
-from tilewright.ir.text.parse import parse_graph
+from tilewright.ir.text.graph import parse_graph
 from tilewright.ops.table import OPS, op
 
 

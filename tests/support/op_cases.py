@@ -18,7 +18,7 @@ from tilewright.ir.expr import Buffer, Symbol
 from tilewright.ir.op import Op
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
-from tilewright.ir.verify.programs import verify_program
+from tilewright.ir.verify.tensor import verify_program
 from tilewright.ops.table import op as find_op
 
 N = 5

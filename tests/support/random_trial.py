@@ -13,8 +13,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.lower.place_barriers import place_barriers
 from tilewright.schedule.schedule import Schedule
 

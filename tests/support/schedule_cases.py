@@ -14,8 +14,8 @@ from tilewright.base.errors import ScheduleError
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel, symbols
-from tilewright.ir.text.parse import parse_kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.schedule.schedule import Schedule
 
 SYMBOL = 5  # the value of every symbol

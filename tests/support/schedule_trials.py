@@ -34,7 +34,7 @@ from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Block, Call, For, LoopKind, sub_blocks, walk_statements
 from tilewright.ir.tensor_type import Layout
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.kernels import build
 from tilewright.lower.place_barriers import place_barriers
 from tilewright.schedule.schedule import Schedule

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies_expr import Draws
 
 from tilewright.ir.loop import Kernel
-from tilewright.ir.text.parse import parse_kernel
+from tilewright.ir.text.loop import parse_kernel
 
 
 @st.composite

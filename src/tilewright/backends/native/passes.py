@@ -11,7 +11,7 @@ from tilewright.backends.native.llvm import emit_kernel
 from tilewright.backends.native.object_code import compile_object
 from tilewright.base.passes import Pass, Recorder, run_passes
 from tilewright.ir.loop import Kernel
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 from tilewright.lower.block_sums import block_sums
 from tilewright.lower.expand_f8 import expand_f8
 from tilewright.lower.expand_math import expand_math

@@ -33,7 +33,7 @@ from tilewright.ir.python.source import MISSING, outside_names
 from tilewright.ir.python.stmt import KernelStmtReader
 from tilewright.ir.python.words import Output
 from tilewright.ir.text.source import reads_text
-from tilewright.ir.verify.programs import verify_kernel
+from tilewright.ir.verify.loop import verify_kernel
 
 F = TypeVar("F", bound="KernelFunction")
 ParameterType = tuple[DType, tuple[Dim, ...], str, bool]  # the last: whether it says out(…)
