@@ -10,7 +10,7 @@ import pytest
 from tilewright.backends.chips import BUNDLES, STREAM, chip_options
 from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.processors import NATIVE, native_options
-from tilewright.backends.table import DeviceSpec, Option, best, options, unit_of
+from tilewright.backends.table import DeviceSpec, Option, best, options, spec_of
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import op_program
@@ -84,12 +84,12 @@ def test_a_processor_without_memories():
 
 
 def test_kinds():
-    kinds = [unit_of(t).backend for t in (cpu.cpu("sse2"), dsp(), tiny())]
+    kinds = [spec_of(t).backend for t in (cpu.cpu("sse2"), dsp(), tiny())]
     assert kinds == [NATIVE, BUNDLES, STREAM]
     unit = DeviceSpec(tiny(), NATIVE)
-    assert unit_of(unit) is unit
+    assert spec_of(unit) is unit
     with pytest.raises(CompileError) as error:
-        unit_of(replace(cpu.cpu("sse2"), native=None))
+        spec_of(replace(cpu.cpu("sse2"), native=None))
     assert error.value.what == "cpu-sse2 has neither queues nor bundles, and is no processor"
 
 
@@ -125,9 +125,9 @@ def test_devices():
     assert (list(found.called), found.others, found.host) == (["b", "c"], ["a", "d"], "b")
     assert found.host_target == found.targets["b"]
     assert list(found.makers) == [STREAM.kind]
-    more = Devices({"a": unit_of(tiny())}).with_host()
-    assert list(more.units) == ["a", "host"]
-    assert list(find_devices(tiny()).units) == ["tiny"]
+    more = Devices({"a": spec_of(tiny())}).with_host()
+    assert list(more.specs) == ["a", "host"]
+    assert list(find_devices(tiny()).specs) == ["tiny"]
 
 
 def a_target() -> None:

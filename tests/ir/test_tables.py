@@ -33,7 +33,7 @@ def test_expressions():
 
 def test_host_steps():
     assert set(check._STEPS) == set(host.STEPS)
-    assert {*host.STEPS, host.SymbolSpec, host.Memory, host.Slot} == set(host._FORMAT)
+    assert {*host.STEPS, host.SymbolSpec, host.MemorySpec, host.Slot} == set(host._FORMAT)
 
 
 def test_operators():

@@ -59,7 +59,7 @@ def test_differences(shift: int):
 
 
 def test_the_larger_of_two():
-    some = sizes()[::4]
+    some = [s for s in sizes() if min(evaluate_dim(s, v) for v in VALUES) >= 0][::3]
     for a, b in itertools.product(some, some):
         found = larger_of(a, b)
         for v in VALUES[::5]:

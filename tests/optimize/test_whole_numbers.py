@@ -149,7 +149,6 @@ def test_one_value(grid: Grid):
     assert outs["tanh"] not in found
 
 
-@pytest.mark.xfail(reason="a lower limit above all values is taken for their greatest")
 @pytest.mark.parametrize("low, high", [(0.0, None), (-0.5, None), (0.0, math.inf)])
 def test_a_limit_above_all_values(low: float, high: float | None):
     m = Maker()

@@ -67,7 +67,8 @@ def _maxima(e: Expr) -> int:
 
 
 def larger_of(a: Dim, b: Dim) -> Dim:
-    """The larger of two sizes, or a size that is at least as large as both."""
+    """The larger of two sizes (0 or more, for all symbols), or one that is at least as large as
+    both."""
     if is_at_least(a, b):
         return a
     if is_at_least(b, a):

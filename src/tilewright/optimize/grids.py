@@ -201,11 +201,18 @@ def _limited(grid: Grid, low: float | None, high: float | None) -> Grid | None:
                 return None
         elif limit is not None and math.isnan(limit):
             return None
+    if low == math.inf or high == -math.inf:  # which all values become
+        return None
     least, most = (
-        default if x is None or math.isinf(x) else int(math.ldexp(x, -grid.exponent))
-        for x, default in ((low, grid.low), (high, grid.high))
+        None if x is None or math.isinf(x) else int(math.ldexp(x, -grid.exponent))
+        for x in (low, high)
     )
-    return Grid(grid.exponent, min(max(grid.low, least), most), min(max(grid.high, least), most))
+
+    def limited(value: int) -> int:
+        value = value if least is None else max(value, least)
+        return value if most is None else min(value, most)
+
+    return Grid(grid.exponent, limited(grid.low), limited(grid.high))
 
 
 def _max(n: GraphNode, grids: Sequence[Grid]) -> Grid:
