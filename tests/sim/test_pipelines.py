@@ -27,13 +27,9 @@ def chosen(n: int, run=run_pipelines) -> dict[tuple[object, ...], float]:
     model = analytic_model(gemm.bind(M=n, N=n, K=n).kernel, tiny())
     found = choose_tiles.choose_tiles(model, run, overlap=True)
     return {
-        (
-            *c.plan.tile.items(),
-            c.plan.order,
-            c.plan.prefetch_distance,
-            c.plan.result_buffers,
-        ): c.cycles
+        (*p.tile.items(), p.order, p.prefetch_distance, p.result_buffers): c.cycles
         for c in found
+        for p in (c.plan,)
     }
 
 

@@ -51,9 +51,8 @@ def plans(model: TileModel) -> Iterator[Plan]:
     """All orders of the loops over tiles, and ways to overlap them."""
     result = [x.var for x in model.nest.axes if x.extent != 1]
     sums = [x.var for x in model.nest.reduce]
-    any_ = Plan(
-        model.nest, model.mapping, {}, starts_with_addend=model.accumulator_work.starts_with_addend
-    )
+    with_addend = model.accumulator_work.starts_with_addend
+    any_ = Plan(model.nest, model.mapping, {}, starts_with_addend=with_addend)
     paces = itertools.cycle([(0, 1), (1, 1), (2, 3), (1, 2), (4, 2), (4, 4)])
     for order in itertools.permutations(result):
         for flag in (False, True):

@@ -109,15 +109,12 @@ def _fill(model: TileModel, tiles: Sizes) -> float:
     busy: dict[str, float] = {}
     latency: dict[str, float] = {}
     for operand in model.loads[:2]:
-        if operand.move is not None:
-            queue = operand.move.queue
+        move = operand.move
+        if move is not None:
+            queue = move.queue
             busy[queue] = busy.get(queue, 0.0) + float(np.min(queue_cycles(operand.times(tiles))))
             own = queue == model.unit.instruction.queue
-            late = (
-                0
-                if own and operand.move.own_hazard[0] is not Hazard.STALL
-                else operand.move.latency
-            )
+            late = 0 if own and move.own_hazard[0] is not Hazard.STALL else move.latency
             latency[queue] = min(latency.get(queue, math.inf), late)
     return max((busy[q] + latency[q] for q in busy), default=0.0)
 

@@ -56,20 +56,12 @@ def choose_tiles(
         best = np.argsort(steps.estimate(), kind="stable")[:MOST]
         steps = steps.only(best)
         tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
-        cut, axes = (
-            zip(steps.store_chunks.tolist(), steps.axis.tolist(), strict=True),
-            [*model.rows],
-        )
-        plans += [
-            replace(
-                plan,
-                tile=t,
-                store_chunks=n,
-                chunked_axis=axes[k] if n > 1 else None,
-                interleave=parts,
-            )
-            for t, (n, k), parts in zip(tiles, cut, steps.parts.tolist(), strict=True)
-        ]
+        axes, chunks = [*model.rows], steps.store_chunks.tolist()
+        each = zip(tiles, chunks, steps.axis.tolist(), steps.parts.tolist(), strict=True)
+        for tile, n, k, parts in each:
+            axis = axes[k] if n > 1 else None
+            cut = replace(plan, tile=tile, store_chunks=n, chunked_axis=axis, interleave=parts)
+            plans.append(cut)
         times.append(steps)
     if not plans:
         return []

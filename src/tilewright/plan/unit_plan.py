@@ -47,9 +47,7 @@ class Plan:
     preloaded: bool = False  # the epilogue's operands are loaded once, before all tiles
     starts_with_addend: bool = False  # a sum starts with what is added to it (a bias), not with 0
     rings: bool = False  # the halo that consecutive tiles share is kept
-    interleave: int = (
-        1  # parts of a tile that take turns, so that no instruction waits for a result
-    )
+    interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
 
     @property
     def unit(self) -> Unit:

@@ -109,7 +109,7 @@ def _steps_alike(nest: Nest, mapping: AxisMapping) -> bool:
     return True
 
 
-# ---------------------------------------------------------------- pieces
+# ---------------------------------------------------------------- operands
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,8 +219,8 @@ class BundleModel:
         assert nest.update is not None
         result = Load(nest.update.buffer, nest.update.indices)
         final = _result_of(kernel, nest)
-        self.loads = [self._piece(x, operand, x.buffer, near) for x, operand in self.bare.reads]
-        self.result = self._piece(result, self.bare.result, final, near, out=True)
+        self.loads = [self._operand(x, operand, x.buffer, near) for x, operand in self.bare.reads]
+        self.result = self._operand(result, self.bare.result, final, near, out=True)
         self.whole = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
         self.axes = [x.var for x in nest.axes if x.extent != 1]
         self.unit = mapping.unit.instruction
@@ -232,7 +232,7 @@ class BundleModel:
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.extra = int(final != nest.buffer)  # something is made of the sums
 
-    def _piece(
+    def _operand(
         self, load: Load, operand: Load, home: Buffer, near: str, out: bool = False
     ) -> BundleOperand:
         file = operand.buffer.memory
