@@ -154,6 +154,8 @@ SPELLINGS = {
     "llvm.fma": "it is no call of an intrinsic",
     "<4 x i32> llvm.f(<4 x i32> d)": "'<4 x i32> d' is no type and operand",
     "<16 x float> llvm.f(<3 x i8> a)": "a has 32 bits, which do not fill <3 x i8>",
+    "<16 x float> llvm.f(ptr a)": "a has 32 bits, which do not fill ptr",
+    "<16 x float> llvm.f(metadata a)": "a has 32 bits, which do not fill metadata",
     "<2 x float> llvm.f(<16 x float> c)": "<2 x float> is not as large as c",
 }
 

@@ -59,7 +59,8 @@ def read_spelling(instruction: Instruction) -> Spelling:
         if one is None or one[2] not in operands:
             raise _bad(instruction, f"{part.strip()!r} is no type and operand")
         operand = operands[one[2]]
-        if _bits(one[1]) % _size(operand):
+        bits = _bits(one[1])
+        if not bits or bits % _size(operand):
             size = f"{operand.name} has {_size(operand)} bits"
             raise _bad(instruction, f"{size}, which do not fill {one[1]}")
         arguments.append((one[1], operand))
@@ -127,11 +128,11 @@ def _size(operand: Buffer) -> int:
 
 
 def _bits(kind: str) -> int:
-    """Bits of an LLVM type."""
+    """Bits of an LLVM type; 0 of one that has no numbers."""
     count, _, element = kind.strip("<>").rpartition(" x ")
     digits = element.removeprefix("i")
     bits = _BITS.get(element) or (int(digits) if digits.isdecimal() else 0)
-    return bits * int(count or 1) or 1 << 62  # no type of numbers: nothing fills it
+    return bits * int(count or 1)
 
 
 def _bad(instruction: Instruction, why: str) -> CompileError:
