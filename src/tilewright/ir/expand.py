@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 
-from tilewright.ir.expr import Buffer, Expr, Load, Var, as_dim
+import numpy as np
+
+from tilewright.ir.expr import Buffer, Expr, Load, Var, as_dim, constant_value
 from tilewright.ir.instruction import Region, axis
 from tilewright.ir.loop import (
     Accumulate,
@@ -68,3 +70,9 @@ def _redirect(stmt: Store | Accumulate, regions: dict[Buffer, Region]) -> Stmt:
     if region is None:
         return stmt
     return stmt.with_(buffer=region.buffer, indices=region.at(stmt.indices, substitute))
+
+
+def least_fields(call: Call) -> dict[Expr, np.int64]:
+    """Returns the value of each field of a call, for its cost: the least where it is no number."""
+    fields = zip(call.instruction.fields, call.fields, strict=True)
+    return {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}

@@ -11,6 +11,7 @@ from tilewright.analyze.nests import Nest, nest_of
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expand import least_fields
 from tilewright.ir.expr import Load
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
@@ -19,7 +20,6 @@ from tilewright.plan.units import copies
 from tilewright.schedule.core.state import Moment, attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.trace.cost import least_fields
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.analyze.rewrite import uses
 from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expand import least_fields
 from tilewright.ir.expr import as_expr
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
@@ -24,7 +25,6 @@ from tilewright.schedule.match.cut_axes import Cutting
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.match.unify import meant
 from tilewright.schedule.primitives.stages import blocks
-from tilewright.schedule.trace.cost import least_fields
 from tilewright.schedule.trace.steps import Loop
 
 WAYS = 8  # direct matches, besides those that come before `way`, that are ranked by cost

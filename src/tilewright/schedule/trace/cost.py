@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import DType
@@ -36,7 +34,6 @@ from tilewright.ir.expr import (
     Select,
     Unary,
     as_expr,
-    constant_value,
 )
 from tilewright.ir.loop import (
     Accumulate,
@@ -150,12 +147,6 @@ def _arithmetic(operations: Counter[DType], target: Target) -> float:
     return sum(
         count / (2 * peak) for dtype, count in operations.items() if (peak := target.peak(dtype))
     )
-
-
-def least_fields(call: Call) -> dict[Expr, np.int64]:
-    """Returns the value of each field of a call, for its cost: the least where it is no number."""
-    fields = zip(call.instruction.fields, call.fields, strict=True)
-    return {f.symbol: np.int64(constant_value(e) or f.low) for f, e in fields}
 
 
 def _busy_cycles(call: Call) -> int:
