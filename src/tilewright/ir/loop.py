@@ -299,12 +299,6 @@ def buffers_written(block: Block) -> set[Buffer]:
     return found
 
 
-def loop_vars(block: Block) -> Iterator[Var]:
-    for stmt in walk_statements(block):
-        if isinstance(stmt, For):
-            yield stmt.var
-
-
 # ---------------------------------------------------------------- printing
 
 INDENT = "    "

@@ -35,11 +35,6 @@ class Layout(Node):
     __repr__ = __str__
 
 
-def plain_layout(rank: int) -> Layout:
-    """Row-major."""
-    return Layout(tuple(range(rank)))
-
-
 @node
 class TensorType(Node):
     """What a value is: element type, logical shape, and its layout (None is row-major)."""

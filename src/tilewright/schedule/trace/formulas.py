@@ -70,12 +70,6 @@ class Formulas:
             total = self.mul(total, item)
         return total
 
-    def total(self, items: Iterable[Formula]) -> Formula:
-        found = self.const(0)
-        for item in items:
-            found = self.add(found, item)
-        return found
-
     def evaluate(self, decided: Sequence[object]) -> list[Any]:
         """The value of every line, for other values of the decisions."""
         values = list(decided)
