@@ -17,18 +17,20 @@ from tilewright.base.version import VERSION
 from tilewright.ir.dims import size_of
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.verify.host import verify_host
 from tilewright.optimize.plan_memory import MemoryPlan
 from tilewright.program.host_program import (
     Copy,
     HostProgram,
     HostStep,
     KernelCall,
+    Slot,
     Submit,
     Wait,
     slots_of,
     total_bytes,
 )
-from tilewright.runtime.program import DevicePart, Program, StepFacts, TargetFacts, checked
+from tilewright.runtime.program import DevicePart, Program, StepFacts, TargetFacts
 from tilewright.target.target import Target
 
 
@@ -77,13 +79,14 @@ def assemble(
     )
     names = () if plan.program.outputs == tuple(outputs) else tuple(outputs)
     host = plan.program.with_(symbols=tuple(symbols), output_names=names)
-    known = {name: _facts_of(k) for name, k in kernels.items()}
+    verify_host(host)
+    slots, known = host.slots_by_name, {name: _facts_of(k) for name, k in kernels.items()}
     steps = tuple(
-        replace(_facts(host, step, known), obstacles=tuple(obstacles.get(number, ())))
+        replace(_facts(slots, step, known), obstacles=tuple(obstacles.get(number, ())))
         for number, step in enumerate(host.steps)
     )
     return Program(
-        checked(host, steps),
+        host,
         steps,
         target_facts(target),
         tuple(_objects(host, called, target)),
@@ -121,23 +124,22 @@ def _parts(kernels: Mapping[str, AnyKernel], devices: Devices) -> Iterator[Devic
     """What devices are given before the first call."""
     for name in devices.others:
         spec = devices.specs[name]
-        theirs = {
+        built = {
             k.name: k.option.built
             for k in kernels.values()
             if isinstance(k, SubmittedKernel) and k.device == name
         }
         if spec.backend.part is not None:
-            yield spec.backend.part(name, theirs, devices.host_target)
+            yield spec.backend.part(name, built, devices.host_target)
 
 
-def _facts(program: HostProgram, step: HostStep, known: Mapping[str, StepFacts]) -> StepFacts:
+def _facts(slots: Mapping[str, Slot], step: HostStep, known: Mapping[str, StepFacts]) -> StepFacts:
     """What is known of a step. Arrays that go to a device and come back are moved once."""
     if isinstance(step, Wait):
         return StepFacts(0, 0)
-    places = program.slots_by_name
-    moved = total_bytes(places[name] for name in slots_of(step))
     if isinstance(step, KernelCall):
         return known[step.kernel]
+    moved = total_bytes(slots[name] for name in slots_of(step))
     if isinstance(step, Submit):
         return replace(known[step.kernel], bytes=moved)
     return StepFacts(0 if isinstance(step, Copy) else None, moved)

@@ -24,7 +24,7 @@ from handmade_programs import (
 from tilewright.backends.host.functions import host_table
 from tilewright.base.errors import ArtifactError, CompileError, InputError, ModelError
 from tilewright.ir.expr import Symbol
-from tilewright.program.host_program import HostCall
+from tilewright.program.host_program import Copy, HostCall, Wait
 from tilewright.runtime.module import Module
 from tilewright.runtime.pool import ThreadPool
 
@@ -362,3 +362,11 @@ def test_symbols_of_host_functions():
     program = host_program({"x": kind}, {"y": twice}, [step])
     module = Module(build(program), host=host_table({"scale": op}), threads=1)
     np.testing.assert_array_equal(module(X), np.repeat(X, 2))
+
+
+def test_a_device_without_a_part():
+    kind = tensor(4)
+    program = host_program({"x": kind}, {"y": kind}, [Copy("x", "y"), Wait("npu")])
+    with pytest.raises(ArtifactError) as caught:
+        Module(build(program), threads=1)
+    assert str(caught.value) == "'model' has no part for 'npu', which runs kernels"

@@ -1,8 +1,8 @@
 """The host program: what the host does to run one model. Straight-line, planned, printable.
 
-    memory = Memory(name, device, kind, size)       constants, one arena per device, inputs, outputs
+    memory = MemorySpec(name, device, kind, size)   constants, one arena per device, inputs, outputs
     slot   = Slot(name, memory, offset, dtype, shape)    where a value, or a kernel's scratch, lives
-    step   = Call(kernel, device, slots, symbols)   | HostCall(op, attrs, inputs, outputs)
+    step   = KernelCall(kernel, device, slots, symbols) | HostCall(op, attrs, inputs, outputs)
            | Copy(source, target) | Submit(kernel, device, inputs, outputs) | Wait(device)
 
 A kernel of a processor is called; one of a device with a memory of its own is submitted to the

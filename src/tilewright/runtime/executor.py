@@ -59,10 +59,10 @@ class Executor:
         self._learning = threading.Lock()
         self._own_pool = pool
         self._handle: int | None = pool.handle if pool is not None else None
-        results = host_program.results
-        owners = {t.memory: i for i, t in reversed(list(enumerate(results)))}
+        self._results = host_program.results
+        owners = {t.memory: i for i, t in reversed(list(enumerate(self._results)))}
         self._fresh = [owners[m.name] for m in host_program.of_kind(MemoryKind.OUTPUT)]
-        self._plain = self._fresh == list(range(len(results)))
+        self._plain = self._fresh == list(range(len(self._results)))
         self._places = {m.name: i for i, m in enumerate(host_program.memories)}
         _executors.add(self)
 
@@ -161,7 +161,7 @@ class Executor:
         self, memories: list[int], signature: Signature, results: list[np.ndarray]
     ) -> None:
         """Outputs that have no memory of their own: inputs, constants, or the same value twice."""
-        for i, (slot, result) in enumerate(zip(self.host_program.results, results, strict=True)):
+        for i, (slot, result) in enumerate(zip(self._results, results, strict=True)):
             if i not in self._fresh:
                 start = memories[self._places[slot.memory]]
                 at = start + evaluate_size(slot.offset, signature.symbols)

@@ -47,6 +47,10 @@ class HostBridge:
             if isinstance(step, HostCall):
                 self._functions.append(_host_function(step, places, table or {}))
             else:
+                if step.device not in devices:
+                    raise ArtifactError(
+                        f"{program.name!r} has no part for {step.device!r}, which runs kernels"
+                    )
                 self._functions.append(_device_step(step, places, devices[step.device]))
         self._running: dict[int, Mapping[str, int]] = {}  # a call's number: its symbols
         self._errors: dict[int, BaseException] = {}

@@ -20,14 +20,12 @@ from tilewright.program.host_program import STEPS
 
 T = TypeVar("T")
 
-KINDS: dict[type, str] = {**STEPS}
-
 
 def to_json(value: Any) -> Any:
     """The JSON value of a record, or of what a field of one may hold."""
     cls: type = type(value)
     if dataclasses.is_dataclass(cls) and cls is not DType:
-        kind = {"kind": KINDS[cls]} if cls in KINDS else {}
+        kind = {"kind": STEPS[cls]} if cls in STEPS else {}
         return kind | {name: to_json(getattr(value, name)) for name, _, _ in _fields(cls)}
     if isinstance(value, tuple):
         return [to_json(v) for v in value]
@@ -95,7 +93,7 @@ def _read_one(hints: tuple[Any, ...], value: Any, where: str) -> Any:
     if isinstance(value, dict) and records:
         if len(records) == 1:
             return from_json(records[0], value, where)
-        kinds = {KINDS[cls]: cls for cls in records}
+        kinds = {STEPS[cls]: cls for cls in records}
         cls = _named(kinds, value.get("kind"), f"{where}.kind", "")
         return from_json(cls, value, where)
     wanted = [_WORDS[h] for h in (int, str, type(None)) if h in hints]
