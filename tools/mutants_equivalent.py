@@ -6,7 +6,6 @@ costs time while compiling.
 """
 
 FIRST_LETTER = "numpy looks at the first letter of the kind of sorting"
-ONE_LANE = "the variable of a loop of one lane is 0 once its subscript is simplified, a line above"
 IN_ORDER = (
     "accesses come in the order of the program: where the paths of an earlier and a later one part,"
     " both have numbers, and that of the earlier is the smaller"
@@ -63,12 +62,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "hashlib.blake2b(data, digest_size=16)",
         "hashlib.blake2b(data)",
     ): "digests are only compared with each other, and 64 bytes tell apart what 16 do",
-    (
-        "backends/native/expr.py",
-        "f'<{steps}>' if self.lanes.count > 1 else '0'",
-        "f'<{steps}>' if True else '0'",
-    ): ONE_LANE,
-    ("backends/native/expr.py", "self.lanes.count > 1", "self.lanes.count >= 1"): ONE_LANE,
     ("backends/native/convert.py", "to.bits > v.dtype.bits", "to.bits >= v.dtype.bits"): (
         "bf16 is handled above and 8-bit floats are expanded before: no two of the others have as"
         " many bits"

@@ -37,6 +37,7 @@ from tilewright.ir.loop import (
     For,
     Kernel,
     LoopKind,
+    Pieces,
     Stmt,
     map_block,
     map_inner_blocks,
@@ -118,7 +119,7 @@ def _check_kinds(found: KernelFunction) -> None:
     if not marked:
         return
     state = State(found.kernel.with_(body=map_block(found.kernel.body, _as_serial)))
-    check: dict[LoopKind | Bound, Callable[[State, Loop], object]]
+    check: dict[LoopKind | Bound | Pieces, Callable[[State, Loop], object]]
     check = {LoopKind.PARALLEL: loops.parallel, LoopKind.VECTORIZE: loops.vectorize}
     for s in reversed(marked):  # inner loops first: a vector loop has none inside
         try:
@@ -186,12 +187,8 @@ class BuiltKernel:
 
     @cached_property
     def _shares(self) -> bool:
-        parallel = (
-            s.kind is LoopKind.PARALLEL
-            for s in walk_statements(self.lowered.body)
-            if isinstance(s, For)
-        )
-        return self.target.cores > 1 and any(parallel)
+        loops = (s for s in walk_statements(self.lowered.body) if isinstance(s, For))
+        return any(isinstance(s.kind, Pieces) for s in loops)
 
     def __call__(self, *arrays: Any) -> Any:
         """The outputs, which are written in place: one array, or a tuple of several. InputError for

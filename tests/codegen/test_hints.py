@@ -9,12 +9,12 @@ import pytest
 from native import build
 
 from tilewright.analyze.linear import Linear, linear
-from tilewright.backends.native.hints import alignment
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Buffer, Expr, Var, as_expr, minimum, select
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
 from tilewright.ir.text.loop import parse_kernel
+from tilewright.lower.vectorize import alignment
 from tilewright.targets import cpu
 
 COPY = """

@@ -2,8 +2,9 @@
 
 import types
 
-from tilewright.ir import evaluate, expr, interpret, loop, scalar
-from tilewright.ir.expr import BinaryOp, CompareOp, Expr, UnaryOp
+from tilewright.backends.native import expr as native_expr
+from tilewright.ir import evaluate, expr, interpret, lanes, loop, scalar
+from tilewright.ir.expr import BinaryOp, CompareOp, Const, Expr, UnaryOp
 from tilewright.ir.loop import Stmt
 from tilewright.ir.text import expr as text_expr
 from tilewright.ir.verify import expr as verify_expr
@@ -25,10 +26,11 @@ def test_statements():
 
 
 def test_expressions():
-    known = set(expr._FORMAT)
-    assert known == kinds(expr, Expr)
-    for table in (verify_expr._CHECKS, interpret._SCALAR, evaluate._EVALUATE):
-        assert known == set(table)
+    of_lanes = kinds(lanes, Expr)
+    known = kinds(expr, Expr)
+    assert known == set(evaluate._EVALUATE)  # tensor expressions have no lanes
+    for table in (expr.FORMAT, verify_expr._CHECKS, interpret._SCALAR, native_expr._EMIT):
+        assert known | of_lanes == set(table) | ({Const} if table is native_expr._EMIT else set())
 
 
 def test_host_steps():
@@ -41,7 +43,9 @@ def test_operators():
     assert set(scalar._UNARY) | by_hand == set(UnaryOp)
     assert set(scalar._FLOAT) | set(scalar._INTEGER) == set(BinaryOp)
     assert set(scalar._COMPARE) == set(CompareOp)
-    spelled = set(text_expr._FUNCTIONS) - {"select", "cast", "bitcast"}
+    others = {"select", "cast", "bitcast", "lane", "masked", "branch", "across", "shuffle"}
+    assert others < set(text_expr._FUNCTIONS)
+    spelled = set(text_expr._FUNCTIONS) - others
     assert spelled | {"not"} | {op.value for op in expr.INFIX.values()} == {
         op.value for op in (*UnaryOp, *BinaryOp)
     }

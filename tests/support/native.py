@@ -22,6 +22,7 @@ from tilewright.backends.native import passes as backends
 from tilewright.ir.evaluate import evaluate_dim, poisoned
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Kernel, symbols
+from tilewright.lower.vectorize import vectorize
 from tilewright.runtime import _native
 from tilewright.runtime.loader import LoadedCode, load_code
 from tilewright.runtime.pool import shared_pool
@@ -95,7 +96,7 @@ class NativeKernel:
         self, inputs: Sequence[np.ndarray], values: Mapping[str, int], *, at_end: bool
     ) -> list[np.ndarray]:
         """One call, with the traps on one side of the buffers."""
-        made = [_fresh(b, values) for b in self.lowered.outputs + self.lowered.scratch]
+        made = [_fresh(b, values) for b in self.kernel.outputs + self.lowered.scratch]
         arrays = [*map(np.asarray, inputs), *made]
         with _trapped(arrays, at_end=at_end) as places:
             self._call([p.address for p in places], values)
@@ -133,8 +134,12 @@ def _trapped(arrays: Sequence[np.ndarray], *, at_end: bool) -> Iterator[list[Tra
 
 
 def build(kernel: Kernel, target: Target, *, lower: bool = True) -> NativeKernel:
-    """The kernel's machine code; `lower` runs the target's passes on it first, verified."""
-    lowered = backends.lower(kernel, target, None, verify=True) if lower else kernel
+    """The kernel's machine code, by the target's passes, verified; without `lower` by the last of
+    them alone."""
+    if lower:
+        lowered = backends.lower(kernel, target, None, verify=True)
+    else:
+        lowered = vectorize(kernel, target)
     text = backends.to_llvm(lowered, target)
     code = load_code([(kernel.name, backends.to_object(text, target))], [kernel.name])
     return NativeKernel(kernel, lowered, target, text, code)

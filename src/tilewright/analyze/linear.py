@@ -133,10 +133,10 @@ def _times(atom: Expr, c: int) -> Expr:
 
 
 def _order(term: tuple[int, Expr]) -> tuple[int, str]:
-    return (-abs(term[0]), _text(term[1]))
+    return (-abs(term[0]), short_text(term[1]))
 
 
-def _text(e: Expr) -> str:
+def short_text(e: Expr) -> str:
     """The expression's text, in which shared parts of a long one stand once: as a tree it may be
     exponentially long."""
     if len(list(e.walk())) <= FEW:

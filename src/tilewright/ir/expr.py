@@ -108,9 +108,10 @@ COMBINERS = COMMUTATIVE  # what a reduction may use: also associative (floats: u
 class Expr(Interned):
     """Base of all scalar expressions."""
 
-    __slots__ = ("dtype",)
+    __slots__ = ("_lanes", "dtype")
     dtype: DType
     _variables: frozenset[Var]
+    _lanes: int  # see lanes.py
 
     def _set_type(self, dtype: DType) -> None:  # where it follows from operands: asked once
         object.__setattr__(self, "dtype", dtype)
@@ -505,14 +506,12 @@ def _fold_index(op: BinaryOp, a: Expr, b: Expr) -> Expr | None:
         return b if x == 0 else a
     if op is BinaryOp.SUB and y == 0:
         return a
-    if op is BinaryOp.MUL and (x == 0 or y == 0):
+    if (op is BinaryOp.MUL and (x == 0 or y == 0)) or (op is BinaryOp.MOD and y == 1):
         return const(0)
     if op is BinaryOp.MUL and (x == 1 or y == 1):
         return b if x == 1 else a
     if op in (BinaryOp.FLOORDIV, BinaryOp.DIV) and y == 1:
         return a
-    if op is BinaryOp.MOD and y == 1:
-        return const(0)
     return None
 
 
@@ -543,7 +542,7 @@ INFIX = {text: op for op, (text, _) in _INFIX.items()}
 
 def format_expr(e: Expr, outer: int = 0) -> str:
     """The text form (Python syntax); parenthesised where it binds less than `outer`."""
-    text, level = _FORMAT[type(e)](e)
+    text, level = FORMAT[type(e)](e)
     return f"({text})" if level < outer else text
 
 
@@ -585,7 +584,7 @@ def _format_opaque(e: Opaque) -> tuple[str, int]:
     return f"opaque({', '.join([quote(e.name), str(e.dtype), *map(format_expr, e.args)])})", 9
 
 
-_FORMAT: dict[type[Expr], Callable[[Any], tuple[str, int]]] = {
+FORMAT: dict[type[Expr], Callable[[Any], tuple[str, int]]] = {
     Const: _format_const,
     Var: lambda e: (identifier(e.name), 9),
     Symbol: lambda e: (identifier(e.name), 9),

@@ -1,11 +1,13 @@
 """The definition of loop programs: one iteration and one scalar at a time.
 
-Slow and obvious on purpose. Allocations start as NaN (floats) or a rare bit pattern, so that a
-read before a write shows; subscripts out of range are errors.
+Slow and obvious on purpose; what has lanes is computed in all of them at once. Allocations start as
+NaN (floats) or a rare bit pattern, so that a read before a write shows; subscripts out of range are
+errors.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +33,7 @@ from tilewright.ir.expr import (
     as_expr,
 )
 from tilewright.ir.instruction import BlackBox, axis
+from tilewright.ir.lanes import Across, Branch, Lane, Masked, Shuffle
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
@@ -93,7 +96,12 @@ def _run_alloc(s: Alloc, env: Env, memory: Memory, symbols: Mapping[str, int]) -
 
 
 def _run_store(s: Store, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
-    memory[s.buffer][_place(s, s.buffer, s.indices, env, memory)] = scalar(s.value, env, memory)
+    if s.mask is None:
+        memory[s.buffer][_place(s, s.buffer, s.indices, env, memory)] = scalar(s.value, env, memory)
+        return
+    mask = np.atleast_1d(scalar(s.mask, env, memory))
+    value = np.broadcast_to(scalar(s.value, env, memory), mask.shape)[mask]
+    memory[s.buffer][_place(s, s.buffer, s.indices, env, memory, mask)] = value
 
 
 def _run_accumulate(s: Accumulate, env: Env, memory: Memory, symbols: Mapping[str, int]) -> None:
@@ -141,19 +149,29 @@ _RUN: dict[type, Any] = {
 
 
 def scalar(e: Expr, env: Env, memory: Memory) -> Any:
-    """The value of an expression, a numpy scalar of its type."""
+    """The value of an expression: a numpy scalar of its type, or an array of its lanes."""
     return _SCALAR[type(e)](e, env, memory)
 
 
 def _place(
-    at: Stmt | Expr, buffer: Buffer, indices: Sequence[Expr], env: Env, memory: Memory
-) -> tuple[int, ...]:
-    place = tuple(int(scalar(i, env, memory)) for i in indices)
+    at: Stmt | Expr,
+    buffer: Buffer,
+    indices: Sequence[Expr],
+    env: Env,
+    memory: Memory,
+    mask: np.ndarray | None = None,
+) -> tuple[Any, ...]:
+    """Where an element lies, or those of the lanes in which a mask holds."""
+    values = [scalar(i, env, memory) for i in indices]
+    if mask is not None:
+        values = [np.broadcast_to(v, mask.shape)[mask] for v in values]
+    place = tuple(v if np.ndim(v) else int(v) for v in values)
     for d, (i, n) in enumerate(zip(place, memory[buffer].shape, strict=True)):
-        if not 0 <= i < n:
+        wrong = i if isinstance(i, int) else next((k for k in i if not 0 <= k < n), 0)
+        if not 0 <= wrong < n:
             here = ", ".join(f"{v}={env[v]}" for v in env if isinstance(v, Var) and v != WORKER)
             raise CompileError(
-                f"subscript {d} of {buffer.name} is {i}, outside 0 … {n - 1}",
+                f"subscript {d} of {buffer.name} is {wrong}, outside 0 … {n - 1}",
                 program=f"{at}\nwith {here}",
             )
     return place
@@ -161,6 +179,31 @@ def _place(
 
 def _load(e: Load, env: Env, memory: Memory) -> Any:
     return memory[e.buffer][_place(e, e.buffer, e.indices, env, memory)]
+
+
+def _select(e: Select, env: Env, memory: Memory) -> Any:
+    cond = scalar(e.cond, env, memory)
+    if isinstance(cond, np.ndarray):
+        return np.where(cond, scalar(e.a, env, memory), scalar(e.b, env, memory))
+    return scalar(e.a if cond else e.b, env, memory)
+
+
+def _masked(e: Masked, env: Env, memory: Memory) -> Any:
+    mask = np.atleast_1d(scalar(e.mask, env, memory))
+    read = np.zeros(mask.shape, e.dtype.numpy)
+    load = e.load
+    read[mask] = memory[load.buffer][_place(e, load.buffer, load.indices, env, memory, mask)]
+    return read
+
+
+def _across(e: Across, env: Env, memory: Memory) -> Any:
+    values = np.atleast_1d(scalar(e.a, env, memory))
+    return functools.reduce(functools.partial(apply_binary, e.op), values)
+
+
+def _shuffle(e: Shuffle, env: Env, memory: Memory) -> Any:
+    lanes = np.concatenate([np.atleast_1d(scalar(x, env, memory)) for x in e.operands])
+    return lanes[list(e.places)] if len(e.places) > 1 else lanes[e.places[0]]
 
 
 _SCALAR: dict[type, Any] = {
@@ -174,9 +217,14 @@ _SCALAR: dict[type, Any] = {
     Compare: lambda e, env, memory: apply_compare(
         e.op, scalar(e.a, env, memory), scalar(e.b, env, memory)
     ),
-    Select: lambda e, env, memory: scalar(e.a if scalar(e.cond, env, memory) else e.b, env, memory),
+    Select: _select,
     Cast: lambda e, env, memory: apply_cast(scalar(e.a, env, memory), e.dtype)[()],
     Bitcast: lambda e, env, memory: apply_bitcast(scalar(e.a, env, memory), e.dtype)[()],
     Load: _load,
+    Lane: lambda e, env, memory: np.arange(e.count),
+    Masked: _masked,
+    Branch: lambda e, env, memory: scalar(e.a if scalar(e.cond, env, memory) else e.b, env, memory),
+    Across: _across,
+    Shuffle: _shuffle,
     Opaque: lambda e, env, memory: refuse_opaque(e),
 }

@@ -60,6 +60,17 @@ class Bound:
         return "bind"
 
 
+@dataclass(frozen=True)
+class Pieces:
+    """The kind of a parallel loop whose iterations are handed out in so many pieces."""
+
+    count: int
+
+    @property
+    def value(self) -> str:
+        return "parallel"
+
+
 class Stmt(Node):
     __slots__ = ()
 
@@ -77,7 +88,7 @@ class For(Stmt):
     var: Var
     extent: Dim
     body: Block
-    kind: LoopKind | Bound = LoopKind.SERIAL
+    kind: LoopKind | Bound | Pieces = LoopKind.SERIAL
 
     @property
     def axis(self) -> str | None:
@@ -103,6 +114,7 @@ class Store(Stmt):
     indices: tuple[Expr, ...]
     value: Expr
     nontemporal: bool = False  # past the caches, where whole lines are written
+    mask: Expr | None = None  # the lanes that store (lanes.py); all, where there is none
 
 
 @node
@@ -229,6 +241,8 @@ def map_exprs(stmt: Stmt, function: Callable[[Expr], Expr]) -> Stmt:
         inner = map_inner_blocks(stmt, lambda b: map_block(b, lambda s: map_exprs(s, function)))
         cond = function(stmt.cond)
         return inner if cond is stmt.cond else inner.with_(cond=cond)
+    if isinstance(stmt, Store) and stmt.mask is not None:
+        return stmt.map(lambda child: function(child) if isinstance(child, Expr) else child)
     if isinstance(stmt, (Store, Accumulate)):
         indices = tuple(function(i) for i in stmt.indices)
         value = function(stmt.value)
@@ -255,6 +269,8 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
     elif isinstance(stmt, (Store, Accumulate)):
         yield from stmt.indices
         yield stmt.value
+        if isinstance(stmt, Store) and stmt.mask is not None:
+            yield stmt.mask
     elif isinstance(stmt, Prefetch):
         yield from stmt.indices
     elif isinstance(stmt, Call):
@@ -318,9 +334,11 @@ def format_stmt(stmt: Stmt) -> list[str]:
     """The statement's lines, not indented: first those that name parts of its expressions."""
     lines: list[str] = []
     if isinstance(stmt, (Store, Accumulate)):
-        parts, (value,) = name_parts(stmt.value)
+        mask = stmt.mask if isinstance(stmt, Store) else None
+        parts, short = name_parts(stmt.value, *(() if mask is None else (mask,)))
         lines = [f"{name} = let({part})" for name, part in parts]
-        stmt = stmt.with_(value=value) if parts else stmt
+        if parts:
+            stmt = stmt.with_(**dict(zip(("value", "mask"), short, strict=False)))
     return [*lines, *_FORMAT[type(stmt)](stmt)]
 
 
@@ -339,8 +357,9 @@ def _place(stmt: Write | Prefetch) -> str:
 
 
 def _format_for(s: For) -> list[str]:
-    axis = "" if s.axis is None else f", {quote(s.axis)}"
-    head = f"for {identifier(s.var.name)} in {s.kind.value}({s.extent}{axis}):"
+    more = "" if s.axis is None else f", {quote(s.axis)}"
+    more = f", {s.kind.count}" if isinstance(s.kind, Pieces) else more
+    head = f"for {identifier(s.var.name)} in {s.kind.value}({s.extent}{more}):"
     return [head, *format_block(s.body)]
 
 
@@ -354,6 +373,8 @@ def _format_alloc(s: Alloc) -> list[str]:
 
 
 def _format_store(s: Store) -> list[str]:
+    if s.mask is not None:
+        return [f"masked({s.mask}, {_place(s)}, {s.value})"]
     return [f"nontemporal({_place(s)}, {s.value})" if s.nontemporal else f"{_place(s)} = {s.value}"]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.ir.loop import Block, Bound, For, LoopKind, sub_blocks
+from tilewright.ir.loop import Block, Bound, For, LoopKind, Pieces, sub_blocks
 
-Kind = LoopKind | Bound
+Kind = LoopKind | Bound | Pieces
 Order = set[tuple[str, str]]  # axes: a loop bound to the first stands in one bound to the second
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from tilewright.backends.native.expr import ExprEmitter
 from tilewright.backends.native.text import Function, memory_type
 from tilewright.base.errors import CompileError
-from tilewright.ir.expr import Buffer, const
+from tilewright.ir.expr import Binary, Buffer, Expr, binary, const
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Call, If, buffers_written, walk_statements
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import rewrite
 
 _TYPE = r"<\d+ x \w+>|\w+"
 _CALL = re.compile(rf"({_TYPE}) ([\w.]+)\((.*)\)")
@@ -70,14 +70,12 @@ def read_spelling(instruction: Instruction) -> Spelling:
 
 
 def emit_call(f: Function, e: ExprEmitter, s: Call) -> None:
-    """One call, outside of vector loops."""
+    """One call."""
     if not s.instruction.native:
         raise CompileError(
             f"{s.instruction.name} is an instruction of another chip: LLVM has no spelling for it",
             program=s,
         )
-    if e.lanes is not None:
-        raise CompileError(f"{s.instruction.name} stands in a vector loop", program=s)
     spelling = read_spelling(s.instruction)
     regions = dict(zip(s.instruction.operands, s.regions, strict=True))
     arguments = [
@@ -85,15 +83,15 @@ def emit_call(f: Function, e: ExprEmitter, s: Call) -> None:
         for kind, operand in spelling.arguments
     ]
     result = f.call(spelling.result, spelling.name, *arguments)
-    pointer = _pointer(e, regions[spelling.written])
+    pointer = _pointer(e, regions[spelling.written], spelling.written)
     align = spelling.written.dtype.bytes
     f.emit(f"store {spelling.result} {result}, ptr {pointer}, align {align}")
-    e.end_statement()
+    e.written(regions[spelling.written].buffer)
 
 
 def _argument(f: Function, e: ExprEmitter, operand: Buffer, region: Region, kind: str) -> str:
     """The operand's elements as a value of an LLVM type, repeated to fill it."""
-    pointer, align = _pointer(e, region), operand.dtype.bytes
+    pointer, align = _pointer(e, region, operand), operand.dtype.bytes
     size, wanted = _size(operand), _bits(kind)
     if size == wanted:
         return f.let(f"load {kind}, ptr {pointer}, align {align}")
@@ -107,11 +105,15 @@ def _argument(f: Function, e: ExprEmitter, operand: Buffer, region: Region, kind
     return repeated if vector == kind else f.let(f"bitcast {vector} {repeated} to {kind}")
 
 
-def _pointer(e: ExprEmitter, region: Region) -> str:
-    """Where the operand's first element lies."""
-    start = {axis(k): const(0) for k in range(len(region.indices))}
-    indices = tuple(substitute(i, start) for i in region.indices)
-    return e.address(region.buffer, e.position(region.buffer, indices))
+def _pointer(e: ExprEmitter, region: Region, operand: Buffer) -> str:
+    """Where the operand's first element lies: at 0 along its axes."""
+    (at,) = region.indices
+    start: dict[Expr, Expr] = {axis(k): const(0) for k in range(len(operand.shape))}
+
+    def folded(x: Expr) -> Expr:
+        return binary(x.op, x.a, x.b) if isinstance(x, Binary) else start.get(x, x)
+
+    return e.address(region.buffer, rewrite(at, folded) if start else at)
 
 
 def _extents(operand: Buffer) -> list[int]:

@@ -1,31 +1,23 @@
-"""Expressions in LLVM IR, scalar or in the lanes of one vectorized loop.
+"""Expressions in LLVM IR, as `lower/vectorize.py` left them: what has lanes becomes a vector.
 
-`Lanes` is the loop whose iterations run side by side: an expression that depends on its variable
-becomes a vector, the others stay scalars. Subscripts are flattened here, and only here: the
-element's position is a linear form, whose coefficient of the lane variable says whether a read is
-contiguous (1), the same for all lanes (0), or a gather.
-
-Evaluation is lazy: the sides of a select are evaluated under its condition where they read memory
-that might not be there (a branch for scalars, masked reads for lanes).
+What was computed in a block of code, or around it, is used again: reads until their buffer is
+written. A position is spelled as a chain of pointers, one for each of its terms, so that pointers
+have beginnings in common.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from tilewright.analyze.linear import Linear, add, linear, multiply, scaled
-from tilewright.analyze.simplify import Simplifier
-from tilewright.backends.native.convert import (
-    broadcast,
-    constant,
-    convert,
-    suffix,
-    wrap_narrow,
+from tilewright.backends.native.convert import broadcast, constant, convert, wrap_narrow
+from tilewright.backends.native.operators import (
+    emit_binary,
+    emit_compare,
+    emit_lanes_reduction,
+    emit_unary,
 )
-from tilewright.backends.native.operators import emit_binary, emit_compare, emit_unary
-from tilewright.backends.native.text import Function, LLVMValue, memory_type, splat, type_name
+from tilewright.backends.native.text import Function, LLVMValue, memory_type, type_name
 from tilewright.base.dtype import Kind, bool_, index
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import refuse_opaque
@@ -43,59 +35,57 @@ from tilewright.ir.expr import (
     Select,
     Symbol,
     Unary,
-    UnaryOp,
     Var,
 )
-from tilewright.ir.substitute import variables
+from tilewright.ir.lanes import (
+    Across,
+    Branch,
+    Lane,
+    Masked,
+    Shuffle,
+    consecutive,
+    lanes_of,
+)
+from tilewright.ir.loop import Block, buffers_written
 
-DEAR = 40  # operations, from which on a side of a select is skipped where no lane wants it
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """The vectorized loop: its variable and number of iterations."""
-
-    var: Var
-    count: int
+NOTHING: frozenset[Buffer] = frozenset()
 
 
 class ExprEmitter:
-    """Emits expressions into one function. Scopes follow the blocks of code: what was computed in
-    an enclosing block is reused."""
+    """Emits expressions into one function. Scopes follow the blocks of code."""
 
-    def __init__(self, function: Function, simplifier: Simplifier) -> None:
+    def __init__(self, function: Function) -> None:
         self.f = function
-        self.simplifier = simplifier
         self.pointers: dict[Buffer, str] = {}
-        self.lanes: Lanes | None = None
-        self.mask: LLVMValue | None = None  # the lanes that run, where not all do
-        self.columns: dict[Load, LLVMValue] = {}  # reads of the vector loop that are done
-        self.depth: dict[Var, int] = {}  # how deep each loop variable's loop is
-        self._values: list[dict[Expr, LLVMValue]] = [{}]  # by enclosing block; no reads in them
-        self._reads: list[dict[Expr, LLVMValue]] = [{}]  # of the current statement
-        self._addresses: list[dict[tuple[object, ...], str]] = [{}]
-        self._pure: dict[Expr, bool] = {}
-        self._dear: dict[tuple[Expr, Expr], bool] = {}
-        self._counts_up: dict[tuple[Expr, int], bool] = {}
-        self._variables: dict[Expr, frozenset[Var]] = {}
-        self._positions: dict[tuple[Buffer, tuple[Expr, ...]], Linear] = {}
+        self._values: list[dict[Expr, LLVMValue]] = [{}]  # by enclosing block
+        self._readers: list[dict[Buffer, list[Expr]]] = [{}]  # those of them that read a buffer
+        self._addresses: list[dict[tuple[Buffer, Expr], str]] = [{}]
+        self._buffers: dict[Expr, frozenset[Buffer]] = {}  # that an expression reads
+        self._counts_up: dict[Expr, bool] = {}
 
     # ---------------------------------------------------------- scopes
 
     def push(self) -> None:
         """Enters a block of code."""
         self._values.append({})
-        self._reads.append({})
+        self._readers.append({})
         self._addresses.append({})
 
     def pop(self) -> None:
         self._values.pop()
-        self._reads.pop()
+        self._readers.pop()
         self._addresses.pop()
 
-    def end_statement(self) -> None:
-        """Memory may have changed: reads are forgotten."""
-        self._reads = [{} for _ in self._reads]
+    def written(self, buffer: Buffer) -> None:
+        """What was read of a buffer is forgotten."""
+        for values, readers in zip(self._values, self._readers, strict=True):
+            for e in readers.pop(buffer, ()):
+                values.pop(e, None)
+
+    def repeat(self, body: Block) -> None:
+        """Enters a loop: what an iteration writes has changed when the next one reads it."""
+        for buffer in buffers_written(body):
+            self.written(buffer)
 
     def bind(self, e: Expr, value: LLVMValue) -> None:
         """Gives a variable or symbol its value, in the current block."""
@@ -111,93 +101,36 @@ class ExprEmitter:
     # ---------------------------------------------------------- expressions
 
     def __call__(self, e: Expr) -> LLVMValue:
-        """The value of an expression: a vector if it depends on the lane variable."""
+        """The value of an expression: a vector if it has lanes."""
         if isinstance(e, Const):
             return constant(e.value, e.dtype)
-        tables = self._values if self.is_pure(e) else self._reads
-        for table in reversed(tables):
+        for table in reversed(self._values):
             if e in table:
                 return table[e]
-        value = self._emit_index(e) if e.dtype == index else _EMIT[type(e)](self, e)
-        tables[-1][e] = value
+        value = self._values[-1][e] = _EMIT[type(e)](self, e)
+        for buffer in self.buffers(e):
+            self._readers[-1].setdefault(buffer, []).append(e)
         return value
 
-    def is_pure(self, e: Expr) -> bool:
-        """Whether an expression reads no memory."""
-        found = self._pure.get(e)
+    def buffers(self, e: Expr) -> frozenset[Buffer]:
+        """The buffers that an expression reads."""
+        found = self._buffers.get(e)
         if found is None:
-            found = not isinstance(e, Load) and all(
-                self.is_pure(c) for c in e.children() if isinstance(c, Expr)
-            )
-            self._pure[e] = found
+            parts = [self.buffers(c) for c in e.children() if isinstance(c, Expr)]
+            own = frozenset((e.buffer,)) if isinstance(e, Load) else NOTHING
+            found = self._buffers[e] = own.union(*parts) if any(parts) else own
         return found
-
-    def uniform(self, e: Expr) -> bool:
-        """Whether an expression is the same for all lanes."""
-        return self.lanes is None or self.lanes.var not in self.variables(e)
-
-    def _emit_index(self, e: Expr) -> LLVMValue:
-        e = self.simplifier(e)
-        if isinstance(e, Const):
-            return constant(e.value, index)
-        if isinstance(e, Binary) and e.op in (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL):
-            return self._emit_linear(self.simplifier.linear(e))
-        if isinstance(e, Var) and self.lanes is not None and e == self.lanes.var:
-            steps = ", ".join(f"i64 {i}" for i in range(self.lanes.count))
-            return LLVMValue(f"<{steps}>" if self.lanes.count > 1 else "0", index, self.lanes.count)
-        if isinstance(e, (Var, Symbol)):
-            raise CompileError(f"{e} has no value here")
-        return _EMIT[type(e)](self, e)
-
-    def _emit_linear(self, form: Linear) -> LLVMValue:
-        """Sum of products; a non-linear product is an atom and is emitted as such."""
-        total: LLVMValue | None = None
-        for atom, k in sorted(form.items(), key=lambda t: self._depth(t[0])):
-            term = constant(k, index) if atom is None else self._scaled(atom, k)
-            total = term if total is None else self._pair(BinaryOp.ADD, total, term)
-        return total if total is not None else constant(0, index)
-
-    def _scaled(self, atom: Expr, k: int) -> LLVMValue:
-        if isinstance(atom, Binary) and atom.op is BinaryOp.MUL:
-            value = self._pair(BinaryOp.MUL, self(atom.a), self(atom.b))
-        else:
-            value = self(atom)
-        return value if k == 1 else self._pair(BinaryOp.MUL, value, constant(k, index))
-
-    def _depth(self, atom: Expr | None) -> int:
-        """Loop depth of the innermost variable in an atom; constants last."""
-        if atom is None:
-            return 1 << 20
-        return max((self.depth.get(v, 0) for v in self.variables(atom)), default=-1)
-
-    def _pair(self, op: BinaryOp, a: LLVMValue, b: LLVMValue) -> LLVMValue:
-        a, b = self.same_lanes(a, b)
-        return emit_binary(self.f, op, a, b)
 
     def same_lanes(self, *values: LLVMValue) -> list[LLVMValue]:
         """All operands with as many lanes as the widest."""
         count = max(v.lanes for v in values)
         return [broadcast(self.f, v, count) for v in values]
 
-    # ---------------------------------------------------------- kinds of expression
-
     def emit_unary(self, e: Unary) -> LLVMValue:
         return emit_unary(self.f, e.op, self(e.a))
 
     def emit_binary(self, e: Binary) -> LLVMValue:
-        if e.dtype == index and e.op in (BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.DIV):
-            return self._index_division(e)
-        return self._pair(e.op, self(e.a), self(e.b))
-
-    def _index_division(self, e: Binary) -> LLVMValue:
-        """Division of what is known not to be negative, by what is known to be positive, is one
-        unsigned instruction."""
-        low, below = self.simplifier.bounds(e.a)[0], self.simplifier.bounds(e.b)[0]
-        if low is None or low < 0 or below is None or below < 1:
-            return emit_binary(self.f, e.op, *self.same_lanes(self(e.a), self(e.b)))
-        a, b = self.same_lanes(self(e.a), self(e.b))
-        op = "urem" if e.op is BinaryOp.MOD else "udiv"
-        return LLVMValue(self.f.let(f"{op} {a}, {b.ref}"), index, a.lanes)
+        return emit_binary(self.f, e.op, *self.same_lanes(self(e.a), self(e.b)))
 
     def emit_compare(self, e: Compare) -> LLVMValue:
         return emit_compare(self.f, e.op, *self.same_lanes(self(e.a), self(e.b)))
@@ -213,199 +146,105 @@ class ExprEmitter:
         return LLVMValue(self.f.let(f"bitcast {v} to {to}"), e.dtype, v.lanes)
 
     def emit_select(self, e: Select) -> LLVMValue:
-        cond = self(e.cond)
-        dear_a, dear_b = self._is_dear(e.a, e.b), self._is_dear(e.b, e.a)
-        speculates = self.can_speculate(e.a) and self.can_speculate(e.b)
-        if cond.lanes == 1 and (dear_a or dear_b or not speculates):
-            return self._branch(cond, e)
-        if cond.lanes == 1:
-            a, b = self.same_lanes(self(e.a), self(e.b))
-            return LLVMValue(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, a.lanes)
-        a = self._under(cond, e.a, dear=dear_a)
-        b = self._under(emit_unary(self.f, _NOT, cond), e.b, dear=dear_b)
-        a, b = broadcast(self.f, a, cond.lanes), broadcast(self.f, b, cond.lanes)
-        return LLVMValue(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, cond.lanes)
+        cond, lanes = self(e.cond), lanes_of(e)
+        a, b = (broadcast(self.f, self(side), lanes) for side in (e.a, e.b))
+        return LLVMValue(self.f.let(f"select {cond}, {a}, {b}"), e.dtype, lanes)
 
-    def _is_dear(self, side: Expr, other: Expr) -> bool:
-        """Whether a side of a select takes so many operations, beside those that the other takes as
-        well, that it pays to ask first whether it is wanted."""
-        key = (side, other)
-        if key not in self._dear:
-            shared = set(other.walk())
-            own = {x for x in side.walk() if x not in shared and not isinstance(x, (Const, Load))}
-            self._dear[key] = len(own) >= DEAR
-        return self._dear[key]
-
-    def can_speculate(self, e: Expr) -> bool:
-        """Whether an expression may be evaluated though its value is not wanted: every read in it
-        is certainly inside its buffer."""
-        return all(self.in_bounds(x) for x in e.walk() if isinstance(x, Load))
-
-    def in_bounds(self, load: Load) -> bool:
-        return self.simplifier.in_bounds(load.buffer, load.indices)
-
-    def _branch(self, cond: LLVMValue, e: Select) -> LLVMValue:
-        f = self.f
+    def emit_branch(self, e: Branch) -> LLVMValue:
+        f, cond = self.f, self(e.cond)
         yes, no, join = f.label("yes"), f.label("no"), f.label("join")
         f.emit(f"br {cond}, label %{yes}, label %{no}")
-        sides = []
+        arms = []
         for label, side in ((yes, e.a), (no, e.b)):
             f.start(label)
             self.push()
-            value = self(side)
-            if self.lanes is not None and not self.uniform(e):
-                value = broadcast(f, value, self.lanes.count)
-            sides.append((value, f.block))
+            value = broadcast(f, self(side), lanes_of(e))
+            arms.append(f"[ {value.ref}, %{f.block} ]")
             self.pop()
             f.branch(join)
         f.start(join)
-        arms = ", ".join(f"[ {v.ref}, %{block} ]" for v, block in sides)
-        first = sides[0][0]
-        return LLVMValue(f.let(f"phi {first.type} {arms}"), e.dtype, first.lanes)
+        ref = f.let(f"phi {type_name(e.dtype, lanes_of(e))} {', '.join(arms)}")
+        return LLVMValue(ref, e.dtype, lanes_of(e))
 
-    def _under(self, cond: LLVMValue, e: Expr, *, dear: bool) -> LLVMValue:
-        """Evaluates `e` in the lanes where cond holds; a dear one only if there are any."""
-        if dear:
-            return self._if_any(cond, e)
-        if self.can_speculate(e):
-            return self(e)
-        before, self.mask = self.mask, self.and_mask(cond)
-        self.push()
-        value = self(e)
-        self.pop()
-        self.mask = before
-        return value
-
-    def _if_any(self, cond: LLVMValue, e: Expr) -> LLVMValue:
-        """The value under a condition that holds in some lane; otherwise zeros."""
-        f, before = self.f, self.f.block
-        some = f.call("i1", f"llvm.vector.reduce.or.{suffix(cond)}", cond)
-        yes, join = f.label("some"), f.label("join")
-        f.emit(f"br i1 {some}, label %{yes}, label %{join}")
-        f.start(yes)
-        self.push()
-        value = broadcast(f, self._under(cond, e, dear=False), cond.lanes)
-        self.pop()
-        block = f.block
-        f.branch(join)
-        f.start(join)
-        none = constant(0, e.dtype, cond.lanes)
-        arms = f"[ {value.ref}, %{block} ], [ {none.ref}, %{before} ]"
-        return LLVMValue(f.let(f"phi {value.type} {arms}"), e.dtype, cond.lanes)
-
-    def and_mask(self, cond: LLVMValue) -> LLVMValue:
-        """The current mask and cond."""
-        if self.mask is None:
-            return cond
-        return emit_binary(self.f, BinaryOp.AND, self.mask, cond)
+    def emit_shuffle(self, e: Shuffle) -> LLVMValue:
+        f, values, lanes = self.f, [self(x) for x in e.operands], len(e.places)
+        if lanes == 1 and len(values) == 1:
+            return LLVMValue(f.let(f"extractelement {values[0]}, i64 {e.places[0]}"), e.dtype)
+        if values[0].lanes == 1:
+            return broadcast(f, values[0], lanes)
+        second = str(values[1]) if len(values) > 1 else f"{values[0].type} poison"
+        places = ", ".join(f"i32 {p}" for p in e.places)
+        text = f"shufflevector {values[0]}, {second}, <{lanes} x i32> <{places}>"
+        return LLVMValue(f.let(text), e.dtype, lanes)
 
     # ---------------------------------------------------------- memory
 
-    def address(self, buffer: Buffer, form: Linear, *, surely: bool = True) -> str:
-        """A pointer to the element at a (scalar) linear position, if `surely` there is one. Outer
-        loops' terms are added first, so that they can be hoisted; the constant last, so that it
-        becomes an offset."""
-        pointer = self.pointers[buffer]
-        key: tuple[object, ...] = (buffer.name,)
-        kind = memory_type(buffer.dtype)
-        step = f"getelementptr {self._inbounds(form) if surely else ''}{kind}"
-        for atom, k in sorted(form.items(), key=lambda t: (self._depth(t[0]), str(t[0]))):
-            key = (*key, atom, k)
-            known = next((t[key] for t in reversed(self._addresses) if key in t), None)
-            if known is None:
-                offset = str(k) if atom is None else self._scaled(atom, k).ref
-                known = self.f.let(f"{step}, ptr {pointer}, i64 {offset}")
-                self._addresses[-1][key] = known
-            pointer = known
-        return pointer
+    def address(self, buffer: Buffer, at: Expr, *, surely: bool = True) -> str:
+        """A pointer to the element at a position, if `surely` there is one."""
+        inside = "inbounds " if surely and self._is_up(at) else ""
+        return self._pointer(buffer, at, f"getelementptr {inside}{memory_type(buffer.dtype)}")
 
-    def _inbounds(self, form: Linear) -> str:
-        """What LLVM may know of the pointers on the way to an element: they lie in its buffer, if
-        the element is there for certain and every term counts up."""
-        if self.mask is not None:
-            return ""
-        for atom, k in form.items():
-            if atom is None:
-                up = k >= 0
-            elif (atom, k) in self._counts_up:
-                up = self._counts_up[atom, k]
-            else:
-                low = self.simplifier.range({atom: k})[0]
-                up = self._counts_up[atom, k] = low is not None and low >= 0
-            if not up:
-                return ""
-        return "inbounds "
-
-    def position(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Linear:
-        """The row-major position of an element."""
-        key = (buffer, indices)
-        found = self._positions.get(key)
-        if found is None:
-            found = {}
-            for i, n in zip(indices, buffer.shape, strict=True):
-                found = scaled(found, n) if isinstance(n, int) else multiply(found, linear(n))
-                found = add(found, self.simplifier.linear(i))
-            self._positions[key] = found = self.simplifier.recombine(found)
+    def _pointer(self, buffer: Buffer, at: Expr, step: str) -> str:
+        if isinstance(at, Const) and at.value == 0:
+            return self.pointers[buffer]
+        key = (buffer, at)
+        for table in reversed(self._addresses):
+            if key in table:
+                return table[key]
+        start, last = self.pointers[buffer], at
+        if isinstance(at, Binary) and at.op is BinaryOp.ADD:
+            start, last = self._pointer(buffer, at.a, step), at.b
+        offset = self(last)
+        found = self._addresses[-1][key] = self.f.let(f"{step}, ptr {start}, i64 {offset.ref}")
         return found
 
-    def split_lanes(self, at: Linear) -> tuple[int, Linear] | None:
-        """(k, rest) with at = k * lane + rest; None when it depends on the lane otherwise."""
-        if self.lanes is None:
-            return 0, at
-        lane = self.lanes.var
-        rest = {atom: k for atom, k in at.items() if atom != lane}
-        if any(atom is not None and lane in self.variables(atom) for atom in rest):
-            return None
-        return at.get(lane, 0), rest
-
-    def variables(self, e: Expr) -> frozenset[Var]:
-        """The variables in an expression."""
-        found = self._variables.get(e)
+    def _is_up(self, e: Expr) -> bool:
+        """Whether no part of a sum is negative, so that pointers on the way to an element lie in
+        its buffer."""
+        found = self._counts_up.get(e)
         if found is None:
-            found = self._variables[e] = frozenset(variables(e))
+            found = self._counts_up[e] = _counts_up(e, self._is_up)
         return found
 
     def emit_load(self, e: Load) -> LLVMValue:
         """A read: one element, consecutive ones, or a gather."""
-        if e in self.columns:
-            return self.columns[e]
-        at = self.position(e.buffer, e.indices)
-        parts = None if self.reads_lanes(at) else self.split_lanes(at)
-        if parts is None:
-            return self._gather(e.buffer, at)
-        step, rest = parts
-        if step == 0 and self.mask is not None and not self.in_bounds(e):
-            return self._guarded_scalar(e.buffer, rest)
-        if step == 0:
-            return self.read(e.buffer, self.address(e.buffer, rest), 1)
-        if step == 1 and self.lanes is not None:
-            return self.read(e.buffer, self.address(e.buffer, rest), self.lanes.count)
-        return self._gather(e.buffer, at)
+        (at,) = e.indices
+        first, kind, align = consecutive(at), memory_type(e.dtype), e.dtype.bytes
+        if first is None and lanes_of(at) > 1:
+            return self._gather(e, constant(True, bool_, lanes_of(at)))
+        pointer = self.address(e.buffer, at if first is None else first)
+        full = kind if first is None else f"<{lanes_of(at)} x {kind}>"
+        ref = self.f.let(f"load {full}, ptr {pointer}, align {align}")
+        return self._from_memory(LLVMValue(ref, e.dtype, lanes_of(at)))
 
-    def emit_load_at(self, buffer: Buffer, indices: tuple[Expr, ...]) -> LLVMValue:
-        """The present content of an element (never remembered: it is about to change)."""
-        return self.emit_load(Load(buffer, indices))
+    def emit_masked(self, e: Masked) -> LLVMValue:
+        at, mask = e.load.indices[0], broadcast(self.f, self(e.mask), lanes_of(e))
+        first, kind = consecutive(at), memory_type(e.dtype)
+        if first is None:
+            return self._gather(e.load, mask, surely=False)
+        pointer = self.address(e.load.buffer, first, surely=False)
+        full = f"<{lanes_of(e)} x {kind}>"
+        name = f"llvm.masked.load.v{lanes_of(e)}{_letter(kind)}.p0"
+        arguments = (f"i32 {e.dtype.bytes}", mask, f"{full} zeroinitializer")
+        ref = self.f.call(full, name, f"ptr {pointer}", *arguments)
+        return self._from_memory(LLVMValue(ref, e.dtype, lanes_of(e)))
 
-    def reads_lanes(self, at: Linear) -> bool:
-        """Whether the position depends on a vector that was read from memory."""
-        return any(
-            atom is not None and not self.is_pure(atom) and not self.uniform(atom) for atom in at
-        )
+    def _gather(self, e: Load, mask: LLVMValue, *, surely: bool = True) -> LLVMValue:
+        count, kind = mask.lanes, memory_type(e.dtype)
+        full = f"<{count} x {kind}>"
+        pointers = self.lane_pointers(e.buffer, e.indices[0], count, surely=surely)
+        name = f"llvm.masked.gather.v{count}{_letter(kind)}.v{count}p0"
+        arguments = (f"i32 {e.dtype.bytes}", mask, f"{full} zeroinitializer")
+        ref = self.f.call(full, name, f"<{count} x ptr> {pointers}", *arguments)
+        return self._from_memory(LLVMValue(ref, e.dtype, count))
 
-    def read(self, buffer: Buffer, pointer: str, lanes: int) -> LLVMValue:
-        """Consecutive elements from a pointer on."""
-        kind = memory_type(buffer.dtype)
-        full = f"<{lanes} x {kind}>" if lanes > 1 else kind
-        align = _alignment(buffer)
-        if lanes > 1 and self.mask is not None:
-            zero = f"{full} zeroinitializer"
-            name = f"llvm.masked.load.v{lanes}{_letter(kind)}.p0"
-            ref = self.f.call(full, name, f"ptr {pointer}", *_aligned(align, self.mask, zero))
-        else:
-            ref = self.f.let(f"load {full}, ptr {pointer}, align {align}")
-        return self.from_memory(LLVMValue(ref, buffer.dtype, lanes))
+    def lane_pointers(self, buffer: Buffer, at: Expr, count: int, *, surely: bool) -> str:
+        """A vector of pointers, one for each lane's element."""
+        offsets = broadcast(self.f, self(at), count)
+        step = f"getelementptr {'inbounds ' if surely else ''}{memory_type(buffer.dtype)}"
+        return self.f.let(f"{step}, ptr {self.pointers[buffer]}, {offsets}")
 
-    def from_memory(self, v: LLVMValue) -> LLVMValue:
+    def _from_memory(self, v: LLVMValue) -> LLVMValue:
         """bool is a byte in memory and a bit in registers; of a byte that holds a type of fewer
         bits, the upper ones may be anything."""
         if v.dtype.kind is not Kind.BOOL:
@@ -421,65 +260,43 @@ class ExprEmitter:
         kind = f"<{v.lanes} x i8>" if v.lanes > 1 else "i8"
         return f"{kind} {self.f.let(f'zext {v} to {kind}')}"
 
-    def _guarded_scalar(self, buffer: Buffer, rest: Linear) -> LLVMValue:
-        """One element for all lanes, read only if some lane runs."""
-        assert self.mask is not None
-        f = self.f
-        pointer = self.address(buffer, rest)
-        before, yes, join = f.block, f.label("yes"), f.label("join")
-        f.emit(f"br i1 {self.any_lane()}, label %{yes}, label %{join}")
-        f.start(yes)
-        value = self.read(buffer, pointer, 1)
-        end = f.block
-        f.branch(join)
-        f.start(join)
-        zero = constant(0, buffer.dtype).ref
-        ref = f.let(f"phi {value.type} [ {value.ref}, %{end} ], [ {zero}, %{before} ]")
-        return LLVMValue(ref, buffer.dtype)
 
-    def any_lane(self) -> str:
-        """Whether some lane runs."""
-        assert self.mask is not None
-        return self.f.call("i1", f"llvm.vector.reduce.or.{suffix(self.mask)}", self.mask)
-
-    def lane_pointers(self, buffer: Buffer, at: Linear) -> str:
-        """A vector of pointers, one for each lane's element."""
-        assert self.lanes is not None
-        kind = memory_type(buffer.dtype)
-        offsets = broadcast(self.f, self._emit_linear(at), self.lanes.count)
-        inbounds = "" if self.mask is not None else "inbounds "
-        base = self.pointers[buffer]
-        return self.f.let(f"getelementptr {inbounds}{kind}, ptr {base}, {offsets}")
-
-    def _gather(self, buffer: Buffer, at: Linear) -> LLVMValue:
-        assert self.lanes is not None
-        count, kind = self.lanes.count, memory_type(buffer.dtype)
-        full = f"<{count} x {kind}>"
-        pointers = self.lane_pointers(buffer, at)
-        mask = self.mask or LLVMValue(splat("true", bool_, count), bool_, count)
-        name = f"llvm.masked.gather.v{count}{_letter(kind)}.v{count}p0"
-        zero = f"{full} zeroinitializer"
-        arguments = _aligned(_alignment(buffer), mask, zero)
-        ref = self.f.call(full, name, f"<{count} x ptr> {pointers}", *arguments)
-        return self.from_memory(LLVMValue(ref, buffer.dtype, count))
+_UP = (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.FLOORDIV, BinaryOp.DIV, BinaryOp.MOD, BinaryOp.MIN)
 
 
-def _aligned(align: int, mask: LLVMValue, passthru: str) -> tuple[str, ...]:
-    """The trailing arguments of masked reads."""
-    return (f"i32 {align}", str(mask), passthru)
+def _counts_up(e: Expr, is_up: Callable[[Expr], bool]) -> bool:
+    """Whether an index is never negative, if its operands of which `is_up` says so are not: loops
+    count from 0, and what is computed of data may be anything."""
+    if isinstance(e, Const):
+        return e.value >= 0
+    if isinstance(e, Symbol):
+        return e.lower >= 0
+    if isinstance(e, Binary) and e.op is BinaryOp.MAX:
+        return is_up(e.a) or is_up(e.b)
+    if isinstance(e, Binary):
+        return e.op in _UP and is_up(e.a) and is_up(e.b)
+    if isinstance(e, Select):
+        return is_up(e.a) and is_up(e.b)
+    if isinstance(e, Cast):  # a quotient of what is not negative
+        return e.a.dtype.kind is Kind.UINT
+    return isinstance(e, (Var, Lane))
 
 
-def _alignment(buffer: Buffer) -> int:
-    return buffer.dtype.bytes
+def _emit_lane(emitter: ExprEmitter, e: Lane) -> LLVMValue:
+    return LLVMValue(f"<{', '.join(f'i64 {i}' for i in range(e.count))}>", index, e.count)
+
+
+def _emit_unbound(emitter: ExprEmitter, e: Expr) -> LLVMValue:
+    raise CompileError(f"{e} has no value here")
 
 
 def _letter(kind: str) -> str:
     return {"float": "f32", "double": "f64", "half": "f16"}.get(kind, kind)
 
 
-_NOT = UnaryOp.NOT
-
 _EMIT: dict[type[Expr], Callable[[ExprEmitter, Any], LLVMValue]] = {
+    Var: _emit_unbound,
+    Symbol: _emit_unbound,
     Unary: ExprEmitter.emit_unary,
     Binary: ExprEmitter.emit_binary,
     Compare: ExprEmitter.emit_compare,
@@ -488,4 +305,9 @@ _EMIT: dict[type[Expr], Callable[[ExprEmitter, Any], LLVMValue]] = {
     Bitcast: ExprEmitter.emit_bitcast,
     Load: ExprEmitter.emit_load,
     Opaque: lambda e, x: refuse_opaque(x),
+    Lane: _emit_lane,
+    Masked: ExprEmitter.emit_masked,
+    Branch: ExprEmitter.emit_branch,
+    Across: lambda e, x: emit_lanes_reduction(e.f, x.op, e(x.a)),
+    Shuffle: ExprEmitter.emit_shuffle,
 }

@@ -1,4 +1,4 @@
-"""Loop programs to LLVM IR: one module of text for each kernel.
+"""Lowered kernels in LLVM IR: one module of text for each.
 
 The function is `void name(ptr pool, ptr for each parameter …, i64 for each symbol …)`. A parallel
 loop becomes a function of its own that does a range of iterations; the runtime calls it from its
@@ -9,25 +9,20 @@ buffers do not overlap.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.analyze.linear import Linear
-from tilewright.analyze.simplify import Simplifier
 from tilewright.backends.native.call import emit_call
 from tilewright.backends.native.convert import broadcast, constant
-from tilewright.backends.native.expr import ExprEmitter, Lanes
+from tilewright.backends.native.expr import ExprEmitter
 from tilewright.backends.native.hints import (
     METADATA,
-    alignment,
     begin_at_lines,
     emit_prefetch,
     nontemporal_buffers,
 )
-from tilewright.backends.native.operators import emit_binary, emit_lanes_reduction, emit_unary
+from tilewright.backends.native.operators import emit_binary
 from tilewright.backends.native.text import Function, LLVMValue, memory_type
-from tilewright.backends.native.transpose import emit_columns
 from tilewright.base.dtype import bool_, index
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
@@ -36,11 +31,11 @@ from tilewright.ir.expr import (
     Expr,
     Load,
     Symbol,
-    UnaryOp,
     Var,
     as_expr,
     constant_value,
 )
+from tilewright.ir.lanes import consecutive, lanes_of
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
@@ -50,14 +45,12 @@ from tilewright.ir.loop import (
     For,
     If,
     Kernel,
-    LoopKind,
+    Pieces,
     Prefetch,
     Stmt,
     Store,
     symbols,
-    walk_statements,
 )
-from tilewright.ir.tensor import neutral
 from tilewright.target.target import Target
 
 ALIGN = 64
@@ -76,8 +69,6 @@ class LLVMModule:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel = kernel
         self.target = target
-        loops = (s for s in walk_statements(kernel.body) if isinstance(s, For))
-        self.simplifier = Simplifier({s.var: s.extent for s in loops})
         self.line = max(m.line for m in target.memories)  # of the caches
         self.functions: list[Function] = []
         self.symbols = symbols(kernel)
@@ -139,8 +130,7 @@ class StmtEmitter:
     def __init__(self, module: LLVMModule, function: Function) -> None:
         self.module = module
         self.f = function
-        self.e = ExprEmitter(function, module.simplifier)
-        self.level = 0
+        self.e = ExprEmitter(function)
 
     def block(self, block: Block) -> None:
         for stmt in block:
@@ -151,28 +141,12 @@ class StmtEmitter:
         self.block(block)
         self.e.pop()
 
-    def scalar(self, dim: Dim) -> LLVMValue:
-        value = self.e(as_expr(dim))
-        if value.lanes != 1:
-            raise CompileError(f"{dim} differs from lane to lane", program=self.module.kernel)
-        return value
-
-    # ---------------------------------------------------------- loops
-
     def emit_for(self, s: For) -> None:
-        if s.kind is LoopKind.PARALLEL and self.module.target.cores > 1:
-            emit_parallel(self, s)
-        elif s.kind is LoopKind.VECTORIZE and isinstance(s.extent, int) and s.extent > 1:
-            before, self.e.lanes = self.e.lanes, Lanes(s.var, s.extent)
-            self.level += 1
-            self.e.depth[s.var] = self.level
-            self.e.columns = emit_columns(self.e, s.body, self.module.target.vectors.bytes)
-            self.scoped(s.body)
-            self.e.columns = {}
-            self.level -= 1
-            self.e.lanes = before
+        self.e.repeat(s.body)
+        if isinstance(s.kind, Pieces):
+            emit_parallel(self, s, s.kind.count)
         else:
-            self.emit_range(s, constant(0, index), self.scalar(s.extent))
+            self.emit_range(s, constant(0, index), self.e(as_expr(s.extent)))
 
     def emit_range(self, s: For, begin: LLVMValue, end: LLVMValue) -> None:
         """for (var = begin; var < end; var++) body"""
@@ -186,13 +160,10 @@ class StmtEmitter:
         test = f.let(f"icmp slt i64 {i}, {end.ref}")
         f.emit(f"br i1 {test}, label %{body}, label %{done}")
         f.start(body)
-        self.level += 1
-        self.e.depth[s.var] = self.level
         self.e.push()
         self.e.bind(s.var, LLVMValue(i, index))
         self.block(s.body)
         self.e.pop()
-        self.level -= 1
         step = f.let(f"add nuw nsw i64 {i}, 1")
         f.lines.insert(
             position, f"  {i} = phi i64 [ {begin.ref}, %{before} ], [ {step}, %{f.block} ]"
@@ -200,17 +171,8 @@ class StmtEmitter:
         f.branch(head)
         f.start(done)
 
-    # ---------------------------------------------------------- other statements
-
     def emit_if(self, s: If) -> None:
-        cond = self.e(s.cond)
-        self.e.end_statement()
-        if cond.lanes > 1:
-            self._masked(cond, s.body)
-            if s.orelse:
-                self._masked(emit_unary(self.f, UnaryOp.NOT, cond), s.orelse)
-            return
-        f = self.f
+        f, cond = self.f, self.e(s.cond)
         yes, no, join = f.label("then"), f.label("else"), f.label("join")
         f.emit(f"br {cond}, label %{yes}, label %{no if s.orelse else join}")
         for label, block in ((yes, s.body), (no, s.orelse)):
@@ -220,17 +182,10 @@ class StmtEmitter:
                 f.branch(join)
         f.start(join)
 
-    def _masked(self, cond: LLVMValue, block: Block) -> None:
-        before, self.e.mask = self.e.mask, self.e.and_mask(cond)
-        self.scoped(block)
-        self.e.mask = before
-
     def emit_alloc(self, s: Alloc) -> None:
-        count = 1
-        for n in s.buffer.shape:
-            if not isinstance(n, int):
-                raise CompileError(f"{s.buffer} has no constant size", program=s)
-            count *= n
+        (count,) = s.buffer.shape
+        if not isinstance(count, int):
+            raise CompileError(f"{s.buffer} has no constant size", program=s)
         name = self.f.fresh("a")
         kind = memory_type(s.buffer.dtype)
         self.f.entry.append(f"  {name} = alloca [{max(count, 1)} x {kind}], align {ALIGN}")
@@ -242,56 +197,53 @@ class StmtEmitter:
     def emit_prefetch(self, s: Prefetch) -> None:
         emit_prefetch(self.f, self.e, s)
 
+    # ---------------------------------------------------------- writes
+
     def emit_store(self, s: Store) -> None:
+        mask = None if s.mask is None else self.e(s.mask)
+        self._write(s.buffer, s.indices[0], self.e(s.value), mask, nontemporal=s.nontemporal)
+
+    def emit_accumulate(self, s: Accumulate) -> None:
         value = self.e(s.value)
-        self._write(s.buffer, s.indices, value, nontemporal=s.nontemporal)
-        self.e.end_statement()
+        old, value = self.e.same_lanes(self.e(Load(s.buffer, s.indices)), value)
+        self._write(s.buffer, s.indices[0], emit_binary(self.f, s.op, old, value), None)
 
     def _write(
         self,
         buffer: Buffer,
-        indices: tuple[Expr, ...],
+        at: Expr,
         value: LLVMValue,
+        mask: LLVMValue | None,
         *,
         nontemporal: bool = False,
     ) -> None:
-        e = self.e
-        at = e.position(buffer, indices)
-        parts = None if e.reads_lanes(at) else e.split_lanes(at)
-        if e.lanes is None:
-            assert parts is not None
-            self._store(e.to_memory(value), e.address(buffer, parts[1]), buffer)
-        elif parts is not None and parts[0] == 1:
-            vector = e.to_memory(broadcast(self.f, value, e.lanes.count))
-            past = nontemporal and e.mask is None and buffer in self.module.aligned
-            align = alignment(buffer, parts[1], e.lanes.count, self.module.line) if past else None
-            pointer = e.address(buffer, parts[1])
-            if align is not None:
-                self.f.emit(f"store {vector}, ptr {pointer}, align {align}, !nontemporal !0")
+        e, count, first = self.e, lanes_of(at), consecutive(at)
+        if first is not None:
+            typed = e.to_memory(broadcast(self.f, value, count))
+            pointer = e.address(buffer, first, surely=mask is None)
+            if mask is not None:
+                self._store_masked(typed, pointer, buffer, broadcast(self.f, mask, count))
             else:
-                self._store_lanes(vector, pointer, buffer)
-        elif parts is not None and parts[0] == 0 and e.mask is None:
-            self._store(e.to_memory(self._last(value)), e.address(buffer, parts[1]), buffer)
+                past = nontemporal and buffer in self.module.aligned
+                self._store(typed, pointer, buffer, count if past else 0)
+        elif count == 1 and mask is None:
+            self._store(e.to_memory(value), e.address(buffer, at), buffer)
         else:
-            self._scatter(buffer, at, value)
+            self._scatter(buffer, at, value, mask)
+        e.written(buffer)
 
-    def _last(self, value: LLVMValue) -> LLVMValue:
-        """The last lane's: iterations store in order, and the last one stays."""
-        if value.lanes == 1:
-            return value
-        ref = self.f.let(f"extractelement {value}, i64 {value.lanes - 1}")
-        return LLVMValue(ref, value.dtype)
+    def _store(self, typed: str, pointer: str, buffer: Buffer, past: int = 0) -> None:
+        """Stores a value; past the caches, where it is so many elements of an aligned part of a
+        line."""
+        size = past * buffer.dtype.bytes
+        align = min(self.module.line, size & -size) if past else buffer.dtype.bytes
+        more = ", !nontemporal !0" if past else ""
+        self.f.emit(f"store {typed}, ptr {pointer}, align {align}{more}")
 
-    def _store(self, typed: str, pointer: str, buffer: Buffer) -> None:
-        self.f.emit(f"store {typed}, ptr {pointer}, align {buffer.dtype.bytes}")
-
-    def _store_lanes(self, typed: str, pointer: str, buffer: Buffer) -> None:
-        if self.e.mask is None:
-            self._store(typed, pointer, buffer)
-            return
+    def _store_masked(self, typed: str, pointer: str, buffer: Buffer, mask: LLVMValue) -> None:
         name = f"llvm.masked.store.{_vector_suffix(typed)}.p0"
         align = f"i32 {buffer.dtype.bytes}"
-        self.f.call("void", name, self._fenced(typed), f"ptr {pointer}", align, self.e.mask)
+        self.f.call("void", name, self._fenced(typed), f"ptr {pointer}", align, mask)
 
     def _fenced(self, typed: str) -> str:
         """Lanes that LLVM does not see to be the low parts of wider ones: of those, a store of one
@@ -308,93 +260,16 @@ class StmtEmitter:
         fenced = self.f.call(held, name, f"{held} {same}")
         return f"{kind} {self.f.let(f'bitcast {held} {fenced} to {kind}')}"
 
-    def _scatter(self, buffer: Buffer, at: Linear, value: LLVMValue) -> None:
+    def _scatter(self, buffer: Buffer, at: Expr, value: LLVMValue, mask: LLVMValue | None) -> None:
         """Lanes store to places of their own; where two meet, the later lane's value stays."""
-        assert self.e.lanes is not None
-        count = self.e.lanes.count
+        count = lanes_of(at) if mask is None else mask.lanes
         typed = self.e.to_memory(broadcast(self.f, value, count))
-        pointers = self.e.lane_pointers(buffer, at)
-        mask = self.e.mask or LLVMValue("splat (i1 true)", bool_, count)
+        pointers = self.e.lane_pointers(buffer, at, count, surely=mask is None)
+        every = LLVMValue("splat (i1 true)", bool_, count) if mask is None else mask
         kind = _vector_suffix(typed)
         name = f"llvm.masked.scatter.{kind}.v{count}p0"
         align = f"i32 {buffer.dtype.bytes}"
-        self.f.call("void", name, typed, f"<{count} x ptr> {pointers}", align, mask)
-
-    def emit_accumulate(self, s: Accumulate) -> None:
-        e = self.e
-        value = e(s.value)
-        at = e.position(s.buffer, s.indices)
-        parts = None if e.reads_lanes(at) else e.split_lanes(at)
-        if e.lanes is not None and (parts is None or parts[0] == 0):
-            if parts is None:
-                self._accumulate_each(s, at, value)
-                return
-            self._update_once(s, self._combined(s, value))
-        else:
-            self._update(s, value)
-        e.end_statement()
-
-    def _update_once(self, s: Accumulate, value: LLVMValue) -> None:
-        """Adds what all lanes contribute to one element, if that is there."""
-        e = self.e
-        before_lanes, before_mask = e.lanes, e.mask
-        if e.mask is None or e.in_bounds(Load(s.buffer, s.indices)):
-            e.lanes, e.mask = None, None
-            self._update(s, value)
-        else:
-            with self._only_if(e.any_lane()):
-                e.lanes, e.mask = None, None
-                self._update(s, value)
-        e.lanes, e.mask = before_lanes, before_mask
-
-    @contextlib.contextmanager
-    def _only_if(self, cond: str) -> Iterator[None]:
-        """What is emitted here runs where a bit is set."""
-        f = self.f
-        yes, join = f.label("then"), f.label("join")
-        f.emit(f"br i1 {cond}, label %{yes}, label %{join}")
-        f.start(yes)
-        self.e.push()
-        yield
-        self.e.pop()
-        f.branch(join)
-        f.start(join)
-
-    def _update(self, s: Accumulate, value: LLVMValue) -> None:
-        e = self.e
-        old = e.emit_load_at(s.buffer, s.indices)
-        old, value = e.same_lanes(old, value)
-        self._write(s.buffer, s.indices, emit_binary(self.f, s.op, old, value))
-
-    def _combined(self, s: Accumulate, value: LLVMValue) -> LLVMValue:
-        """The lanes' contributions to one element, as one value."""
-        e = self.e
-        assert e.lanes is not None
-        value = broadcast(self.f, value, e.lanes.count)
-        if e.mask is not None:
-            nothing = neutral(s.op, value.dtype)
-            other = constant(nothing.value, value.dtype, value.lanes)
-            ref = self.f.let(f"select {e.mask}, {value}, {other}")
-            value = LLVMValue(ref, value.dtype, value.lanes)
-        return emit_lanes_reduction(self.f, s.op, value)
-
-    def _accumulate_each(self, s: Accumulate, at: Linear, value: LLVMValue) -> None:
-        """Lanes that may meet at one element: one after the other."""
-        e, f = self.e, self.f
-        assert e.lanes is not None
-        value = broadcast(f, value, e.lanes.count)
-        pointers = e.lane_pointers(s.buffer, at)
-        for lane in range(e.lanes.count):
-            with contextlib.ExitStack() as stack:
-                if e.mask is not None:
-                    bit = f.let(f"extractelement {e.mask}, i64 {lane}")
-                    stack.enter_context(self._only_if(bit))
-                kind = f"<{e.lanes.count} x ptr>"
-                pointer = f.let(f"extractelement {kind} {pointers}, i64 {lane}")
-                one = LLVMValue(f.let(f"extractelement {value}, i64 {lane}"), value.dtype)
-                new = emit_binary(f, s.op, e.read(s.buffer, pointer, 1), one)
-                self._store(e.to_memory(new), pointer, s.buffer)
-        e.end_statement()
+        self.f.call("void", name, typed, f"<{count} x ptr> {pointers}", align, every)
 
 
 def _vector_suffix(typed: str) -> str:
@@ -407,7 +282,7 @@ def _vector_suffix(typed: str) -> str:
 # ---------------------------------------------------------------- parallel loops
 
 
-def emit_parallel(outer: StmtEmitter, s: For) -> None:
+def emit_parallel(outer: StmtEmitter, s: For, pieces: int) -> None:
     """Calls the runtime with a function that does iterations [begin, end) of the loop."""
     module, f = outer.module, outer.f
     version = ".aligned" if module.aligned else ""
@@ -425,19 +300,17 @@ def emit_parallel(outer: StmtEmitter, s: For) -> None:
     for i, value in enumerate(scalars.values(), len(pointers)):
         place = f.let(f"getelementptr i64, ptr {context}, i64 {i}")
         f.emit(f"store {value}, ptr {place}, align 8")
-    count = outer.scalar(s.extent)
-    grain = _grain(outer, s.extent, count)
+    count = outer.e(as_expr(s.extent))
+    grain = _grain(f, s.extent, count, pieces)
     f.call("void", "tw_parallel", "ptr %pool", f"ptr @{name}", f"ptr {context}", count, grain)
-    outer.e.end_statement()
+    outer.e.repeat(s.body)
 
 
-def _grain(outer: StmtEmitter, extent: Dim, count: LLVMValue) -> LLVMValue:
+def _grain(f: Function, extent: Dim, count: LLVMValue, pieces: int) -> LLVMValue:
     """Iterations handed out at a time."""
-    pieces = outer.module.target.tasks
     known = constant_value(extent)
     if known is not None:
         return constant(max(1, int(known) // pieces), index)
-    f = outer.f
     share = LLVMValue(f.let(f"udiv {count}, {pieces}"), index)
     return LLVMValue(f.call("i64", "llvm.umax.i64", share, "i64 1"), index)
 
@@ -456,8 +329,6 @@ def _emit_body(
     function = Function(f"{name}.range", params, linkage="internal ")
     inner = StmtEmitter(outer.module, function)
     inner.e.pointers = {buffer: f"%p{i}" for i, buffer in enumerate(pointers)}
-    inner.e.depth = dict(outer.e.depth)
-    inner.level = outer.level
     for i, e in enumerate(scalars):
         assert isinstance(e, (Var, Symbol))
         inner.e.bind(e, LLVMValue(f"%s{i}", index))

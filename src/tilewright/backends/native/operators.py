@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tilewright.backends.native.convert import (
@@ -198,6 +199,9 @@ def _divide(op: str, *, floor: bool) -> Callable[[Function, LLVMValue, LLVMValue
 
     def emit(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         zero, one = constant(0, a.dtype, a.lanes), constant(1, a.dtype, a.lanes)
+        if _is_safe_divisor(b):
+            plain = _line(f, f"{'s' if _is_signed(a) else 'u'}{op} {a}, {b.ref}", a)
+            return _floored(f, op, a, b, plain) if floor and _is_signed(a) else plain
         by_zero = f.let(f"icmp eq {b}, {zero.ref}")
         safe = _select(f, by_zero, one, b)
         if not _is_signed(a):
@@ -211,6 +215,12 @@ def _divide(op: str, *, floor: bool) -> Callable[[Function, LLVMValue, LLVMValue
         return _select(f, by_zero, zero, _select(f, minus, special, result))
 
     return emit
+
+
+def _is_safe_divisor(v: LLVMValue) -> bool:
+    """Whether a divisor is a constant by which nothing special happens."""
+    found = re.fullmatch(r"(?:splat \(i\d+ )?(-?\d+)\)?", v.ref)
+    return found is not None and int(found[1]) not in (0, -1)
 
 
 def _floored(f: Function, op: str, a: LLVMValue, b: LLVMValue, result: LLVMValue) -> LLVMValue:

@@ -19,6 +19,7 @@ from tilewright.lower.place_storage import place_storage
 from tilewright.lower.run_in_order import run_in_order
 from tilewright.lower.split_accumulators import split_accumulators
 from tilewright.lower.unroll import unroll
+from tilewright.lower.vectorize import vectorize
 from tilewright.runtime.system import require_memory
 from tilewright.target.target import Target
 
@@ -33,6 +34,7 @@ def native_passes(target: Target) -> tuple[Pass, ...]:
         block_sums,  # after split_accumulators: what a lane adds up counts
         unroll,
         partial(place_storage, workers=target.cores),  # after unroll: no buffer is in a copied body
+        partial(vectorize, target=target),  # last: what it leaves is spelled as it stands
     )
 
 

@@ -31,6 +31,7 @@ from tilewright.ir.expr import (
     as_dim,
     const,
 )
+from tilewright.ir.lanes import Across, Branch, Lane, Masked, Shuffle
 from tilewright.ir.text.source import Source, number
 
 
@@ -259,6 +260,21 @@ def _read_opaque(r: ExprReader, node: ast.Call) -> Expr:
     return Opaque(r.string(name, "a name"), r.dtype(dtype), tuple(map(r.expr, args)))
 
 
+def _read_masked(r: ExprReader, node: ast.Call, mask: ast.expr, load: ast.expr) -> Expr:
+    read = r.expr(load)
+    if not isinstance(read, Load):
+        raise r.error(load, "this is not an element of a buffer", "an element such as x[i]")
+    return Masked(r.expr(mask), read)
+
+
+def _read_shuffle(r: ExprReader, node: ast.Call, operands: ast.expr, places: ast.expr) -> Expr:
+    form = "shuffle([a, b], [0, 1, 2])"
+    if not (isinstance(operands, ast.List) and isinstance(places, ast.List) and operands.elts):
+        raise r.error(node, "this is not a shuffle", form)
+    values = tuple(map(r.expr, operands.elts))
+    return Shuffle(values, tuple(r.integer(p, "a lane") for p in places.elts))
+
+
 def _unary_function(op: UnaryOp) -> tuple[str, Callable[..., Expr]]:
     return f"{op.value}(a)", lambda r, node, a: Unary(op, r.expr(a))
 
@@ -274,6 +290,14 @@ _FUNCTIONS: dict[str, tuple[str, Callable[..., Expr]]] = {
     "select": ("select(condition, a, b)", _read_select),
     "cast": ("cast(type, a)", _read_cast),
     "bitcast": ("bitcast(type, a)", _read_bitcast),
+    "lane": ("lane(count)", lambda r, node, count: Lane(r.integer(count, "a number of lanes"))),
+    "masked": ("masked(mask, element)", _read_masked),
+    "branch": (
+        "branch(condition, a, b)",
+        lambda r, node, cond, *sides: Branch(r.expr(cond), *_pair(r, node, *sides)),
+    ),
+    "across": ("across(operator, a)", lambda r, node, op, a: Across(r.operator(op), r.expr(a))),
+    "shuffle": ("shuffle([a], [lanes])", _read_shuffle),
 }
 
 _AST_BINARY = {

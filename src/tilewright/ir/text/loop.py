@@ -21,6 +21,7 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     LoopKind,
+    Pieces,
     Prefetch,
     Store,
 )
@@ -128,9 +129,14 @@ def _read_for(r: _KernelReader, node: ast.For) -> Block:
     if (text != _BIND and text not in _KINDS) or node.orelse:
         raise r.error(node.orelse[0] if node.orelse else node.iter, "this is not a loop", _LOOP)
     r.no_keywords(call, _LOOP)
-    count, *axis = r.arguments(call, _LOOP, *((2, 2) if text == _BIND else (1, 1)))
+    most = 2 if text in (_BIND, LoopKind.PARALLEL.value) else 1
+    count, *more = r.arguments(call, _LOOP, 2 if text == _BIND else 1, most)
     extent = r.dim(count)
-    kind = _KINDS[text] if text in _KINDS else Bound(_read_axis(r, axis[0], _LOOP))
+    kind: LoopKind | Bound | Pieces = _KINDS.get(text, LoopKind.PARALLEL)
+    if more and text == _BIND:
+        kind = Bound(_read_axis(r, more[0], _LOOP))
+    elif more:
+        kind = Pieces(r.integer(more[0], "a number of pieces"))
     name = r.identifier(node.target, "a loop variable")
     var = r.scalar(node.target, name)
     body = r.block(node.body)
@@ -201,6 +207,13 @@ def _read_nontemporal(r: _KernelReader, call: ast.Call) -> Block:
     return (Store(*r.place(place), r.expr(value), nontemporal=True),)
 
 
+def _read_masked(r: _KernelReader, call: ast.Call) -> Block:
+    form = "masked(mask, element, value)"
+    r.no_keywords(call, form)
+    mask, place, value = r.arguments(call, form, 3, 3)
+    return (Store(*r.place(place), r.expr(value), mask=r.expr(mask)),)
+
+
 def _read_prefetch(r: _KernelReader, call: ast.Call) -> Block:
     form = "prefetch(element, level)"
     r.no_keywords(call, form)
@@ -240,6 +253,7 @@ def _read_region(r: _KernelReader, place: ast.expr, operand: Buffer) -> Region:
 _WORDS: dict[str, Callable[[_KernelReader, ast.Call], Block]] = {
     "accumulate": _read_accumulate,
     "barrier": _read_barrier,
+    "masked": _read_masked,
     "nontemporal": _read_nontemporal,
     "prefetch": _read_prefetch,
 }

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.base.dtype import Kind, bool_, index
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.ir.expr import (
+    COMBINERS,
     COMMUTATIVE,
     Binary,
     BinaryOp,
@@ -30,12 +31,14 @@ from tilewright.ir.expr import (
     UnaryOp,
     Var,
 )
+from tilewright.ir.lanes import Across, Branch, Lane, Masked, Shuffle, lanes_of
 
 _FLOATS = frozenset({Kind.FLOAT})
 _INTEGERS = frozenset({Kind.INT, Kind.UINT})
 _NUMBERS = _FLOATS | _INTEGERS
 _BITS = _INTEGERS | {Kind.BOOL}
 _ALL = frozenset(Kind)
+Parts = Iterable[Any]  # of an expression, which are checked next
 
 # The kinds of type each operator takes; docs/semantics.md has the same table.
 UNARY_TAKES: dict[UnaryOp, frozenset[Kind]] = {
@@ -107,7 +110,16 @@ class ExprChecker:
             check = _CHECKS.get(type(e))
             if check is None:
                 raise self.fail(f"{e!r} is not an expression")
-            todo.extend(check(self, e))
+            parts = check(self, e)
+            todo.extend(parts)
+            if lanes_of(e) > 1 and not isinstance(e, Shuffle):
+                self.lanes(e, parts)
+
+    def lanes(self, e: Expr, parts: Parts) -> None:
+        """Operands have one lane, or as many as the others."""
+        counts = sorted({lanes_of(x) for x in parts} - {1})
+        if len(counts) > 1:
+            raise self.fail(f"the operands of {e} have {counts[0]} and {counts[1]} lanes")
 
     def condition(self, e: Expr, what: str) -> None:
         self.expr(e)
@@ -155,8 +167,6 @@ class ExprChecker:
 
 
 # ---------------------------------------------------------------- one kind of expression each
-
-Parts = Iterable[Any]
 
 
 def _check_const(c: ExprChecker, e: Const) -> Parts:
@@ -232,6 +242,40 @@ def _check_bitcast(c: ExprChecker, e: Bitcast) -> Parts:
     return (e.a,)
 
 
+def _check_lane(c: ExprChecker, e: Lane) -> Parts:
+    if e.count < 2:
+        raise c.fail(f"{e} has {e.count} lanes", "a vector has two or more")
+    return ()
+
+
+def _check_masked(c: ExprChecker, e: Masked) -> Parts:
+    if e.mask.dtype != bool_:
+        raise c.fail(f"the mask of {e} is {e.mask.dtype}, not bool")
+    return e.mask, e.load
+
+
+def _check_branch(c: ExprChecker, e: Branch) -> Parts:
+    _same(c, "branch", e, e.a, e.b)
+    if e.cond.dtype != bool_ or lanes_of(e.cond) > 1:
+        raise c.fail(f"the condition of {e} is no bool of one lane", "select chooses lane by lane")
+    return e.cond, e.a, e.b
+
+
+def _check_across(c: ExprChecker, e: Across) -> Parts:
+    if e.op not in COMBINERS:
+        raise c.fail(f"{e} combines lanes by {e.op.value}, which is not commutative")
+    return (e.a,)
+
+
+def _check_shuffle(c: ExprChecker, e: Shuffle) -> Parts:
+    if len({(x.dtype, lanes_of(x)) for x in e.operands}) != 1:
+        raise c.fail(f"the operands of {e} differ in type or lanes")
+    there = lanes_of(e.operands[0]) * len(e.operands)
+    if not e.places or not all(0 <= p < there for p in e.places):
+        raise c.fail(f"{e} takes lanes that are not among the {there} of its operands")
+    return e.operands
+
+
 _CHECKS: dict[type, Callable[[ExprChecker, Any], Parts]] = {
     Const: _check_const,
     Var: _check_var,
@@ -244,4 +288,9 @@ _CHECKS: dict[type, Callable[[ExprChecker, Any], Parts]] = {
     Bitcast: _check_bitcast,
     Load: lambda c, e: c.subscripts(e.buffer, e.indices),
     Opaque: lambda c, e: e.args,
+    Lane: _check_lane,
+    Masked: _check_masked,
+    Branch: _check_branch,
+    Across: _check_across,
+    Shuffle: _check_shuffle,
 }

@@ -13,6 +13,7 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import COMBINERS, Buffer, Const, Expr
 from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.lanes import lanes_of
 from tilewright.ir.loop import (
     INDENT,
     WORKER,
@@ -95,6 +96,12 @@ class _KernelChecker(ExprChecker):
             f"a value of {s.value.dtype} is stored in {s.buffer}",
             f"cast({s.buffer.dtype}, …)",
         )
+        mask = s.mask if isinstance(s, Store) else None
+        if mask is not None:
+            self.condition(mask, "the mask")
+        lanes = lanes_of(s.value)
+        places = max(map(lanes_of, s.indices if mask is None else (mask, *s.indices)), default=1)
+        self.require(lanes in (1, places), f"{lanes} lanes are stored in {places} places")
         return s.value.dtype
 
     def write(self, buffer: Buffer) -> None:
@@ -171,6 +178,8 @@ def _check_prefetch(c: _KernelChecker, s: Prefetch) -> None:
 
 def _check_if(c: _KernelChecker, s: If) -> None:
     c.condition(s.cond, "the condition")
+    if lanes_of(s.cond) > 1:
+        raise c.fail(f"the condition {s.cond} differs from lane to lane", "mask what it is of")
     c.block(s.body)
     c.block(s.orelse)
 

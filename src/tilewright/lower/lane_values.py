@@ -1,0 +1,235 @@
+"""Expressions of a vector loop's body, in the loop's lanes.
+
+What depends on the loop's variable gets a value in each lane, the rest stays as it is. The position
+of a read is a linear form, whose coefficient of the variable says whether lanes read consecutive
+elements (1), the same one (0), or gather. Selects are lazy in loops, and get the form here that
+does no more than it may: both sides in all lanes, masked reads, or a branch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.analyze.linear import Linear
+from tilewright.analyze.simplify import Simplifier
+from tilewright.base.dtype import index, u64
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Symbol,
+    Unary,
+    UnaryOp,
+    Var,
+    const,
+)
+from tilewright.ir.lanes import Branch, Lane, Masked, both, lanes_of, some_lane, spread
+from tilewright.ir.substitute import variables
+from tilewright.lower.positions import Positions, flat
+
+DEAR = 40  # operations, from which on a side of a select is skipped where no lane wants it
+
+
+class LaneValues:
+    """Rewrites expressions: scalar ones, or where `lane` is set those of its loop's body."""
+
+    def __init__(self, simplifier: Simplifier) -> None:
+        self.simplifier = simplifier
+        self.positions = Positions(simplifier)
+        self.lane: Var | None = None
+        self.count = 1
+        self.columns: dict[Load, Expr] = {}  # reads of the loop that squares give (squares.py)
+        self._scopes: list[_Scope] = []  # from the statement's to narrower masks
+        self._memo: dict[tuple[Expr, Expr | None], Expr] = {}  # of the statement
+        self._pure: dict[Expr, Expr] = {}  # of the loop: what reads no memory
+        self._reads: dict[Expr, bool] = {}
+        self._dear: dict[tuple[Expr, Expr], bool] = {}
+
+    def enter(self, lane: Var | None, count: int) -> None:
+        """From here on expressions belong to the body of this vector loop, or of none."""
+        self.lane, self.count = lane, count
+        self.columns, self._memo, self._pure = {}, {}, {}
+
+    def begin(self, mask: Expr | None, *whole: Expr) -> None:
+        """From here on expressions are these of a statement, which runs where a mask holds."""
+        self._memo = {}
+        self._scopes = [_Scope(whole, mask)]
+
+    def __call__(self, e: Expr, mask: Expr | None) -> Expr:
+        """The expression in the lanes in which a mask holds; in others it has any value."""
+        if isinstance(e, Const):
+            return e
+        rewrite = self._index if e.dtype == index else self._data
+        if not self._reads_memory(e):
+            found = self._pure.get(e)
+            if found is None:
+                found = self._pure[e] = rewrite(e, None)
+            return found
+        if mask is not self._scopes[0].mask:  # what a wider mask gets in any case is used again
+            mask = next((s.mask for s in self._scopes if e in s.certain), mask)
+        found = self._memo.get((e, mask))
+        if found is None:
+            found = self._memo[e, mask] = rewrite(e, mask)
+        return found
+
+    def _reads_memory(self, e: Expr) -> bool:
+        found = self._reads.get(e)
+        if found is None:
+            parts = (self._reads_memory(c) for c in e.children() if isinstance(c, Expr))
+            found = self._reads[e] = isinstance(e, Load) or any(parts)
+        return found
+
+    def _data(self, e: Expr, mask: Expr | None) -> Expr:
+        return _REWRITE.get(type(e), LaneValues._operands)(self, e, mask)
+
+    def _operands(self, e: Expr, mask: Expr | None) -> Expr:
+        return e.map(lambda x: x if isinstance(x, Buffer) else self(x, mask))
+
+    # ---------------------------------------------------------- indices
+
+    def _index(self, e: Expr, mask: Expr | None) -> Expr:
+        e = self.simplifier(e)
+        if isinstance(e, Var) and e == self.lane:
+            return Lane(self.count)
+        if isinstance(e, (Var, Symbol, Const)):
+            return e
+        if isinstance(e, Binary) and e.op in (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL):
+            return self.positions.sum(self.simplifier.linear(e), lambda x: self(x, mask))
+        return self._data(e, mask)
+
+    def binary(self, e: Binary, mask: Expr | None) -> Expr:
+        """Division of what is known not to be negative, by what is known to be positive, is
+        unsigned: one instruction."""
+        if e.dtype != index or e.op not in (BinaryOp.FLOORDIV, BinaryOp.MOD, BinaryOp.DIV):
+            return self._operands(e, mask)
+        low, below = self.simplifier.bounds(e.a)[0], self.simplifier.bounds(e.b)[0]
+        if low is None or low < 0 or below is None or below < 1:
+            return self._operands(e, mask)
+        a, b = self(e.a, mask), self(e.b, mask)
+        by = const(int(b.value), u64) if isinstance(b, Const) else Cast(u64, b)
+        op = BinaryOp.REM if e.op is BinaryOp.MOD else BinaryOp.DIV
+        return Cast(index, Binary(op, Cast(u64, a), by))
+
+    # ---------------------------------------------------------- selects
+
+    def select(self, e: Select, mask: Expr | None) -> Expr:
+        cond = self(e.cond, mask)
+        dear_a, dear_b = self._is_dear(e.a, e.b), self._is_dear(e.b, e.a)
+        if lanes_of(cond) == 1:
+            lazy = dear_a or dear_b or not (self._is_safe(e.a) and self._is_safe(e.b))
+            return (Branch if lazy else Select)(cond, self(e.a, mask), self(e.b, mask))
+        a = self._under(cond, e.a, mask, dear=dear_a)
+        b = self._under(Unary(UnaryOp.NOT, cond), e.b, mask, dear=dear_b)
+        return Select(cond, a, b)
+
+    def _under(self, cond: Expr, e: Expr, mask: Expr | None, *, dear: bool) -> Expr:
+        """What is wanted where cond holds; something dear only if that is in any lane."""
+        if not self._is_safe(e):
+            mask = both(mask, cond)
+        self._scopes.append(_Scope((e,), mask))
+        value = self(e, mask)
+        self._scopes.pop()
+        return Branch(some_lane(cond), value, zero(value)) if dear else value
+
+    def _is_dear(self, side: Expr, other: Expr) -> bool:
+        """Whether a side of a select takes so many operations, beside those that the other takes as
+        well, that it pays to ask first whether it is wanted."""
+        key = (side, other)
+        if key not in self._dear:
+            shared = set(other.walk())
+            own = {x for x in side.walk() if x not in shared and not isinstance(x, (Const, Load))}
+            self._dear[key] = len(own) >= DEAR
+        return self._dear[key]
+
+    def _is_safe(self, e: Expr) -> bool:
+        """Whether an expression may be evaluated though its value is not wanted: every read in it
+        is certainly inside its buffer."""
+        return all(self.in_bounds(x) for x in e.walk() if isinstance(x, Load))
+
+    def in_bounds(self, load: Load) -> bool:
+        """Whether an element is there whatever the variables are."""
+        return self.simplifier.in_bounds(load.buffer, load.indices)
+
+    # ---------------------------------------------------------- memory
+
+    def load(self, e: Load, mask: Expr | None) -> Expr:
+        """A read: one element, consecutive ones, or a gather."""
+        if e in self.columns:
+            return self.columns[e]
+        read = Load(flat(e.buffer), (self.place(e.buffer, e.indices, mask),))
+        if mask is None:
+            return read
+        if lanes_of(read) > 1:
+            return Masked(mask, read)
+        return read if self.in_bounds(e) else Branch(some_lane(mask), read, zero(read))
+
+    def place(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> Expr:
+        """The position of an element in the flat buffer, in each lane."""
+        at = self.positions.of(buffer, indices)
+        step, rest = self.split(at)
+        if step == 1 and self.lane is not None:
+            first = self.address(rest, mask)
+            lane = Lane(self.count)
+            return Binary(BinaryOp.ADD, first, lane) if rest else lane
+        return self.address(at, mask)
+
+    def address(self, at: Linear, mask: Expr | None = None) -> Expr:
+        """A position as a sum."""
+        return self.positions.address(at, lambda x: self(x, mask))
+
+    def split(self, at: Linear) -> tuple[int | None, Linear]:
+        """(k, rest) with at = k * lane + rest; k is None where it depends on the lane otherwise."""
+        if self.lane is None:
+            return 0, at
+        rest = {atom: k for atom, k in at.items() if atom != self.lane}
+        if any(atom is not None and self.lane in variables(atom) for atom in rest):
+            return None, rest
+        return at.get(self.lane, 0), rest
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Expressions that are evaluated in the lanes in which a mask holds."""
+
+    whole: tuple[Expr, ...]
+    mask: Expr | None
+
+    @functools.cached_property
+    def certain(self) -> frozenset[Expr]:
+        """Their parts that are, too."""
+        return frozenset(certain(*self.whole))
+
+
+def certain(*whole: Expr) -> tuple[Expr, ...]:
+    """The parts of expressions that are evaluated whatever the data: all but sides of selects."""
+    seen: dict[Expr, None] = {}
+    pending = list(whole[::-1])
+    while pending:
+        e = pending.pop()
+        if e not in seen:
+            seen[e] = None
+            parts = (e.cond,) if isinstance(e, Select) else e.children()
+            pending += [c for c in parts[::-1] if isinstance(c, Expr)]
+    return tuple(seen)
+
+
+def zero(like: Expr) -> Expr:
+    """Nothing, in as many lanes."""
+    dtype = like.dtype
+    none = const(0.0 if dtype.is_float else 0 if dtype.is_integer else False, dtype)
+    return spread(none, lanes_of(like))
+
+
+_REWRITE: dict[type[Expr], Callable[[LaneValues, Any, Expr | None], Expr]] = {
+    Binary: LaneValues.binary,
+    Select: LaneValues.select,
+    Load: LaneValues.load,
+}
