@@ -60,6 +60,7 @@ from tilewright.optimize.use_integers import use_integers
 from tilewright.options import HALF_UP, Options, check_options
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
+from tilewright.plan.separate_windows import separate_windows
 from tilewright.program.host_program import HostProgram
 from tilewright.runtime.module import Module
 from tilewright.runtime.specialized import SpecializedModule
@@ -433,7 +434,7 @@ class _Compilation:
         self.record("tensor", name, program)
         if until == "tensor":
             return program
-        loops = create_loops(program)
+        loops = create_loops(separate_windows(program))
         self.record("loops", name, loops)
         if until == "loops":
             return loops

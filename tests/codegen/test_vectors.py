@@ -52,6 +52,25 @@ def test_squares_are_turned_in_registers(dtype, lanes):
     run(kernel, numbers(dtype, 2 * lanes, 2 * lanes))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool", "i4"])
+@pytest.mark.parametrize("step", [-5, -4, -3, -2, -1, 2, 3, 4, 5])
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_lanes_a_few_elements_apart_are_shuffled(dtype, step, lanes):
+    """Up to four apart; nothing is read in front of the first or behind the last of them."""
+    span = (lanes - 1) * abs(step) + 1
+    at = f"v * {step}" if step > 0 else f"{span - 1} - v * {-step}"
+    kernel = program(
+        f"""
+        def pick(X: {dtype}[3, {span}], Y: out({dtype}[3, {lanes}])):
+            for a in range(3):
+                for v in vectorize({lanes}):
+                    Y[a, v] = X[a, {at}]
+        """
+    )
+    assert ("gather" in _compiled(kernel, cpu.host(threads=1)).llvm) == (step in (-5, -1, 5))
+    run(kernel, numbers(dtype, 3, span))
+
+
 @pytest.mark.parametrize("lanes, unrolled", [(8, 20), (8, 5), (6, 6), (3, 3)])
 def test_what_is_no_square_is_gathered(lanes, unrolled):
     """Twenty columns are two squares of eight and four columns more."""

@@ -129,13 +129,15 @@ def test_what_a_sum_reads_once_is_computed_in_it(
     kernel = default_schedule(_sum_of_a_function(axes, keepdims, before), target("avx2")).kernel
     names = {s.buffer.name for s in walk_statements(kernel.body) if isinstance(s, Alloc)}
     assert "made" not in names
-    (update,) = (s for s in walk_statements(kernel.body) if isinstance(s, Accumulate))
+    updates = [s for s in walk_statements(kernel.body) if isinstance(s, Accumulate)]
+    assert len(updates) in (1, 2)  # whole vectors, and what is left of a row
     vectors = [
         loop
         for loop in walk_statements(kernel.body)
         if isinstance(loop, For) and loop.kind is LoopKind.VECTORIZE
     ]
-    assert any(update in walk_statements((loop,)) for loop in vectors)
+    for update in updates:
+        assert any(update in walk_statements((loop,)) for loop in vectors)
 
 
 def test_what_a_sum_reads_many_times_is_computed_once():

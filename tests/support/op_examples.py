@@ -401,6 +401,12 @@ CONTRACTIONS = [
 
 HOST = [
     case(
+        "top_few",
+        np.array([[3, 1, 3, 2]], np.int32),
+        k=3,
+        expected=lambda x: (np.array([[3, 3, 2]], np.int32), np.array([[0, 2, 3]])),
+    ),
+    case(
         "top_k",
         np.array([[3, 1, 3, 2]], np.int32),
         k=3,

@@ -22,6 +22,7 @@ from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Op
 from tilewright.ir.tensor_type import TensorType
+from tilewright.ops.best import takes
 from tilewright.ops.table import OPS
 
 # ---------------------------------------------------------------- contractions and windows
@@ -102,7 +103,7 @@ def _einsum(m: GraphMaker, op: Op) -> list[Value] | None:
 def _top_k(m: GraphMaker, op: Op) -> list[Value] | None:
     x = m.operand(
         lambda t: t.rank >= 1 and all(isinstance(d, int) for d in t.shape),
-        [t for t in m.dtypes if t != bool_],
+        [t for t in m.dtypes if t != bool_ and (op.name == "top_k" or takes(t))],
         lambda: [m.d.int(1, 4) for _ in range(m.d.int(1, 3))],
         EXACT,
     )
@@ -238,7 +239,7 @@ LAYERS: dict[str, Generator] = {
     "roi_align": _roi_align,
     "fold": _fold,
     "deform_columns": _deform_columns,
-    "top_k": _top_k,
+    **dict.fromkeys(("top_k", "top_few"), _top_k),
     "suppress": _suppress,
     "det": _det,
     **dict.fromkeys(("nonzero", "unique", "compress"), _data_dependent),

@@ -181,7 +181,7 @@ ROUNDS_NOTHING = frozenset(
     {"add", "sub", "mul", "neg", "abs", "relu", "min", "max", "clip", "identity", "where", "cast"}
     | {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "cumsum", "cumprod", "matmul"}
     | {"conv", "max_pool", "call", "relayout", "sign", "floor", "ceil", "round", "trunc", "iota"}
-    | {"full", "einsum", "fold", "top_k"}
+    | {"full", "einsum", "fold", "top_k", "top_few"}
 )
 MOVES = frozenset(
     {"transpose", "reshape", "slice", "concat", "pad", "expand", "tile", "gather", "identity"}

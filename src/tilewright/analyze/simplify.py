@@ -8,7 +8,7 @@ used: linear arithmetic, the ranges of variables, and these facts (c, d > 0):
     (x // c) // d  -> x // (c*d)
     (x % (c*d)) // c -> (x // c) % d
     c*(x // c) + x % c -> x
-    c*((x // c) % d) + x % c -> x % (c*d)
+    c*((q + x // c) % d) + x % c -> (c*q + x) % (c*d)
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class Simplifier:
         return low is not None and low >= 0 and gap is not None and gap >= 1
 
     def recombine(self, a: Linear) -> Linear:
-        """c*(x//c) + x%c -> x, and c*((x//c)%d) + x%c -> x%(c*d)."""
+        """c*(x//c) + x%c -> x, and c*((q + x//c)%d) + x%c -> (c*q + x)%(c*d)."""
         for atom, k in a.items():
             if atom is None or not _is_by(atom, BinaryOp.MOD):
                 continue
@@ -275,10 +275,13 @@ class Simplifier:
                 rest = {x: v for x, v in a.items() if x is not atom and x is not other}
                 if other == _quotient(self, atom.a, c):
                     return self.recombine(add(rest, self.linear(atom.a), k))
-                if _is_by(other, BinaryOp.MOD) and other.a == _quotient(self, atom.a, c):
-                    return self.recombine(
-                        add(rest, self._mod(self.linear(atom.a), c * int(other.b.value)), k)
-                    )
+                if _is_by(other, BinaryOp.MOD):
+                    turns = self.linear(other.a)
+                    quotient = self.linear(_quotient(self, atom.a, c))
+                    if quotient.items() <= turns.items():  # q + x//c
+                        whole = add(self.linear(atom.a), add(turns, quotient, -1), c)
+                        both = self._mod(whole, c * int(other.b.value))
+                        return self.recombine(add(rest, both, k))
         return a
 
     # ---------------------------------------------------------- ranges

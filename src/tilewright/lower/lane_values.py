@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.analyze.linear import Linear
+from tilewright.analyze.linear import Linear, add
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.dtype import index, u64
+from tilewright.base.dtype import bool_, index, u8, u64
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -29,12 +29,14 @@ from tilewright.ir.expr import (
     Unary,
     UnaryOp,
     Var,
+    cast,
     const,
 )
-from tilewright.ir.lanes import Branch, Lane, Masked, both, lanes_of, some_lane, spread
+from tilewright.ir.lanes import Branch, Lane, Masked, Shuffle, both, lanes_of, some_lane, spread
 from tilewright.ir.substitute import variables
 from tilewright.lower.positions import Positions, flat
 
+NEAR = 4  # elements, up to which lanes may be apart that are read as whole vectors
 DEAR = 40  # operations, from which on a side of a select is skipped where no lane wants it
 
 
@@ -164,12 +166,33 @@ class LaneValues:
         """A read: one element, consecutive ones, or a gather."""
         if e in self.columns:
             return self.columns[e]
+        step, rest = self.split(self.positions.of(e.buffer, e.indices))
+        if mask is None and step is not None and 1 < abs(step) <= NEAR:
+            return self.strided(e.buffer, rest, step)
         read = Load(flat(e.buffer), (self.place(e.buffer, e.indices, mask),))
         if mask is None:
             return read
         if lanes_of(read) > 1:
             return Masked(mask, read)
         return read if self.in_bounds(e) else Branch(some_lane(mask), read, zero(read))
+
+    def strided(self, buffer: Buffer, first: Linear, step: int) -> Expr:
+        """Elements a few apart: all from the first to the last of them are read as vectors, of
+        which the last begins early enough to end there, and shuffled."""
+        n, lowest = self.count, min(0, (self.count - 1) * step)
+        offsets = [i * step - lowest for i in range(n)]
+        starts = [min(k, max(offsets) + 1 - n) for k in range(0, max(offsets) + 1, n)]
+        vectors = []
+        for start in starts:
+            at = self.address(add(first, {None: lowest + start}), None)
+            read: Expr = Load(flat(buffer), (Binary(BinaryOp.ADD, at, Lane(n)),))
+            vectors.append(Cast(u8, read) if buffer.dtype == bool_ else read)  # bits are dear
+        found, places = vectors[0], [o if o < n else 0 for o in offsets]
+        for start, vector in zip(starts[1:], vectors[1:], strict=True):
+            there = [n + o - start if 0 <= o - start < n else None for o in offsets]
+            taken = (p if t is None else t for p, t in zip(places, there, strict=True))
+            found, places = Shuffle((found, vector), tuple(taken)), list(range(n))
+        return cast(buffer.dtype, found)
 
     def place(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> Expr:
         """The position of an element in the flat buffer, in each lane."""

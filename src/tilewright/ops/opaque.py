@@ -60,7 +60,8 @@ class SuppressAttrs(Attrs):
 # ---------------------------------------------------------------- order
 
 
-def _infer_top_k(attrs: TopKAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+def infer_top_k(attrs: TopKAttrs, types: Sequence[TensorType]) -> list[TensorType]:
+    """The types of the elements that are taken and of their places."""
     (x,) = types
     require(x.rank > 0, "top_k: a scalar has no axis")
     axis = normalize_axis("top_k", attrs.axis, x.rank)
@@ -231,7 +232,7 @@ OPS: tuple[Op, ...] = (
     _host(
         "top_k",
         TopKAttrs,
-        _infer_top_k,
+        infer_top_k,
         _evaluate_top_k,
         "the greatest (least) elements along an axis in order, and their places",
         1,

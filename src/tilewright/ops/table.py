@@ -6,6 +6,7 @@ from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.ir.op import Op
 from tilewright.ops import (
     activation,
+    best,
     check,
     columns,
     contract,
@@ -39,6 +40,7 @@ OPS: dict[str, Op] = {
         *recurrent.OPS,
         *image.OPS,
         *columns.OPS,
+        *best.OPS,
         *host.OPS,
         *check.OPS,
         *function.OPS,

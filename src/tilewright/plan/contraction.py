@@ -14,8 +14,9 @@ depthwise convolution) may run along vectors as well.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from tilewright.analyze.linear import linear, step_along
 from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
 from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
@@ -24,6 +25,7 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
+from tilewright.plan.split_groups import split_groups
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -42,6 +44,7 @@ class Contraction:
     row: int | None  # the axis whose tile is unrolled
     data: Load
     weight: Load
+    grouped: bool = False  # the vector axis has the places in a group (split_groups.py)
 
     @property
     def buffer(self) -> Buffer:
@@ -55,23 +58,41 @@ class Contraction:
         assert isinstance(var, Var)
         return var
 
+    def channel(self) -> int:
+        """The axis that stands for the channels in the result: that of the groups if there are."""
+        at = _position(self.weight, self.axis_var(self.vector), self.extent(self.vector))
+        around = () if at is None else variables(self.weight.indices[at])
+        axes = (p for p, i in enumerate(self.nest.store.indices) if i in around)
+        return next((p for p in axes if p != self.vector and self.grouped), self.vector)
 
-def find_contraction(s: Schedule) -> Contraction | None:
-    """The kernel's sum of products, with its roles; None if there is none that suits vectors."""
-    return next(_contractions(s, packed=False), None)
+    def lanes(self, target: Target) -> int:
+        """The lanes of a vector: as many as a register has, or of groups as divide them."""
+        lanes = target.vectors.lanes(self.buffer.dtype)
+        extent = _size(self.extent(self.vector))
+        while self.grouped and extent is not None and extent % lanes:
+            lanes //= 2
+        return lanes
 
 
-def _contractions(s: Schedule, *, packed: bool) -> Iterator[Contraction]:
+def find_contraction(s: Schedule, grouped: frozenset[str]) -> Contraction | None:
+    """The kernel's sum of products, with its roles; None if there is none that suits vectors.
+    `grouped` are the sums that split_groups took apart."""
+    return next(_contractions(s, grouped, packed=False), None)
+
+
+def _contractions(s: Schedule, grouped: frozenset[str], *, packed: bool) -> Iterator[Contraction]:
     """With `packed`, operands are taken to lie in memory as a contraction likes them."""
     for nest in nests(s.kernel.body):
         update = nest.update
         pair = factors(update.value) if update is not None else None
         if update is None or pair is None or update.op is not BinaryOp.ADD:
             continue
+        if pair[0] == pair[1]:
+            continue  # a sum of squares reduces one operand
         for data, weight in (pair, pair[::-1]):
             found = _roles(s, nest, data, weight, packed)
             if found is not None:
-                yield found
+                yield replace(found, grouped=nest.buffer.name in grouped)
                 break
 
 
@@ -93,7 +114,7 @@ def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> C
     vector = max(candidates, key=lambda p: _size(nest.buffer.shape[p]) or 1 << 30)
     var = nest.store.indices[vector]
     assert isinstance(var, Var)
-    if packed and _position(weight, var) is None:
+    if packed and _position(weight, var, nest.buffer.shape[vector]) is None:
         return None
     if columns and not packed and not _vector_readable(s, weight, var):
         return None
@@ -140,19 +161,21 @@ def preferred_layouts(
     """Returns the layouts with unit-stride access for this schedule, of a kernel with row-major
     buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
     contraction."""
-    c = next((c for c in _contractions(s, packed=True)), None)
+    c = next(_contractions(s, split_groups(s), packed=True), None)
     if c is None or len(s.kernel.outputs) != 1:
         return None
     lanes = target.vectors.lanes(c.buffer.dtype)
-    width = tile_of(c, target).vectors * lanes
+    width = tile_of(c, target).vectors * c.lanes(target)
     result = s.kernel.outputs[0]
     rank = len(result.shape)
-    runs_last = all(result.shape[a] == 1 for a in range(c.vector + 1, rank))
-    blocked = rank == len(c.buffer.shape) and not runs_last
-    result_layout = Layout(tuple(range(rank)), ((c.vector, lanes),)) if blocked else None
+    channel = c.channel()
+    runs_last = all(result.shape[a] == 1 for a in range(channel + 1, rank))
+    same_rank = rank == len(c.buffer.shape) - c.grouped
+    blocked = same_rank and not runs_last
+    result_layout = Layout(tuple(range(rank)), ((channel, lanes),)) if blocked else None
     source = _source(s, c.data)
     vector = c.axis_var(c.vector)
-    data_axis = _position(c.data, vector)
+    data_axis = _position(c.data, vector, None)
     data_layout = None
     if data_axis is not None:  # both operands run along vectors
         data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
@@ -172,8 +195,16 @@ def _source(s: Schedule, data: Load) -> str:
     return data.buffer.name
 
 
-def _position(read: Load, var: Var) -> int | None:
-    return next((p for p, i in enumerate(read.indices) if i == var), None)
+def _position(read: Load, var: Var, extent: Dim | None) -> int | None:
+    """The subscript that is a variable, or the place that it is in a group of `extent`."""
+    for p, i in enumerate(read.indices):
+        if i == var:
+            return p
+        if isinstance(extent, int) and step_along(linear(i), var) == 1:
+            around = ((atom, k) for atom, k in linear(i).items() if atom != var)
+            if all(isinstance(atom, Var) and k % extent == 0 for atom, k in around):
+                return p
+    return None
 
 
 def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:
@@ -188,11 +219,12 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
     if data is not None and data.blocks:
         axis, factor = data.blocks[-1]
         read = c.data.indices[axis] if axis < len(c.data.indices) else None
-        found = _position(c.weight, read) if isinstance(read, Var) and read in reduced else None
+        plain = isinstance(read, Var) and read in reduced
+        found = _position(c.weight, read, None) if isinstance(read, Var) and plain else None
         extent = None if found is None else _size(c.weight.buffer.shape[found])
         if found is not None and extent is not None and extent % factor == 0:
             blocks.append((found, factor))
-    at = _position(c.weight, vector)
+    at = _position(c.weight, vector, c.extent(c.vector))
     assert at is not None
     return Layout(tuple(order), (*blocks, (at, width)))
 
@@ -204,7 +236,7 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     """Applies the schedule in the module's docstring."""
     acc, out = _accumulator(s, c.buffer)
     axes = _result_loops(s, acc, out)
-    lanes = target.vectors.lanes(acc.dtype)
+    lanes = c.lanes(target)
     vector, row = axes[c.vector], None if c.row is None else axes[c.row]
     assert vector is not None
     tile = tile_of(c, target)
@@ -219,8 +251,8 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
 def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
     rows = 1 if c.row is None else _size(c.extent(c.row)) or 1
-    unit = target.vectors
-    return register_tile(rows, _size(c.extent(c.vector)), unit.lanes(c.buffer.dtype), unit)
+    columns, lanes = _size(c.extent(c.vector)), c.lanes(target)
+    return register_tile(rows, columns, lanes, target.vectors, whole=c.grouped)
 
 
 def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
@@ -394,12 +426,15 @@ class RegisterTile:
 
 
 def register_tile(
-    rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
+    rows: int | None, columns: int | None, lanes: int, unit: VectorUnit, *, whole: bool = False
 ) -> RegisterTile:
-    """The tile for a result of rows x columns (None: not known), vectors running along columns."""
+    """The tile for a result of rows x columns (None: not known), vectors running along columns;
+    with `whole`, no tile reaches beyond the columns."""
     best, best_cost = RegisterTile(1, 1), float("inf")
     most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
     for vectors in range(1, min(8, most_vectors) + 1):
+        if whole and columns is not None and columns % (vectors * lanes):
+            continue
         most_rows = (unit.registers - vectors - 1) // vectors
         for r in range(1, min(most_rows, rows or most_rows) + 1):
             cost = _cost(r, vectors, rows, columns, lanes, unit)

@@ -28,6 +28,7 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction import find_contraction, schedule_contraction
 from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.reduction import schedule_reductions, schedule_update
+from tilewright.plan.split_groups import split_groups
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
@@ -42,27 +43,29 @@ def default_schedule(
     says what was refused."""
     fallback = ""
     try:
-        s = _prepared(kernel, layouts or {})
-        contraction = find_contraction(s)
+        s, grouped = _prepared(kernel, layouts or {})
+        contraction = find_contraction(s, grouped)
         if contraction is not None:
             schedule_contraction(s, contraction, target)
         else:
             schedule_reductions(s, target)
     except ScheduleError as refusal:  # slower, but never a refusal
-        s, fallback = _prepared(kernel, layouts or {}), refusal.what
+        (s, _), fallback = _prepared(kernel, layouts or {}), refusal.what
     schedule_remaining(s, target)
     s.fallback = fallback
     return s
 
 
-def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> Schedule:
+def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> tuple[Schedule, frozenset[str]]:
+    """The kernel with its layouts, and the sums that are split into groups."""
     s = Schedule(kernel)
     inline_stages(s)
     localize_results(s)  # before layouts: local copies stay row-major and without padding
+    grouped = split_groups(s)
     for name, layout in layouts.items():
         s.pack_layout(s.buffer(name), layout)
     pack_copies(s, layouts)
-    return s
+    return s, grouped
 
 
 def inline_stages(s: Schedule) -> None:

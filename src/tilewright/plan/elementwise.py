@@ -7,6 +7,7 @@ become one, the innermost runs along vectors, the outermost are shared among cor
 from __future__ import annotations
 
 from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Compare, Const, Expr, Load, Var
 from tilewright.ir.loop import (
     For,
@@ -14,6 +15,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
+from tilewright.lower.lane_values import NEAR
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -32,9 +34,13 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
     lanes = lanes_of(s, loops[-1], target)
     if share and len(loops) == 1:
         loops = _cut_for_cores(s, loops[0], lanes, target)
-    inner = vectorize_innermost(s, loops[-1], lanes)
+    before = s.moment
+    tiled = attempt(_turn_squares, s, loops, lanes)
+    if tiled is None:
+        s.back_to(before)
+        tiled = [*loops[:-1], *vectorize_innermost(s, loops[-1], lanes)[:-1]]
     if share:
-        parallelize(s, [*loops[:-1], *inner[:-1]], target)
+        parallelize(s, tiled, target)
 
 
 # ---------------------------------------------------------------- order
@@ -134,6 +140,49 @@ def _contiguous(s: Schedule, outer: Loop, inner: Loop) -> bool:
             if a is None or b is None or a != b * extent:
                 return False
     return True
+
+
+# ---------------------------------------------------------------- transpositions
+
+
+def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
+    """Where what is read lies along another loop than the innermost, tiles of both: lowering reads
+    a tile's rows and turns it in registers (lower/squares.py). Returns the loops around a tile;
+    ScheduleError where there is nothing to turn."""
+    *others, last = loops
+    across = _across(s, others, last, lanes)
+    _require_whole(s, (last, across), lanes)
+    place = others.index(across)
+    across_o, across_i = s.split(across, lanes, Tail.SHIFT)
+    last_o, last_i = s.split(last, lanes, Tail.SHIFT)
+    around = [*others[:place], across_o, *others[place + 1 :], last_o]
+    s.reorder(*around, across_i, last_i)
+    s.vectorize(last_i)
+    s.unroll(across_i)
+    return around
+
+
+def _across(s: Schedule, others: list[Loop], last: Loop, lanes: int) -> Loop:
+    """The loop along which a read is contiguous that is not so along the innermost."""
+    reads = [x for w in walk_statements((s.for_(last),)) for e in expressions(w) for x in e.walk()]
+    for read in reads:
+        if not isinstance(read, Load):
+            continue
+        step = stride(read.buffer, read.indices, last.var, s.simplifier)
+        if step is None or abs(step) <= NEAR:
+            continue
+        for loop in others:
+            step = stride(read.buffer, read.indices, loop.var, s.simplifier)
+            block = block_factor(read.indices, loop.var) if step is None else None
+            if step == 1 or (block is not None and block % lanes == 0):
+                return loop
+    raise ScheduleError("nothing that is read lies across")
+
+
+def _require_whole(s: Schedule, loops: tuple[Loop, Loop], lanes: int) -> None:
+    extents = [s.for_(loop).extent for loop in loops]
+    if lanes < 2 or not all(isinstance(n, int) and n >= lanes for n in extents):
+        raise ScheduleError("a square is larger than what there is to turn")
 
 
 # ---------------------------------------------------------------- vectors

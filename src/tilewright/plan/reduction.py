@@ -11,18 +11,25 @@ its uses share and that its subscripts depend on, so that nothing is computed tw
 
 from __future__ import annotations
 
-from tilewright.analyze.accesses import accesses
+import math
+from collections.abc import Sequence
+
+from tilewright.analyze.accesses import Access, accesses
+from tilewright.analyze.linear import Linear, step_along
 from tilewright.analyze.nests import Nest, nest_of, nests, stride
-from tilewright.ir.expr import Buffer, Load
-from tilewright.ir.loop import For, LoopKind, Stmt, walk_statements
+from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.ir.loop import For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.plan.elementwise import arrange, lanes_of, vectorize_innermost
+from tilewright.lower.lane_values import NEAR
+from tilewright.plan.elementwise import arrange, collapse, lanes_of, vectorize_innermost
 from tilewright.plan.parallelize import parallelize
 from tilewright.schedule.core.state import attempt
+from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
+UNROLLED_WINDOW = 32  # steps, up to which a reduction is unrolled where its result has vectors
 CHAINS = 4  # vectors accumulated independently: about the latency of an addition
 
 
@@ -62,11 +69,13 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
 
 
 def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop]) -> bool:
-    """Whether every reduction's own axis that becomes `last` steps by one element (or none) in
+    """Whether every reduction's own axis that becomes `last` steps by few elements (or none) in
     what it reads."""
     master = nest_of(s.for_(loops[0]))
     assert master is not None
     for nest in reductions:
+        if not any(x.buffer == nest.buffer for w in master.writes for x in loads(w)):
+            continue  # another reduction reads it
         position = _axis_of(master, nest.buffer, last)
         if position is None:
             return False
@@ -76,7 +85,8 @@ def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop]) -
             return False
         (var,) = used
         for access in accesses((nest.stmt,)):
-            if stride(access.buffer, access.indices, var, s.simplifier) not in (0, 1):
+            step = stride(access.buffer, access.indices, var, s.simplifier)
+            if step not in range(2 if access.writes else NEAR + 1):
                 return False
     return True
 
@@ -101,14 +111,42 @@ def _place(s: Schedule, buffer: Buffer) -> Loop | None:
     common: list[For] | None = None
     for read in reads:
         around = s.loops_around(read.stmt)
-        used = set().union(*(variables(i) for i in read.indices)) if read.indices else set()
+        lanes = _loops_of_lanes(around, read)
         chain: list[For] = []
-        for loop in around:
-            if loop.kind is LoopKind.VECTORIZE or (loop.var not in used and loop.extent != 1):
+        for depth, loop in enumerate(around):
+            inside = {x.var for x in around[depth + 1 :]}
+            if loop.var in lanes or not _reads_others(s, read, loop, inside):
                 break
             chain.append(loop)
         common = chain if common is None else _shared(common, chain)
     return Loop(common[-1].var) if common else None
+
+
+def _loops_of_lanes(around: Sequence[For], read: Access) -> set[Var]:
+    """The loops inside of which nothing is computed, since vectors run along them or will: a
+    reduction's own, and its result's last."""
+    found = {loop.var for loop in around if loop.kind is LoopKind.VECTORIZE}
+    nests_around = (nest_of(loop) for loop in around)
+    nest = next((n for n in nests_around if n is not None and n.update is read.stmt), None)
+    if nest is not None:
+        found |= {x.var for x in (*nest.reduce, *nest.axes[-1:])}
+    return found
+
+
+def _reads_others(s: Schedule, read: Access, loop: For, inside: set[Var]) -> bool:
+    """Whether a read meets other elements in each iteration of a loop. Windows that slide, as at
+    `x[i + k]`, have elements in common, if a step of the loop is shorter than the window."""
+    if loop.extent == 1:
+        return True
+    for i in read.indices:
+        form = s.simplifier.linear(i)
+        window: Linear = {a: k for a, k in form.items() if a is not None and variables(a) & inside}
+        low, high = s.simplifier.range(window)
+        step = step_along(form, loop.var) if loop.var in variables(i) else 0
+        apart = step is None or (low is not None and high is not None and abs(step) > high - low)
+        if step != 0 and (apart or not window):
+            return True
+    return False
 
 
 def _shared(a: list[For], b: list[For]) -> list[For]:
@@ -146,18 +184,39 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
             if init is None or not attempt(s.reorder, *axes[:-1], *reduce, axes[-1]):
                 return
             vectorize_innermost(s, init[-1], lanes_of(s, init[-1], target))
-        vectorize_innermost(s, axes[-1], lanes_of(s, axes[-1], target))
+        pieces = vectorize_innermost(s, axes[-1], lanes_of(s, axes[-1], target))
+        extents = [s.for_(loop).extent for loop in reduce]
+        steps = math.prod(n for n in extents if isinstance(n, int))
+        if steps <= UNROLLED_WINDOW and all(isinstance(n, int) for n in extents):
+            attempt(s.reorder, *pieces[:-1], *reduce)  # what is combined stays in registers
+            for loop in reduce:
+                s.unroll(loop)
     elif reduce and _steps_by_one(s, nest, reduce[-1]):
+        reduce = collapse(s, reduce)
         lanes = lanes_of(s, reduce[-1], target)
         extent = s.for_(reduce[-1]).extent
         if isinstance(extent, int) and extent >= CHAINS * lanes:
             lanes *= CHAINS  # several accumulators: one alone waits for its own last result
-        vectorize_innermost(s, reduce[-1], lanes)
+        _vectorize_sum(s, reduce[-1], lanes)
+
+
+def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
+    """Runs a reduction along vectors: full ones, then one over the rest, without masks."""
+    extent = s.for_(loop).extent
+    if not isinstance(extent, int) or extent < lanes or extent % lanes == 0:
+        vectorize_innermost(s, loop, lanes)
+        return
+    before = {*s.loops()}
+    outer, _ = s.split(loop, lanes, Tail.CUT)
+    for made in [x for x in s.loops() if x not in before and x != outer]:
+        attempt(s.vectorize, made)
 
 
 def _steps_by_one(s: Schedule, nest: Nest, loop: Loop) -> bool:
-    """Whether everything the update touches is contiguous along a loop, or the same."""
+    """Whether what the update writes is contiguous along a loop, or the same, and what it reads
+    near."""
     assert nest.update is not None
     touched = [a for a in accesses((nest.stmt,)) if a.stmt is nest.update]
     steps = [stride(a.buffer, a.indices, loop.var, s.simplifier) for a in touched]
-    return all(step in (0, 1) for step in steps) and 1 in steps
+    near = (range(2 if a.writes else NEAR + 1) for a in touched)
+    return all(step in some for step, some in zip(steps, near, strict=True)) and 1 in steps

@@ -6,6 +6,8 @@ numbers for zero, and other machines have no conversion at all.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.backends.native.text import (
     Function,
     LLVMValue,
@@ -130,12 +132,37 @@ def _float_to_int(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
     if is_narrow(v.dtype):
         v = convert(f, v, f32)
     sign = "s" if to.kind is Kind.INT else "u"
-    if to.bits < 8:  # saturate at the narrow limits: clamp before
+    if to.bits < 32:  # saturate at the narrow limits: clamp what vectors can convert to
         wide = _float_to_int(f, v, i32)
         return _int_to_int(f, _clamp(f, wide, int(to.min), int(to.max)), to)
+    if v.lanes > 1:
+        return _lanes_to_int(f, v, to)
     result = type_name(to, v.lanes)
     name = f"llvm.fpto{sign}i.sat.{suffix(LLVMValue('', to, v.lanes))}.{suffix(v)}"
     return LLVMValue(f.call(result, name, v), to, v.lanes)
+
+
+def _lanes_to_int(f: Function, v: LLVMValue, to: DType) -> LLVMValue:
+    """Saturates before the conversion: LLVM makes scalars of vectors that it is to saturate."""
+    low, high = int(to.min), int(to.max)
+    top = float(v.dtype.round(high))
+    top = top if top <= high else float(np.nextafter(v.dtype.numpy.type(top), 0))
+    mask = f"<{v.lanes} x i1>"
+    bits = [constant(x, v.dtype, v.lanes) for x in (0.0, float(low), top)]
+
+    def select(
+        test: str, a: LLVMValue, b: LLVMValue, chosen: LLVMValue, other: LLVMValue
+    ) -> LLVMValue:
+        found = f.let(f"fcmp {test} {a}, {b.ref}")
+        return LLVMValue(f.let(f"select {mask} {found}, {chosen}, {other}"), chosen.dtype, v.lanes)
+
+    number = select("uno", v, v, bits[0], v)
+    number = select("olt", number, bits[1], bits[1], number)
+    number = select("ogt", number, bits[2], bits[2], number)
+    whole = _op(f, "fptosi" if to.kind is Kind.INT else "fptoui", number, to)
+    if int(top) == high:
+        return whole
+    return select("ogt", v, bits[2], constant(high, to, v.lanes), whole)
 
 
 def _clamp(f: Function, v: LLVMValue, low: int, high: int) -> LLVMValue:

@@ -1,114 +1,18 @@
-"""ONNX's less usual contractions: transposed and deformable convolution, Col2Im, Einsum."""
+"""ONNX's less usual contractions: deformable convolution, Col2Im, Einsum."""
 
 from __future__ import annotations
 
 import string
 from collections.abc import Sequence
 
-import numpy as np
-
 from tilewright.base.errors import ModelError
-from tilewright.frontends.onnx.context import FIX_DIMS, Importer, NodeContext, number_of, one_of
-from tilewright.frontends.onnx.neural import add_per_channel, is_short, window
+from tilewright.frontends.onnx.context import Importer, NodeContext, number_of
+from tilewright.frontends.onnx.conv_transpose import conv_transpose
+from tilewright.frontends.onnx.neural import add_per_channel, window
 from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
-from tilewright.ir.expr import Dim, as_expr
+from tilewright.ir.expr import as_expr
 from tilewright.ir.graph import Value
-
-# ---------------------------------------------------------------- transposed convolution
-
-
-def conv_transpose(ctx: NodeContext, node: OnnxNode) -> Value:
-    """ConvTranspose (1, 11, 22): a convolution, with the kernel reversed, of the input with zeros
-    between its elements."""
-    x, w = node.input(0), node.input(1)
-    rank = x.type.rank - 2
-    if rank < 1 or w.type.rank != x.type.rank or not all(isinstance(d, int) for d in w.shape):
-        raise ModelError(f"the input is {x.type} and the weight {w.type}")
-    kernel = tuple(int(d) for d in w.shape[2:])
-    groups = node.int("group", 1)
-    strides = node.ints("strides", (1,) * rank)
-    dilations = node.ints("dilations", (1,) * rank)
-    extra = node.ints("output_padding", (0,) * rank)
-    if not len(strides) == len(dilations) == len(extra) == rank:
-        raise ModelError(f"strides, dilations or output_padding do not fit {rank} axes")
-    if min((*strides, *dilations)) < 1 or min(extra) < 0 or groups < 1:
-        raise ModelError("strides, dilations and group must be positive")
-    begin, end = _transpose_pads(node, x.shape[2:], kernel, strides, dilations, extra)
-    spread = x
-    if any(s > 1 for s in strides):
-        spread = ctx.emit("dilate", [x], strides=(1, 1, *strides))
-    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
-    before = [r - p for r, p in zip(reach, begin, strict=True)]
-    after = [r - p + e for r, p, e in zip(reach, end, extra, strict=True)]
-    for axis in range(rank):  # padding of less than nothing cuts off
-        cut = max(0, -before[axis]), max(0, -after[axis])
-        if any(cut):
-            rest = canonical(as_expr(spread.shape[2 + axis]) - sum(cut))
-            spread = ctx.slice(spread, 2 + axis, cut[0], rest)
-    out = ctx.emit(
-        "conv",
-        [spread, _reversed_kernel(ctx, w, groups)],
-        strides=(1,) * rank,
-        dilations=dilations,
-        pads_begin=tuple(max(0, p) for p in before),
-        pads_end=tuple(max(0, p) for p in after),
-        groups=groups,
-        wide=node.optional(2) is not None and is_short(x),
-    )
-    return ctx.cast(add_per_channel(ctx, out, node.optional(2)), x.dtype)
-
-
-def _transpose_pads(
-    node: OnnxNode,
-    sizes: Sequence[Dim],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    extra: Sequence[int],
-) -> tuple[Sequence[int], Sequence[int]]:
-    """What is cut off each end: given, or what auto_pad or output_shape ask for."""
-    rank = len(kernel)
-    mode = one_of(node, "auto_pad", "NOTSET", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
-    wanted = node.ints("output_shape")[-rank:] if node.has("output_shape") else None
-    if wanted is None and not mode.startswith("SAME"):
-        pads = node.ints("pads", (0,) * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
-        if len(pads) != 2 * rank or min(pads, default=0) < 0:
-            raise ModelError(f"pads {list(pads)} do not fit {rank} axes")
-        return pads[:rank], pads[rank:]
-    if wanted is not None and len(wanted) != rank:
-        raise ModelError(f"output_shape {list(wanted)} does not fit {rank} axes")
-    begin, end = [], []
-    for axis, (k, s, d) in enumerate(zip(kernel, strides, dilations, strict=True)):
-        full = (as_expr(sizes[axis]) - 1) * s + (extra[axis] + (k - 1) * d + 1)
-        target = as_expr(sizes[axis]) * s if wanted is None else as_expr(wanted[axis])
-        total = canonical(full - target)
-        if not isinstance(total, int):
-            raise ModelError("the pads depend on a symbolic dimension", hint=FIX_DIMS)
-        half, more = total // 2, total - total // 2
-        begin.append(half if mode == "SAME_UPPER" else more)
-        end.append(more if mode == "SAME_UPPER" else half)
-    return begin, end
-
-
-def _reversed_kernel(ctx: NodeContext, w: Value, groups: int) -> Value:
-    """w[c, o / groups, …] as the weight [o, c / groups, …] of a convolution, reversed in space."""
-    c, o, *kernel = (int(d) for d in w.shape)
-    if c % groups:
-        raise ModelError(f"{c} input channels do not divide into {groups} groups")
-    grouped = (groups, c // groups, o, *kernel)
-    perm = (0, 2, 1, *range(3, 3 + len(kernel)))
-    shape = (groups * o, c // groups, *kernel)
-    array = ctx.known_constant(w)
-    if array is not None:
-        turned = array.reshape(grouped).transpose(perm).reshape(shape)
-        spatial = tuple(range(2, 2 + len(kernel)))
-        return ctx.constant(np.ascontiguousarray(np.flip(turned, spatial)))
-    turned = ctx.reshape(ctx.transpose(ctx.reshape(w, grouped), perm), shape)
-    starts = (0, 0, *(k - 1 for k in kernel))
-    steps = (1, 1, *[-1] * len(kernel))
-    return ctx.emit("slice", [turned], starts=starts, sizes=shape, steps=steps)
-
 
 # ---------------------------------------------------------------- deformable convolution, Col2Im
 

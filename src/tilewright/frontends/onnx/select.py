@@ -20,6 +20,7 @@ from tilewright.frontends.onnx.node import OnnxNode
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
+from tilewright.ops import best
 
 # ---------------------------------------------------------------- on the host
 
@@ -29,7 +30,8 @@ def top_k(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     x = node.input(0)
     k = node.int("k") if node.opset < 10 else ctx.need_int(node.input(1), "k")
     axis, largest = axis_of(node.int("axis", -1), x.type.rank), node.flag("largest", True)
-    return ctx.emit_all("top_k", [x], k=k, axis=axis, largest=largest)
+    few = 0 < k <= best.FEW and isinstance(x.shape[axis], int) and best.takes(x.dtype)
+    return ctx.emit_all("top_few" if few else "top_k", [x], k=k, axis=axis, largest=largest)
 
 
 def nonzero(ctx: NodeContext, node: OnnxNode) -> Value:

@@ -1,0 +1,192 @@
+"""Default schedules of whole families: windows that slide, channels in groups, sums of squares, and
+reads a few elements apart. Each is checked against the interpreter, and for what it must not do."""
+
+from __future__ import annotations
+
+import textwrap
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from native import build
+from strategies_schedule import packed_inputs
+
+from tilewright.base.dtype import f32
+from tilewright.ir.evaluate import evaluate_program, op_program
+from tilewright.ir.expr import Buffer
+from tilewright.ir.loop import For, Kernel, LoopKind, walk_statements
+from tilewright.ir.tensor import TensorProgram, stages
+from tilewright.ir.text.tensor import parse_program
+from tilewright.ops.table import OPS
+from tilewright.plan.contraction import preferred_layouts
+from tilewright.plan.create_loops import create_loops
+from tilewright.plan.default import default_schedule, inline_stages
+from tilewright.plan.separate_windows import separate_windows
+from tilewright.schedule.schedule import Schedule
+from tilewright.targets import cpu
+
+TARGET = cpu.cpu("avx2")
+
+
+def program(text: str) -> TensorProgram:
+    return parse_program(textwrap.dedent(text).strip())
+
+
+def numbers(buffer: Buffer) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.integers(-9, 9, [int(n) for n in buffer.shape]).astype(buffer.dtype.numpy)
+
+
+def check(p: TensorProgram) -> Kernel:
+    """The kernel of a program, with operands as it likes them: its machine code gives what the
+    program means."""
+    plain = Schedule(create_loops(p))
+    inline_stages(plain)
+    wanted = preferred_layouts(plain, TARGET, {})
+    layouts = {} if wanted is None else dict([wanted.weight])
+    s = default_schedule(create_loops(p), TARGET, layouts)
+    assert s.fallback == ""
+    inputs = [numbers(b) for b in p.inputs]
+    given = packed_inputs(p.inputs, inputs, {name: [x] for name, x in layouts.items()})
+    for a, b in zip(evaluate_program(p, inputs), build(s.kernel, TARGET)(given, {}), strict=True):
+        np.testing.assert_array_equal(a, b)
+    return s.kernel
+
+
+# ---------------------------------------------------------------- windows
+
+BOX = """
+    def f(x: f32[3, {h}, {w}]):
+        y = tensor(f32[3, {oh}, {ow}])
+        define(y[c, i, j], reduce({op}, f32({init}), x[c, i * {si} + k * {di}, j * {sj} + q]{over})
+        return y
+"""
+
+
+@settings(max_examples=60)
+@given(
+    op=st.sampled_from([("max", "-inf"), ("min", "inf"), ("add", "0.0"), ("add", "3.0")]),
+    window=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    steps=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
+    extents=st.tuples(st.integers(1, 9), st.integers(1, 40)),
+)
+def test_boxes_are_taken_apart(op, window, steps, extents):
+    (k, q), (si, sj, di), (oh, ow) = window, steps, extents
+    h, w = (oh - 1) * si + (k - 1) * di + 1, (ow - 1) * sj + q
+    sizes = {"h": h, "w": w, "oh": oh, "ow": ow, "k": k, "q": q, "si": si, "sj": sj, "di": di}
+    over = f", k={k}, q={q}), c=3, i={oh}, j={ow}"
+    p = program(BOX.format(**sizes, op=op[0], init=op[1], over=over))
+    apart = separate_windows(p)
+    x = numbers(p.inputs[0])
+    np.testing.assert_array_equal(evaluate_program(apart, [x])[0], evaluate_program(p, [x])[0])
+    gain = oh * ow * k * q / (h * ow * q + oh * ow * k)
+    assert len(stages(apart.items)) == (2 if gain >= 1.5 and min(k, q) > 1 else 1)
+    check(apart)
+
+
+WHOLE = {
+    "a product": "x[0, i + k, j + q] * f32(2.0)",
+    "one axis in two subscripts": "x[0, i + k, i + q]",
+    "one side in two subscripts": "x[0, i + k, k + j + q]",
+    "a side alone": "x[0, i + k, q]",
+    "a remainder": "x[0, i + k, (j + q) % 9]",
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_what_is_no_box_stays_whole(what: str):
+    text = f"""
+        def f(x: f32[1, 40, 40]):
+            y = tensor(f32[9, 9])
+            define(y[i, j], reduce(max, f32(-inf), {WHOLE[what]}, k=9, q=9), i=9, j=9)
+            return y
+    """
+    assert separate_windows(program(text)) == program(text)
+
+
+def operator(name: str, *shapes: tuple[int, ...], **attrs: object) -> TensorProgram:
+    op = OPS[name]
+    return op_program(
+        op, op.attrs(**attrs), [Buffer(f"x{i}", f32, s) for i, s in enumerate(shapes)]
+    )
+
+
+WINDOW = {"strides": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1), "dilations": (1, 1)}
+
+
+def test_a_padded_copy_is_made_once_for_all_windows():
+    """Not for each window, nor for each of its elements."""
+    text = str(check(operator("max_pool", (1, 4, 20, 20), kernel=(3, 3), **WINDOW)))
+    assert "pad = alloc(f32[1, 1, 22, 22])" in text
+
+
+def test_windows_apart_need_their_own_part_of_a_copy():
+    window = {**WINDOW, "strides": (3, 3)}
+    text = str(check(operator("max_pool", (1, 4, 20, 20), kernel=(3, 3), **window)))
+    assert "pad = alloc(f32[1, 1, 3, 21])" in text
+
+
+# ---------------------------------------------------------------- groups
+
+
+@pytest.mark.parametrize(
+    "channels, out, groups",
+    [(32, 32, 8), (32, 32, 4), (48, 48, 2), (24, 48, 4), (48, 12, 4), (18, 18, 3), (20, 20, 4)],
+)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_grouped_convolutions_have_vectors(channels: int, out: int, groups: int, stride: int):
+    """The places in a group run along vectors, as the columns of any contraction do."""
+    attrs = {**WINDOW, "strides": (stride, stride), "groups": groups}
+    kernel = check(operator("conv", (1, channels, 9, 9), (out, channels // groups, 3, 3), **attrs))
+    size = out // groups
+    loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    vectors = {x.extent for x in loops if x.kind is LoopKind.VECTORIZE}
+    assert size % 2 or max(n for n in (8, 4, 2) if size % n == 0) in vectors
+    assert f"f32[1, {groups}, 9" not in str(kernel)  # sums stay in registers
+
+
+def test_a_multiplied_depthwise_convolution():
+    check(operator("conv", (1, 8, 9, 9), (24, 1, 3, 3), **WINDOW, groups=8))
+
+
+# ---------------------------------------------------------------- reductions
+
+
+def test_a_sum_of_squares_reduces_one_operand():
+    p = program(
+        """
+        def f(x: f32[8, 100]):
+            y = tensor(f32[8])
+            define(y[i], reduce(add, f32(0.0), x[i, r] * x[i, r], r=100), i=8)
+            return y
+        """
+    )
+    loops = [x for x in walk_statements(check(p).body) if isinstance(x, For)]
+    assert [x.extent for x in loops if x.kind is LoopKind.VECTORIZE] == [32, 4]
+
+
+@pytest.mark.parametrize("extent", [7, 8, 31, 32, 33, 100, 1000])
+def test_a_reduction_along_memory_has_no_masks(extent: int):
+    p = program(
+        f"""
+        def f(x: f32[5, {extent}]):
+            y = tensor(f32[5])
+            define(y[i], reduce(max, f32(-inf), x[i, r], r={extent}), i=5)
+            return y
+        """
+    )
+    assert "if " not in str(check(p)) or extent < 32
+
+
+def test_neighbouring_axes_are_reduced_as_one():
+    p = program(
+        """
+        def f(x: f32[5, 8, 12]):
+            y = tensor(f32[5])
+            define(y[i], reduce(add, f32(0.0), x[i, r, q], r=8, q=12), i=5)
+            return y
+        """
+    )
+    loops = [x for x in walk_statements(check(p).body) if isinstance(x, For)]
+    assert [x.extent for x in loops if x.kind is LoopKind.VECTORIZE] == [32]
