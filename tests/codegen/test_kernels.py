@@ -124,6 +124,17 @@ CASES = {
                         y[o * 8 + l] = select((o * 8 + l >= 1) & (o * 8 + l < 10), x[o * 8 + l - 1],
                                               f32(0.0))
         """,
+    "places that change between two reads": """
+        def k(x: f32[8], p: out(i64[1]), y: out(f32[6])):
+            p[0] = 1
+            y[0] = x[p[0]]
+            p[0] = 3
+            y[1] = x[p[0]]
+            for i in range(4):
+                y[p[0] % 4 + 2] = x[i]
+                p[0] = (p[0] * 3 + 1) % 8
+                y[2 + i] = x[p[0]] + x[(p[0] + 1) % 8]
+        """,
     "a scatter": """
         def k(x: f32[8], p: u8[8], y: out(f32[8])):
             for i in vectorize(8):

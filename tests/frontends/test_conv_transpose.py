@@ -81,3 +81,9 @@ def test_compiled(stride: int, kernel: int):
     made = model(w, (7, 9), known=True, strides=[stride] * 2, pads=[1, 0, 0, 1])
     wanted = evaluate_graph(tw.compile(made, until="graph"), [x])[0]
     np.testing.assert_array_equal(tw.compile(made)(x), wanted)
+
+
+def test_channels_that_do_not_divide_into_groups():
+    made = model(np.ones((3, 2, 3), np.float32), (5,), known=True, group=2, strides=[2])
+    with pytest.raises(tw.TilewrightError, match="3 input channels do not divide into 2 groups"):
+        tw.compile(made, until="graph")

@@ -179,6 +179,12 @@ def test_a_reduction_along_memory_has_no_masks(extent: int):
     assert "if " not in str(check(p)) or extent < 32
 
 
+@pytest.mark.parametrize("shape", [(5, 8, 1, 12), (5, 1, 8, 12), (5, 8, 12, 1), (5, 1, 1, 49)])
+def test_axes_of_one_element_between_those_that_are_reduced(shape: tuple[int, ...]):
+    check(operator("reduce_sum", shape, axes=(1, 2, 3), keepdims=False))
+    check(operator("reduce_max", shape, axes=(0, 1, 2, 3), keepdims=True))
+
+
 def test_neighbouring_axes_are_reduced_as_one():
     p = program(
         """

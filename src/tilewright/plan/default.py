@@ -51,8 +51,8 @@ def default_schedule(
             schedule_reductions(s, target)
     except ScheduleError as refusal:  # slower, but never a refusal
         (s, _), fallback = _prepared(kernel, layouts or {}), refusal.what
-    schedule_remaining(s, target)
-    s.fallback = fallback
+    refused = schedule_remaining(s, target)
+    s.fallback = fallback or refused
     return s
 
 
@@ -139,18 +139,24 @@ def _reads_once(nest: Nest, buffer: Buffer) -> bool:
 # ---------------------------------------------------------------- nests that no other rule took
 
 
-def schedule_remaining(s: Schedule, target: Target) -> None:
+def schedule_remaining(s: Schedule, target: Target) -> str:
     """Schedules every nest that has no vector or parallel loop yet; those at the top of the
-    kernel are shared among cores as well."""
+    kernel are shared among cores as well. Returns what was refused, of nests that stay plain."""
     done: set[str] = set()
+    refused = ""
     while (stmt := _next_nest(s.kernel.body, done)) is not None:
-        before = {loop.var.name for loop in s.loops()}
+        before, moment = {loop.var.name for loop in s.loops()}, s.moment
         done |= {x.var.name for x in walk_statements((stmt,)) if isinstance(x, For)}
-        if _is_perfect(stmt):
-            schedule_nest(s, stmt, target, share=any(stmt is x for x in s.kernel.body))
-        else:
-            schedule_update(s, stmt, target)
+        try:
+            if _is_perfect(stmt):
+                schedule_nest(s, stmt, target, share=any(stmt is x for x in s.kernel.body))
+            else:
+                schedule_update(s, stmt, target)
+        except ScheduleError as refusal:
+            s.back_to(moment)
+            refused = refused or refusal.what
         done |= {loop.var.name for loop in s.loops()} - before
+    return refused
 
 
 def _next_nest(block: Block, done: set[str]) -> For | None:

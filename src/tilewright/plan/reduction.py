@@ -192,12 +192,21 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
             for loop in reduce:
                 s.unroll(loop)
     elif reduce and _steps_by_one(s, nest, reduce[-1]):
-        reduce = collapse(s, reduce)
+        reduce = _as_one(s, [Loop(x.var) for x in nest.reduce])
         lanes = lanes_of(s, reduce[-1], target)
         extent = s.for_(reduce[-1]).extent
         if isinstance(extent, int) and extent >= CHAINS * lanes:
             lanes *= CHAINS  # several accumulators: one alone waits for its own last result
         _vectorize_sum(s, reduce[-1], lanes)
+
+
+def _as_one(s: Schedule, loops: list[Loop]) -> list[Loop]:
+    """A reduction's loops, with neighbours that step as one loop would made one."""
+    before = s.moment
+    found = attempt(collapse, s, loops)
+    if found is None:
+        s.back_to(before)
+    return loops if found is None else found
 
 
 def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
@@ -207,8 +216,11 @@ def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
         vectorize_innermost(s, loop, lanes)
         return
     before = {*s.loops()}
-    outer, _ = s.split(loop, lanes, Tail.CUT)
-    for made in [x for x in s.loops() if x not in before and x != outer]:
+    pair = attempt(s.split, loop, lanes, Tail.CUT)
+    if pair is None:
+        vectorize_innermost(s, loop, lanes)
+        return
+    for made in [x for x in s.loops() if x not in before and x != pair[0]]:
         attempt(s.vectorize, made)
 
 

@@ -60,6 +60,7 @@ class ExprEmitter:
         self._values: list[dict[Expr, LLVMValue]] = [{}]  # by enclosing block
         self._readers: list[dict[Buffer, list[Expr]]] = [{}]  # those of them that read a buffer
         self._addresses: list[dict[tuple[Buffer, Expr], str]] = [{}]
+        self._paths: list[dict[Buffer, list[tuple[Buffer, Expr]]]] = [{}]  # whose place reads one
         self._buffers: dict[Expr, frozenset[Buffer]] = {}  # that an expression reads
         self._counts_up: dict[Expr, bool] = {}
 
@@ -70,17 +71,22 @@ class ExprEmitter:
         self._values.append({})
         self._readers.append({})
         self._addresses.append({})
+        self._paths.append({})
 
     def pop(self) -> None:
         self._values.pop()
         self._readers.pop()
         self._addresses.pop()
+        self._paths.pop()
 
     def written(self, buffer: Buffer) -> None:
-        """What was read of a buffer is forgotten."""
+        """What was read of a buffer is forgotten, and the addresses of places that it says."""
         for values, readers in zip(self._values, self._readers, strict=True):
             for e in readers.pop(buffer, ()):
                 values.pop(e, None)
+        for addresses, paths in zip(self._addresses, self._paths, strict=True):
+            for key in paths.pop(buffer, ()):
+                addresses.pop(key, None)
 
     def repeat(self, body: Block) -> None:
         """Enters a loop: what an iteration writes has changed when the next one reads it."""
@@ -196,6 +202,8 @@ class ExprEmitter:
             start, last = self._pointer(buffer, at.a, step), at.b
         offset = self(last)
         found = self._addresses[-1][key] = self.f.let(f"{step}, ptr {start}, i64 {offset.ref}")
+        for read in self.buffers(at):
+            self._paths[-1].setdefault(read, []).append(key)
         return found
 
     def _is_up(self, e: Expr) -> bool:

@@ -77,13 +77,15 @@ def conv_transpose(ctx: NodeContext, node: OnnxNode) -> Value:
         raise ModelError(f"strides, dilations or output_padding do not fit {rank} axes")
     if min((*strides, *dilations)) < 1 or min(extra) < 0 or groups < 1:
         raise ModelError("strides, dilations and group must be positive")
+    if int(w.shape[0]) % groups:
+        raise ModelError(f"{w.shape[0]} input channels do not divide into {groups} groups")
     begin, end = _transpose_pads(node, x.shape[2:], kernel, strides, dilations, extra)
     wide = node.optional(2) is not None and is_short(x)
     t = Transposed(strides, dilations, begin, end, extra, groups, wide)
     array = ctx.known_constant(w)
     phases = None if array is None else [_phases(t, a, k) for a, k in enumerate(kernel)]
-    most = MANY if groups == 1 else FEW
-    if array is None or not phases or not all(phases) or not 1 < math.prod(strides) <= most:
+    several = 1 < math.prod(strides) <= (MANY if groups == 1 else FEW)
+    if array is None or not array.size or not phases or not all(phases) or not several:
         out = _spread(ctx, x, w, t)
     else:
         out = _by_phases(ctx, x, array, t, [p for p in phases if p])
@@ -252,8 +254,6 @@ def _transpose_pads(
 def _reversed_kernel(ctx: NodeContext, w: Value, groups: int) -> Value:
     """w[c, o / groups, …] as the weight [o, c / groups, …] of a convolution, reversed in space."""
     c, o, *kernel = (int(d) for d in w.shape)
-    if c % groups:
-        raise ModelError(f"{c} input channels do not divide into {groups} groups")
     grouped = (groups, c // groups, o, *kernel)
     perm = (0, 2, 1, *range(3, 3 + len(kernel)))
     shape = (groups * o, c // groups, *kernel)
