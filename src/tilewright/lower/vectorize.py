@@ -5,7 +5,7 @@ loop
 
     for j in vectorize(8):
         if i * 8 + j < n:
-            y[i, j] = x[i, j] + b[i]
+            y[i * 8 + j] = x[i * 8 + j] + b[i]
 
 the body stays, with explicit lanes (ir/lanes.py): conditions become masks,
 

@@ -219,8 +219,9 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
     if data is not None and data.blocks:
         axis, factor = data.blocks[-1]
         read = c.data.indices[axis] if axis < len(c.data.indices) else None
-        plain = isinstance(read, Var) and read in reduced
-        found = _position(c.weight, read, None) if isinstance(read, Var) and plain else None
+        found = None
+        if isinstance(read, Var) and read in reduced:
+            found = _position(c.weight, read, None)
         extent = None if found is None else _size(c.weight.buffer.shape[found])
         if found is not None and extent is not None and extent % factor == 0:
             blocks.append((found, factor))

@@ -19,21 +19,21 @@ from collections.abc import Iterable
 from tilewright.analyze.linear import linear, step_along
 from tilewright.ir.expr import Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.substitute import substitute, variables
-from tilewright.ir.tensor import Axis, Item, Stage, TensorProgram, neutral
+from tilewright.ir.tensor import Axis, Builder, Item, Stage, TensorProgram, neutral
 
 LEAST_GAIN = 1.5  # times fewer steps, from which an intermediate result is worth its memory
 
 
 def separate_windows(program: TensorProgram) -> TensorProgram:
     """The program with reductions over boxes taken apart where that saves work."""
-    taken = {x.name for x in program.walk() if isinstance(x, (Var, Buffer, Symbol))}
+    names = Builder({x.name for x in program.walk() if isinstance(x, (Var, Buffer, Symbol))})
     items: list[Item] = []
     for item in program.items:
-        items += _separated(item, taken) if isinstance(item, Stage) else [item]
+        items += _separated(item, names) if isinstance(item, Stage) else [item]
     return program if len(items) == len(program.items) else program.with_(items=tuple(items))
 
 
-def _separated(stage: Stage, taken: set[str]) -> list[Item]:
+def _separated(stage: Stage, names: Builder) -> list[Item]:
     """The stage, or the passes that do the same."""
     load, sides = stage.value, _sides(stage)
     if sides is None or len(sides) < 2:
@@ -44,7 +44,7 @@ def _separated(stage: Stage, taken: set[str]) -> list[Item]:
     for p, i in enumerate(load.indices):
         whole = p in sides and p != position
         extent = load.buffer.shape[p] if whole else _axis_of(i, stage.axes).extent
-        axes.append(Axis(Var(_fresh(f"{_axis_of(i, stage.axes).var.name}_at", taken)), extent))
+        axes.append(Axis(Var(names.fresh(f"{_axis_of(i, stage.axes).var.name}_at")), extent))
     rest = tuple(r for r in stage.reduce if r != side)
     gain = _steps((*stage.axes, *stage.reduce)) / max(
         1, _steps((*axes, side)) + _steps((*stage.axes, *rest))
@@ -52,10 +52,10 @@ def _separated(stage: Stage, taken: set[str]) -> list[Item]:
     if gain < LEAST_GAIN:
         return [stage]
     slid = _axis_of(load.indices[position], stage.axes).var
-    along = Axis(Var(_fresh(side.var.name, taken)), side.extent)
+    along = Axis(Var(names.fresh(side.var.name)), side.extent)
     moved = substitute(load.indices[position], {slid: axes[position].var, side.var: along.var})
     read = Load(load.buffer, tuple(moved if p == position else a.var for p, a in enumerate(axes)))
-    name = _fresh(f"{stage.buffer.name}_{slid.name}", taken)
+    name = names.fresh(f"{stage.buffer.name}_{slid.name}")
     buffer = Buffer(name, stage.buffer.dtype, tuple(a.extent for a in axes))
     places = tuple(a.var for a in axes)
     assert stage.op is not None
@@ -63,7 +63,7 @@ def _separated(stage: Stage, taken: set[str]) -> list[Item]:
         buffer, tuple(axes), places, read, (along,), stage.op, neutral(stage.op, read.dtype)
     )
     again = Load(buffer, tuple(slid if p == position else i for p, i in enumerate(load.indices)))
-    return [first, *_separated(stage.with_(value=again, reduce=rest), taken)]
+    return [first, *_separated(stage.with_(value=again, reduce=rest), names)]
 
 
 def _sides(stage: Stage) -> dict[int, Axis] | None:
@@ -98,12 +98,3 @@ def _axis_of(e: Expr, axes: Iterable[Axis]) -> Axis:
 
 def _steps(axes: Iterable[Axis]) -> int:
     return math.prod(int(a.extent) for a in axes)
-
-
-def _fresh(name: str, taken: set[str]) -> str:
-    """`name`, or with a number behind it if it is taken."""
-    found, n = name, 1
-    while found in taken:
-        found, n = f"{name}_{n}", n + 1
-    taken.add(found)
-    return found
