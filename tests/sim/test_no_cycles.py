@@ -16,7 +16,7 @@ def test_work_and_nothing_else(work: int, steps: int):
     store = Moves(0, 0, one, zero, zero, zero, Hazard.STALL, 0)
     times = StepTimes(
         steps * one[None], 1, (8,), 0, None, 0, np.stack([zero] * 2), zero, work * one,
-        np.stack([one] * 3), zero, one, one, (), store, zero, one, one, zero, False,
+        np.stack([one] * 3), zero, one, one, (), store, zero, zero, one, one, zero, False,
     )  # fmt: skip
     assert run_pipelines(times).tolist() == [work * steps]
     assert times.lower_bound().tolist() == [work * steps]

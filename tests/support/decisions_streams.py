@@ -151,7 +151,7 @@ def _pipelines(rng: np.random.Generator) -> StepTimes:
         fetches, int(rng.integers(queues)), rng.integers(0, 40, (2, n)),
         rng.integers(0, 2) * rng.integers(1, 50, n), rng.integers(0, 100, n),
         rng.integers(1, 12, (3, n)), after, rng.integers(1, 4, n), 1.0 * rng.integers(1, 3, n),
-        tuple(loads), Moves(*moves(n)), ahead, places,
+        tuple(loads), Moves(*moves(n)), ahead, rng.integers(0, 2) * ahead, places,
         np.where(places == 1, rng.integers(1, 4), 1), np.zeros(n, int), bool(rng.integers(2)),
     )  # fmt: skip
 

@@ -77,32 +77,40 @@ def tile_for_unit(
     for name in (*locals_, *([acc.name] if update.separate_init else [])):
         map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var), None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
-    distance, buffers = _pace(s, plan, tiles, around) if overlap else (0, 1)
+    distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
     rows = _rows(plan, target, inside)
     if overlap and buffers == 1 and plan.chunked_axis is not None:
         rows, inside = _finish_in_chunks(s, plan, plan.chunked_axis, rows, inside)
     map_values(s, target, Loop(inside[0]), rows, plan.interleave)
     hoist_all(s, around, acc.name)
-    # One buffer for each tile of the result that is computed or stored; one more if the start value
-    # of the accumulator is loaded for the next tile.
-    results = buffers + (plan.starts_with_addend and overlap)
+    # One buffer for each tile of the result that is computed or stored; one more for each whose
+    # accumulator has its start value early.
+    early = distance if plan.starts_with_addend else cleared
+    results = buffers + _tiles_ahead(s, tiles, around, early)
     loop = flatten(s, around, acc.name, min(2, distance + 1), results)
     if overlap:
-        s.pipeline(loop, stages_of(s, loop, distance, buffers))
+        s.pipeline(loop, stages_of(s, loop, distance, buffers, cleared))
     return layouts
 
 
 def _pace(
     s: Schedule, plan: Plan, tiles: Sequence[Loop], around: Sequence[Loop]
-) -> tuple[int, int]:
-    """Returns (prefetch distance in steps, result buffers), limited by the number of pipeline steps
-    and of tiles."""
+) -> tuple[int, int, int]:
+    """Returns (prefetch distance in steps, result buffers, clear distance in steps), limited by the
+    number of pipeline steps and of tiles."""
     count, steps = (
         math.prod(n for x in loops if isinstance(n := s.for_(x).extent, int))
         for loops in (tiles, around)
     )
     distance = min(plan.prefetch_distance, steps - 1)
-    return distance, min(plan.result_buffers, count, steps - distance)
+    buffers = min(plan.result_buffers, count, steps - distance)
+    return distance, buffers, min(plan.clear_distance, steps - buffers)
+
+
+def _tiles_ahead(s: Schedule, tiles: Sequence[Loop], around: Sequence[Loop], distance: int) -> int:
+    """How many tiles further on a step is that is done so many steps early, at most."""
+    inner = (s.for_(x).extent for x in around[len(tiles) :])
+    return -(-distance // math.prod(n for n in inner if isinstance(n, int)))
 
 
 def _finish_in_chunks(

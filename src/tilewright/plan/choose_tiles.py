@@ -18,6 +18,7 @@ from tilewright.plan.unit_plan import Plan
 # Prefetch distances, and how many buffers the result has with each. Of those that the model finds
 # equal the first is taken: it forgives most.
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
+CLEAR_DISTANCES = (0, 1, 16)  # steps between the clearing of a tile's sums and its first step
 MOST = 32  # tiles of each order and pace that are candidates
 BEST = 16  # of all candidates, that are found by running their pipelines step by step
 BATCH = 64  # pipelines that are run together
@@ -108,11 +109,13 @@ def _plans(model: TileModel, overlap: bool, rings: bool) -> Iterator[Plan]:
     if overlap and (with_addend or whole_unit):  # a copy begins a tile, or the operator does
         paces = dict.fromkeys((distance, 2) for distance, _ in PACES)
     early = (True, False) if overlap and model.epilogue_loads and not whole_unit else (False,)
-    every = itertools.product(_orders(model), paces, early, kept)
-    for order, (distance, buffers), preloaded, ring in every:
+    clears = any(not x.follows for x in model.accumulator_work.steps) and not with_addend
+    ahead = CLEAR_DISTANCES if overlap and clears else (0,)
+    every = itertools.product(_orders(model), paces, ahead, early, kept)
+    for order, (distance, buffers), cleared, preloaded, ring in every:
         yield replace(
             any_, order=order, prefetch_distance=distance, result_buffers=buffers,
-            preloaded=preloaded, rings=ring,
+            preloaded=preloaded, rings=ring, clear_distance=cleared,
         )  # fmt: skip
 
 

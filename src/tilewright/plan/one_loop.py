@@ -13,6 +13,7 @@ from tilewright.ir.loop import (
     buffers_written,
     walk_statements,
 )
+from tilewright.plan.rates import reads
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -51,14 +52,22 @@ def flatten(
     return loop
 
 
-def stages_of(s: Schedule, loop: Loop, distance: int, buffers: int = 2) -> tuple[int, ...]:
-    """Returns the pipeline's stage of each statement: loads are 0, work follows a prefetch distance
-    later, stores are as late as the result's buffers allow."""
+def stages_of(
+    s: Schedule, loop: Loop, distance: int, buffers: int = 2, cleared: int = 0
+) -> tuple[int, ...]:
+    """Returns the pipeline's stage of each statement: loads are a prefetch distance before work,
+    what reads nothing and clears sums is so many steps before it, stores are as late as the
+    result's buffers allow."""
+    work = max(distance, cleared)
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
         written = {b.memory for b in buffers_written((stmt,))}
         read = {r.buffer.memory for x in calls for r in x.regions} - written
-        return distance + buffers - 1 if DRAM in written else 0 if DRAM in read else distance
+        if DRAM in written:
+            return work + buffers - 1
+        if not any(reads(x.instruction) for x in calls):
+            return work - cleared
+        return work - distance if DRAM in read else work
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

@@ -79,6 +79,7 @@ class StepTimes:
     loads: tuple[Loads, ...]
     store: Moves  # [n] for a tile of the result
     prefetch_distance: np.ndarray  # [n] steps between the load of an operand and its use
+    clear_distance: np.ndarray  # [n] steps between a tile's `before` and its first step
     result_buffers: np.ndarray  # [n] for tiles of the result
     store_chunks: np.ndarray  # [n] in which a tile is finished and stored
     axis: np.ndarray  # [n] of which axis of the result, by number

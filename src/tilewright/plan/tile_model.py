@@ -151,6 +151,7 @@ class TileModel:
             if operand is self.result:
                 early = self.accumulator_work.starts_with_addend and plan.prefetch_distance > 0
                 turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
+                turns_more = turns_more + np.minimum(plan.clear_distance, self._tiles(turns, plan))
             many = np.where(level < 0, 1, 1 + np.where(inner, plan.prefetch_distance, turns_more))
             size, name = self._held(operand, tile, plan), operand.memory
             if plan.rings and operand is not self.result:
@@ -209,7 +210,7 @@ class TileModel:
         spatial = self._spatial(plan.order)
         steps = np.prod(turns, axis=0)
         distance = np.minimum(plan.prefetch_distance, steps - 1)
-        tiles = np.prod(turns[:spatial], axis=0)
+        tiles = self._tiles(turns, plan)
         buffers = np.minimum(np.minimum(plan.result_buffers, tiles), steps - distance)
         elements = self.elements(tile)
         before, after = (
@@ -230,7 +231,7 @@ class TileModel:
             self._fetches(),
             self._queue(self.unit.instruction.queue),
             np.stack([still.latency, np.full(shape, self._latency())]),
-            before + still.before,
+            before + (0 if plan.clear_distance else still.before),
             work + still.work,
             np.stack([still.calls_before, still.calls, still.calls_after]),
             after + still.after,
@@ -239,6 +240,7 @@ class TileModel:
             tuple(self._loads(tile, plan, turns)),
             stores,
             distance,
+            np.minimum(plan.clear_distance, steps - buffers),
             buffers,
             chunks,
             axis,
@@ -378,6 +380,10 @@ class TileModel:
     def _spatial(self, order: Sequence[Var]) -> int:
         """Counts the spatial loops in `order`: each of their turns begins a new result tile."""
         return sum(v in {x.var for x in self.nest.axes} for v in order)
+
+    def _tiles(self, turns: Sequence[np.ndarray] | np.ndarray, plan: Plan) -> np.ndarray:
+        """Counts the tiles of the result [tiles]."""
+        return np.asarray(math.prod(turns[: self._spatial(plan.order)], start=np.ones(1, int)))
 
     def _trip_counts(self, tile: Sizes, order: Sequence[Var]) -> list[np.ndarray]:
         return [self.whole[v] // tile[v] for v in order]

@@ -50,6 +50,7 @@ BoxArrays = _struct(
 CUT = {"count": NUMBER, "granule": NUMBER, "bounds": I8}
 Cells = _struct("cells", **CUT, writer=I4, readers=I4)
 Needs = _struct("needs", others=I4, own=I4, hazard=U1)
+Uses = _struct("uses", use=I4, limit=I4)
 Shadow = _struct("shadow", **CUT, writer=I4)
 Sync = _struct(
     "sync", n=NUMBER, queues=SMALL, events=SMALL, queue=I4, depth=I4, pops=U4, pushes=U4,
@@ -107,6 +108,7 @@ def _argument(kind: Any, value: Any) -> Any:
 
 normalize = NativeFunction("normalize", BoxArrays, I8)
 dependences = NativeFunction("dependences", NUMBER, NUMBER, I4, BoxArrays, Cells, Needs)
+first_uses = NativeFunction("first_uses", NUMBER, BoxArrays, I8, Cells, Uses)
 shadow_run = NativeFunction("shadow_run", BoxArrays, Shadow, NUMBER, I8, I8, U1, NUMBER, U8, U8, I8)
 writers = NativeFunction("writers", BoxArrays, Shadow, I8, I8, NUMBER, I4, I8)
 place_waits = NativeFunction("place_waits", Links, Placed, I4)

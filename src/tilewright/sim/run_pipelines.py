@@ -172,7 +172,8 @@ def _parts(p: StepTimes) -> Iterator[Activity]:
     ends = np.cumsum(chunks)  # of the chunks of each tile, among all
     whose = np.repeat(tiled, chunks)
     last = np.repeat(steps.step[steps.finish], chunks)
-    clear = _on_unit(p, tiled, steps.step[steps.begin] * RANKS + CLEAR, p.before, p.calls[0])
+    begun = steps.step[steps.begin] - p.clear_distance[tiled]
+    clear = _on_unit(p, tiled, begun * RANKS + CLEAR, p.before, p.calls[0])
     work = _on_unit(p, steps.of, steps.step * RANKS + WORK, p.work, p.calls[1], several=True)
     after = p.after / p.store_chunks, p.calls[2] / p.store_chunks
     finish = _on_unit(p, whose, last * RANKS + FINISH, *after)
@@ -183,7 +184,8 @@ def _parts(p: StepTimes) -> Iterator[Activity]:
         (whose,),
         p.store_chunks[whose],
     )
-    again, earlier = _again(tiled, p.result_buffers[tiled])
+    ahead = -(-p.clear_distance * p.tiles // p.steps)  # tiles of the result that are begun early
+    again, earlier = _again(tiled, (p.result_buffers + ahead)[tiled])
     if p.after.any():
         store.need(np.arange(len(whose)), finish, np.arange(len(whose)))
     else:

@@ -161,6 +161,51 @@ void tw_dependences(int64_t n, int64_t queues, const int32_t *queue, const tw_bo
   }
 }
 
+/* ---- who reads what an instruction wrote ----------------------------------------------------- */
+
+typedef struct tw_uses {
+  int32_t *use;   /* [n]: the first later instruction that reads what instruction i wrote */
+  int32_t *limit; /* [n]: the first that must stay behind it, for any reason */
+} tw_uses;
+
+/* What cell c says of instruction i, which touches it: backwards, after all that follow it. */
+static void look_ahead(const tw_cells *cells, int64_t c, int32_t i, int writes,
+                       const tw_uses *uses) {
+  const int32_t reader = cells->readers[c], writer = cells->writer[c];
+  if (writer < uses->limit[i]) uses->limit[i] = writer;
+  if (!writes) return;
+  if (reader < uses->use[i]) uses->use[i] = reader;
+  if (reader < uses->limit[i]) uses->limit[i] = reader;
+}
+
+static void touch_before(const tw_cells *cells, int64_t c, int32_t i, int reads, int writes,
+                         int32_t none) {
+  if (writes) cells->writer[c] = i, cells->readers[c] = none;
+  if (reads) cells->readers[c] = i;
+}
+
+/* Both are n where there is no such instruction. The cells' writer and reader (of one queue) are
+ * the next of each, n at first. */
+void tw_first_uses(int64_t n, const tw_boxes *b, const int64_t *first, const tw_cells *memories,
+                   const tw_uses *uses) {
+  for (int64_t i = 0; i < n; i++) uses->use[i] = uses->limit[i] = (int32_t)n;
+  for (int64_t i = n - 1; i >= 0; i--)
+    for (int pass = 0; pass < 3; pass++) /* it looks ahead; it writes; it has read */
+      for (int64_t k = first[i]; k < first[i + 1]; k++) {
+        const tw_cells *cells = memories + b->memory[k];
+        walk w = walk_box(b, k);
+        do {
+          int64_t c, last;
+          run_cells(&w, &cells->cut, &c, &last);
+          for (; c <= last; c++) {
+            if (pass == 0) look_ahead(cells, c, (int32_t)i, b->writes[k], uses);
+            else touch_before(cells, c, (int32_t)i, pass == 2 && b->reads[k],
+                              pass == 1 && b->writes[k], (int32_t)n);
+          }
+        } while (next_run(&w));
+      }
+}
+
 /* ---- shadow memory --------------------------------------------------------------------------- */
 
 typedef struct tw_shadow { /* one memory */

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewright.base.errors import ScheduleError
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expand import least_fields
 from tilewright.ir.expr import Symbol, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import For, Stmt
+from tilewright.ir.loop import Call, For, Stmt, walk_statements
 from tilewright.ir.substitute import substitute
 from tilewright.schedule.core.state import State
 from tilewright.schedule.match.assign_axes import SURPLUS, Chosen
@@ -24,6 +26,13 @@ ATTEMPTS = 64  # cuts of one mapping that are tried
 
 Nest = tuple[For, ...]
 Cut = tuple[int, ...]  # iterations of each axis
+
+
+def cost_of(stmt: Stmt) -> int:
+    """Returns what a call costs, by which ways are ranked: bytes count as cycles."""
+    (call,) = (s for s in walk_statements((stmt,)) if isinstance(s, Call))
+    cost, env = call.instruction.cost, least_fields(call)
+    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
 
 
 class Cutting:
@@ -99,7 +108,7 @@ class Cutting:
                     return
                 outermost = Loop(inner[0][0])
                 matcher = Matcher(self.instruction, self.state.simplifier)
-                found = list(matcher.calls((self.state.for_(outermost),)))
+                found = sorted(matcher.calls((self.state.for_(outermost),)), key=cost_of)
                 if found:
                     yield from ((outermost, call) for call in found)
                     return

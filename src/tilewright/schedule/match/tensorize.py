@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.analyze.rewrite import uses
-from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expand import least_fields
-from tilewright.ir.expr import as_expr
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Alloc,
@@ -21,7 +18,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.schedule.core.state import State, primitive, refuse
 from tilewright.schedule.match.binding import MatchStage, Obstacles, perfect_nest, statements
-from tilewright.schedule.match.cut_axes import Cutting
+from tilewright.schedule.match.cut_axes import Cutting, cost_of
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.match.unify import meant
 from tilewright.schedule.primitives.stages import blocks
@@ -55,7 +52,7 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
     obstacles = Obstacles()
     found = _direct(state, target, instruction, way + WAYS, obstacles)
     if len(found) > 1:
-        found.sort(key=lambda x: _rank(x[1]))
+        found.sort(key=lambda x: cost_of(x[1]))
     if way < len(found):
         _put(state, *found[way])
         return
@@ -75,13 +72,6 @@ def tensorize(state: State, loop: Loop, instruction: Instruction, way: int = 0) 
         ways = "is 1 way" if count == 1 else f"are {count} ways"
         refuse(f"there {ways} to make {instruction.name} of {loop}, counted from 0", state)
     refuse(f"the nest of {loop} is no {instruction.name}: {obstacles}", state)
-
-
-def _rank(stmt: Stmt) -> int:
-    """Returns what a call costs, by which ways are ranked: bytes count as cycles."""
-    (call,) = (s for s in walk_statements((stmt,)) if isinstance(s, Call))
-    cost, env = call.instruction.cost, least_fields(call)
-    return sum(int(evaluate_expr(as_expr(x), env, {})) for x in (cost.busy, cost.bytes))
 
 
 def _direct(
