@@ -44,7 +44,8 @@ def check(p: TensorProgram) -> Kernel:
     plain = Schedule(create_loops(p))
     inline_stages(plain)
     wanted = preferred_layouts(plain, TARGET, {})
-    layouts = {} if wanted is None else dict([wanted.weight])
+    name, layout = (None, None) if wanted is None else wanted.weight
+    layouts = {} if layout is None else {name: layout}
     s = default_schedule(create_loops(p), TARGET, layouts)
     assert s.fallback == ""
     inputs = [numbers(b) for b in p.inputs]

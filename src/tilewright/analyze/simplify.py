@@ -521,7 +521,30 @@ def _simplify_compare(s: Simplifier, e: Compare) -> Expr:
     for known, value in _DECIDE[e.op](low, high):
         if known:
             return const(value, bool_)
-    return compare(e.op, s(e.a), s(e.b))
+    coarse = _of_blocks(s, e)
+    return compare(e.op, s(e.a), s(e.b)) if coarse is None else coarse
+
+
+def _of_blocks(s: Simplifier, e: Compare) -> Expr | None:
+    """A comparison that is the same for all places in a block, without them: `i * 16 + j < 80` is
+    `i < 5`, if j is in 0 … 15."""
+    if e.op not in (CompareOp.LT, CompareOp.LE):
+        return None
+    a, b = s.linear(e.a), s.linear(e.b)
+    if s._may_wrap(a) or s._may_wrap(b):
+        return None
+    form = add(a, b, -1)
+    for size in sorted({abs(k) for x, k in form.items() if x is not None}, reverse=True):
+        blocks = {x: k // size for x, k in form.items() if x is not None and k % size == 0}
+        within = {x: k for x, k in form.items() if x not in blocks}
+        if size == 1 or not set(within) - {None}:
+            continue
+        low, high = s.range(within)
+        before = e.op is CompareOp.LE  # a <= 0 is a - 1 < 0
+        if low is None or high is None or (low - before) // size != (high - before) // size:
+            continue
+        return compare(CompareOp.LT, to_expr(blocks), const(-((low - before) // size)))
+    return None
 
 
 _DECIDE: dict[CompareOp, Callable[[Bound, Bound], tuple[tuple[bool, bool], ...]]] = {

@@ -81,6 +81,8 @@ class _Chooser:
         out = list(inputs)
         for name, layout in (p.data, p.weight):
             position = next((i for i in range(len(inputs)) if name == f"x{i}"), None)
+            if position is not None and name == p.data[0] and p.rows:
+                out[position] = self._as_plain(inputs[position], n.device)
             if position is None or layout is None:
                 continue
             value = inputs[position]

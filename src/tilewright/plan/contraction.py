@@ -32,6 +32,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target, VectorUnit
 
+UNALIGNED = 3  # times what vectors take that are not packed, as measured: by the elements between
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -87,8 +88,8 @@ def _contractions(s: Schedule, grouped: frozenset[str], *, packed: bool) -> Iter
         pair = factors(update.value) if update is not None else None
         if update is None or pair is None or update.op is not BinaryOp.ADD:
             continue
-        if pair[0] == pair[1]:
-            continue  # a sum of squares reduces one operand
+        if pair[0] == pair[1] or any(_is_indirect(read) for read in pair):
+            continue  # a sum of squares reduces one operand; rows that are looked up are no rows
         for data, weight in (pair, pair[::-1]):
             found = _roles(s, nest, data, weight, packed)
             if found is not None:
@@ -109,6 +110,8 @@ def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> C
     candidates = columns or [
         p for p in both if packed or _runs_along(s, (data, weight), nest.store.indices[p])
     ]
+    if not packed:
+        candidates = [p for p in candidates if _runs_along(s, (weight,), nest.store.indices[p])]
     if not candidates:
         return None
     vector = max(candidates, key=lambda p: _size(nest.buffer.shape[p]) or 1 << 30)
@@ -116,9 +119,11 @@ def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> C
     assert isinstance(var, Var)
     if packed and _position(weight, var, nest.buffer.shape[vector]) is None:
         return None
-    if columns and not packed and not _vector_readable(s, weight, var):
-        return None
     return Contraction(nest, vector, rows[-1] if rows else None, data, weight)
+
+
+def _is_indirect(read: Load) -> bool:
+    return any(isinstance(x, Load) for i in read.indices for x in i.walk())
 
 
 def variables_of(load: Load) -> set[Var]:
@@ -131,9 +136,10 @@ def _runs_along(s: Schedule, reads: tuple[Load, ...], var: object) -> bool:
 
 
 def _vector_readable(s: Schedule, read: Load, var: object) -> bool:
-    """Whether neighbours along `var` are neighbours in memory: by stride, or within a block."""
+    """Whether neighbours along `var` are neighbours in memory, or every other element there: by
+    stride, or within a block."""
     assert isinstance(var, Var)
-    if stride(read.buffer, read.indices, var, s.simplifier) == 1:
+    if stride(read.buffer, read.indices, var, s.simplifier) in (1, 2):
         return True
     return bool(read.indices) and block_factor(read.indices[-1:], var) is not None
 
@@ -148,11 +154,13 @@ def _size(extent: Dim) -> int | None:
 @dataclass(frozen=True)
 class Preference:
     """The layouts with which schedule_contraction reads and writes in order, by the names of a
-    kernel's parameters. `weight` is worth packing when it is constant."""
+    kernel's parameters. `weight` is worth packing when it is constant. With `rows`, the data is
+    wanted row by row."""
 
     data: tuple[str, Layout | None]
-    weight: tuple[str, Layout]
+    weight: tuple[str, Layout | None]
     result: tuple[str, Layout | None]
+    rows: bool = False
 
 
 def preferred_layouts(
@@ -164,6 +172,9 @@ def preferred_layouts(
     c = next(_contractions(s, split_groups(s), packed=True), None)
     if c is None or len(s.kernel.outputs) != 1:
         return None
+    if _rows_are_better(s, c, target):
+        names = _source(s, c.data), c.weight.buffer.name, s.kernel.outputs[0].name
+        return Preference(*((name, None) for name in names), rows=True)
     lanes = target.vectors.lanes(c.buffer.dtype)
     width = tile_of(c, target).vectors * c.lanes(target)
     result = s.kernel.outputs[0]
@@ -183,6 +194,25 @@ def preferred_layouts(
     return Preference(
         (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
     )
+
+
+def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
+    """Whether vectors along rows of the data are better than those along the columns, of which
+    there are few, or few in a group."""
+    other = _roles(s, c.nest, c.weight, c.data, packed=False)
+    if other is None:
+        return False
+    along = other.axis_var(other.vector)
+    apart = stride(other.weight.buffer, other.weight.indices, along, s.simplifier)
+    unaligned = UNALIGNED * (abs(apart) if isinstance(apart, int) else 1)
+    return _lane_cost(other, target) * unaligned < _lane_cost(c, target)
+
+
+def _lane_cost(c: Contraction, target: Target) -> float:
+    """Cycles per useful multiply-add, up to a constant."""
+    tile, lanes = tile_of(c, target), c.lanes(target)
+    rows, columns = None if c.row is None else _size(c.extent(c.row)), _size(c.extent(c.vector))
+    return _cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
 
 
 def _source(s: Schedule, data: Load) -> str:

@@ -6,6 +6,8 @@ become one, the innermost runs along vectors, the outermost are shared among cor
 
 from __future__ import annotations
 
+import math
+
 from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Compare, Const, Expr, Load, Var
@@ -31,7 +33,7 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
     assert nest is not None
     loops = arrange(s, nest)
     loops = collapse(s, loops)
-    lanes = lanes_of(s, loops[-1], target)
+    lanes = _within_blocks(s, loops[-1], lanes_of(s, loops[-1], target))
     if share and len(loops) == 1:
         loops = _cut_for_cores(s, loops[0], lanes, target)
     before = s.moment
@@ -195,6 +197,21 @@ def lanes_of(s: Schedule, loop: Loop, target: Target) -> int:
         for buffer, _ in accesses_of(stmt):
             widest = max(widest, buffer.dtype.bytes)
     return max(1, target.vectors.bytes // widest)
+
+
+def _within_blocks(s: Schedule, loop: Loop, lanes: int) -> int:
+    """Fewer lanes, where a vector of so many would lie across the blocks of what is read: behind a
+    boundary that is no multiple of the lanes. At least a quarter of them, or all."""
+    offsets = [
+        math.gcd(*(k for atom, k in form.items() if atom != loop.var))
+        for stmt in walk_statements((s.for_(loop),))
+        for e in expressions(stmt)
+        for x in e.walk()
+        if isinstance(x, Binary) and x.op is BinaryOp.FLOORDIV and isinstance(x.b, Const)
+        if (form := s.simplifier.linear(x.a)).get(loop.var) == 1
+    ]
+    fewer = math.gcd(lanes, *offsets)
+    return fewer if 4 * fewer >= lanes else lanes
 
 
 def vectorize_innermost(s: Schedule, loop: Loop, lanes: int) -> list[Loop]:

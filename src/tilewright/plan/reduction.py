@@ -21,7 +21,13 @@ from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.loop import For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR
-from tilewright.plan.elementwise import arrange, collapse, lanes_of, vectorize_innermost
+from tilewright.plan.elementwise import (
+    arrange,
+    block_factor,
+    collapse,
+    lanes_of,
+    vectorize_innermost,
+)
 from tilewright.plan.parallelize import parallelize
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -43,7 +49,7 @@ def schedule_reductions(s: Schedule, target: Target) -> None:
     loops = arrange(s, masters[0])
     vector = _vector_loop(s, loops, target)
     for buffer in reversed(list(s.allocations())):
-        at = _place(s, buffer)
+        at = _place(s, buffer, target)
         if at is not None:
             attempt(s.compute_at, buffer, at)
     for stmt in _update_nests(s):
@@ -62,15 +68,16 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
     last = loops[-1]
     lanes = lanes_of(s, last, target)
     extent = s.for_(last).extent
-    along = _along(s, [n for n in nests(s.kernel.body) if n.update is not None], last, loops)
+    reductions = [n for n in nests(s.kernel.body) if n.update is not None]
+    along = _along(s, reductions, last, loops, lanes)
     if not along or (isinstance(extent, int) and extent < max(2, lanes // 4)):
         return []
     return vectorize_innermost(s, last, lanes)
 
 
-def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop]) -> bool:
+def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop], lanes: int) -> bool:
     """Whether every reduction's own axis that becomes `last` steps by few elements (or none) in
-    what it reads."""
+    what it reads, or lies there in blocks of whole vectors."""
     master = nest_of(s.for_(loops[0]))
     assert master is not None
     for nest in reductions:
@@ -84,8 +91,11 @@ def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop]) -
         if len(used) != 1:
             return False
         (var,) = used
+        blocked = any(block_factor(a.indices[-1:], var) for a in accesses((nest.stmt,)))
         for access in accesses((nest.stmt,)):
-            step = stride(access.buffer, access.indices, var, s.simplifier)
+            if blocked and access.buffer == nest.buffer:
+                continue  # it becomes as small as a vector
+            step = _step_in_lanes(s, access, var, lanes)
             if step not in range(2 if access.writes else NEAR + 1):
                 return False
     return True
@@ -102,9 +112,10 @@ def _axis_of(master: Nest, buffer: Buffer, loop: Loop) -> int | None:
     return None
 
 
-def _place(s: Schedule, buffer: Buffer) -> Loop | None:
+def _place(s: Schedule, buffer: Buffer, target: Target) -> Loop | None:
     """The innermost loop around all reads such that the buffer's elements read in different
     iterations of the loops outside of it (and of itself) are different."""
+    of_sums = [n for n in nests(s.kernel.body) if n.buffer == buffer and n.update is not None]
     reads = [a for a in accesses(s.kernel.body) if a.buffer == buffer and not a.writes]
     if not reads:
         return None
@@ -112,6 +123,8 @@ def _place(s: Schedule, buffer: Buffer) -> Loop | None:
     for read in reads:
         around = s.loops_around(read.stmt)
         lanes = _loops_of_lanes(around, read)
+        if of_sums:
+            lanes |= _loop_along(s, of_sums[0], around, read, target)
         chain: list[For] = []
         for depth, loop in enumerate(around):
             inside = {x.var for x in around[depth + 1 :]}
@@ -131,6 +144,30 @@ def _loops_of_lanes(around: Sequence[For], read: Access) -> set[Var]:
     if nest is not None:
         found |= {x.var for x in (*nest.reduce, *nest.axes[-1:])}
     return found
+
+
+def _loop_along(
+    s: Schedule, sums: Nest, around: Sequence[For], read: Access, target: Target
+) -> set[Var]:
+    """The last loop around a read of sums, if what they sum lies along it in whole vectors."""
+    loops = [loop for loop in around if loop.extent != 1]
+    if not loops:
+        return set()
+    lanes = lanes_of(s, Loop(loops[-1].var), target)
+    for i, axis in zip(read.indices, sums.store.indices, strict=True):
+        near = s.simplifier.linear(i).get(loops[-1].var) == 1 and loops[-1].extent == lanes
+        if near and isinstance(axis, Var):
+            reads = (a for a in accesses((sums.stmt,)) if a.buffer != sums.buffer)
+            steps = {_step_in_lanes(s, a, axis, lanes) for a in reads}
+            return {loops[-1].var} if 1 in steps and steps <= {0, 1} else set()
+    return set()
+
+
+def _step_in_lanes(s: Schedule, access: Access, var: Var, lanes: int) -> int | None:
+    """Elements between neighbours along a loop: 1, too, within blocks of whole vectors."""
+    step = stride(access.buffer, access.indices, var, s.simplifier)
+    block = block_factor(access.indices[-1:], var) if step is None else None
+    return 1 if block is not None and block % lanes == 0 else step
 
 
 def _reads_others(s: Schedule, read: Access, loop: For, inside: set[Var]) -> bool:

@@ -21,6 +21,7 @@ from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
 from tilewright.ops.common import widened
 
+FEW_TAPS = 4  # elements that one is made of
 LARGEST = 1 << 16  # elements of an axis that tables are made for
 
 COORDINATES = (
@@ -253,7 +254,9 @@ def _stretch_all(ctx: NodeContext, x: Value, rules: Rules, found: Found) -> Valu
         raise ModelError(f"mode {rules.mode} of {dtype}", hint="cast to float before the node")
     out = x if rules.mode == "nearest" else ctx.cast(x, widened(dtype))
     outside: list[tuple[int, np.ndarray]] = []
-    for axis, (scale, size, region) in found.items():
+    # What grows grows last, and along rows before it does across them: fewer elements are touched.
+    order = sorted(found, key=lambda a: (found[a][0] > 1, -a if found[a][0] > 1 else a))
+    for axis, (scale, size, region) in ((a, found[a]) for a in order):
         if scale == 1.0 and size in (None, x.shape[axis]) and region in (None, (0.0, 1.0)):
             continue
         extent = x.shape[axis]
@@ -279,14 +282,23 @@ def _stretch_all(ctx: NodeContext, x: Value, rules: Rules, found: Found) -> Valu
 
 
 def _stretch(ctx: NodeContext, x: Value, axis: int, rules: Rules, s: Stretch) -> Value:
-    """One axis of known size: gathered, weighted and summed."""
+    """One axis of known size: gathered, weighted and summed; where it grows one after another,
+    which is element-wise work that fuses with what is around it."""
     places, weights = taps(rules, s)
     if rules.mode == "nearest":
         chosen = places[np.arange(len(places)), weights.argmax(axis=1)]
         return ctx.emit("gather", [x, ctx.constant(chosen)], axis=axis)
+    weights, behind = weights.astype(x.dtype.numpy), [1] * (x.type.rank - axis - 1)
+    if weights.shape[1] <= FEW_TAPS and s.result >= s.size:
+        sum_ = None
+        for place, weight in zip(places.T, weights.T, strict=True):
+            part = ctx.emit("gather", [x, ctx.constant(place)], axis=axis)
+            part = ctx.emit("mul", [part, ctx.constant(weight.reshape(-1, *behind))])
+            sum_ = part if sum_ is None else ctx.emit("add", [sum_, part])
+        assert sum_ is not None
+        return sum_
     rows = ctx.emit("gather", [x, ctx.constant(places)], axis=axis)
-    shape = [*weights.shape, *[1] * (x.type.rank - axis - 1)]
-    factor = ctx.constant(weights.reshape(shape).astype(x.dtype.numpy))
+    factor = ctx.constant(weights.reshape(*weights.shape, *behind))
     product = ctx.emit("mul", [rows, factor])
     return ctx.emit("reduce_sum", [product], axes=(axis + 1,), keepdims=False)
 

@@ -1,0 +1,107 @@
+"""What follows a convolution reads its blocks of channels along vectors: pooling, statistics of a
+channel, concatenations; also where the channels do not fill their blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled_graphs import check_compiled
+from onnx_models import model, node
+
+import tilewright
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.graph import Graph
+from tilewright.ir.loop import Call, For, Kernel, LoopKind, walk_statements
+from tilewright.options import Options
+from tilewright.targets import cpu
+
+TARGETS = {level: cpu.cpu(level) for level in ("sse2", "avx2")}
+
+
+def behind_a_convolution(nodes: list, channels: int, size: int = 9, **constants: object) -> Graph:
+    """A convolution of two channels, whose result the nodes take as `c`; they give `y`."""
+    rng = np.random.default_rng(channels)
+    weights = rng.integers(-3, 4, (channels, 2, 3, 3)).astype(np.float32)
+    conv = node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1])
+    inputs = {"x": (1, 2, size, size)}
+    return import_model(model([conv, *nodes], inputs, constants={"w": weights, **constants}))
+
+
+def check(graph: Graph, level: str = "avx2") -> dict[str, Kernel]:
+    """Compiled and compared after every stage; the kernels as they are scheduled."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-4, 5, [int(n) for n in v.shape]).astype("f") for v in graph.inputs]
+    target = TARGETS[level]
+    check_compiled(graph, inputs, {}, target, Options())
+    found = tilewright.compile(graph, target=target, until="scheduled")
+    return {name: s.kernel for name, s in found.items()}
+
+
+def scalar_loops(kernel: Kernel) -> list[int]:
+    """Iterations of innermost loops that are no vectors, and are not unrolled."""
+    inner = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    inner = [x for x in inner if not any(isinstance(y, (For, Call)) for y in x.body)]
+    return [x.extent for x in inner if x.kind is LoopKind.SERIAL and x.extent != 1]
+
+
+@pytest.mark.parametrize("channels", [8, 12, 16, 20, 3])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pooling(channels: int, op: str):
+    pool = node(op, ["c"], ["y"], kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    kernels = check(behind_a_convolution([pool], channels))
+    (kernel,) = (k for name, k in kernels.items() if "pool" in name or "average" in name)
+    assert channels == 3 or not scalar_loops(kernel)
+
+
+@pytest.mark.parametrize("channels", [8, 24, 12])
+def test_the_greatest_of_a_channel(channels: int):
+    reduce = node("GlobalMaxPool", ["c"], ["y"])
+    kernels = check(behind_a_convolution([reduce], channels))
+    (kernel,) = (k for name, k in kernels.items() if "max" in name)
+    assert channels == 12 or not scalar_loops(kernel)
+
+
+@pytest.mark.parametrize("channels", [8, 16, 12])
+def test_statistics_of_a_channel(channels: int):
+    ones = np.ones(channels, np.float32)
+    norm = node("InstanceNormalization", ["c", "s", "s"], ["y"])
+    kernels = check(behind_a_convolution([norm], channels, s=ones))
+    (kernel,) = (k for name, k in kernels.items() if "standardize" in name)
+    assert channels == 12 or not scalar_loops(kernel)
+
+
+@pytest.mark.parametrize("channels", [8, 12, 20, 6])
+def test_concatenations(channels: int):
+    """A boundary between blocks, in the middle of one, and anywhere."""
+    join = node("Concat", ["c", "d"], ["y"], axis=1)
+    kernels = check(behind_a_convolution([node("Sigmoid", ["c"], ["d"]), join], channels))
+    kernel = next(k for name, k in kernels.items() if "concat" in name)
+    vectors = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    assert any(x.kind is LoopKind.VECTORIZE for x in vectors)
+
+
+@pytest.mark.parametrize("level", sorted(TARGETS))
+@pytest.mark.parametrize("width, groups, stride", [(1, 6, 1), (3, 4, 1), (3, 4, 2), (5, 3, 2)])
+def test_narrow_groups(level: str, width: int, groups: int, stride: int):
+    """Their vectors lie along rows of the picture, which come behind a convolution in blocks."""
+    weights = np.ones((2 * width * groups, width, 3, 3), np.float32)
+    nodes = [
+        node("Relu", ["c"], ["r"]),
+        node("Conv", ["r", "v"], ["y"], group=groups, strides=[stride] * 2, pads=[1] * 4),
+    ]
+    check(behind_a_convolution(nodes, width * groups, v=weights), level)
+
+
+@pytest.mark.parametrize("filters", [1, 2, 3, 5])
+@pytest.mark.parametrize("window", [1, 3])
+def test_few_filters(filters: int, window: int):
+    weights = np.ones((filters, 8, window, window), np.float32)
+    conv = node("Conv", ["c", "v"], ["y"], pads=[window // 2] * 4)
+    check(behind_a_convolution([conv], 8, v=weights))
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
+@pytest.mark.parametrize("scales", [(2.0, 2.0), (0.5, 3.0), (1.0, 1.5)])
+def test_resizing(mode: str, scales: tuple[float, float]):
+    resize = node("Resize", ["c", "", "k"], ["y"], mode=mode)
+    check(behind_a_convolution([resize], 8, k=np.array([1, 1, *scales], np.float32)))
