@@ -105,3 +105,18 @@ def test_few_filters(filters: int, window: int):
 def test_resizing(mode: str, scales: tuple[float, float]):
     resize = node("Resize", ["c", "", "k"], ["y"], mode=mode)
     check(behind_a_convolution([resize], 8, k=np.array([1, 1, *scales], np.float32)))
+
+
+@pytest.mark.parametrize("length", [512, 96, 500])
+def test_rows_are_shared_where_nothing_else_is(length: int):
+    """A convolution along one axis with one block of filters, on two cores."""
+    weights = np.ones((8, 4, 3), np.float32)
+    conv = node("Conv", ["x", "w"], ["y"], pads=[1, 1])
+    source = model([conv], {"x": (1, 4, length)}, constants={"w": weights})
+    target = cpu.cpu("avx2", cores=2)
+    graph = import_model(source)
+    check_compiled(graph, [np.ones((1, 4, length), "f")], {}, target, Options())
+    kernels = tilewright.compile(graph, target=target, until="scheduled")
+    kernel = next(s.kernel for name, s in kernels.items() if "conv" in name)
+    loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    assert any(x.kind is LoopKind.PARALLEL and x.extent > 1 for x in loops) or length < 512

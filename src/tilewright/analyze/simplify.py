@@ -535,7 +535,7 @@ def _of_blocks(s: Simplifier, e: Compare) -> Expr | None:
         return None
     form = add(a, b, -1)
     for size in sorted({abs(k) for x, k in form.items() if x is not None}, reverse=True):
-        blocks = {x: k // size for x, k in form.items() if x is not None and k % size == 0}
+        blocks: Linear = {x: k // size for x, k in form.items() if x is not None and k % size == 0}
         within = {x: k for x, k in form.items() if x not in blocks}
         if size == 1 or not set(within) - {None}:
             continue

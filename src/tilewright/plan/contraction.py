@@ -13,6 +13,7 @@ depthwise convolution) may run along vectors as well.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -173,8 +174,10 @@ def preferred_layouts(
     if c is None or len(s.kernel.outputs) != 1:
         return None
     if _rows_are_better(s, c, target):
-        names = _source(s, c.data), c.weight.buffer.name, s.kernel.outputs[0].name
-        return Preference(*((name, None) for name in names), rows=True)
+        made = s.kernel.outputs[0].name
+        return Preference(
+            (_source(s, c.data), None), (c.weight.buffer.name, None), (made, None), rows=True
+        )
     lanes = target.vectors.lanes(c.buffer.dtype)
     width = tile_of(c, target).vectors * c.lanes(target)
     result = s.kernel.outputs[0]
@@ -272,11 +275,41 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     assert vector is not None
     tile = tile_of(c, target)
     others = [x for x in _loops_of(s, out) if x not in (vector, row)]
+    if row is not None:
+        pieces, row = _cut_rows_for_cores(s, row, [vector, *others], tile, lanes, target)
+        others = [*pieces, *others]
     outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
     local = s.compute_at(acc, outer[-1])
     _schedule_tile(s, local, c, tile, lanes)
     _finish_lanes(s, inner, tile, lanes)
     parallelize(s, outer[:-1] or outer, target)
+
+
+def _cut_rows_for_cores(
+    s: Schedule,
+    row: Loop,
+    around: list[Loop],
+    tile: RegisterTile,
+    lanes: int,
+    target: Target,
+) -> tuple[list[Loop], Loop]:
+    """Equal pieces of the rows, where the loops around them have none for every core; and the loop
+    within a piece. Tiles of a piece may overlap, those of different ones may not."""
+    rows = _size(s.for_(row).extent)
+    vector, *others = (_size(s.for_(loop).extent) for loop in around)
+    if rows is None or vector is None or None in others:
+        return [], row
+    if -(-vector // (tile.vectors * lanes)) * math.prod(n or 1 for n in others) >= target.cores:
+        return [], row
+    counts = range(target.tasks, target.cores - 1, -1)
+    whole = [
+        n for n in counts if rows % n == 0 and n % target.cores == 0 and rows // n >= tile.rows
+    ]
+    if not whole:
+        return [], row
+    pieces = min(whole, key=lambda n: _waste(rows // n, tile.rows))
+    piece, inside = s.split(row, rows // pieces)
+    return [piece], inside
 
 
 def tile_of(c: Contraction, target: Target) -> RegisterTile:

@@ -152,8 +152,11 @@ def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
     a tile's rows and turns it in registers (lower/squares.py). Returns the loops around a tile;
     ScheduleError where there is nothing to turn."""
     *others, last = loops
-    across = _across(s, others, last, lanes)
+    across, block = _across(s, others, last, lanes)
     _require_whole(s, (last, across), lanes)
+    extent = s.for_(across).extent
+    if block is not None and isinstance(extent, int) and extent % lanes == lanes // 2:
+        lanes //= 2  # a last square that is shifted would lie across two blocks
     place = others.index(across)
     across_o, across_i = s.split(across, lanes, Tail.SHIFT)
     last_o, last_i = s.split(last, lanes, Tail.SHIFT)
@@ -164,8 +167,9 @@ def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
     return around
 
 
-def _across(s: Schedule, others: list[Loop], last: Loop, lanes: int) -> Loop:
-    """The loop along which a read is contiguous that is not so along the innermost."""
+def _across(s: Schedule, others: list[Loop], last: Loop, lanes: int) -> tuple[Loop, int | None]:
+    """The loop along which a read is contiguous that is not so along the innermost; in blocks of
+    what size, if it is so in blocks."""
     reads = [x for w in walk_statements((s.for_(last),)) for e in expressions(w) for x in e.walk()]
     for read in reads:
         if not isinstance(read, Load):
@@ -177,7 +181,7 @@ def _across(s: Schedule, others: list[Loop], last: Loop, lanes: int) -> Loop:
             step = stride(read.buffer, read.indices, loop.var, s.simplifier)
             block = block_factor(read.indices, loop.var) if step is None else None
             if step == 1 or (block is not None and block % lanes == 0):
-                return loop
+                return loop, block
     raise ScheduleError("nothing that is read lies across")
 
 
