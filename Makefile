@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,14 @@ bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
 
 bench-tail: $(VENV)/.ready-bench ## the slowest of many short calls, beside other engines, with and without a busy neighbour
 	$(BIN)/python benchmarks/tail.py
+
+bench-breadth: $(VENV)/.ready-bench ## 33 networks of well-known families beside other engines, at one and two threads
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py --networks --threads 1,2 --turn 0.12 --json build/breadth.json
+
+bench-operators: $(VENV)/.ready-bench ## 324 models of one operator beside other engines
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py --json build/operators.json
 
 bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, beside the peak, BLAS and a copy loop
 	@mkdir -p build
