@@ -33,7 +33,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target, VectorUnit
 
-UNALIGNED = 3  # times what vectors take that are not packed, as measured: by the elements between
+UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -205,10 +205,11 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
     other = _roles(s, c.nest, c.weight, c.data, packed=False)
     if other is None:
         return False
-    along = other.axis_var(other.vector)
-    apart = stride(other.weight.buffer, other.weight.indices, along, s.simplifier)
-    unaligned = UNALIGNED * (abs(apart) if isinstance(apart, int) else 1)
-    return _lane_cost(other, target) * unaligned < _lane_cost(c, target)
+    extent = _size(other.extent(other.vector))
+    if not c.grouped and (extent is None or extent % other.lanes(target)):
+        return False  # masked sums would leave the registers
+    other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
+    return _lane_cost(other, target) * UNALIGNED < _lane_cost(c, target)
 
 
 def _lane_cost(c: Contraction, target: Target) -> float:
