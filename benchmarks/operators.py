@@ -35,7 +35,7 @@ from zoo import sample_inputs
 
 SLOW, SMALL_US = 1.5, 50.0
 """A finding: so many times slower than the best peer, if it takes longer than this."""
-MOST_RUNS = 500  # of one engine in one turn
+ROUNDS, MOST_RUNS = 5, 500  # turns of an engine, and its runs in one
 
 Models = dict[str, Callable[[], onnx.ModelProto]]
 
@@ -122,9 +122,6 @@ def _measure(
     return Result(name, threads, medians, compile_s, "; ".join(problems) or None)
 
 
-ROUNDS = 5
-
-
 # ---- what is shown -------------------------------------------------------------------------------
 
 
@@ -151,7 +148,7 @@ def show(results: Sequence[Result], out: Console) -> None:
         findings = sum(r.is_finding for r in results if r.threads == threads)
         if ratios:
             out.print(
-                f"{threads} threads, {len(ratios)} models: geometric mean"
+                f"threads {threads}: {len(ratios)} models, geometric mean"
                 f" {geometric_mean(ratios):.2f}, least {min(ratios):.2f}; {findings} of more than"
                 f" {SMALL_US:.0f} µs are more than {SLOW} times slower than the best peer"
             )

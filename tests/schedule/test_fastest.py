@@ -51,3 +51,20 @@ def test_of_those_that_are_expected_to_be_as_good_one_is_enough():
 def test_the_first_refusal_is_told_after_many():
     with pytest.raises(ScheduleError, match="number 1 cannot be built"):
         run(*[Choice(100)] * 3 * MOST, Choice(100, 100))
+
+
+def test_of_one_kind_only_those_that_differ_are_built():
+    """0.05 % apart each: every second of one kind, and all of those that have none in common, also
+    where nothing but the iterator holds them."""
+    found = []
+    for kinds in ({"kind": lambda _: 0}, {}):
+        takes: list[int] = []
+
+        def build(choice: Choice, takes: list[int] = takes) -> Built:
+            takes.append(int(choice.takes or 0))
+            return Built(takes[-1])
+
+        choices = (Choice(100 + 0.05 * k, 150 + k) for k in range(4))
+        build_fastest(choices, build, tries=4, near=0.9, **kinds)
+        found.append(takes)
+    assert found == [[150, 152], [150, 151, 152, 153]]

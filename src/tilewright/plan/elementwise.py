@@ -212,6 +212,7 @@ def _within_blocks(s: Schedule, loop: Loop, lanes: int) -> int:
         for e in expressions(stmt)
         for x in e.walk()
         if isinstance(x, Binary) and x.op is BinaryOp.FLOORDIV and isinstance(x.b, Const)
+        if int(x.b.value) % lanes == 0  # other divisors are shapes
         if (form := s.simplifier.linear(x.a)).get(loop.var) == 1
     ]
     fewer = math.gcd(lanes, *offsets)

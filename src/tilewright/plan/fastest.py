@@ -37,12 +37,12 @@ def build_fastest(
     *,
     tries: int,
     near: float,
-    kind: Callable[[C], object] = id,
+    kind: Callable[[C], object] = lambda _: object(),
 ) -> B:
     """Of choices, those first that are expected to be fast, the one that is fast once it is built.
     So many are built, or fewer, if one takes at most `near` times what is expected of the next, or
-    if the same is expected of several, or nearly so of several of one `kind`. Raises the first
-    refusal if none can be built."""
+    if the same is expected of several, or nearly so of several of one `kind` (without it, each
+    is of its own). Raises the first refusal if none can be built."""
     built: list[B] = []
     expected: list[float] = []  # of those, and of others that are as good
     of_kind: dict[object, float] = {}  # the cycles that are expected of the last that was built
