@@ -31,11 +31,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure, print a table and write the JSON file; returns the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    wanted = (OURS, *_names(parser, "--peers", options.peers, PEERS))
+    wanted = (OURS, *parse_names(parser, "--peers", options.peers, PEERS))
     missing = [name for name in wanted if ENGINES[name].installed_version() is None]
     settings = Settings(
-        models=_names(parser, "--models", options.models, tuple(ZOO)),
-        threads=_counts(parser, options.threads),
+        models=parse_names(parser, "--models", options.models, tuple(ZOO)),
+        threads=parse_counts(parser, options.threads),
         engines=tuple(name for name in wanted if name not in missing),
         rounds=options.repeat,
         batch=options.batch,
@@ -47,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         out.print(line)
     if not settings.engines:
         parser.error("no engine is installed; install one, as in: pip install onnxruntime")
-    _check_writable(parser, options.json)
+    check_writable(parser, options.json)
     report, status = measure(settings, notes, out)
     if options.json is not None:
         options.json.write_text(report.to_json())
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _check_writable(parser: argparse.ArgumentParser, path: Path | None) -> None:
+def check_writable(parser: argparse.ArgumentParser, path: Path | None) -> None:
     """Better said now than after the measurements."""
     if path is None:
         return
@@ -121,10 +121,10 @@ def _check_writable(parser: argparse.ArgumentParser, path: Path | None) -> None:
         parser.error(f"--json: cannot write {path}: {error.strerror}")
 
 
-def _names(
+def parse_names(
     parser: argparse.ArgumentParser, option: str, text: str, known: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """A list of names from `known`, each once; an empty text is an empty list."""
+    """Reads a list of names from `known`, each once; an empty text is an empty list."""
     names = tuple(dict.fromkeys(name for name in text.split(",") if name))
     for name in names:
         if name not in known:
@@ -132,7 +132,8 @@ def _names(
     return names
 
 
-def _counts(parser: argparse.ArgumentParser, text: str) -> tuple[int, ...]:
+def parse_counts(parser: argparse.ArgumentParser, text: str) -> tuple[int, ...]:
+    """Reads numbers of threads, each once."""
     try:
         return tuple(dict.fromkeys(_positive(part) for part in text.split(",")))
     except argparse.ArgumentTypeError:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-OPSET, IR_VERSION = 20, 10
+OPSET, IR_VERSION = 21, 10
 FLOAT = TensorProto.FLOAT
 Shape = Sequence[int]
 

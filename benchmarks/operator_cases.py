@@ -286,13 +286,12 @@ def _add_normalizations() -> None:
         given = [random(c), random(c)]
         add(f"instance norm {c} {n}²", single, "InstanceNormalization", (1, c, n, n), given)
         for groups in (32, 8):
-            few = [random(groups), random(groups)]
             add(
                 f"group norm {c}/{groups} {n}²",
                 single,
                 "GroupNormalization",
                 (1, c, n, n),
-                few,
+                given,
                 num_groups=groups,
             )
         four = [np.abs(random(c)) + 1, random(c), random(c), np.abs(random(c)) + 1]

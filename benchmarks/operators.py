@@ -22,6 +22,7 @@ from statistics import geometric_mean, median
 import numpy as np
 import onnx
 from breadth_networks import BREADTH
+from cpu import PEERS, check_writable, parse_counts, parse_names
 from engines import ENGINES
 from interleave import REFERENCE, compare
 from machine import describe
@@ -161,7 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("words", nargs="*", metavar="WORD", help="only models whose names have one of these")
     add("--networks", action="store_true", help="the breadth networks, not single operators")
     add("--threads", default="1", metavar="N,M", help="numbers of threads (default 1)")
-    add("--peers", default=",".join(n for n in ENGINES if n != OURS), metavar="A,B")
+    add("--peers", default=",".join(PEERS), metavar="A,B", help="default: all there are")
     add("--turn", type=float, default=0.03, metavar="S", help="seconds of a turn (default 0.03)")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
@@ -170,11 +171,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     models = {n: m for n, m in every.items() if not words or any(w in n for w in words)}
     if not models:
         parser.error(f"no model has any of {', '.join(words)} in its name")
-    wanted = (OURS, *options.peers.split(","))
-    engines = [n for n in wanted if n in ENGINES and ENGINES[n].installed_version() is not None]
+    wanted = (OURS, *parse_names(parser, "--peers", options.peers, PEERS))
+    engines = [name for name in wanted if ENGINES[name].installed_version() is not None]
+    counts = parse_counts(parser, options.threads)
+    check_writable(parser, options.json)
     out = Console(width=140, highlight=False)
     out.print(str(describe()))
-    counts = [int(n) for n in options.threads.split(",")]
     results = [r for n in counts for r in measure(models, engines, n, options.turn)]
     show(results, out)
     if options.json is not None:

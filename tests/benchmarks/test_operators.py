@@ -1,0 +1,54 @@
+"""Benchmarks of single operators and of the breadth networks: models that are valid, options that
+are refused in words, and what counts as a finding."""
+
+import onnx
+import pytest
+from breadth_networks import BREADTH
+from operator_cases import CASES
+from operators import OURS, Result, main
+
+
+@pytest.mark.parametrize("name", [n for k, n in enumerate(CASES) if k % 25 == 0])
+def test_models_of_one_operator_are_valid(name: str):
+    onnx.checker.check_model(CASES[name]())
+
+
+@pytest.mark.parametrize("name", ["keyword_spotting", "wavenet", "super_resolution"])
+def test_networks_are_valid_and_their_weights_seeded(name: str):
+    model = BREADTH[name]()
+    onnx.checker.check_model(model)
+    assert model == BREADTH[name]()
+
+
+def test_there_are_as_many_as_are_promised():
+    assert len(CASES) >= 200
+    assert len(BREADTH) >= 25
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["nothing"], "no model has any of nothing in its name"),
+        (["conv", "--threads", "0"], "--threads: must be positive numbers, as in 1,2: got '0'"),
+        (["conv", "--peers", "none"], "--peers: no 'none'; there are onnxruntime, openvino"),
+        (["conv", "--json", "/no/such"], "cannot write /no/such: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_measured(arguments, said, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def result(ours: float | None, **peers: float | None) -> Result:
+    return Result("x", 1, {OURS: ours, **peers}, 0.1, None)
+
+
+def test_what_is_a_finding():
+    assert result(100, a=70, b=200).ratio == 0.7
+    assert result(100, a=70).peer == ("a", 70)
+    assert not result(100, a=70).is_finding
+    assert result(100, a=60).is_finding
+    assert not result(40, a=10).is_finding
+    assert result(None, a=60).is_finding
+    assert not result(100, a=None).is_finding
