@@ -45,6 +45,7 @@ from tilewright.ops.table import OPS
 from tilewright.optimize.assign_devices import place
 from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
+from tilewright.optimize.contract_bytes import contract_bytes
 from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_scales import fold_scales
@@ -277,6 +278,7 @@ class _Compilation:
     def optimize(self, graph: Graph) -> Graph:
         alone = not self.devices.others
         passes = (
+            *((partial(contract_bytes, target=self.devices.host_target),) if alone else ()),
             fold_constants,
             simplify_nodes,
             remove_dead,

@@ -21,8 +21,11 @@ def accumulator(dtype: DType) -> DType:
     return i32 if dtype.bits < 32 else dtype
 
 
-def _result(dtype: DType, wide: bool) -> DType:
-    """The type of a sum of products of `dtype`: that of its accumulator if it is to stay wide."""
+def _result(op: str, types: Sequence[TensorType], wide: bool) -> DType:
+    """The type of a sum of products: the operands', or that of its accumulator if it is to stay
+    wide. Then factors of 8 bits may be of two types."""
+    short = wide and all(t.dtype.is_integer and t.dtype.bits <= 8 for t in types)
+    dtype = types[0].dtype if short else require_same_dtype(op, types)
     return accumulator(dtype) if wide else dtype
 
 
@@ -31,7 +34,9 @@ def _result(dtype: DType, wide: bool) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class MatmulAttrs(Attrs):
-    wide: bool = attr(False, doc="sums keep the type they are made in: i32 for small integers")
+    wide: bool = attr(
+        False, doc="sums keep the type they are made in: i32 for small integers, u8 by i8 too"
+    )
 
 
 def _matmul_shape(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -44,7 +49,7 @@ def _matmul_shape(a: tuple[Dim, ...], b: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _infer_matmul(attrs: MatmulAttrs, types: Sequence[TensorType]) -> list[TensorType]:
-    dtype = _result(require_same_dtype("matmul", types), attrs.wide)
+    dtype = _result("matmul", types, attrs.wide)
     return [tensor_type(dtype, _matmul_shape(types[0].shape, types[1].shape))]
 
 
@@ -60,7 +65,7 @@ def _compute_matmul(b: Builder, attrs: MatmulAttrs, inputs: Sequence[Buffer]) ->
 
     names = "bcdefgh"[: len(shape) - 2] + "mn"
     out = b.reduce("matmul", shape, BinaryOp.ADD, [x.shape[-1]], term, names=names, over_names="k")
-    return [_narrow(b, "matmul_out", out, _result(x.dtype, attrs.wide))]
+    return [_narrow(b, "matmul_out", out, wide if attrs.wide else x.dtype)]
 
 
 def _narrow(b: Builder, name: str, x: Buffer, dtype: DType) -> Buffer:
@@ -76,11 +81,14 @@ def _narrow(b: Builder, name: str, x: Buffer, dtype: DType) -> Buffer:
 @dataclass(frozen=True, slots=True)
 class ConvAttrs(Attrs):
     strides: tuple[int, ...] = attr(doc="step of the window along each spatial axis", low=1)
-    pads_begin: tuple[int, ...] = attr(doc="zeros before each spatial axis", low=0)
-    pads_end: tuple[int, ...] = attr(doc="zeros after each spatial axis", low=0)
+    pads_begin: tuple[int, ...] = attr(doc="padding before each spatial axis", low=0)
+    pads_end: tuple[int, ...] = attr(doc="padding after each spatial axis", low=0)
     dilations: tuple[int, ...] = attr(doc="distance of the window's elements", low=1)
     groups: int = attr(1, doc="independent groups of channels", low=1)
-    wide: bool = attr(False, doc="sums keep the type they are made in: i32 for small integers")
+    wide: bool = attr(
+        False, doc="sums keep the type they are made in: i32 for small integers, u8 by i8 too"
+    )
+    fill: int = attr(0, doc="what the padding holds: the zero point of whole numbers")
 
 
 def window_extent(
@@ -128,7 +136,7 @@ def _conv_shape(attrs: ConvAttrs, x: tuple[Dim, ...], w: tuple[Dim, ...]) -> tup
 
 
 def _infer_conv(attrs: ConvAttrs, types: Sequence[TensorType]) -> list[TensorType]:
-    dtype = _result(require_same_dtype("conv", types), attrs.wide)
+    dtype = _result("conv", types, attrs.wide)
     return [tensor_type(dtype, _conv_shape(attrs, types[0].shape, types[1].shape))]
 
 
@@ -163,7 +171,7 @@ def _compute_conv(b: Builder, attrs: ConvAttrs, inputs: Sequence[Buffer]) -> lis
     x, w = inputs
     shape = _conv_shape(attrs, x.shape, w.shape)
     rank, wide = len(shape) - 2, accumulator(x.dtype)
-    padded = pad_spatial(b, x, attrs.pads_begin, attrs.pads_end, 0)
+    padded = pad_spatial(b, x, attrs.pads_begin, attrs.pads_end, attrs.fill)
     group_in, group_out = w.shape[1], canonical(as_expr(w.shape[0]) // attrs.groups)
 
     def term(n: Expr, o: Expr, *rest: Expr) -> Expr:
@@ -178,7 +186,7 @@ def _compute_conv(b: Builder, attrs: ConvAttrs, inputs: Sequence[Buffer]) -> lis
     names = "no" + "hwd"[:rank] if rank <= 3 else "s"
     over = "c" + "kqr"[:rank] if rank <= 3 else "k"
     out = b.reduce("conv", shape, BinaryOp.ADD, w.shape[1:], term, names=names, over_names=over)
-    return [_narrow(b, "conv_out", out, _result(x.dtype, attrs.wide))]
+    return [_narrow(b, "conv_out", out, wide if attrs.wide else x.dtype)]
 
 
 # ---------------------------------------------------------------- general contraction

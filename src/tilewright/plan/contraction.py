@@ -24,6 +24,7 @@ from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.dot_products import DotProduct, find_dot_product
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
 from tilewright.plan.split_groups import split_groups
@@ -47,6 +48,7 @@ class Contraction:
     data: Load
     weight: Load
     grouped: bool = False  # the vector axis has the places in a group (split_groups.py)
+    dot: DotProduct | None = None  # the instruction that does it, where that takes more than lanes
 
     @property
     def buffer(self) -> Buffer:
@@ -76,13 +78,15 @@ class Contraction:
         return lanes
 
 
-def find_contraction(s: Schedule, grouped: frozenset[str]) -> Contraction | None:
+def find_contraction(s: Schedule, grouped: frozenset[str], target: Target) -> Contraction | None:
     """The kernel's sum of products, with its roles; None if there is none that suits vectors.
     `grouped` are the sums that split_groups took apart."""
-    return next(_contractions(s, grouped, packed=False), None)
+    return next(_contractions(s, grouped, target, packed=False), None)
 
 
-def _contractions(s: Schedule, grouped: frozenset[str], *, packed: bool) -> Iterator[Contraction]:
+def _contractions(
+    s: Schedule, grouped: frozenset[str], target: Target, *, packed: bool
+) -> Iterator[Contraction]:
     """With `packed`, operands are taken to lie in memory as a contraction likes them."""
     for nest in nests(s.kernel.body):
         update = nest.update
@@ -91,11 +95,24 @@ def _contractions(s: Schedule, grouped: frozenset[str], *, packed: bool) -> Iter
             continue
         if pair[0] == pair[1] or any(_is_indirect(read) for read in pair):
             continue  # a sum of squares reduces one operand; rows that are looked up are no rows
+        dot = find_dot_product(nest, target, s.simplifier, packed=packed)
+        if dot is not None:
+            yield _with_dot_product(nest, dot)
+            continue
         for data, weight in (pair, pair[::-1]):
             found = _roles(s, nest, data, weight, packed)
             if found is not None:
                 yield replace(found, grouped=nest.buffer.name in grouped)
                 break
+
+
+def _with_dot_product(nest: Nest, dot: DotProduct) -> Contraction:
+    axes = list(enumerate(nest.store.indices))
+    (vector,) = (p for p, i in axes if i == dot.vector)
+    own = variables_of(dot.data) - variables_of(dot.weight)
+    rows = [p for p, i in axes if i in own and nest.buffer.shape[p] != 1]
+    row = rows[-1] if rows else None
+    return Contraction(nest, vector, row, dot.data, dot.weight, dot=dot)
 
 
 def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
@@ -170,10 +187,10 @@ def preferred_layouts(
     """Returns the layouts with unit-stride access for this schedule, of a kernel with row-major
     buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
     contraction."""
-    c = next(_contractions(s, split_groups(s), packed=True), None)
+    c = next(_contractions(s, split_groups(s), target, packed=True), None)
     if c is None or len(s.kernel.outputs) != 1:
         return None
-    if _rows_are_better(s, c, target):
+    if c.dot is None and _rows_are_better(s, c, target):
         made = s.kernel.outputs[0].name
         return Preference(
             (_source(s, c.data), None), (c.weight.buffer.name, None), (made, None), rows=True
@@ -193,7 +210,11 @@ def preferred_layouts(
     data_layout = None
     if data_axis is not None:  # both operands run along vectors
         data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
-    weight_layout = _weight_layout(c, vector, width, known.get(source))
+    now = known.get(source)
+    if c.dot is not None:
+        data_layout = _in_depth(c, c.dot, now, lanes)
+        now = data_layout or now
+    weight_layout = _weight_layout(c, vector, width, now)
     return Preference(
         (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
     )
@@ -241,6 +262,21 @@ def _position(read: Load, var: Var, extent: Dim | None) -> int | None:
     return None
 
 
+def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -> Layout | None:
+    """A layout of the data in which what a lane adds up are neighbours; None if they are now."""
+    axis = _position(c.data, dot.along, None)
+    assert axis is not None
+    rank = len(c.data.indices)
+    if now is None and axis == rank - 1:
+        return None
+    if now is not None and now.blocks and now.blocks[-1][0] == axis:
+        if now.blocks[-1][1] % dot.depth == 0:
+            return None
+    extent = _size(c.data.buffer.shape[axis])
+    whole = extent is not None and extent % lanes == 0
+    return Layout(tuple(range(rank)), ((axis, lanes if whole else dot.depth),))
+
+
 def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:
     """Columns in tiles; within a tile in the order of the reduction's loops; a tile's row last."""
     order: list[int] = []
@@ -261,6 +297,11 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
             blocks.append((found, factor))
     at = _position(c.weight, vector, c.extent(c.vector))
     assert at is not None
+    if c.dot is not None:
+        along, depth = _position(c.weight, c.dot.along, None), c.dot.depth
+        assert along is not None
+        outer = [(a, f // depth) for a, f in blocks if f > depth]
+        return Layout(tuple(order), (*outer, (at, width), (along, depth)))
     return Layout(tuple(order), (*blocks, (at, width)))
 
 
@@ -396,12 +437,38 @@ def _schedule_tile(
     vector = Loop(c.axis_var(c.vector))
     other_axes = [x for x in axes if x not in (row, vector)]
     reduce = _order_reduction(s, reduce, c)
+    if c.dot is not None:
+        _schedule_dot_product(s, c.dot, reduce, other_axes, row, vector, lanes)
+        return
     inner = [x for x in (row, vector) if x is not None]
     s.reorder(*reduce, *other_axes, *inner)
     _unroll_window(s, reduce)
     if row is not None:
         s.unroll(row)
     _lanes(s, vector, lanes)
+
+
+def _schedule_dot_product(
+    s: Schedule,
+    dot: DotProduct,
+    reduce: list[Loop],
+    other_axes: list[Loop],
+    row: Loop | None,
+    vector: Loop,
+    lanes: int,
+) -> None:
+    """Rows and vectors unrolled, each one instruction."""
+    whole = vector
+    if s.for_(vector).extent != lanes:
+        whole, vector = s.split(vector, lanes)
+    rows = [] if row is None else [row]
+    *outer, within = reduce
+    wholes = [] if whole == vector else [whole]
+    s.reorder(*outer, *other_axes, *rows, *wholes, vector, within)
+    s.tensorize(vector, dot.instruction)
+    _unroll_window(s, outer)
+    for loop in (*rows, *wholes):
+        s.unroll(loop)
 
 
 def _update_loops(s: Schedule, local: Buffer) -> tuple[list[Loop], list[Loop]]:
@@ -419,6 +486,8 @@ def _update_loops(s: Schedule, local: Buffer) -> tuple[list[Loop], list[Loop]]:
 def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Loop]:
     """A reduction axis that lies in blocks is split, its blocks outermost, within them innermost:
     then both operands are read in order."""
+    if c.dot is not None:
+        return _order_for_dot_product(s, reduce, c, c.dot)
     for loop in reduce:
         factor = next(
             (f for read in (c.data, c.weight) if (f := block_factor(read.indices, loop.var))), None
@@ -428,6 +497,21 @@ def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Lo
             outer, inner = s.split(loop, factor)
             return [outer, *(x for x in reduce if x != loop), inner]
     return reduce
+
+
+def _order_for_dot_product(
+    s: Schedule, reduce: list[Loop], c: Contraction, dot: DotProduct
+) -> list[Loop]:
+    """Blocks of the data outermost, within them in steps of what a lane adds up, then these."""
+    along = Loop(dot.along)
+    others = [x for x in reduce if x != along]
+    extent, block = s.for_(along).extent, block_factor(c.data.indices, dot.along) or 0
+    blocks = []
+    if isinstance(extent, int) and block > dot.depth and extent % block == 0:
+        outer, along = s.split(along, block)
+        blocks = [outer]
+    step, within = s.split(along, dot.depth)
+    return [*blocks, *others, step, within] if blocks else [step, *others, within]
 
 
 def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:

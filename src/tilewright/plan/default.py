@@ -44,7 +44,7 @@ def default_schedule(
     fallback = ""
     try:
         s, grouped = _prepared(kernel, layouts or {})
-        contraction = find_contraction(s, grouped)
+        contraction = find_contraction(s, grouped, target)
         if contraction is not None:
             schedule_contraction(s, contraction, target)
         else:

@@ -1,0 +1,324 @@
+"""Contractions of bytes that are read as floats, as a processor's products of bytes.
+
+    x = (cast(q) - 3) * 0.1; w = cast(p) * s           q: u8, p: i8, s: a scale for each channel
+    y = conv(x, w)
+->  sums = conv(q, p, wide, fill=3) - 3 * (p summed for each channel)                       i32
+    y = cast(sums) * (0.1 * s)
+
+That is the same real number, rounded once where the products are rounded one by one. Integers
+(QLinearConv, MatMulInteger) are treated likewise, and are equal to the bit. The weights have to be
+constants, for a zero point of theirs is subtracted while compiling; the data may have any, and one
+that is computed (DynamicQuantizeLinear). Which types can be multiplied follows from the target's
+instructions: what is i8 where they take u8 is kept as u8, larger by 128 as its zero point is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tilewright.base.dtype import DType, f32, i8, i32, u8
+from tilewright.ir.dims import tensor_type
+from tilewright.ir.evaluate import evaluate_program, op_program
+from tilewright.ir.expr import Buffer
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Attrs, Category
+from tilewright.ops.common import NoAttrs
+from tilewright.ops.contract import ConvAttrs, MatmulAttrs
+from tilewright.ops.elementwise import CastAttrs
+from tilewright.ops.movement import TransposeAttrs
+from tilewright.ops.table import op as op_named
+from tilewright.optimize.edit import fresh_names, rebuild, remove_dead, with_inputs
+from tilewright.plan.units import units
+from tilewright.target.target import Target
+
+BYTES = (u8, i8)
+CHANNEL = {"conv": 0, "matmul": -1}  # of the weights' axes, the one with the result's channels
+MOVES = ("reshape", "transpose")
+FLIP = 128  # between the numbers of i8 and u8
+SMALL = 1 << 14  # elements of what is computed while looking: scales and zero points
+LARGEST = (1 << 31) - 1
+
+
+@dataclass(frozen=True)
+class ScaledBytes:
+    """What a value is: (whole - zero) * scale, moved. Zero point and scale are one number each; 0
+    and 1 where they are None."""
+
+    whole: Value
+    zero: Value | None
+    scale: Value | None
+    moves: tuple[GraphNode, ...] = ()
+
+
+@dataclass(frozen=True)
+class ScaledNumbers:
+    """What a constant is: whole numbers times scales, which broadcast to them."""
+
+    numbers: np.ndarray
+    scale: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class ByteContraction:
+    """What a contraction multiplies; `scale` is that of the weights, for each channel or all."""
+
+    data: ScaledBytes
+    weight: np.ndarray
+    scale: np.ndarray | None
+
+
+def contract_bytes(graph: Graph, target: Target) -> Graph:
+    """The graph with contractions of bytes where `target` has instructions for them."""
+    pairs = {(u.left.buffer.dtype, u.right.buffer.dtype) for u in units(target)}
+    kinds = [data for data, weight in sorted(pairs, key=str) if data in BYTES and weight == i8]
+    return remove_dead(_Rewriter(graph, kinds).run()) if kinds else graph
+
+
+class _Rewriter:
+    def __init__(self, graph: Graph, kinds: Collection[DType]) -> None:
+        self.graph, self.kinds = graph, kinds
+        self.producers = graph.producers()
+        self.constants, self.fresh = dict(graph.constants), fresh_names(graph)
+        self.known: dict[Value, np.ndarray | None] = {}
+        self.nodes: list[GraphNode] = []
+        self.now: dict[Value, Value] = {}  # what is to be read instead of a value
+        self.flipped: dict[Value, Value] = {}
+
+    def run(self) -> Graph:
+        found = {n: c for n in self.graph.nodes if (c := self._contraction(n)) is not None}
+        if not found:
+            return self.graph
+        flips = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.kinds}
+        for v in self.graph.inputs:
+            if v in flips:
+                self._flip(v, self.graph.nodes[0])
+        for n in self.graph.nodes:
+            if n in found:
+                self.now[n.outputs[0]] = self._contract(n, found[n])
+                continue
+            self.nodes.append(with_inputs(n, [self._now(v) for v in n.inputs]))
+            for v in n.outputs:
+                if v in flips:
+                    self._flip(v, n)
+        results = {n.outputs[0]: self.now[n.outputs[0]] for n in found}
+        return rebuild(self.graph, self.nodes, replaced=results, constants=self.constants)
+
+    # ---------------------------------------------------------- what is there
+
+    def _contraction(self, n: GraphNode) -> ByteContraction | None:
+        """What a node multiplies, if that can be done with bytes."""
+        if n.op.name not in CHANNEL or n.outputs[0].dtype not in (f32, i32):
+            return None
+        data, weight = self._data(n.inputs[0]), self._weight(n.inputs[1])
+        if data is None or weight is None or n.outputs[0].dtype.is_float != (data.scale is not None):
+            return None
+        numbers, axis = weight.numbers, CHANNEL[n.op.name] % weight.numbers.ndim
+        if n.op.name == "conv" and self._number(data.zero) is None and _pads(n):
+            return None
+        if numbers.size == 0 or numbers.min() < i8.min or numbers.max() > i8.max:
+            return None
+        others = tuple(a for a in range(numbers.ndim) if a != axis)
+        if np.abs(numbers).sum(others).max() * u8.max > LARGEST:
+            return None
+        scale = weight.scale
+        if scale is not None and scale.size > 1:
+            if scale.shape[axis] != scale.size:
+                return None
+            scale = scale.reshape(-1)
+        return ByteContraction(data, numbers.astype(np.int8), scale)
+
+    def _data(self, v: Value) -> ScaledBytes | None:
+        n = self.producers.get(v)
+        if n is None or not n.inputs:
+            return None
+        if n.op.name in MOVES:
+            inner = self._data(n.inputs[0])
+            return None if inner is None else replace(inner, moves=(*inner.moves, n))
+        if n.op.name != "mul":
+            return self._bytes(v)
+        for x, scale in (n.inputs, n.inputs[::-1]):
+            found = self._bytes(x)
+            if found is not None and _is_number(scale) and x.shape == v.shape:
+                return replace(found, scale=scale)
+        return None
+
+    def _bytes(self, v: Value) -> ScaledBytes | None:
+        """cast(bytes), or cast(bytes) - zero."""
+        n, zero = self.producers.get(v), None
+        if n is not None and n.op.name == "sub" and n.inputs[0].shape == v.shape:
+            n, zero = self.producers.get(n.inputs[0]), n.inputs[1]
+        if n is None or n.op.name != "cast" or n.inputs[0].dtype not in BYTES:
+            return None
+        if zero is not None and not _is_number(zero):
+            return None
+        return ScaledBytes(n.inputs[0], zero, None)
+
+    def _weight(self, v: Value) -> ScaledNumbers | None:
+        n = self.producers.get(v)
+        if n is None or not n.inputs:
+            return None
+        if n.op.name in MOVES:
+            return self._moved_weight(n)
+        if n.op.name == "mul":
+            for x, scale in (n.inputs, n.inputs[::-1]):
+                found, factors = self._weight(x), self._known(scale)
+                if found is not None and found.scale is None and factors is not None:
+                    shape = (1,) * (found.numbers.ndim - factors.ndim) + factors.shape
+                    return replace(found, scale=factors.reshape(shape))
+            return None
+        if n.op.name == "sub":
+            found, zero = self._weight(n.inputs[0]), self._known(n.inputs[1])
+            if found is None or found.scale is not None or zero is None:
+                return None
+            return ScaledNumbers(found.numbers - zero.astype(np.int64), None)
+        if n.op.name != "cast" or n.inputs[0].dtype not in BYTES:
+            return None
+        whole = self.graph.constants.get(n.inputs[0])
+        return None if whole is None else ScaledNumbers(whole.astype(np.int64), None)
+
+    def _moved_weight(self, n: GraphNode) -> ScaledNumbers | None:
+        found = self._weight(n.inputs[0])
+        if found is None:
+            return None
+        single = found.scale is None or found.scale.size == 1
+        if n.op.name == "transpose":
+            perm = n.attrs_of(TransposeAttrs).perm
+            scale = found.scale if found.scale is None else found.scale.transpose(perm)
+            return ScaledNumbers(found.numbers.transpose(perm), scale)
+        shape = n.outputs[0].shape
+        if not single or not all(isinstance(d, int) for d in shape):
+            return None
+        scale = found.scale if found.scale is None else found.scale.reshape(())
+        return ScaledNumbers(found.numbers.reshape(shape), scale)
+
+    def _known(self, v: Value) -> np.ndarray | None:
+        """What a small value is that depends on constants alone."""
+        if v in self.graph.constants:
+            return self.graph.constants[v]
+        if v not in self.known:
+            self.known[v] = self._computed(v)
+        return self.known[v]
+
+    def _computed(self, v: Value) -> np.ndarray | None:
+        n = self.producers.get(v)
+        if n is None or n.op.category is Category.OPAQUE or len(n.outputs) != 1:
+            return None
+        types = [x.type for x in (v, *n.inputs)]
+        if any(not isinstance(d, int) for t in types for d in t.shape):
+            return None
+        arrays = {x: self._known(x) for x in n.inputs}
+        if any(a is None or a.size > SMALL for a in arrays.values()):
+            return None
+        names = {x: Buffer(f"x{i}", x.dtype, x.shape) for i, x in enumerate(arrays)}
+        program = op_program(n.op, n.attrs, [names[x] for x in n.inputs])
+        (result,) = evaluate_program(program, [a for a in arrays.values() if a is not None])
+        return result.reshape(v.shape)
+
+    def _number(self, v: Value | None) -> int | None:
+        """The zero point, if it is a constant."""
+        found = np.zeros((), np.int64) if v is None else self._known(v)
+        return None if found is None else int(found.reshape(()))
+
+    # ---------------------------------------------------------- what takes its place
+
+    def _contract(self, n: GraphNode, c: ByteContraction) -> Value:
+        """sums of bytes, less what the zero point adds to them, scaled."""
+        data, whole = c.data, self._now(c.data.whole)
+        shift = FLIP if c.data.whole in self.flipped else 0
+        whole = self.flipped.get(c.data.whole, whole)
+        for move in data.moves:
+            whole = self._emit(n, move.op.name, move.attrs, whole)
+        zero = self._number(data.zero)
+        fill = 0 if zero is None else zero + shift
+        weight = self._constant(n.inputs[1].name, c.weight, i8)
+        sums = self._emit(n, n.op.name, _wide(n, fill), whole, weight)
+        sums = self._without_zero(n, sums, c, zero, shift)
+        if data.scale is None:
+            return sums
+        return self._scaled(n, sums, c)
+
+    def _without_zero(
+        self, n: GraphNode, sums: Value, c: ByteContraction, zero: int | None, shift: int
+    ) -> Value:
+        """The sums less the zero point times those of the weights."""
+        axis = CHANNEL[n.op.name] % c.weight.ndim
+        if n.op.name == "matmul":
+            added = c.weight.sum(-2, keepdims=c.weight.ndim > 2, dtype=np.int64)
+        else:
+            others = tuple(a for a in range(c.weight.ndim) if a != axis)
+            added = c.weight.sum(others, dtype=np.int64)
+        known = added * (shift + (zero or 0))
+        if known.any():
+            sums = self._emit(n, "sub", NoAttrs(), sums, self._spread(n, "sums", known, i32))
+        if zero is None and c.data.zero is not None:
+            computed = self._cast(n, self._now(c.data.zero), i32)
+            factor = self._spread(n, "sums", added, i32)
+            product = self._emit(n, "mul", NoAttrs(), computed, factor)
+            sums = self._emit(n, "sub", NoAttrs(), sums, product)
+        return sums
+
+    def _scaled(self, n: GraphNode, sums: Value, c: ByteContraction) -> Value:
+        assert c.data.scale is not None
+        step = self._known(c.data.scale)
+        own = np.ones((), np.float32) if c.scale is None else c.scale
+        if step is not None:
+            scale = self._spread(n, "scale", np.float32(step.reshape(())) * own, f32)
+        else:
+            factor = self._spread(n, "scale", own, f32)
+            scale = self._emit(n, "mul", NoAttrs(), self._now(c.data.scale), factor)
+        return self._emit(n, "mul", NoAttrs(), self._cast(n, sums, f32), scale)
+
+    def _spread(self, n: GraphNode, name: str, numbers: np.ndarray, kind: DType) -> Value:
+        """A constant with a number for each channel, which broadcasts to the result."""
+        if n.op.name == "conv" and numbers.ndim == 1:
+            numbers = numbers.reshape(-1, *[1] * (n.outputs[0].type.rank - 2))
+        return self._constant(name, numbers, kind)
+
+    def _flip(self, v: Value, like: GraphNode) -> None:
+        """Keeps an i8 as a u8, of which all that read it make it again."""
+        number = self._constant("flip", np.asarray(FLIP), i32)
+        wide = self._emit(like, "add", NoAttrs(), self._cast(like, v, i32), number)
+        self.flipped[v] = self._emit(like, "cast", CastAttrs(u8), wide)
+        back = self._cast(like, self.flipped[v], i32)
+        back = self._emit(like, "sub", NoAttrs(), back, number)
+        self.now[v] = self._emit(like, "cast", CastAttrs(i8), back)
+
+    # ---------------------------------------------------------- nodes and constants
+
+    def _now(self, v: Value) -> Value:
+        return self.now.get(v, v)
+
+    def _cast(self, like: GraphNode, v: Value, to: DType) -> Value:
+        return v if v.dtype == to else self._emit(like, "cast", CastAttrs(to), v)
+
+    def _emit(self, like: GraphNode, name: str, attrs: Attrs, *inputs: Value) -> Value:
+        op = op_named(name)
+        (type_,) = op.infer(attrs, [v.type for v in inputs])
+        out = Value(self.fresh(like.outputs[0].name), type_)
+        self.nodes.append(replace(like, op=op, attrs=attrs, inputs=inputs, outputs=(out,)))
+        return out
+
+    def _constant(self, name: str, numbers: np.ndarray, kind: DType) -> Value:
+        made = Value(self.fresh(name), tensor_type(kind, numbers.shape))
+        self.constants[made] = np.ascontiguousarray(numbers.astype(kind.numpy)).reshape(
+            numbers.shape
+        )
+        return made
+
+
+def _is_number(v: Value) -> bool:
+    return all(d == 1 for d in v.shape)
+
+
+def _pads(n: GraphNode) -> bool:
+    attrs = n.attrs_of(ConvAttrs)
+    return any((*attrs.pads_begin, *attrs.pads_end))
+
+
+def _wide(n: GraphNode, fill: int) -> Attrs:
+    if n.op.name == "conv":
+        return replace(n.attrs_of(ConvAttrs), wide=True, fill=fill)
+    return replace(n.attrs_of(MatmulAttrs), wide=True)

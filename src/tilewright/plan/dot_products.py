@@ -1,0 +1,100 @@
+"""Contractions on instructions that multiply several elements for each lane: dot products of bytes
+or of short floats, as processors have them.
+
+    for k in 4: acc[j] += data[k] * weight[j, k]      for all lanes j, one instruction
+
+The instruction's lanes are columns of the contraction; the elements that it adds up are neighbours
+along one loop of the reduction, in the data and in the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.analyze.nests import Nest, factors, stride
+from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import For
+from tilewright.ir.substitute import variables
+from tilewright.plan.units import AxisMapping, Unit, mappings, units
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class DotProduct:
+    """An instruction, and which loops it takes: its lanes those of `vector`, and `depth` iterations
+    of `along`, of the reduction."""
+
+    instruction: Instruction
+    data: Load
+    weight: Load
+    vector: Var
+    along: Var
+    depth: int
+
+
+def find_dot_product(
+    nest: Nest, target: Target, s: Simplifier, *, packed: bool
+) -> DotProduct | None:
+    """How a nest can be done with one of the target's dot products; None if it cannot. With
+    `packed`, operands are taken to lie in memory as that needs."""
+    for unit in units(target):
+        for mapping in mappings(nest, unit):
+            found = _dot_product(nest, unit, mapping)
+            if found is not None and (packed or _lies_well(found, s)):
+                return found
+    return None
+
+
+def _dot_product(nest: Nest, unit: Unit, mapping: AxisMapping) -> DotProduct | None:
+    pair = factors(nest.update.value) if nest.update is not None else None
+    if pair is None:
+        return None
+    data, weight = pair[::-1] if mapping.swapped else pair
+    kinds = [x.buffer.dtype for x in (data, weight)]
+    if kinds != [x.buffer.dtype for x in (unit.left, unit.right)]:
+        return None
+    if nest.buffer.dtype != unit.result.buffer.dtype or not unit.instruction.native:
+        return None
+    summed = [(a, loop) for a, loop in mapping.axes if loop in nest.reduce]
+    kept = [(a, loop) for a, loop in mapping.axes if loop in nest.axes]
+    if len(summed) != 1 or len(kept) != 1:
+        return None
+    ((axis, along),) = summed
+    depth = unit.size(axis)
+    if not _is_alone(data, along) or not isinstance(along.extent, int) or along.extent % depth:
+        return None
+    return DotProduct(unit.instruction, data, weight, kept[0][1].var, along.var, depth)
+
+
+def _is_alone(read: Load, loop: For) -> bool:
+    """Whether a loop is a subscript, or stands in one alone: not in a window's place."""
+    found = [variables(i) for i in read.indices if loop.var in variables(i)]
+    return bool(found) and all(len(v) == 1 for v in found)
+
+
+def _lies_well(dot: DotProduct, s: Simplifier) -> bool:
+    """Whether the elements that are added up are neighbours, and the weights of lanes come one
+    after another."""
+    data, weight = dot.data, dot.weight
+    if len(weight.indices) < 2 or weight.buffer.shape[-1] != dot.depth:
+        return False
+    return (
+        _is_in_last_block(weight.indices[-1], dot.along)
+        and _is_in_last_block(weight.indices[-2], dot.vector)
+        and (
+            stride(data.buffer, data.indices, dot.along, s) == 1
+            or (
+                _is_in_last_block(data.indices[-1], dot.along)
+                and data.buffer.shape[-1] % dot.depth == 0
+            )
+        )
+    )
+
+
+def _is_in_last_block(e: Expr, var: Var) -> bool:
+    """Whether a subscript is a loop's variable, or its place in a block."""
+    if isinstance(e, Binary) and e.op is BinaryOp.MOD and isinstance(e.b, Const):
+        return e.a == var
+    return e == var
