@@ -48,6 +48,7 @@ from tilewright.optimize.choose_layout import choose_layout
 from tilewright.optimize.contract_bytes import contract_bytes
 from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.fold_constants import fold_constants
+from tilewright.optimize.fold_rescaling import fold_rescaling
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.merge_common import merge_common
@@ -283,6 +284,7 @@ class _Compilation:
             simplify_nodes,
             remove_dead,
             fold_scales,
+            fold_rescaling,
             fold_constants,  # again: scales leave arithmetic on constants behind
             simplify_nodes,  # again: what folding made constant may now be neutral
             merge_common,

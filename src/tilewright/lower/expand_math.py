@@ -19,6 +19,7 @@ from tilewright.lower.math_erf import erf, erfc
 from tilewright.lower.math_exp import cosh, exp, expm1, sigmoid, sinh, tanh
 from tilewright.lower.math_log import acosh, asinh, atanh, log, log1p
 from tilewright.lower.math_pow import pow_
+from tilewright.lower.math_round import rounded_cast
 from tilewright.lower.math_trig import cos, sin, tan
 
 UNARY: dict[UnaryOp, Callable[[Expr], Expr]] = {
@@ -75,6 +76,9 @@ def expand_math(kernel: Kernel) -> Kernel:
 
 
 def _expand(e: Expr) -> Expr:
+    if isinstance(e, Cast):
+        rounded = rounded_cast(e)
+        return e if rounded is None else rounded
     if isinstance(e, Unary) and e.op in UNARY and e.dtype.is_float:
         if e.dtype.bits > 32:
             return _LIBRARY[e.op](e.a) if e.op in _LIBRARY else e

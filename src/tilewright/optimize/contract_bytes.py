@@ -14,7 +14,7 @@ instructions: what is i8 where they take u8 is kept as u8, larger by 128 as its 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +28,7 @@ from tilewright.ir.op import Attrs, Category
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
+from tilewright.ops.extend import PadAttrs
 from tilewright.ops.movement import TransposeAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild, remove_dead, with_inputs
@@ -36,6 +37,8 @@ from tilewright.target.target import Target
 
 BYTES = (u8, i8)
 CHANNEL = {"conv": 0, "matmul": -1}  # of the weights' axes, the one with the result's channels
+CHANNELS = {"conv": 1, "matmul": -1}  # of the data's axes, the one with what is summed
+SUMMED = {"conv": 1, "matmul": -2}  # of the weights' axes, likewise
 MOVES = ("reshape", "transpose")
 FLIP = 128  # between the numbers of i8 and u8
 SMALL = 1 << 14  # elements of what is computed while looking: scales and zero points
@@ -72,14 +75,18 @@ class ByteContraction:
 
 def contract_bytes(graph: Graph, target: Target) -> Graph:
     """The graph with contractions of bytes where `target` has instructions for them."""
-    pairs = {(u.left.buffer.dtype, u.right.buffer.dtype) for u in units(target)}
-    kinds = [data for data, weight in sorted(pairs, key=str) if data in BYTES and weight == i8]
-    return remove_dead(_Rewriter(graph, kinds).run()) if kinds else graph
+    depths = {
+        u.left.buffer.dtype: u.depth
+        for u in units(target)
+        if u.left.buffer.dtype in BYTES and u.right.buffer.dtype == i8
+    }
+    return remove_dead(_Rewriter(graph, depths).run()) if depths else graph
 
 
 class _Rewriter:
-    def __init__(self, graph: Graph, kinds: Collection[DType]) -> None:
-        self.graph, self.kinds = graph, kinds
+    def __init__(self, graph: Graph, depths: Mapping[DType, int]) -> None:
+        self.graph = graph
+        self.depths = depths  # how many products a lane adds up at once, by the data's type
         self.producers = graph.producers()
         self.constants, self.fresh = dict(graph.constants), fresh_names(graph)
         self.known: dict[Value, np.ndarray | None] = {}
@@ -91,7 +98,7 @@ class _Rewriter:
         found = {n: c for n in self.graph.nodes if (c := self._contraction(n)) is not None}
         if not found:
             return self.graph
-        flips = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.kinds}
+        flips = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.depths}
         for v in self.graph.inputs:
             if v in flips:
                 self._flip(v, self.graph.nodes[0])
@@ -233,12 +240,24 @@ class _Rewriter:
             whole = self._emit(n, move.op.name, move.attrs, whole)
         zero = self._number(data.zero)
         fill = 0 if zero is None else zero + shift
-        weight = self._constant(n.inputs[1].name, c.weight, i8)
+        numbers, channels = c.weight, c.weight.shape[SUMMED[n.op.name]]
+        more = -channels % self.depths[whole.dtype]
+        if more and _is_summed_whole(n):
+            whole = self._lengthened(n, whole, CHANNELS[n.op.name], more)
+            numbers = _lengthened(numbers, SUMMED[n.op.name], more)
+        weight = self._constant(n.inputs[1].name, numbers, i8)
         sums = self._emit(n, n.op.name, _wide(n, fill), whole, weight)
         sums = self._without_zero(n, sums, c, zero, shift)
         if data.scale is None:
             return sums
         return self._scaled(n, sums, c)
+
+    def _lengthened(self, n: GraphNode, x: Value, axis: int, more: int) -> Value:
+        """With so many elements behind an axis, which weights of 0 multiply."""
+        before = [0] * x.type.rank
+        after = list(before)
+        after[axis] = more
+        return self._emit(n, "pad", PadAttrs(tuple(before), tuple(after)), x)
 
     def _without_zero(
         self, n: GraphNode, sums: Value, c: ByteContraction, zero: int | None, shift: int
@@ -307,6 +326,17 @@ class _Rewriter:
             numbers.shape
         )
         return made
+
+
+def _is_summed_whole(n: GraphNode) -> bool:
+    """Whether every output sums over all channels of the data."""
+    return n.op.name != "conv" or n.attrs_of(ConvAttrs).groups == 1
+
+
+def _lengthened(numbers: np.ndarray, axis: int, more: int) -> np.ndarray:
+    after = [(0, 0)] * numbers.ndim
+    after[axis] = (0, more)
+    return np.pad(numbers, after)
 
 
 def _is_number(v: Value) -> bool:

@@ -57,9 +57,9 @@ def fold_scales(graph: Graph) -> Graph:
             continue
         weight = n.inputs[anchor.weight]
         may_scale = weight in constants and len(consumers[weight]) == 1
-        chain, scale, shift = _follow(n, anchor, graph, consumers, outputs)
+        chain, scale, shift = follow(n, anchor, graph, consumers, outputs)
         while chain and not (may_scale or _is_one(scale)):
-            chain, scale, shift = _follow(n, anchor, graph, consumers, outputs, len(chain) - 1)
+            chain, scale, shift = follow(n, anchor, graph, consumers, outputs, len(chain) - 1)
         scaled = None if _is_one(scale) else _scale(constants.get(weight), anchor, scale)
         saves = len(chain) > 1 or (chain and not _is_one(scale))
         if not saves or (scaled is None and not _is_one(scale)):
@@ -71,7 +71,7 @@ def fold_scales(graph: Graph) -> Graph:
     return rebuild(graph, nodes, constants=constants)
 
 
-def _follow(
+def follow(
     n: GraphNode,
     anchor: Anchor,
     graph: Graph,

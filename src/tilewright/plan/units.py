@@ -82,6 +82,12 @@ class Unit:
         """Whether the instruction can begin a sum, too."""
         return any(isinstance(s, If) for s in walk_statements(self.instruction.body))
 
+    @property
+    def depth(self) -> int:
+        """Products that are added up in one element of the result."""
+        kept = set().union(*map(variables, self.result.indices))
+        return math.prod(self.size(axis) for axis in self.loops if axis not in kept)
+
     def size(self, axis: Var) -> int:
         """Iterations along an axis; the most, for a range."""
         extent = self.loops[axis].extent

@@ -58,9 +58,15 @@ def quantize(ctx: NodeContext, x: Value, scale: Value, zero: Value | None, to: D
         most = float(ml_dtypes.finfo(to.numpy).max)
         return ctx.cast(ctx.emit("clip", [out], low=-most, high=most), to)
     out = ctx.rounded(out)
-    if zero is not None:
+    if zero is not None and not _is_zero(ctx, zero):
         out = ctx.emit("add", [out, ctx.cast(zero, wide)])
     return saturate(ctx, out, to)
+
+
+def _is_zero(ctx: NodeContext, v: Value) -> bool:
+    """Whether a constant is 0: what is cast to integers afterwards has no sign of zero."""
+    array = ctx.known_constant(v)
+    return array is not None and not array.any()
 
 
 def quantize_linear(ctx: NodeContext, node: OnnxNode) -> Value:
