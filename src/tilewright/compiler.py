@@ -57,6 +57,7 @@ from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement, place_kernels
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.round_trips import without_round_trips
+from tilewright.optimize.share_kernels import share_kernels
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.optimize.use_integers import use_integers
 from tilewright.options import HALF_UP, Options, check_options
@@ -335,7 +336,11 @@ class _Compilation:
     def lay_out(self, graph: Graph) -> Graph:
         """Layouts are a matter of the kernels that the host calls: it asks what they prefer."""
         targets = self.devices.called
-        return self.run_passes(graph, (partial(choose_layout, targets=targets),))
+        passes = (
+            partial(share_kernels, devices=targets),
+            partial(choose_layout, targets=targets),
+        )
+        return self.run_passes(graph, passes)
 
     def no_host(self, graph: Graph) -> CompileError:
         """What the devices cannot do by themselves."""

@@ -53,7 +53,7 @@ class LaneValues:
         self._memo: dict[tuple[Expr, Expr | None], Expr] = {}  # of the statement
         self._pure: dict[Expr, Expr] = {}  # of the loop: what reads no memory
         self._reads: dict[Expr, bool] = {}
-        self._dear: dict[tuple[Expr, Expr], bool] = {}
+        self._dear: dict[tuple[Select, Expr], bool] = {}
 
     def enter(self, lane: Var | None, count: int) -> None:
         """From here on expressions belong to the body of this vector loop, or of none."""
@@ -124,7 +124,7 @@ class LaneValues:
 
     def select(self, e: Select, mask: Expr | None) -> Expr:
         cond = self(e.cond, mask)
-        dear_a, dear_b = self._is_dear(e.a, e.b), self._is_dear(e.b, e.a)
+        dear_a, dear_b = self._is_dear(e, e.a, e.b), self._is_dear(e, e.b, e.a)
         if lanes_of(cond) == 1:
             lazy = dear_a or dear_b or not (self._is_safe(e.a) and self._is_safe(e.b))
             return (Branch if lazy else Select)(cond, self(e.a, mask), self(e.b, mask))
@@ -141,12 +141,12 @@ class LaneValues:
         self._scopes.pop()
         return Branch(some_lane(cond), value, zero(value)) if dear else value
 
-    def _is_dear(self, side: Expr, other: Expr) -> bool:
-        """Whether a side of a select takes so many operations, beside those that the other takes as
-        well, that it pays to ask first whether it is wanted."""
-        key = (side, other)
+    def _is_dear(self, e: Select, side: Expr, other: Expr) -> bool:
+        """Whether a side of a select takes so many operations, beside those that the condition and
+        the other side take as well, that it pays to ask first whether it is wanted."""
+        key = (e, side)
         if key not in self._dear:
-            shared = set(other.walk())
+            shared = {*other.walk(), *e.cond.walk()}
             own = {x for x in side.walk() if x not in shared and not isinstance(x, (Const, Load))}
             self._dear[key] = len(own) >= DEAR
         return self._dear[key]

@@ -14,6 +14,7 @@ from tilewright.ir.expr import (
     Expr,
     Unary,
     UnaryOp,
+    cast,
     const,
     select,
 )
@@ -28,16 +29,20 @@ def rounded_cast(e: Cast) -> Expr | None:
     as an integer; None for other expressions. Equal for all y: NaN becomes 0, as in any cast."""
     low, high, whole = _limits(e.a)
     z, whole = _sum(whole)
+    number = z.value if isinstance(z, Const) else 0
     if not isinstance(whole, Unary) or whole.op is not UnaryOp.ROUND or whole.dtype != f32:
         return None
     if not e.dtype.is_integer or low is None or high is None:
         return None
-    if not (e.dtype.min <= low <= high <= e.dtype.max and max(-low, high, abs(z)) < _LARGEST):
+    if not (e.dtype.min <= low <= high <= e.dtype.max and max(-low, high, abs(number)) < _LARGEST):
         return None
-    y = _without_limits(whole.a, low - z, high - z)
-    above = select(y > low - z, y, const(float(low - z), f32))  # also where y is NaN
-    within = select(above < high - z, above, const(float(high - z), f32))
-    bits = Bitcast(i32, within + const(_ROUND, f32)) - const(_ROUND_BITS - z, i32)
+    y = whole.a
+    if isinstance(z, Const):
+        y = _without_limits(y, low - number, high - number)
+    bottom, top = (const(float(x), f32) - cast(f32, z) for x in (low, high))
+    above = select(y > bottom, y, bottom)  # also where y is NaN
+    within = select(above < top, above, top)
+    bits = Bitcast(i32, within + const(_ROUND, f32)) - (const(_ROUND_BITS, i32) - z)
     if low != 0:
         bits = select(y.equals(y), bits, const(0, i32))
     return Cast(e.dtype, bits)
@@ -76,13 +81,15 @@ def _without_limits(y: Expr, low: int, high: int) -> Expr:
     return y
 
 
-def _sum(e: Expr) -> tuple[int, Expr]:
-    """(z, x) of x + z."""
-    if isinstance(e, Binary) and e.op in (BinaryOp.ADD, BinaryOp.SUB):
+def _sum(e: Expr) -> tuple[Expr, Expr]:
+    """(z, x) of x + z, z a small whole number, as i32."""
+    if isinstance(e, Binary) and e.op is BinaryOp.ADD:
         number = _whole(e.b)
         if number is not None:
-            return (number if e.op is BinaryOp.ADD else -number), e.a
-    return 0, e
+            return const(number, i32), e.a
+        if isinstance(e.b, Cast) and e.b.a.dtype.is_integer and e.b.a.dtype.bits <= 16:
+            return cast(i32, e.b.a), e.a
+    return const(0, i32), e
 
 
 def _whole(e: Expr) -> int | None:

@@ -120,7 +120,11 @@ class _Rewriter:
         if n.op.name not in CHANNEL or n.outputs[0].dtype not in (f32, i32):
             return None
         data, weight = self._data(n.inputs[0]), self._weight(n.inputs[1])
-        if data is None or weight is None or n.outputs[0].dtype.is_float != (data.scale is not None):
+        if (
+            data is None
+            or weight is None
+            or n.outputs[0].dtype.is_float != (data.scale is not None)
+        ):
             return None
         numbers, axis = weight.numbers, CHANNEL[n.op.name] % weight.numbers.ndim
         if n.op.name == "conv" and self._number(data.zero) is None and _pads(n):
