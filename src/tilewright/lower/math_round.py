@@ -29,7 +29,7 @@ def rounded_cast(e: Cast) -> Expr | None:
     as an integer; None for other expressions. Equal for all y: NaN becomes 0, as in any cast."""
     low, high, whole = _limits(e.a)
     z, whole = _sum(whole)
-    number = z.value if isinstance(z, Const) else 0
+    number = int(z.value) if isinstance(z, Const) else 0
     if not isinstance(whole, Unary) or whole.op is not UnaryOp.ROUND or whole.dtype != f32:
         return None
     if not e.dtype.is_integer or low is None or high is None:
@@ -67,7 +67,7 @@ def _limits(e: Expr) -> tuple[int | None, int | None, Expr]:
 
 
 def _without_limits(y: Expr, low: int, high: int) -> Expr:
-    """y without limits that do nothing, as it is rounded and limited to low and high behind them."""
+    """y without limits that do nothing, since it is rounded and limited to low and high as well."""
     while isinstance(y, Binary) and y.op in (BinaryOp.MIN, BinaryOp.MAX):
         limit, rest = (y.b, y.a) if isinstance(y.b, Const) else (y.a, y.b)
         if not isinstance(limit, Const):

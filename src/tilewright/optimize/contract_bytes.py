@@ -158,9 +158,11 @@ class _Rewriter:
 
     def _bytes(self, v: Value) -> ScaledBytes | None:
         """cast(bytes), or cast(bytes) - zero."""
-        n, zero = self.producers.get(v), None
+        zero: Value | None = None
+        n = self.producers.get(v)
         if n is not None and n.op.name == "sub" and n.inputs[0].shape == v.shape:
-            n, zero = self.producers.get(n.inputs[0]), n.inputs[1]
+            zero = n.inputs[1]
+            n = self.producers.get(n.inputs[0])
         if n is None or n.op.name != "cast" or n.inputs[0].dtype not in BYTES:
             return None
         if zero is not None and not _is_number(zero):

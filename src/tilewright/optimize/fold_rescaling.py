@@ -16,6 +16,7 @@ import numpy as np
 
 from tilewright.base.dtype import f32, i32
 from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Attrs
 from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.elementwise import ClipAttrs
@@ -117,9 +118,9 @@ class _Folder:
             out = result
             if k < len(steps) - 1:
                 out = Value(self.fresh(result.name), result.type)
-            if numbers is None:
-                inputs, attrs = (value,), ClipAttrs(found.low, found.high)
-            else:
+            inputs: tuple[Value, ...] = (value,)
+            attrs: Attrs = ClipAttrs(found.low, found.high)
+            if numbers is not None:
                 inputs, attrs = (value, self._constant(result, anchor, numbers)), NoAttrs()
             like = found.nodes[-1]
             nodes.append(

@@ -27,12 +27,13 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.dot_products import DotProduct, find_dot_product
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
+from tilewright.plan.register_tile import RegisterTile, register_tile, tile_cost, waste
 from tilewright.plan.split_groups import split_groups
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
-from tilewright.target.target import Target, VectorUnit
+from tilewright.target.target import Target
 
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
@@ -237,7 +238,7 @@ def _lane_cost(c: Contraction, target: Target) -> float:
     """Cycles per useful multiply-add, up to a constant."""
     tile, lanes = tile_of(c, target), c.lanes(target)
     rows, columns = None if c.row is None else _size(c.extent(c.row)), _size(c.extent(c.vector))
-    return _cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
+    return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
 
 
 def _source(s: Schedule, data: Load) -> str:
@@ -269,9 +270,9 @@ def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -
     rank = len(c.data.indices)
     if now is None and axis == rank - 1:
         return None
-    if now is not None and now.blocks and now.blocks[-1][0] == axis:
-        if now.blocks[-1][1] % dot.depth == 0:
-            return None
+    block, factor = now.blocks[-1] if now is not None and now.blocks else (None, 0)
+    if block == axis and factor % dot.depth == 0:
+        return None
     extent = _size(c.data.buffer.shape[axis])
     whole = extent is not None and extent % lanes == 0
     return Layout(tuple(range(rank)), ((axis, lanes if whole else dot.depth),))
@@ -349,7 +350,7 @@ def _cut_rows_for_cores(
     ]
     if not whole:
         return [], row
-    pieces = min(whole, key=lambda n: _waste(rows // n, tile.rows))
+    pieces = min(whole, key=lambda n: waste(rows // n, tile.rows))
     piece, inside = s.split(row, rows // pieces)
     return [piece], inside
 
@@ -556,55 +557,3 @@ def _finish_lanes(s: Schedule, inner: list[Loop], tile: RegisterTile, lanes: int
     outer, lane = s.split(vector, lanes)
     s.unroll(outer)
     attempt(s.vectorize, lane)
-
-
-# ---------------------------------------------------------------- the tile in registers
-
-
-@dataclass(frozen=True)
-class RegisterTile:
-    """How many rows and how many vectors are kept at once.
-
-    Each step of the reduction loads `vectors` vectors of one operand and broadcasts `rows` elements
-    of the other for rows * vectors multiply-adds. The accumulators and the loaded vectors must fit
-    the registers; the more accumulators, the fewer loads each multiply-add needs (BLIS, TOMS 2016).
-    """
-
-    rows: int
-    vectors: int
-
-
-def register_tile(
-    rows: int | None, columns: int | None, lanes: int, unit: VectorUnit, *, whole: bool = False
-) -> RegisterTile:
-    """The tile for a result of rows x columns (None: not known), vectors running along columns;
-    with `whole`, no tile reaches beyond the columns."""
-    best, best_cost = RegisterTile(1, 1), float("inf")
-    most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
-    for vectors in range(1, min(8, most_vectors) + 1):
-        if whole and columns is not None and columns % (vectors * lanes):
-            continue
-        most_rows = (unit.registers - vectors - 1) // vectors
-        for r in range(1, min(most_rows, rows or most_rows) + 1):
-            cost = _cost(r, vectors, rows, columns, lanes, unit)
-            if cost < best_cost:
-                best, best_cost = RegisterTile(r, vectors), cost
-    return best
-
-
-def _cost(
-    r: int, v: int, rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
-) -> float:
-    """Cycles per useful multiply-add of a vector, up to a constant."""
-    rate = max((n for _, n in unit.multiply_adds), default=1.0)
-    work = r * v
-    steps = max(work / rate, (r + v) / 2, unit.latency)  # multiply-adds, two loads a cycle, latency
-    waste = _waste(rows, r) * _waste(columns, v * lanes)
-    return steps / work * waste * (1 + 0.2 / r + 0.1 / v)
-
-
-def _waste(extent: int | None, tile: int) -> float:
-    """Iterations done for each one wanted when tiles are whole."""
-    if extent is None or extent == 0:
-        return 1.0
-    return -(-extent // tile) * tile / extent

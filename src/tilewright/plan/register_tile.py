@@ -1,0 +1,56 @@
+"""The tile of a contraction's result that is kept in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.target.target import VectorUnit
+
+
+@dataclass(frozen=True)
+class RegisterTile:
+    """How many rows and how many vectors are kept at once.
+
+    Each step of the reduction loads `vectors` vectors of one operand and broadcasts `rows` elements
+    of the other for rows * vectors multiply-adds. The accumulators and the loaded vectors must fit
+    the registers; the more accumulators, the fewer loads each multiply-add needs (BLIS, TOMS 2016).
+    """
+
+    rows: int
+    vectors: int
+
+
+def register_tile(
+    rows: int | None, columns: int | None, lanes: int, unit: VectorUnit, *, whole: bool = False
+) -> RegisterTile:
+    """The tile for a result of rows x columns (None: not known), vectors running along columns;
+    with `whole`, no tile reaches beyond the columns."""
+    best, best_cost = RegisterTile(1, 1), float("inf")
+    most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
+    for vectors in range(1, min(8, most_vectors) + 1):
+        if whole and columns is not None and columns % (vectors * lanes):
+            continue
+        most_rows = (unit.registers - vectors - 1) // vectors
+        for r in range(1, min(most_rows, rows or most_rows) + 1):
+            cost = tile_cost(r, vectors, rows, columns, lanes, unit)
+            if cost < best_cost:
+                best, best_cost = RegisterTile(r, vectors), cost
+    return best
+
+
+def tile_cost(
+    r: int, v: int, rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
+) -> float:
+    """Cycles per useful multiply-add of a vector, up to a constant."""
+    rate = max((n for _, n in unit.multiply_adds), default=1.0)
+    work = r * v
+    steps = max(work / rate, (r + v) / 2, unit.latency)  # multiply-adds, two loads a cycle, latency
+    wasted = waste(rows, r) * waste(columns, v * lanes)
+    return steps / work * wasted * (1 + 0.2 / r + 0.1 / v)
+
+
+def waste(extent: int | None, tile: int) -> float:
+    """Iterations done for each one wanted when tiles are whole."""
+    if extent is None or extent == 0:
+        return 1.0
+    return -(-extent // tile) * tile / extent
