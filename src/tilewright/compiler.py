@@ -51,6 +51,7 @@ from tilewright.optimize.fold_constants import fold_constants
 from tilewright.optimize.fold_rescaling import fold_rescaling
 from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
+from tilewright.optimize.keep_bytes import keep_bytes
 from tilewright.optimize.merge_common import merge_common
 from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
@@ -280,7 +281,7 @@ class _Compilation:
     def optimize(self, graph: Graph) -> Graph:
         alone = not self.devices.others
         passes = (
-            *((partial(contract_bytes, target=self.devices.host_target),) if alone else ()),
+            *((keep_bytes, self.contract_bytes) if alone else ()),
             fold_constants,
             simplify_nodes,
             remove_dead,
@@ -306,6 +307,10 @@ class _Compilation:
             fuse,
         )
         return self.run_passes(graph, passes)
+
+    def contract_bytes(self, graph: Graph) -> Graph:
+        """With products of bytes as the host's processor has them."""
+        return contract_bytes(graph, self.devices.host_target)
 
     def run_passes(self, graph: Graph, passes: Sequence[Callable[[Graph], Graph]]) -> Graph:
         check = verify_graph if self.options.verify else None

@@ -21,47 +21,23 @@ import numpy as np
 
 from tilewright.base.dtype import DType, f32, i8, i32, u8
 from tilewright.ir.dims import tensor_type
-from tilewright.ir.evaluate import evaluate_program, op_program
-from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.op import Attrs, Category
+from tilewright.ir.op import Attrs
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.extend import PadAttrs
-from tilewright.ops.movement import TransposeAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild, remove_dead, with_inputs
+from tilewright.optimize.scaled_bytes import BYTES, BytesReader, ScaledBytes
 from tilewright.plan.units import units
 from tilewright.target.target import Target
 
-BYTES = (u8, i8)
 CHANNEL = {"conv": 0, "matmul": -1}  # of the weights' axes, the one with the result's channels
 CHANNELS = {"conv": 1, "matmul": -1}  # of the data's axes, the one with what is summed
 SUMMED = {"conv": 1, "matmul": -2}  # of the weights' axes, likewise
-MOVES = ("reshape", "transpose")
 FLIP = 128  # between the numbers of i8 and u8
-SMALL = 1 << 14  # elements of what is computed while looking: scales and zero points
 LARGEST = (1 << 31) - 1
-
-
-@dataclass(frozen=True)
-class ScaledBytes:
-    """What a value is: (whole - zero) * scale, moved. Zero point and scale are one number each; 0
-    and 1 where they are None."""
-
-    whole: Value
-    zero: Value | None
-    scale: Value | None
-    moves: tuple[GraphNode, ...] = ()
-
-
-@dataclass(frozen=True)
-class ScaledNumbers:
-    """What a constant is: whole numbers times scales, which broadcast to them."""
-
-    numbers: np.ndarray
-    scale: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -87,9 +63,8 @@ class _Rewriter:
     def __init__(self, graph: Graph, depths: Mapping[DType, int]) -> None:
         self.graph = graph
         self.depths = depths  # how many products a lane adds up at once, by the data's type
-        self.producers = graph.producers()
+        self.reader = BytesReader(graph)
         self.constants, self.fresh = dict(graph.constants), fresh_names(graph)
-        self.known: dict[Value, np.ndarray | None] = {}
         self.nodes: list[GraphNode] = []
         self.now: dict[Value, Value] = {}  # what is to be read instead of a value
         self.flipped: dict[Value, Value] = {}
@@ -119,7 +94,9 @@ class _Rewriter:
         """What a node multiplies, if that can be done with bytes."""
         if n.op.name not in CHANNEL or n.outputs[0].dtype not in (f32, i32):
             return None
-        data, weight = self._data(n.inputs[0]), self._weight(n.inputs[1])
+        data, weight = self.reader.data(n.inputs[0]), self.reader.weight(n.inputs[1])
+        if data is not None and data.whole in self.graph.constants:
+            return None
         if (
             data is None
             or weight is None
@@ -127,7 +104,7 @@ class _Rewriter:
         ):
             return None
         numbers, axis = weight.numbers, CHANNEL[n.op.name] % weight.numbers.ndim
-        if n.op.name == "conv" and self._number(data.zero) is None and _pads(n):
+        if n.op.name == "conv" and self.reader.number(data.zero) is None and _pads(n):
             return None
         if numbers.size == 0 or numbers.min() < i8.min or numbers.max() > i8.max:
             return None
@@ -135,105 +112,13 @@ class _Rewriter:
         if np.abs(numbers).sum(others).max() * u8.max > LARGEST:
             return None
         scale = weight.scale
+        if scale is not None and data.scale is None:
+            return None
         if scale is not None and scale.size > 1:
             if scale.shape[axis] != scale.size:
                 return None
             scale = scale.reshape(-1)
         return ByteContraction(data, numbers.astype(np.int8), scale)
-
-    def _data(self, v: Value) -> ScaledBytes | None:
-        n = self.producers.get(v)
-        if n is None or not n.inputs:
-            return None
-        if n.op.name in MOVES:
-            inner = self._data(n.inputs[0])
-            return None if inner is None else replace(inner, moves=(*inner.moves, n))
-        if n.op.name != "mul":
-            return self._bytes(v)
-        for x, scale in (n.inputs, n.inputs[::-1]):
-            found = self._bytes(x)
-            if found is not None and _is_number(scale) and x.shape == v.shape:
-                return replace(found, scale=scale)
-        return None
-
-    def _bytes(self, v: Value) -> ScaledBytes | None:
-        """cast(bytes), or cast(bytes) - zero."""
-        zero: Value | None = None
-        n = self.producers.get(v)
-        if n is not None and n.op.name == "sub" and n.inputs[0].shape == v.shape:
-            zero = n.inputs[1]
-            n = self.producers.get(n.inputs[0])
-        if n is None or n.op.name != "cast" or n.inputs[0].dtype not in BYTES:
-            return None
-        if zero is not None and not _is_number(zero):
-            return None
-        return ScaledBytes(n.inputs[0], zero, None)
-
-    def _weight(self, v: Value) -> ScaledNumbers | None:
-        n = self.producers.get(v)
-        if n is None or not n.inputs:
-            return None
-        if n.op.name in MOVES:
-            return self._moved_weight(n)
-        if n.op.name == "mul":
-            for x, scale in (n.inputs, n.inputs[::-1]):
-                found, factors = self._weight(x), self._known(scale)
-                if found is not None and found.scale is None and factors is not None:
-                    shape = (1,) * (found.numbers.ndim - factors.ndim) + factors.shape
-                    return replace(found, scale=factors.reshape(shape))
-            return None
-        if n.op.name == "sub":
-            found, zero = self._weight(n.inputs[0]), self._known(n.inputs[1])
-            if found is None or found.scale is not None or zero is None:
-                return None
-            return ScaledNumbers(found.numbers - zero.astype(np.int64), None)
-        if n.op.name != "cast" or n.inputs[0].dtype not in BYTES:
-            return None
-        whole = self.graph.constants.get(n.inputs[0])
-        return None if whole is None else ScaledNumbers(whole.astype(np.int64), None)
-
-    def _moved_weight(self, n: GraphNode) -> ScaledNumbers | None:
-        found = self._weight(n.inputs[0])
-        if found is None:
-            return None
-        single = found.scale is None or found.scale.size == 1
-        if n.op.name == "transpose":
-            perm = n.attrs_of(TransposeAttrs).perm
-            scale = found.scale if found.scale is None else found.scale.transpose(perm)
-            return ScaledNumbers(found.numbers.transpose(perm), scale)
-        shape = n.outputs[0].shape
-        if not single or not all(isinstance(d, int) for d in shape):
-            return None
-        scale = found.scale if found.scale is None else found.scale.reshape(())
-        return ScaledNumbers(found.numbers.reshape(shape), scale)
-
-    def _known(self, v: Value) -> np.ndarray | None:
-        """What a small value is that depends on constants alone."""
-        if v in self.graph.constants:
-            return self.graph.constants[v]
-        if v not in self.known:
-            self.known[v] = self._computed(v)
-        return self.known[v]
-
-    def _computed(self, v: Value) -> np.ndarray | None:
-        n = self.producers.get(v)
-        if n is None or n.op.category is Category.OPAQUE or len(n.outputs) != 1:
-            return None
-        types = [x.type for x in (v, *n.inputs)]
-        if any(not isinstance(d, int) for t in types for d in t.shape):
-            return None
-        arrays = {x: self._known(x) for x in n.inputs}
-        if any(a is None or a.size > SMALL for a in arrays.values()):
-            return None
-        names = {x: Buffer(f"x{i}", x.dtype, x.shape) for i, x in enumerate(arrays)}
-        program = op_program(n.op, n.attrs, [names[x] for x in n.inputs])
-        (result,) = evaluate_program(program, [a for a in arrays.values() if a is not None])
-        return result.reshape(v.shape)
-
-    def _number(self, v: Value | None) -> int | None:
-        """The zero point, if it is a constant."""
-        found = np.zeros((), np.int64) if v is None else self._known(v)
-        return None if found is None else int(found.reshape(()))
 
     # ---------------------------------------------------------- what takes its place
 
@@ -244,7 +129,7 @@ class _Rewriter:
         whole = self.flipped.get(c.data.whole, whole)
         for move in data.moves:
             whole = self._emit(n, move.op.name, move.attrs, whole)
-        zero = self._number(data.zero)
+        zero = self.reader.number(data.zero)
         fill = 0 if zero is None else zero + shift
         numbers, channels = c.weight, c.weight.shape[SUMMED[n.op.name]]
         more = -channels % self.depths[whole.dtype]
@@ -287,7 +172,7 @@ class _Rewriter:
 
     def _scaled(self, n: GraphNode, sums: Value, c: ByteContraction) -> Value:
         assert c.data.scale is not None
-        step = self._known(c.data.scale)
+        step = self.reader.known(c.data.scale)
         own = np.ones((), np.float32) if c.scale is None else c.scale
         if step is not None:
             scale = self._spread(n, "scale", np.float32(step.reshape(())) * own, f32)
@@ -343,10 +228,6 @@ def _lengthened(numbers: np.ndarray, axis: int, more: int) -> np.ndarray:
     after = [(0, 0)] * numbers.ndim
     after[axis] = (0, more)
     return np.pad(numbers, after)
-
-
-def _is_number(v: Value) -> bool:
-    return all(d == 1 for d in v.shape)
 
 
 def _pads(n: GraphNode) -> bool:

@@ -17,14 +17,13 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.analyze.linear import linear, step_along
 from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
 from tilewright.ir.dims import same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.dot_products import DotProduct, find_dot_product
+from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
 from tilewright.plan.register_tile import RegisterTile, register_tile, tile_cost, waste
@@ -65,7 +64,7 @@ class Contraction:
 
     def channel(self) -> int:
         """The axis that stands for the channels in the result: that of the groups if there are."""
-        at = _position(self.weight, self.axis_var(self.vector), self.extent(self.vector))
+        at = position_of(self.weight, self.axis_var(self.vector), self.extent(self.vector))
         around = () if at is None else variables(self.weight.indices[at])
         axes = (p for p, i in enumerate(self.nest.store.indices) if i in around)
         return next((p for p in axes if p != self.vector and self.grouped), self.vector)
@@ -136,7 +135,7 @@ def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> C
     vector = max(candidates, key=lambda p: _size(nest.buffer.shape[p]) or 1 << 30)
     var = nest.store.indices[vector]
     assert isinstance(var, Var)
-    if packed and _position(weight, var, nest.buffer.shape[vector]) is None:
+    if packed and position_of(weight, var, nest.buffer.shape[vector]) is None:
         return None
     return Contraction(nest, vector, rows[-1] if rows else None, data, weight)
 
@@ -207,7 +206,7 @@ def preferred_layouts(
     result_layout = Layout(tuple(range(rank)), ((channel, lanes),)) if blocked else None
     source = _source(s, c.data)
     vector = c.axis_var(c.vector)
-    data_axis = _position(c.data, vector, None)
+    data_axis = position_of(c.data, vector, None)
     data_layout = None
     if data_axis is not None:  # both operands run along vectors
         data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
@@ -251,21 +250,9 @@ def _source(s: Schedule, data: Load) -> str:
     return data.buffer.name
 
 
-def _position(read: Load, var: Var, extent: Dim | None) -> int | None:
-    """The subscript that is a variable, or the place that it is in a group of `extent`."""
-    for p, i in enumerate(read.indices):
-        if i == var:
-            return p
-        if isinstance(extent, int) and step_along(linear(i), var) == 1:
-            around = ((atom, k) for atom, k in linear(i).items() if atom != var)
-            if all(isinstance(atom, Var) and k % extent == 0 for atom, k in around):
-                return p
-    return None
-
-
 def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -> Layout | None:
     """A layout of the data in which what a lane adds up are neighbours; None if they are now."""
-    axis = _position(c.data, dot.along, None)
+    axis = position_of(c.data, dot.along, None)
     assert axis is not None
     rank = len(c.data.indices)
     if now is None and axis == rank - 1:
@@ -292,14 +279,14 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
         read = c.data.indices[axis] if axis < len(c.data.indices) else None
         found = None
         if isinstance(read, Var) and read in reduced:
-            found = _position(c.weight, read, None)
+            found = position_of(c.weight, read, None)
         extent = None if found is None else _size(c.weight.buffer.shape[found])
         if found is not None and extent is not None and extent % factor == 0:
             blocks.append((found, factor))
-    at = _position(c.weight, vector, c.extent(c.vector))
+    at = position_of(c.weight, vector, c.extent(c.vector))
     assert at is not None
     if c.dot is not None:
-        along, depth = _position(c.weight, c.dot.along, None), c.dot.depth
+        along, depth = position_of(c.weight, c.dot.along, None), c.dot.depth
         assert along is not None
         outer = [(a, f // depth) for a, f in blocks if f > depth]
         return Layout(tuple(order), (*outer, (at, width), (along, depth)))

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.analyze.linear import linear, step_along
 from tilewright.analyze.nests import Nest, factors, stride
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var
+from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import For
-from tilewright.ir.substitute import variables
 from tilewright.plan.units import AxisMapping, Unit, mappings, units
 from tilewright.target.target import Target
 
@@ -42,7 +41,10 @@ def find_dot_product(
     for unit in units(target):
         for mapping in mappings(nest, unit):
             found = _dot_product(nest, unit, mapping)
-            if found is not None and (packed or _lies_well(found, s)):
+            if found is None:
+                continue
+            extents = {x.var: x.extent for x in nest.axes}
+            if _can_be_packed(found, extents[found.vector]) if packed else _lies_well(found, s):
                 return found
     return None
 
@@ -63,15 +65,29 @@ def _dot_product(nest: Nest, unit: Unit, mapping: AxisMapping) -> DotProduct | N
         return None
     ((axis, along),) = summed
     depth = unit.size(axis)
-    if not _is_alone(data, along) or not isinstance(along.extent, int) or along.extent % depth:
+    vector = kept[0][1]
+    if not isinstance(along.extent, int) or along.extent % depth:
         return None
-    return DotProduct(unit.instruction, data, weight, kept[0][1].var, along.var, depth)
+    return DotProduct(unit.instruction, data, weight, vector.var, along.var, depth)
 
 
-def _is_alone(read: Load, loop: For) -> bool:
-    """Whether a loop is a subscript, or stands in one alone: not in a window's place."""
-    found = [variables(i) for i in read.indices if loop.var in variables(i)]
-    return bool(found) and all(len(v) == 1 for v in found)
+def position_of(read: Load, var: Var, extent: Dim | None) -> int | None:
+    """The subscript that is a variable, or the place that it is in a group of `extent`."""
+    for p, i in enumerate(read.indices):
+        if i == var:
+            return p
+        if isinstance(extent, int) and step_along(linear(i), var) == 1:
+            around = ((atom, k) for atom, k in linear(i).items() if atom != var)
+            if all(isinstance(atom, Var) and k % extent == 0 for atom, k in around):
+                return p
+    return None
+
+
+def _can_be_packed(dot: DotProduct, extent: Dim) -> bool:
+    """Whether the loops stand for axes of the operands, and not for places in a window; `extent`
+    is that of the lanes' loop."""
+    summed = (position_of(read, dot.along, None) for read in (dot.data, dot.weight))
+    return None not in (*summed, position_of(dot.weight, dot.vector, extent))
 
 
 def _lies_well(dot: DotProduct, s: Simplifier) -> bool:

@@ -66,13 +66,20 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
     """Vectorizes the result's innermost loop where the reductions read along it; returns the
     loops it became (empty: reductions run along vectors themselves)."""
     last = loops[-1]
-    lanes = lanes_of(s, last, target)
+    lanes = _lanes_along(s, last, target)
     extent = s.for_(last).extent
     reductions = [n for n in nests(s.kernel.body) if n.update is not None]
     along = _along(s, reductions, last, loops, lanes)
     if not along or (isinstance(extent, int) and extent < max(2, lanes // 4)):
         return []
     return vectorize_innermost(s, last, lanes)
+
+
+def _lanes_along(s: Schedule, loop: Loop, target: Target) -> int:
+    """Lanes of a vector along a loop: no more than it has iterations, if these divide a vector, as
+    those of a block of bytes do."""
+    lanes, extent = lanes_of(s, loop, target), s.for_(loop).extent
+    return extent if isinstance(extent, int) and extent > 1 and lanes % extent == 0 else lanes
 
 
 def _along(s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop], lanes: int) -> bool:
@@ -153,7 +160,7 @@ def _loop_along(
     loops = [loop for loop in around if loop.extent != 1]
     if not loops:
         return set()
-    lanes = lanes_of(s, Loop(loops[-1].var), target)
+    lanes = _lanes_along(s, Loop(loops[-1].var), target)
     for i, axis in zip(read.indices, sums.store.indices, strict=True):
         near = s.simplifier.linear(i).get(loops[-1].var) == 1 and loops[-1].extent == lanes
         if near and isinstance(axis, Var):

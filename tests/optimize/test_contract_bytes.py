@@ -1,0 +1,350 @@
+"""Contractions of bytes: quantised convolutions and products are done with products of bytes that a
+processor has, with any types, zero points, scales, padding and groups, and give what the
+model means: integers to the bit, floats to a rounding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright
+from tilewright.base.dtype import i8, u8
+from tilewright.base.passes import Recorder
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.ir.graph import Graph, GraphNode
+from tilewright.ops.function import CALL, CallAttrs
+from tilewright.target.target import Target
+from tilewright.targets import cpu
+
+HOST = cpu.host(threads=1)
+LEVELS = ["avx512-vnni", "neon-dot"]  # with products of u8 by i8
+KINDS = {"u8": np.uint8, "i8": np.int8}
+ONNX = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A quantised convolution, or product of matrices where `window` is None."""
+
+    data: str = "u8"
+    zero: int = 3
+    weight_zero: int = 0
+    channels: int = 8
+    filters: int = 20
+    window: tuple[int, ...] | None = (3, 3)
+    size: int = 9
+    pads: int = 1
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    scales: int = 20  # of the weights: one for each filter, or 1
+
+
+def arrays(case: Case, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Data of all bytes; weights that are bytes without a small zero point as well."""
+    rng = np.random.default_rng(seed)
+    most = 127 - abs(case.weight_zero) if abs(case.weight_zero) < 50 else 127
+    kind = KINDS[case.data]
+    low, high = np.iinfo(kind).min, np.iinfo(kind).max + 1
+    if case.window is None:
+        x = rng.integers(low, high, (2, case.size, case.channels))
+        shape: tuple[int, ...] = (case.channels, case.filters)
+        return x.astype(kind), rng.integers(-most, most, shape, np.int8, endpoint=True)
+    x = rng.integers(low, high, (1, case.channels, *[case.size] * len(case.window)))
+    shape = (case.filters, case.channels // case.groups, *case.window)
+    return x.astype(kind), rng.integers(-most, most, shape, np.int8, endpoint=True)
+
+
+def attributes(case: Case) -> dict[str, object]:
+    if case.window is None:
+        return {}
+    rank = len(case.window)
+    return {
+        "pads": [case.pads] * (2 * rank),
+        "strides": [case.stride] * rank,
+        "dilations": [case.dilation] * rank,
+        "group": case.groups,
+    }
+
+
+def qdq(case: Case) -> onnx.ModelProto:
+    """DequantizeLinear of both, and their contraction in f32."""
+    x, w = arrays(case)
+    rng = np.random.default_rng(1)
+    scales = rng.uniform(0.01, 0.1, case.scales if case.scales > 1 else ()).astype(np.float32)
+    zeros = np.full(scales.shape, case.weight_zero, np.int8)
+    axis = 0 if case.window else 1
+    contraction = "Conv" if case.window else "MatMul"
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "step", "zero"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "scales", "zeros"], ["b"], axis=axis),
+        helper.make_node(contraction, ["a", "b"], ["y"], **attributes(case)),
+    ]
+    constants = {
+        "step": np.float32(0.03),
+        "zero": np.array(case.zero, KINDS[case.data]),
+        "w": w,
+        "scales": scales,
+        "zeros": zeros,
+    }
+    return model(nodes, {"x": x}, constants, TensorProto.FLOAT)
+
+
+def integer(case: Case) -> onnx.ModelProto:
+    """ConvInteger or MatMulInteger."""
+    x, w = arrays(case)
+    op = "ConvInteger" if case.window else "MatMulInteger"
+    nodes = [helper.make_node(op, ["x", "w", "zero", "zeros"], ["y"], **attributes(case))]
+    constants = {
+        "w": w,
+        "zero": np.array(case.zero, KINDS[case.data]),
+        "zeros": np.array(case.weight_zero, np.int8),
+    }
+    return model(nodes, {"x": x}, constants, TensorProto.INT32)
+
+
+def model(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, np.ndarray],
+    constants: dict[str, np.ndarray],
+    result: int,
+) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "quantised",
+        [
+            helper.make_tensor_value_info(k, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for k, a in inputs.items()
+        ],
+        [helper.make_tensor_value_info("y", result, None)],
+        [numpy_helper.from_array(np.asarray(a), k) for k, a in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def contractions(graph: Graph) -> list[GraphNode]:
+    """Those of the bodies of calls."""
+    found: list[GraphNode] = []
+    for n in graph.nodes:
+        if n.op is CALL:
+            found += contractions(n.attrs_of(CallAttrs).body)
+        elif n.op.name in ("conv", "matmul"):
+            found.append(n)
+    return found
+
+
+def of_bytes(source: onnx.ModelProto, target: Target = HOST) -> bool:
+    """Whether all contractions of the optimized model multiply u8 by i8, and there are some."""
+    optimized = tilewright.compile(source, target=target, until="optimized")
+    assert isinstance(optimized, Graph)
+    found = contractions(optimized)
+    assert found
+    return all([v.dtype for v in n.inputs] == [u8, i8] for n in found)
+
+
+def check(source: onnx.ModelProto, x: np.ndarray, *, exact: bool) -> None:
+    """The compiled model gives what the evaluator does."""
+    graph = tilewright.compile(source, until="graph")
+    assert isinstance(graph, Graph)
+    (wanted,) = evaluate_graph(graph, [x])
+    found = tilewright.compile(source, target=HOST)(x)
+    assert found.dtype == wanted.dtype
+    if exact:
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        atol = 2e-6 * float(np.abs(wanted).max(initial=0))
+        np.testing.assert_allclose(found, wanted, rtol=2e-6, atol=atol)
+
+
+CASES = [
+    Case(),
+    Case(data="i8", zero=-5),
+    Case(zero=0, scales=1),
+    Case(weight_zero=2, channels=6),
+    Case(channels=3, filters=16, window=(7, 7), size=23, pads=3, stride=2, scales=16),
+    Case(channels=48, filters=40, window=(1, 1), pads=0, scales=40),
+    Case(channels=16, filters=16, groups=16, scales=16),
+    Case(data="i8", channels=16, filters=32, groups=4, scales=32),
+    Case(channels=5, filters=7, window=(5,), size=31, pads=2, dilation=2, scales=7),
+    Case(channels=8, filters=16, window=(3, 3, 3), size=6, scales=16),
+    Case(window=None, channels=32, filters=100, size=13, scales=100),
+    Case(window=None, channels=30, filters=5, size=1, scales=1),
+    Case(data="i8", zero=7, window=None, channels=64, filters=64, size=9, scales=64),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_floats(case: Case):
+    check(qdq(case), arrays(case)[0], exact=False)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.scales == 1 or c.window], ids=str)
+def test_integers(case: Case):
+    check(integer(case), arrays(case)[0], exact=True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_they_multiply_bytes(case: Case, level: str):
+    for source in (qdq(case), integer(case)):
+        target = cpu.cpu(level)
+        if level == "neon-dot" and case.data == "i8":  # which multiplies i8 by i8 as well
+            optimized = tilewright.compile(source, target=target, until="optimized")
+            assert all([v.dtype for v in n.inputs] == [i8, i8] for n in contractions(optimized))
+        else:
+            assert of_bytes(source, target)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.groups == 1], ids=str)
+def test_they_use_the_instruction(case: Case):
+    """The scheduled kernel calls it, and nothing multiplies beside it."""
+    for level, names in ("avx512-vnni", ["vpdpbusd"]), ("neon-dot", ["usdot", "sdot"]):
+        done = tilewright.compile(qdq(case), target=level, until="scheduled")
+        shown = "\n".join(s.show() for s in done.values())
+        assert any(f" {name}(" in shown for name in names), shown
+        assert "cast(i32, x1[" not in shown
+
+
+def test_other_targets_keep_floats():
+    optimized = tilewright.compile(qdq(Case()), target="avx2", until="optimized")
+    assert not any(v.dtype.is_integer for n in contractions(optimized) for v in n.inputs)
+
+
+def test_weights_that_do_not_fit():
+    """A zero point that leaves numbers beyond i8: floats, and right."""
+    case = Case(weight_zero=100)
+    assert not of_bytes(qdq(case), cpu.cpu("avx512-vnni"))
+    check(qdq(case), arrays(case)[0], exact=False)
+    check(integer(case), arrays(case)[0], exact=True)
+
+
+def test_sums_that_could_overflow():
+    """So many products that i32 might not hold their sum stay as they are."""
+    case = Case(window=None, channels=70_000, filters=1, size=1, scales=1)
+    x, _ = arrays(case)
+    source = integer(case)
+    for t in source.graph.initializer:
+        if t.name == "w":
+            t.CopyFrom(numpy_helper.from_array(np.full((70_000, 1), 127, np.int8), "w"))
+    assert not of_bytes(source, cpu.cpu("avx512-vnni"))
+    check(source, x, exact=True)
+
+
+def test_a_computed_zero_point():
+    """DynamicQuantizeLinear, MatMulInteger, and the scales behind it."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((7, 40)).astype(np.float32)
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "step", "zero"]),
+        helper.make_node("MatMulInteger", ["q", "w", "zero"], ["sums"]),
+        helper.make_node("Cast", ["sums"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["floats", "step"], ["y"]),
+    ]
+    weights = rng.integers(-128, 128, (40, 33), np.int8)
+    source = model(nodes, {"x": x}, {"w": weights}, TensorProto.FLOAT)
+    assert of_bytes(source, cpu.cpu("avx512-vnni"))
+    check(source, x, exact=False)
+
+
+def test_qlinear():
+    """QLinearConv with a bias and QLinearMatMul, to the bit."""
+    case = Case(channels=16, filters=24, scales=24)
+    x, w = arrays(case)
+    rng = np.random.default_rng(4)
+    constants = {
+        "x_scale": np.float32(0.02),
+        "x_zero": np.uint8(120),
+        "w": w,
+        "w_scale": rng.uniform(0.001, 0.01, 24).astype(np.float32),
+        "w_zero": np.zeros(24, np.int8),
+        "y_scale": np.float32(0.5),
+        "y_zero": np.uint8(7),
+        "bias": rng.integers(-9999, 9999, 24, np.int32),
+    }
+    names = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero", "bias"]
+    node = helper.make_node("QLinearConv", names, ["y"], pads=[1, 1, 1, 1])
+    source = model([node], {"x": x}, constants, TensorProto.UINT8)
+    assert of_bytes(source, cpu.cpu("avx512-vnni"))
+    check(source, x, exact=True)
+
+
+def test_bytes_read_twice():
+    """i8 that a contraction and an addition read: kept once, as u8."""
+    case = Case(data="i8", zero=-9, channels=16, filters=16, window=(1, 1), pads=0, scales=16)
+    source = qdq(case)
+    source.graph.node[-1].output[0] = "c"
+    source.graph.node.append(helper.make_node("Add", ["c", "a"], ["y"]))
+    check(source, arrays(case)[0], exact=False)
+
+
+def test_a_transposed_weight():
+    """Gemm with transB, and a scale for each row of what it transposes."""
+    rng = np.random.default_rng(5)
+    x = rng.integers(0, 256, (5, 24), np.uint8)
+    constants = {
+        "step": np.float32(0.1),
+        "zero": np.uint8(128),
+        "w": rng.integers(-128, 128, (10, 24), np.int8),
+        "scales": rng.uniform(0.01, 0.1, 10).astype(np.float32),
+        "bias": rng.standard_normal(10).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "step", "zero"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "scales"], ["b"], axis=0),
+        helper.make_node("Gemm", ["a", "b", "bias"], ["y"], transB=1),
+    ]
+    source = model(nodes, {"x": x}, constants, TensorProto.FLOAT)
+    assert of_bytes(source, cpu.cpu("avx512-vnni"))
+    check(source, x, exact=False)
+
+
+@st.composite
+def random_cases(draw: st.DrawFn) -> Case:
+    rank = draw(st.integers(0, 3))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 4])) if rank else 1
+    channels = groups * draw(st.integers(1, 24))
+    filters = groups * draw(st.integers(1, 24))
+    data = draw(st.sampled_from(list(KINDS)))
+    low = np.iinfo(KINDS[data]).min
+    window = tuple(draw(st.integers(1, 4)) for _ in range(rank)) if rank else None
+    return Case(
+        data=data,
+        zero=low + draw(st.integers(0, 255)),
+        weight_zero=draw(st.sampled_from([0, 0, 1, -1, 40])),
+        channels=channels,
+        filters=filters,
+        window=window,
+        size=draw(st.integers(7, 12 if rank < 3 else 8)),
+        pads=draw(st.integers(0, 2)),
+        stride=draw(st.integers(1, 3)),
+        dilation=draw(st.integers(1, 2)),
+        groups=groups,
+        scales=draw(st.sampled_from([1, filters])),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(random_cases())
+def test_random(case: Case):
+    check(qdq(case), arrays(case)[0], exact=False)
+    check(integer(case), arrays(case)[0], exact=True)
+
+
+def test_pass_by_pass():
+    """Each graph pass keeps what the model means."""
+    case = Case(data="i8", zero=-5, channels=7, filters=20)
+    x = arrays(case)[0]
+    recorder = Recorder()
+    tilewright.compile(integer(case), target=HOST, recorder=recorder)
+    graphs = [s.program for s in recorder.steps if isinstance(s.program, Graph)]
+    (wanted,) = evaluate_graph(graphs[0], [x])
+    plain = [g for g in graphs if not any(v.type.layout for n in g.nodes for v in n.outputs)]
+    assert len(plain) > 1
+    for graph in plain:
+        np.testing.assert_array_equal(evaluate_graph(graph, [x])[0], wanted)
