@@ -62,6 +62,7 @@ from tilewright.optimize.share_kernels import share_kernels
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.optimize.use_integers import use_integers
 from tilewright.options import HALF_UP, Options, check_options
+from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.plan.separate_windows import separate_windows
@@ -448,7 +449,7 @@ class _Compilation:
         self.record("tensor", name, program)
         if until == "tensor":
             return program
-        loops = create_loops(separate_windows(program))
+        loops = create_loops(compose_stages(separate_windows(program)))
         self.record("loops", name, loops)
         if until == "loops":
             return loops

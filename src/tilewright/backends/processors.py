@@ -8,6 +8,7 @@ from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.loop import symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
+from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.contraction import preferred_layouts
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import inline_stages
@@ -20,7 +21,7 @@ TYPICAL = 64  # of a dimension without a number
 def native_options(program: TensorProgram, target: Target) -> list[Option]:
     """One: all kernels run. Its time is that of the operations at the processor's peak, or of the
     bytes at its memory's bandwidth, whichever is longer."""
-    schedule = Schedule(create_loops(program))
+    schedule = Schedule(create_loops(compose_stages(program)))
     inline_stages(schedule)
     preference = preferred_layouts(schedule, target, {})
     wanted = {}

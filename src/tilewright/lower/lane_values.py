@@ -144,6 +144,8 @@ class LaneValues:
     def _is_dear(self, e: Select, side: Expr, other: Expr) -> bool:
         """Whether a side of a select takes so many operations, beside those that the condition and
         the other side take as well, that it pays to ask first whether it is wanted."""
+        if isinstance(side, (Const, Load)) or side in e.cond.children():
+            return False
         key = (e, side)
         if key not in self._dear:
             shared = {*other.walk(), *e.cond.walk()}

@@ -17,6 +17,7 @@ from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.function import CALL, RELAYOUT, CallAttrs, RelayoutAttrs
+from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.contraction import Preference, preferred_layouts
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import inline_stages
@@ -153,7 +154,7 @@ class _Chooser:
 def _logical_schedule(n: GraphNode) -> tuple[Schedule, Value]:
     """The call's kernel with row-major buffers and its cheap stages inlined."""
     buffers = [Buffer(f"x{i}", v.dtype, v.shape) for i, v in enumerate(n.inputs)]
-    schedule = Schedule(create_loops(op_program(CALL, n.attrs, buffers)))
+    schedule = Schedule(create_loops(compose_stages(op_program(CALL, n.attrs, buffers))))
     inline_stages(schedule)
     return schedule, n.outputs[0]
 

@@ -47,6 +47,10 @@ class BytesReader:
         self.constants = graph.constants
         self.producers = graph.producers()
         self._numbers: dict[Value, np.ndarray | None] = {}
+        self._fixed = set(graph.constants)  # what depends on constants alone
+        for n in graph.nodes:
+            if n.op.category is not Category.OPAQUE and self._fixed.issuperset(n.inputs):
+                self._fixed.update(n.outputs)
 
     def data(self, v: Value) -> ScaledBytes | None:
         """A value as bytes with one zero point and one scale, which may be computed."""
@@ -142,7 +146,7 @@ class BytesReader:
 
     def _computed(self, v: Value) -> np.ndarray | None:
         n = self.producers.get(v)
-        if n is None or n.op.category is Category.OPAQUE or len(n.outputs) != 1:
+        if n is None or v not in self._fixed or len(n.outputs) != 1:
             return None
         types = [x.type for x in (v, *n.inputs)]
         if any(not isinstance(d, int) for t in types for d in t.shape):
