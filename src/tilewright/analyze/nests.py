@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.linear import step_along
 from tilewright.analyze.simplify import Simplifier
+from tilewright.base.node import Node
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
@@ -126,9 +127,11 @@ _DEAR_BINARY = frozenset(
 
 def is_cheap(e: Expr) -> bool:
     """Whether computing an expression again costs about as little as reading its result."""
-    for x in e.walk():
-        if isinstance(x, Unary) and x.op not in _CHEAP_UNARY:
-            return False
-        if isinstance(x, Binary) and x.op in _DEAR_BINARY and x.dtype.is_float:
-            return False
-    return True
+    return all(is_cheap_operator(x) for x in e.walk())
+
+
+def is_cheap_operator(x: Node) -> bool:
+    """Whether an expression's outermost operator takes an instruction or two."""
+    if isinstance(x, Unary):
+        return x.op in _CHEAP_UNARY
+    return not (isinstance(x, Binary) and x.op in _DEAR_BINARY and x.dtype.is_float)

@@ -17,9 +17,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.analyze.nests import Nest, factors, nest_of, nests, stride
+from tilewright.analyze.nests import (
+    Nest,
+    factors,
+    is_cheap_operator,
+    nest_of,
+    nests,
+    stride,
+)
 from tilewright.ir.dims import same_dim
-from tilewright.ir.expr import BinaryOp, Buffer, Dim, Load, Var
+from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
@@ -35,6 +42,8 @@ from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
+LONG = 40  # operations behind a sum, above which they are not unrolled
+EXPANDED = 16  # operations that a function or a division counts for
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -310,8 +319,11 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         others = [*pieces, *others]
     outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
     local = s.compute_at(acc, outer[-1])
-    _schedule_tile(s, local, c, tile, lanes)
-    _finish_lanes(s, inner, tile, lanes)
+    local = _schedule_tile(s, local, c, tile, lanes)
+    long = _is_long(s, inner)
+    if long:
+        inner = _set_tile_down(s, local, inner, lanes)
+    _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
     parallelize(s, outer[:-1] or outer, target)
 
 
@@ -413,8 +425,9 @@ def _tile_result_loops(
 
 def _schedule_tile(
     s: Schedule, local: Buffer, c: Contraction, tile: RegisterTile, lanes: int
-) -> None:
-    """The accumulation in registers: reduction loops outside, rows and vectors unrolled."""
+) -> Buffer:
+    """The accumulation in registers: reduction loops outside, rows and vectors unrolled. Returns
+    the sums."""
     order = [a for a in range(len(local.shape)) if a not in (c.row, c.vector)]
     order += [a for a in (c.row, c.vector) if a is not None]
     local = s.set_memory(s.pack_layout(local, Layout(tuple(order))), "register")
@@ -427,13 +440,14 @@ def _schedule_tile(
     reduce = _order_reduction(s, reduce, c)
     if c.dot is not None:
         _schedule_dot_product(s, c.dot, reduce, other_axes, row, vector, lanes)
-        return
+        return local
     inner = [x for x in (row, vector) if x is not None]
     s.reorder(*reduce, *other_axes, *inner)
     _unroll_window(s, reduce)
     if row is not None:
         s.unroll(row)
     _lanes(s, vector, lanes)
+    return local
 
 
 def _schedule_dot_product(
@@ -531,6 +545,33 @@ def _lanes(s: Schedule, loop: Loop, lanes: int) -> None:
     outer, inner = s.split(loop, lanes)
     s.unroll(outer)
     s.vectorize(inner)
+
+
+def _is_long(s: Schedule, inner: list[Loop]) -> bool:
+    """Whether what follows the sums takes so many operations that a copy of it for each vector of
+    the tile is more code than it is worth."""
+    if not all(isinstance(s.for_(loop).extent, int) for loop in inner):
+        return False
+    writes = [x for x in walk_statements((s.for_(inner[0]),)) if isinstance(x, Store)]
+    found = [x for w in writes for x in w.value.walk() if not isinstance(x, (Load, Const))]
+    return sum(1 if is_cheap_operator(x) else EXPANDED for x in found) > LONG
+
+
+def _set_tile_down(s: Schedule, local: Buffer, inner: list[Loop], lanes: int) -> list[Loop]:
+    """Copies the sums out of their registers, so that loops can go over them."""
+    first, *rest = inner
+    extent = s.for_(first).extent
+    assert isinstance(extent, int)
+    whole, first = s.split(first, extent)
+    s.cache_read(local, whole)
+    (_, nest, *_) = s.for_(whole).body  # behind the allocation
+    for loop in [Loop(x.var) for x in walk_statements((nest,)) if isinstance(x, For)]:
+        extent = s.for_(loop).extent
+        if isinstance(extent, int) and extent % lanes == 0:
+            _lanes(s, loop, lanes)
+        elif extent != 1:
+            s.unroll(loop)
+    return [first, *rest]
 
 
 def _finish_lanes(s: Schedule, inner: list[Loop], tile: RegisterTile, lanes: int) -> None:
