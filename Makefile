@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +99,10 @@ bench-tail: $(VENV)/.ready-bench ## the slowest of many short calls, beside othe
 bench-breadth: $(VENV)/.ready-bench ## 33 networks of well-known families beside other engines, at one and two threads
 	@mkdir -p build
 	$(BIN)/python benchmarks/operators.py --networks --threads 1,2 --turn 0.12 --json build/breadth.json
+
+bench-quantized: $(VENV)/.ready-bench ## networks in int8 beside other engines: WORDS=… for some of them
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py --quantized $(or $(WORDS),resnet18 resnet50 mobilenetv2 bert) --threads 1,2 --turn 0.25 --json build/quantized.json
 
 bench-operators: $(VENV)/.ready-bench ## 324 models of one operator beside other engines
 	@mkdir -p build

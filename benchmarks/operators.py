@@ -1,8 +1,9 @@
-"""Compare tilewright with other engines on single operators, in float32.
+"""Compare tilewright with other engines on single operators, in float32; on whole networks, too.
 
     python benchmarks/operators.py                      all cases: some minutes
     python benchmarks/operators.py conv softmax         those whose names have one of these words
     python benchmarks/operators.py --networks --threads 1,2     the breadth networks instead
+    python benchmarks/operators.py --quantized resnet           networks in int8 (QDQ), u8 and i8
 
 Each engine has one process, which loads one model after another; they take turns on each model, so
 that drift hits all alike. A ratio is the best peer's median by ours: above 1 we are faster.
@@ -36,8 +37,12 @@ from zoo import sample_inputs
 
 SLOW, SMALL_US = 1.5, 50.0
 """A finding: so many times slower than the best peer, if it takes longer than this."""
+QUANTIZED_RMS = 0.1
+"""Largest difference of quantised networks: root mean square, by the result's deviation. Where a
+rounding falls on the other side, what follows differs by a step, in every engine."""
 ROUNDS, MOST_RUNS = 5, 500  # turns of an engine, and its runs in one
 
+Problem = Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], str | None]
 Models = dict[str, Callable[[], onnx.ModelProto]]
 
 
@@ -78,14 +83,22 @@ class Result:
         return self.ours > SMALL_US and self.ratio is not None and self.ratio < 1 / SLOW
 
 
-def measure(models: Models, engines: Sequence[str], threads: int, turn_s: float) -> list[Result]:
-    """Every model on every engine."""
+def measure(
+    models: Models,
+    engines: Sequence[str],
+    threads: int,
+    turn_s: float,
+    problem: Problem = lambda found, wanted: compare(found, wanted)[1],
+) -> list[Result]:
+    """Every model on every engine; `problem` says what is wrong with our results."""
     with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         workers = {name: stack.enter_context(Worker(name)) for name in engines}
         names = track(models, "measuring", console=Console(stderr=True))
         found = []
         for name in names:
-            found.append(_measure(name, models[name](), workers, threads, turn_s, Path(folder)))
+            found.append(
+                _measure(name, models[name](), workers, threads, turn_s, Path(folder), problem)
+            )
         return found
 
 
@@ -96,6 +109,7 @@ def _measure(
     threads: int,
     turn_s: float,
     folder: Path,
+    problem: Problem,
 ) -> Result:
     """One model: loaded by all, compared, and run in turns."""
     path, inputs = folder / "model.onnx", folder / "inputs.npz"
@@ -117,10 +131,20 @@ def _measure(
             runs = min(MOST_RUNS, max(3, math.ceil(turn_s / each)))
             times[engine] += workers[engine].run(runs).times_s
     if OURS in outputs and REFERENCE in outputs:
-        wrong = compare(outputs[OURS], outputs[REFERENCE])[1]
+        wrong = problem(outputs[OURS], outputs[REFERENCE])
         problems += [wrong] if wrong else []
     medians = {e: median(times[e]) * 1e6 if e in times else None for e in workers}
     return Result(name, threads, medians, compile_s, "; ".join(problems) or None)
+
+
+def quantized_problem(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str | None:
+    """Whether results of a quantised network differ by more than a few roundings."""
+    for a, b in zip(found, wanted, strict=True):
+        deviation = float(np.std(b.astype(np.float64))) or 1.0
+        rms = float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2))) / deviation
+        if a.shape != b.shape or not rms <= QUANTIZED_RMS:
+            return f"wrong result: differs from {REFERENCE}'s by {rms:.1e} of its deviation"
+    return None
 
 
 # ---- what is shown -------------------------------------------------------------------------------
@@ -161,12 +185,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("words", nargs="*", metavar="WORD", help="only models whose names have one of these")
     add("--networks", action="store_true", help="the breadth networks, not single operators")
+    add("--quantized", action="store_true", help="the zoo and the breadth networks in int8")
     add("--threads", default="1", metavar="N,M", help="numbers of threads (default 1)")
     add("--peers", default=",".join(PEERS), metavar="A,B", help="default: all there are")
     add("--turn", type=float, default=0.03, metavar="S", help="seconds of a turn (default 0.03)")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
     every: Models = dict(BREADTH) if options.networks else CASES
+    if options.quantized:
+        from quantized_models import models as quantized_models  # needs onnxruntime
+
+        every = quantized_models()
     words = options.words
     models = {n: m for n, m in every.items() if not words or any(w in n for w in words)}
     if not models:
@@ -177,7 +206,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_writable(parser, options.json)
     out = Console(width=140, highlight=False)
     out.print(str(describe()))
-    results = [r for n in counts for r in measure(models, engines, n, options.turn)]
+    check = (quantized_problem,) if options.quantized else ()
+    results = [r for n in counts for r in measure(models, engines, n, options.turn, *check)]
     show(results, out)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(r) for r in results], indent=1))

@@ -1,11 +1,15 @@
 """Benchmarks of single operators and of the breadth networks: models that are valid, options that
 are refused in words, and what counts as a finding."""
 
+import numpy as np
 import onnx
 import pytest
 from breadth_networks import BREADTH
 from operator_cases import CASES
-from operators import OURS, Result, main
+from operators import OURS, Result, main, quantized_problem
+
+pytest.importorskip("onnxruntime")
+from quantized_models import models, quantized
 
 
 @pytest.mark.parametrize("name", [n for k, n in enumerate(CASES) if k % 25 == 0])
@@ -38,6 +42,21 @@ def test_what_is_wrong_is_said_before_anything_is_measured(arguments, said, caps
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert said in capsys.readouterr().err
+
+
+def test_how_far_quantised_results_may_differ():
+    wanted = [np.linspace(-1, 1, 100, dtype=np.float32)]
+    assert quantized_problem([wanted[0] + 0.01], wanted) is None
+    said = "wrong result: differs from onnxruntime's by 1.7e-01 of its deviation"
+    assert quantized_problem([wanted[0] + 0.1], wanted) == said
+    assert quantized_problem([wanted[0] * np.nan], wanted) is not None
+
+
+def test_quantised_networks_are_valid():
+    model = quantized("keyword_spotting", "s8")
+    onnx.checker.check_model(model)
+    assert {"QuantizeLinear", "DequantizeLinear", "Conv"} <= {n.op_type for n in model.graph.node}
+    assert "resnet18 u8" in models()
 
 
 def result(ours: float | None, **peers: float | None) -> Result:
