@@ -224,6 +224,19 @@ def test_weights_that_do_not_fit():
     check(integer(case), arrays(case)[0], exact=True)
 
 
+@pytest.mark.parametrize(
+    "step, scale", [(1e30, 1e10), (1e-25, 1e-20), (1e38, 1e-38), (1e-40, 0.02)]
+)
+def test_scales_whose_product_is_beyond_f32(step: float, scale: float):
+    case = Case(window=None, channels=8, filters=4, size=3, scales=1)
+    source = qdq(case)
+    for t in source.graph.initializer:
+        if t.name in ("step", "scales"):
+            number = np.array(step if t.name == "step" else scale, np.float32)
+            t.CopyFrom(numpy_helper.from_array(number, t.name))
+    assert not of_bytes(source, cpu.cpu("avx512-vnni"))
+
+
 def test_sums_that_could_overflow():
     """So many products that i32 might not hold their sum stay as they are."""
     case = Case(window=None, channels=70_000, filters=1, size=1, scales=1)

@@ -120,6 +120,19 @@ def test_a_negative_scale_turns_the_order_round():
     same(before, after, bytes_of(u8, 1, 4, 9, 9))
 
 
+@pytest.mark.parametrize(
+    "changed", [{"kernel": (2, 2), "dilations": (7, 7), "strides": (1, 1)}, {"ceil": True}]
+)
+def test_windows_that_may_be_all_padding(changed: dict[str, object]):
+    m = Maker()
+    x = m.input(1, 1, 6, 6, dtype=u8)
+    before = m.graph(m.op("max_pool", dequantised(m, x, 3, 0.1), **{**POOL, **changed}))
+    after = keep_bytes(before)
+    (pool,) = (n for n in after.nodes if n.op.name == "max_pool")
+    assert pool.inputs[0].dtype == f32
+    same(before, after, bytes_of(u8, 1, 1, 6, 6))
+
+
 def test_moves_go_first():
     m = Maker()
     x = m.input(2, 3, 4, dtype=i8)

@@ -29,7 +29,7 @@ from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.extend import PadAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild, remove_dead, with_inputs
-from tilewright.optimize.scaled_bytes import BYTES, BytesReader, ScaledBytes
+from tilewright.optimize.scaled_bytes import BYTES, LEAST, MOST, BytesReader, ScaledBytes
 from tilewright.plan.units import units
 from tilewright.target.target import Target
 
@@ -118,7 +118,17 @@ class _Rewriter:
             if scale.shape[axis] != scale.size:
                 return None
             scale = scale.reshape(-1)
+        if not self._are_moderate(data, scale):
+            return None
         return ByteContraction(data, numbers.astype(np.int8), scale)
+
+    def _are_moderate(self, data: ScaledBytes, scale: np.ndarray | None) -> bool:
+        """Whether the scales, as far as they are known, have a product that f32 holds as exactly as
+        the factors."""
+        step = None if data.scale is None else self.reader.known(data.scale)
+        factors = [np.float64(1) if a is None else a.astype(np.float64) for a in (step, scale)]
+        sizes = [np.abs(a) for a in (*factors, factors[0] * factors[1])]
+        return all(((a == 0) | ((a > LEAST) & (a < MOST))).all() for a in sizes)
 
     # ---------------------------------------------------------- what takes its place
 

@@ -18,6 +18,7 @@ from tilewright.ops.movement import TransposeAttrs
 
 BYTES = (u8, i8)
 MOVES = ("reshape", "transpose")
+LEAST, MOST = 1e-30, 1e30  # scales with which f32 is as exact as it can be
 SMALL = 1 << 14  # elements of what is computed while looking: scales and zero points
 
 
