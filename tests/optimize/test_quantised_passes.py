@@ -347,6 +347,27 @@ def p(x: f32[8], z: f32[4, 8]):
         np.testing.assert_array_equal(a, b)
 
 
+def test_stages_of_what_is_written_again():
+    """b reads the first half of a before the second is there, and may not read it later."""
+    program = parse_program(
+        """
+def p(x: f32[8]):
+    a = tensor(f32[8])
+    define(a[i], x[i], i=8)
+    b = tensor(f32[8])
+    define(b[j], a[j] + f32(1.0), j=8)
+    define(a[7 - k], x[k] * f32(2.0), k=8)
+    y = tensor(f32[8])
+    define(y[l], b[l] * f32(3.0), l=8)
+    return a, y
+""".strip()
+    )
+    x = np.arange(8, dtype=np.float32)
+    wanted, found = (evaluate_program(p, [x]) for p in (program, compose_stages(program)))
+    for a, b in zip(wanted, found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_stages_that_stay():
     """One that is an output, one that two read, one that a place in memory is left out of."""
     text = """

@@ -23,11 +23,15 @@ def compose_stages(program: TensorProgram) -> TensorProgram:
     reads = Counter(x.buffer for stage in every for x in _reads(stage))
     outer = [s for s in program.items if isinstance(s, Stage) and _is_element_wise(s)]
     plain = {x.buffer for stage in outer for x in _reads(stage)}
+    last = {x.buffer: k for k, item in enumerate(program.items) for x in stages([item])}
     known: dict[Buffer, Stage] = {}
     items: list[Item] = []
-    for item in program.items:
+    for k, item in enumerate(program.items):
         new = _composed(item, known)
-        if isinstance(new, Stage) and _is_element_wise(new) and definitions[new.buffer] == 1:
+        if not isinstance(new, Stage) or any(last.get(x.buffer, -1) > k for x in _reads(new)):
+            items.append(new)  # what it reads is written again before others read the stage
+            continue
+        if _is_element_wise(new) and definitions[new.buffer] == 1:
             once = reads[new.buffer] == 1 and new.buffer in plain
             if new.buffer not in program.outputs and (once or isinstance(new.value, Const)):
                 known[new.buffer] = new
