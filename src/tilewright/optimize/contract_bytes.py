@@ -27,8 +27,7 @@ from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.extend import PadAttrs
-from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild, remove_dead, with_inputs
+from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead, with_inputs
 from tilewright.optimize.scaled_bytes import BYTES, LEAST, MOST, BytesReader, ScaledBytes
 from tilewright.plan.units import units
 from tilewright.target.target import Target
@@ -215,11 +214,9 @@ class _Rewriter:
         return v if v.dtype == to else self._emit(like, "cast", CastAttrs(to), v)
 
     def _emit(self, like: GraphNode, name: str, attrs: Attrs, *inputs: Value) -> Value:
-        op = op_named(name)
-        (type_,) = op.infer(attrs, [v.type for v in inputs])
-        out = Value(self.fresh(like.outputs[0].name), type_)
-        self.nodes.append(replace(like, op=op, attrs=attrs, inputs=inputs, outputs=(out,)))
-        return out
+        made = new_node(like, name, attrs, inputs, self.fresh)
+        self.nodes.append(made)
+        return made.outputs[0]
 
     def _constant(self, name: str, numbers: np.ndarray, kind: DType) -> Value:
         made = Value(self.fresh(name), tensor_type(kind, numbers.shape))

@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Attrs
+from tilewright.ops.table import op as op_named
 
 Replaced = Mapping[Value, Value]
 
@@ -81,6 +83,17 @@ def fresh_names(graph: Graph) -> Callable[[str], str]:
         return unique
 
     return fresh
+
+
+def new_node(
+    like: GraphNode, name: str, attrs: Attrs, inputs: tuple[Value, ...], fresh: Callable[[str], str]
+) -> GraphNode:
+    """An operator on these operands, whose result's type follows from theirs; the model's name and
+    the device are those of `like`, after whose result it is called."""
+    operator = op_named(name)
+    (type_,) = operator.infer(attrs, [v.type for v in inputs])
+    out = Value(fresh(like.outputs[0].name), type_)
+    return replace(like, op=operator, attrs=attrs, inputs=inputs, outputs=(out,))
 
 
 # ---------------------------------------------------------------- views

@@ -20,7 +20,7 @@ from tilewright.ops.common import NoAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.pool import PoolAttrs
 from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild, remove_dead, with_inputs
+from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead, with_inputs
 from tilewright.optimize.grids import limits_of
 from tilewright.optimize.scaled_bytes import BYTES, LEAST, MOST, BytesReader, ScaledBytes
 
@@ -101,11 +101,9 @@ class _Keeper:
         self._add(scaled)
 
     def _emit(self, like: GraphNode, name: str, attrs: Attrs, *inputs: Value) -> Value:
-        op = op_named(name)
-        (type_,) = op.infer(attrs, [v.type for v in inputs])
-        out = Value(self.fresh(like.outputs[0].name), type_)
-        self._add(replace(like, op=op, attrs=attrs, inputs=inputs, outputs=(out,)))
-        return out
+        made = new_node(like, name, attrs, inputs, self.fresh)
+        self._add(made)
+        return made.outputs[0]
 
     # ---------------------------------------------------------- quantised again
 

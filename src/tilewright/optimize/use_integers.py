@@ -23,8 +23,7 @@ from tilewright.ir.op import Attrs
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
-from tilewright.ops.table import op as op_named
-from tilewright.optimize.edit import fresh_names, rebuild, remove_dead
+from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead
 from tilewright.optimize.grids import MOVES, grids_of, limits_of, whole_numbers
 
 CONTRACTIONS = ("conv", "matmul")
@@ -307,12 +306,10 @@ class _Rewriter:
         return x if x.dtype == to else self._emit("cast", CastAttrs(to), x)
 
     def _emit(self, name: str, attrs: Attrs, *inputs: Value) -> Value:
-        op = op_named(name)
-        (type_,) = op.infer(attrs, [v.type for v in inputs])
         assert self.origin is not None
-        out = Value(self.fresh(self.origin.outputs[0].name), type_)
-        self.nodes.append(replace(self.origin, op=op, attrs=attrs, inputs=inputs, outputs=(out,)))
-        return out
+        made = new_node(self.origin, name, attrs, inputs, self.fresh)
+        self.nodes.append(made)
+        return made.outputs[0]
 
 
 def _sum(limit: int | None, number: int) -> int | None:
