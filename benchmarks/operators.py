@@ -181,7 +181,9 @@ def show(results: Sequence[Result], out: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print a table and write the JSON file; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="operators.py", description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="operators.py", description=(__doc__ or "").split("\n", 1)[0]
+    )
     add = parser.add_argument
     add("words", nargs="*", metavar="WORD", help="only models whose names have one of these")
     add("--networks", action="store_true", help="the breadth networks, not single operators")
