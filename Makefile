@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ fuzz-clocks: setup ## 20,000 streams beside a slow clock, 3,000 products beside 
 
 fuzz-devices: setup ## 60 random quantised networks on chips beside the host, against the interpreter
 	$(BIN)/python tools/fuzz_devices.py
+
+fuzz-cache: setup ## the compile cache: processes killed, disks full, bits flipped; ten minutes
+	$(BIN)/python tools/fuzz_cache.py
 
 mutate-models: setup ## 500 damaged models: each must run, or be refused in words
 	$(BIN)/python tools/mutate.py

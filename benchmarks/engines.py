@@ -60,7 +60,8 @@ class Tilewright(Engine):
         model = onnx.load(path)
         self._outputs = [value.name for value in model.graph.output]
         target = self.library.targets.cpu.host(threads=threads)
-        self._module = self.library.compile(model, target=target)
+        cold = self.library.Options(cache=False)
+        self._module = self.library.compile(model, target=target, options=cold)
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """A module returns its outputs by name, in a tuple, or one array alone."""

@@ -1,9 +1,12 @@
 """For all tests: the same random examples in every run; `make fuzz` is for new ones."""
 
+import os
 import sys
 from pathlib import Path
 
 import hypothesis
+
+os.environ["TILEWRIGHT_CACHE"] = "off"  # what is compiled is to be seen
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("repeatable")

@@ -17,8 +17,8 @@ from tilewright.targets.chips import CHIPS
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 DIGITS = "examples/digits/digits.onnx"
-COMMANDS = ("run", "compile", "bench", "explain", "dump", "ops", "targets", "check-target")
-COMMANDS += ("new-target",)
+COMMANDS = ("run", "compile", "bench", "explain", "dump", "cache", "ops", "targets")
+COMMANDS += ("check-target", "new-target")
 FREE = (
     "programs.",
     "memories.",
@@ -33,6 +33,7 @@ FREE = (
 def tilewright(capsys, monkeypatch, tmp_path):
     """Runs a command where the examples are, and nothing else."""
     shutil.copytree(ROOT / "examples" / "digits", tmp_path / "examples" / "digits")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
     (tmp_path / "spare.py").write_text(SPARE)
     (tmp_path / "product.py").write_text(PRODUCT)
     monkeypatch.chdir(tmp_path)
@@ -140,6 +141,7 @@ ARGUMENTS = {
     "explain": ["explain", DIGITS, "--repeat", "2", "--json"],
     "explain KERNEL": ["explain", "product.py", "--target", "spare.py:cramped", "--json"],
     "dump": ["dump", DIGITS, "--stage", "tensor", "--json"],
+    "cache": ["cache", "--json"],
     "ops": ["ops", "conv", "--json"],
     "targets": ["targets", "--json"],
     "targets NAME": ["targets", "vta", "--json"],

@@ -17,6 +17,8 @@ from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.options import Options
 from tilewright.program.host_program import Submit
+from tilewright.runtime.cache import Cache
+from tilewright.targets import cpu
 from tilewright.targets.chips import CHIPS
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
@@ -118,6 +120,17 @@ def test_the_rounding_of_onnx_leaves_what_follows_sums_to_the_host(model, held_o
     image = held_out[0][:1]
     (wanted,) = evaluate_graph(import_model(model, dims={"batch": 1}), [image])
     assert np.array_equal(module(image), wanted)
+
+
+def test_a_model_on_chips_is_found_in_the_cache(model, held_out, tmp_path):
+    targets = {"npu": CHIPS["tiny"](), "host": cpu.host(threads=1)}
+    options = [Options(dims={"batch": 2}, cache=c) for c in (False, tmp_path, tmp_path)]
+    modules = [tilewright.compile(model, target=targets, options=o) for o in options]
+    x = held_out[0][:2]
+    for module in modules:
+        np.testing.assert_array_equal(module(x), modules[0](x))
+        assert module.program.parts[0].files == modules[0].program.parts[0].files
+    assert [e.kind for e in Cache(tmp_path).entries()].count("tw") == 1
 
 
 def test_a_chip_alone_needs_a_host(model):

@@ -37,6 +37,7 @@ LAYERS = (
     ("chip", "check", "options"),
     ("backends", "compiled"),
     ("assemble", "specialize"),
+    ("compile_cache",),
     ("compiler", "kernels"),
     ("onnx_backend",),
     ("cli",),
@@ -44,10 +45,12 @@ LAYERS = (
 )
 RANK = {part: rank for rank, parts in enumerate(LAYERS) for part in parts}
 
+READS_ENVIRONMENT = {"cli.main", "runtime.cache"}  # results do not depend on what is kept
+
 # Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
-USES_RUNTIME |= {"__init__", "assemble"}
+USES_RUNTIME |= {"__init__", "assemble", "compile_cache"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}
@@ -312,7 +315,7 @@ def reads_environment(node: ast.AST) -> bool:
 def ambient_state(project: pathlib.Path) -> Iterator[str]:
     for module in modules(project).values():
         for node in ast.walk(module.tree):
-            if reads_environment(node) and module.name != "cli.main":
+            if reads_environment(node) and module.name not in READS_ENVIRONMENT:
                 yield (
                     f"{where(module, node)}: reads the environment; only cli/main.py does, and "
                     "passes on what it finds, so that results depend on arguments alone"

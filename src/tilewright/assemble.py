@@ -15,7 +15,8 @@ from tilewright.backends.table import Option
 from tilewright.base.dtype import f32
 from tilewright.base.version import VERSION
 from tilewright.ir.dims import size_of
-from tilewright.ir.loop import Kernel, symbols
+from tilewright.ir.expr import Symbol
+from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify.host import verify_host
 from tilewright.optimize.plan_memory import MemoryPlan
@@ -36,14 +37,15 @@ from tilewright.target.target import Target
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """One distinct kernel that the host program calls: everything between its tensor expression and
-    its object code."""
+    """One distinct kernel that the host program calls: its tensor expression, and what is left of
+    it once it is object code, in which it is called `symbol`."""
 
     name: str
     target: Target
     program: TensorProgram
-    lowered: Kernel
-    llvm: str
+    symbol: str
+    signature: Kernel  # without a body
+    symbols: tuple[Symbol, ...]
     object: bytes
     never_empty: frozenset[str]  # symbols that must not be 0
     fallback: str = ""  # why its schedule is a plain one
@@ -112,7 +114,7 @@ def _objects(
 ) -> Iterator[tuple[str, bytes]]:
     """Object files: the kernels', and the one that calls them."""
     signatures = {
-        name: KernelSignature(name, len(k.lowered.params), len(symbols(k.lowered)))
+        name: KernelSignature(k.symbol, len(k.signature.params), len(k.symbols))
         for name, k in kernels.items()
     }
     yield from ((name, k.object) for name, k in kernels.items())

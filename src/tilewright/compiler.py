@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -32,17 +33,23 @@ from tilewright.backends.table import DeviceSpec, Option, best
 from tilewright.backends.table import options as options_of
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import PassRun, Recorder, run_passes
+from tilewright.compile_cache import (
+    CachedModel,
+    cached_model,
+    kernel_key,
+    read_kernel,
+    write_kernel,
+)
 from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
-from tilewright.ir.evaluate import op_program
-from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
 from tilewright.ir.verify.graph import verify_graph
-from tilewright.ops.function import CALL, CallAttrs
+from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
 from tilewright.optimize.assign_devices import place
+from tilewright.optimize.call_program import call_program
 from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
 from tilewright.optimize.contract_bytes import contract_bytes
@@ -57,7 +64,6 @@ from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement, place_kernels
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
-from tilewright.optimize.round_trips import without_round_trips
 from tilewright.optimize.share_kernels import share_kernels
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.optimize.use_integers import use_integers
@@ -67,7 +73,9 @@ from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.plan.separate_windows import separate_windows
 from tilewright.program.host_program import HostProgram
+from tilewright.runtime.cache import Cache, find_cache
 from tilewright.runtime.module import Module
+from tilewright.runtime.program import Program
 from tilewright.runtime.specialized import SpecializedModule
 from tilewright.runtime.system import available_memory, out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule
@@ -202,17 +210,19 @@ def compile(
         hint = did_you_mean(str(until), STAGES)
         raise CompileError(f"there is no stage called {until!r}", hint=hint)
     options = check_options(options)
-    if recorder is None:
-        recorder = Recorder()
+    recorder = Recorder(keeps=False) if recorder is None else recorder
+    seen = until is not None or options.verify or recorder.keeps
+    cache = None if seen else find_cache(options.cache)
     devices = find_devices(target)
     if isinstance(model, Graph):
-        return _Compilation(devices, options, recorder).run(model, until)
-    if isinstance(model, (str, os.PathLike)) and os.path.isfile(model):
-        size = os.path.getsize(model)
-        require_memory(READ_BYTES + READ_TIMES * size, f"reading {os.fspath(model)}")
-    source = load_model(model)
+        return _Compilation(devices, options, recorder, model, cache).run(model, until)
+    place = None if cache is None else cached_model(cache, model, devices, options)
+    if place is not None and (program := place.read()) is not None:
+        return _Compilation(devices, options, recorder, model, cache).module(program)
+    read = _read(model)
     try:
-        return _Compilation(devices, options, recorder).run(source, until)
+        work = _Compilation(devices, options, recorder, model, cache, place)
+        return work.run(read, until)
     except MemoryShortage:
         raise
     except MemoryError:
@@ -222,10 +232,16 @@ def compile(
             raise
 
         def compile_for(known: Options) -> Module:
-            return _Compilation(devices, known, recorder).run(source, None)
+            return _Compilation(devices, known, recorder, read, cache).run(read, None)
 
-        facts = target_facts(devices.host_target)
-        return specialize(source, options, facts, compile_for, error)
+        return specialize(read, options, target_facts(devices.host_target), compile_for, error)
+
+
+def _read(model: ModelSource) -> LoadedModel:
+    if isinstance(model, (str, os.PathLike)) and os.path.isfile(model):
+        size = os.path.getsize(model)
+        require_memory(READ_BYTES + READ_TIMES * size, f"reading {os.fspath(model)}")
+    return load_model(model)
 
 
 _Job = tuple[TensorProgram, dict[str, Layout], Target]  # a kernel to be compiled
@@ -236,6 +252,9 @@ class _Compilation:
     devices: Devices
     options: Options
     recorder: Recorder
+    given: Model  # what the caller wants compiled
+    cache: Cache | None = None  # of what was compiled before
+    place: CachedModel | None = None  # where the cache keeps it
     offers: dict[Any, Option] = field(default_factory=dict)  # of kernels and devices
     placement: Placement | None = None
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
@@ -253,14 +272,16 @@ class _Compilation:
         if not self.devices.called:
             raise self.no_host(graph)
         graph = self.optimize(graph)
-        graph = self.lay_out(self.place(graph))
+        graph = self.lay_out(self.place_kernels(graph))
         if until == "optimized":
             return graph
         kernels, used = self.kernels(graph, until)
         if until is not None and until != "host":
             return kernels
         plan = self.plan(graph, kernels, used)
-        return plan.program if until == "host" else self.module(plan, kernels)
+        if until == "host":
+            return plan.program
+        return self.module(self.assemble(plan, kernels))
 
     # ---------------------------------------------------------- graph
 
@@ -317,7 +338,7 @@ class _Compilation:
         check = verify_graph if self.options.verify else None
         return run_passes(graph, passes, stage="optimized", recorder=self.recorder, check=check)
 
-    def place(self, graph: Graph) -> Graph:
+    def place_kernels(self, graph: Graph) -> Graph:
         """Kernels that other devices can run are theirs."""
         if not self.devices.others:
             return graph
@@ -352,7 +373,7 @@ class _Compilation:
         """What the devices cannot do by themselves."""
         names = list(self.devices.specs)
         helped = replace(self, devices=self.devices.with_host())
-        placed = helped.place(helped.optimize(graph))
+        placed = helped.place_kernels(helped.optimize(graph))
         left = [n for n in placed.nodes if n.op is CALL and n.device == HOST]
         shown = ", ".join(n.name for n in left[:SHOWN]) + (", …" if len(left) > SHOWN else "")
         kernels = sum(n.op is CALL for n in placed.nodes)
@@ -445,6 +466,25 @@ class _Compilation:
         target: Target,
         until: str | None,
     ) -> Any:
+        """What a stage leaves of a kernel; at the end a CompiledKernel, which may be kept."""
+        if self.cache is None or (key := kernel_key(program, layouts, target)) is None:
+            return self.make_kernel(name, name, program, layouts, target, until)
+        kernel = read_kernel(self.cache, key, name, program, target)
+        if kernel is None:
+            symbol = f"{program.name}_{key.hex()[:16]}"
+            kernel = self.make_kernel(name, symbol, program, layouts, target, until)
+            write_kernel(self.cache, key, kernel)
+        return kernel
+
+    def make_kernel(
+        self,
+        name: str,
+        symbol: str,
+        program: TensorProgram,
+        layouts: dict[str, Layout],
+        target: Target,
+        until: str | None,
+    ) -> Any:
         program = program.with_(name=name)
         self.record("tensor", name, program)
         if until == "tensor":
@@ -460,15 +500,16 @@ class _Compilation:
         lowered = backends.lower(schedule.kernel, target, self.recorder, verify=self.options.verify)
         if until == "lowered":
             return lowered
-        text = backends.to_llvm(lowered, target)
+        text = backends.to_llvm(lowered.with_(name=symbol), target)
         self.record("llvm", name, text)
         if until == "llvm":
             return text
         if until == "asm":
             return compile_assembly(text, target.llvm)
         code = backends.to_object(text, target)
+        called = lowered.with_(body=()), symbols(lowered)
         told = never_empty(loops), schedule.fallback
-        return CompiledKernel(name, target, program, lowered, text, code, *told)
+        return CompiledKernel(name, target, program, symbol, *called, code, *told)
 
     def record(self, stage: str, subject: str, program: object) -> None:
         self.recorder.add(PassRun(stage, subject, stage, 0.0, True, program))
@@ -484,15 +525,38 @@ class _Compilation:
         self.recorder.add(PassRun("host", "", "plan_memory", 0.0, True, plan.program))
         return plan
 
-    def module(self, plan: MemoryPlan, kernels: dict[str, Any]) -> Module:
+    def assemble(self, plan: MemoryPlan, kernels: dict[str, Any]) -> Program:
         program = assemble(plan, kernels, self.devices, self.outputs, self.obstacles(plan))
+        if self.place is not None:
+            program = self.place.write(program)
+        if self.cache is not None:
+            self.cache.trim()
+        return program
+
+    def module(self, program: Program) -> Module:
         return Module(
             program,
             threads=self.devices.host_target.cores,
             host=host_table(OPS),
             devices=self.devices.makers,
-            source=partial(_source, self),
+            source=self.source(),
         )
+
+    def source(self) -> Callable[[str, str | None], str]:
+        """The text of a stage, of all kernels or one. Where steps were not kept, as that takes much
+        memory, or found in the cache, the model is compiled again to see them."""
+        if self.recorder.keeps:
+            return partial(_source, self.recorder)
+        given, devices, options = self.given, self.devices, self.options
+
+        @functools.cache
+        def again() -> Recorder:
+            recorder = Recorder()
+            read = given if isinstance(given, Graph) else _read(given)
+            _Compilation(devices, options, recorder, given).run(read, "host")
+            return recorder
+
+        return lambda stage, kernel: _source(again(), stage, kernel)
 
     def obstacles(self, plan: MemoryPlan) -> dict[int, list[str]]:
         """Why steps are the host's, by their numbers. Layouts have made new nodes, whose results
@@ -510,7 +574,7 @@ class _Compilation:
 
     def _use_of(self, kernel: CompiledKernel | SubmittedKernel) -> KernelUse:
         if isinstance(kernel, CompiledKernel):
-            return KernelUse(kernel.name, kernel.lowered.scratch, symbols(kernel.lowered))
+            return KernelUse(kernel.name, kernel.signature.scratch, kernel.symbols)
         count = len(kernel.program.inputs)
         held = tuple(
             replace(h, kernel=self.arrangements.get((h, k < count), ""))
@@ -519,26 +583,8 @@ class _Compilation:
         return KernelUse(kernel.name, held=held)
 
 
-def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
-    """The tensor expression of a call, in the names that make equal calls equal, and the layouts
-    of its parameters."""
-    distinct = dict.fromkeys(n.inputs)
-    names = {v: f"x{i}" for i, v in enumerate(distinct)}
-    buffers = [Buffer(names[v], v.dtype, v.shape) for v in n.inputs]
-    attrs = n.attrs_of(CallAttrs)
-    program = op_program(n.op, replace(attrs, body=without_round_trips(attrs.body)), buffers)
-    layouts = {names[v]: v.type.layout for v in distinct if v.type.layout is not None}
-    for buffer, v in zip(program.outputs, n.outputs, strict=True):
-        if v.type.layout is not None:
-            layouts[buffer.name] = v.type.layout
-    body = [inner.op.name for inner in attrs.body.nodes]
-    short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
-    return program.with_(name=short), layouts
-
-
-def _source(work: _Compilation, stage: str, kernel: str | None) -> str:
-    """The text of a stage, of all kernels or one."""
-    steps = work.recorder.of(stage, kernel)
+def _source(recorder: Recorder, stage: str, kernel: str | None) -> str:
+    steps = recorder.of(stage, kernel)
     if not steps:
         raise CompileError(f"nothing was recorded for stage {stage!r}", hint=", ".join(STAGES))
     last = {s.subject: s for s in steps}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Integral
+from types import NoneType
 
 import numpy as np
 
@@ -18,6 +20,7 @@ _EXAMPLES = {
     "dims": 'dims={"batch": 1}',
     "rounding": 'rounding="half_up"',
     "values": 'values={"shape": np.array([2, 6])}',
+    "cache": 'cache="build/cache", or cache=False',
 }
 
 
@@ -31,7 +34,8 @@ class Options:
     With `checks`, the compiled model raises a CheckError where an index is out of range or an
     integer is divided by zero; without it, it goes on with the nearest index, or a defined result
     (docs/semantics.md). `rounding` says how quantisation rounds halves: "half_even" as ONNX
-    does, or "half_up" as chips do that add half a unit and shift."""
+    does, or "half_up" as chips do that add half a unit and shift. `cache` is the folder that keeps
+    what is compiled, or False for none; by default it is the user's (docs/cache.md)."""
 
     assign: Mapping[str, str] | Callable[[GraphNode], str] | None = None
     separate: frozenset[str] = frozenset()
@@ -40,6 +44,7 @@ class Options:
     verify: bool = False
     checks: bool = False
     rounding: str = HALF_EVEN
+    cache: str | os.PathLike[str] | bool | None = field(default=None, compare=False)
 
 
 def check_options(options: object) -> Options:
@@ -71,6 +76,8 @@ def check_options(options: object) -> Options:
     if options.rounding not in (HALF_EVEN, HALF_UP):
         what = f"rounding is {options.rounding!r}, and must be {HALF_EVEN!r} or {HALF_UP!r}"
         raise _no_option(what, "rounding")
+    if not isinstance(options.cache, (str, os.PathLike, bool, NoneType)) or options.cache == "":
+        raise _no_option(f"cache is {options.cache!r}, and must be a folder or False", "cache")
     return replace(options, dims={name: int(size) for name, size in options.dims.items()})
 
 

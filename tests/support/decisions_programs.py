@@ -33,13 +33,14 @@ from tilewright.backends.stream.disassemble import disassemble
 from tilewright.base.dtype import bool_, f64, i32, u8
 from tilewright.base.errors import ModelError, TilewrightError
 from tilewright.base.passes import Recorder
-from tilewright.compiler import call_program, compile
+from tilewright.compiler import compile
 from tilewright.ir.expr import Symbol
 from tilewright.ir.loop import For, Kernel, symbols, walk_statements
 from tilewright.ir.op import attr_rows
 from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
+from tilewright.optimize.call_program import call_program
 from tilewright.optimize.plan_memory import KernelUse, plan_memory
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles

@@ -33,15 +33,18 @@ class PassRun:
 @dataclass
 class Recorder:
     """Collects the steps of a compilation. `listener` is told of each; `watch` how many kernels of
-    how many are compiled (progress bars), from any thread."""
+    how many are compiled (progress bars), from any thread. One that `keeps` nothing is told of what
+    is done, which leaves out what was found in the cache (docs/cache.md); the others see it all."""
 
     steps: list[PassRun] = field(default_factory=list)
     listener: Callable[[PassRun], None] | None = None
     watch: Callable[[int, int], None] | None = None
+    keeps: bool = True
 
     def add(self, step: PassRun) -> None:
         """Keeps one step, and tells the listener."""
-        self.steps.append(step)
+        if self.keeps:
+            self.steps.append(step)
         if self.listener is not None:
             self.listener(step)
 

@@ -1,9 +1,9 @@
-"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `ops`, `targets`,
-`check-target`, `new-target`.
+"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `cache`, `ops`,
+`targets`, `check-target`, `new-target`.
 
 Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
-code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module reads the environment.
-What the commands print as JSON stands in docs/cli.md.
+code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module and runtime/cache.py read
+the environment. What the commands print as JSON stands in docs/cli.md.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ from tilewright.cli.arrays import (
     parse_values,
     write_outputs,
 )
+from tilewright.cli.cache import cache_lines, cache_state
 from tilewright.cli.check import check as check_results
 from tilewright.cli.find_target import find_description
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console, wrap
 from tilewright.cli.limits import measure_limits
 from tilewright.cli.measure import costliest, measure, time_steps
-from tilewright.cli.output import explain_output_error, prepare_output
+from tilewright.cli.output import explain_output_error, fail, prepare_output, put, say
 from tilewright.cli.progress import Progress
 from tilewright.cli.session import (
     Request,
@@ -68,7 +69,7 @@ from tilewright.runtime.system import format_bytes, out_of_memory, require_memor
 from tilewright.targets.chips import CHIPS
 from tilewright.targets.names import HOST, PROCESSORS, find_target
 
-FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+FAILED, INTERRUPTED = 1, 130
 COMMAND_BYTES = 24 << 20  # before any model is read
 
 
@@ -143,7 +144,7 @@ Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        _print(f"tilewright {VERSION}")
+        put(f"tilewright {VERSION}")
         raise typer.Exit
 
 
@@ -194,11 +195,11 @@ def run(
     if json:
         found = {"model": str(model), **session.facts(module), "nanoseconds": spent}
         found |= {"outputs": rows}
-        _print(show.to_json(found | ({"check": show.report_json(report)} if report else {})))
+        put(show.to_json(found | ({"check": show.report_json(report)} if report else {})))
     else:
-        _print(show.results_table(rows, make_console().width))
+        put(show.results_table(rows, make_console().width))
         for line in show.report_lines(report) if report else []:
-            _say(line)
+            say(line)
     if report is not None and not report.agrees:
         raise typer.Exit(FAILED)
 
@@ -238,11 +239,11 @@ def compile_(
     size = save_module(module, path)
     if json:
         found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
-        _print(show.to_json(found), beside=path)
+        put(show.to_json(found), beside=path)
     elif not quiet:
         wrote = f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s"
-        _say(show.module_line(module), beside=path)
-        _say(wrote, beside=path)
+        say(show.module_line(module), beside=path)
+        say(wrote, beside=path)
 
 
 @app.command(epilog="Example: tilewright bench examples/digits/digits.onnx --threads 1 --seconds 1")
@@ -267,9 +268,9 @@ def bench(
         timing = measure(module, arrays, seconds, session.on_call)
     if json:
         found = {"model": str(model), **session.facts(module), "threads": module.threads}
-        _print(show.to_json(found | show.timing_json(timing)))
+        put(show.to_json(found | show.timing_json(timing)))
     else:
-        _say(show.timing_line(timing))
+        say(show.timing_line(timing))
 
 
 @app.command(epilog="Example: tilewright explain examples/digits/digits.onnx --dim batch=360")
@@ -309,9 +310,9 @@ def explain(
         with Progress(quiet or json).working("explaining"):
             found = explain_kernel(model, targets or [HOST], parse_dims(dims or []), inputs or [])
         if json:
-            _print(show.to_json(found.json()))
+            put(show.to_json(found.json()))
         else:
-            _say(str(found))
+            say(str(found))
         return
     session = _Session(Path(model), targets, threads, dims, quiet or json, values, checks, rounding)
     module, arrays = session.open_with(inputs, seed)
@@ -323,11 +324,11 @@ def explain(
         facts = {"model": model, **session.facts(module), "threads": module.threads}
         facts |= {"limits": show.limits_json(limits)}
         shown = costliest(rows, worst)
-        _print(show.to_json(facts | {"steps": [show.step_json(r) for r in shown]}))
+        put(show.to_json(facts | {"steps": [show.step_json(r) for r in shown]}))
         return
-    _print(show.steps_table(rows, make_console().width, worst))
+    put(show.steps_table(rows, make_console().width, worst))
     for line in [show.limits_line(limits), *show.host_lines(rows)]:
-        _say(line)
+        say(line)
 
 
 @app.command(epilog="Example: tilewright dump examples/digits/digits.onnx --stage graph")
@@ -349,9 +350,30 @@ def dump(
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
-        _print(show.to_json({"model": str(model), "stage": stage, "programs": texts}))
+        put(show.to_json({"model": str(model), "stage": stage, "programs": texts}))
     else:
-        _print("\n\n".join(texts.values()))
+        put("\n\n".join(texts.values()))
+
+
+@app.command(epilog="Example: tilewright cache --keep 500M")
+def cache(
+    keep: Annotated[
+        str | None,
+        typer.Option("--keep", metavar="SIZE", help="remove what was not used for longest: 500M"),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="remove everything")] = False,
+    json: Json = False,
+) -> None:
+    """Show what was compiled before and is kept, or remove some of it.
+
+    Models and kernels are kept in the folder that TILEWRIGHT_CACHE names (off: none), as many as
+    TILEWRIGHT_CACHE_SIZE has room for."""
+    found = cache_state("0" if clear else keep)
+    if json:
+        put(show.to_json(found))
+    else:
+        for line in cache_lines(found):
+            say(line)
 
 
 @app.command(epilog="Example: tilewright ops conv")
@@ -363,7 +385,7 @@ def ops(
     """List the compiler's operators, describe one, or list what is read of ONNX."""
     if onnx:
         names = onnx_operators()
-        _print(show.to_json(names) if json else "\n".join(show.onnx_lines(names)))
+        put(show.to_json(names) if json else "\n".join(show.onnx_lines(names)))
         return
     if name is not None and name not in OPS:
         hint = did_you_mean(name, sorted(OPS))
@@ -371,12 +393,12 @@ def ops(
     found = [OPS[name]] if name is not None else [OPS[n] for n in sorted(OPS)]
     if json:
         rows = [show.op_json(op) for op in found]
-        _print(show.to_json(rows[0] if name is not None else rows))
+        put(show.to_json(rows[0] if name is not None else rows))
     elif name is not None:
         for part in show.op_tables(found[0]):
-            _print(part)
+            put(part)
     else:
-        _print(show.ops_table(found))
+        put(show.ops_table(found))
 
 
 @app.command(epilog="Example: tilewright targets tiny")
@@ -394,20 +416,20 @@ def targets(
     if name is not None:
         target = find_description(name, threads)
         if json:
-            _print(show.to_json(manual(target)))
+            put(show.to_json(manual(target)))
             return
         for part in chips.manual_parts(target):
-            _print(part)
+            put(part)
         return
     found = {n: find_target(n, threads) for n in PROCESSORS}
     described = {n: make() for n, make in CHIPS.items()}
     if json:
         rows = {**found, **described}.items()
-        _print(show.to_json([chips.listed_json(n, t) for n, t in rows]))
+        put(show.to_json([chips.listed_json(n, t) for n, t in rows]))
     else:
         width = make_console().width
         for part in (show.targets_table(found, width), "", chips.chips_table(described, width)):
-            _print(part)
+            put(part)
 
 
 @app.command(name="check-target", epilog="Example: tilewright check-target tiny")
@@ -438,10 +460,10 @@ def check_target(
     if json:
         found = {"target": target.name, "passes": passes}
         found |= {"problems": [chips.problem_json(p) for p in problems]}
-        _print(show.to_json(found | {"report": report and chips.report_json(report)}))
+        put(show.to_json(found | {"report": report and chips.report_json(report)}))
     else:
         for part in chips.check_parts(problems, report):
-            _print(wrap(part, make_console().width) if isinstance(part, str) else part)
+            put(wrap(part, make_console().width) if isinstance(part, str) else part)
     if not passes:
         raise typer.Exit(FAILED)
 
@@ -455,9 +477,9 @@ def new_target(
     """Write NAME.py: the description of a small chip that works, with a word on every part."""
     path = write_skeleton(name, Path())
     if json:
-        _print(show.to_json({"file": str(path)}))
+        put(show.to_json({"file": str(path)}))
     elif not quiet:
-        _print(f"wrote {path}; next: tilewright check-target {path}")
+        put(f"wrote {path}; next: tilewright check-target {path}")
 
 
 # ---------------------------------------------------------------- what commands share
@@ -546,30 +568,6 @@ def _refuse_options(model: Path, request: Request, has_values: bool) -> None:
         )
 
 
-def _print(what: object, *, beside: Path | None = None) -> None:
-    """To stdout: a table, or text as it is; to stderr if a file, `beside`, went to stdout."""
-    if not isinstance(what, str):
-        console = make_console()
-        with console.capture() as captured:
-            console.print(what)
-        what = "\n".join(line.rstrip() for line in captured.get().splitlines())
-    aside = beside is not None and is_same_file(beside, sys.stdout)
-    (sys.stderr if aside else sys.stdout).write(what + "\n")
-
-
-def _say(text: str, *, beside: Path | None = None) -> None:
-    """Sentences, to stdout (or as _print): as wide as a terminal is."""
-    _print(wrap(text, make_console().width), beside=beside)
-
-
-def _fail(text: str) -> None:
-    try:
-        make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
-    except OSError as error:
-        explain_output_error(error)  # but nobody hears it
-    raise SystemExit(BROKEN) from None
-
-
 def _run_command() -> None:
     prepare_output()
     require_memory(COMMAND_BYTES, "this command")
@@ -584,17 +582,17 @@ def main() -> None:
     try:
         _run_command()
     except TilewrightError as error:
-        _fail(str(error))
+        fail(str(error))
     except MemoryError:
-        _fail(str(out_of_memory("this command")))
+        fail(str(out_of_memory("this command")))
     except OSError as error:
         problem = explain_output_error(error)
         if problem is None:
             raise
         if not problem:
             raise SystemExit(FAILED) from None
-        _fail(problem)
+        fail(problem)
     except RecursionError:
-        _fail("the model is nested too deeply")
+        fail("the model is nested too deeply")
     except KeyboardInterrupt:  # outside of a command; inside, typer exits with this code
         raise SystemExit(INTERRUPTED) from None

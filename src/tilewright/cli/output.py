@@ -10,8 +10,13 @@ import io
 import json
 import os
 import sys
-from typing import TextIO
+from pathlib import Path
+from typing import NoReturn, TextIO
 
+from tilewright.cli.layout import make_console, wrap
+from tilewright.runtime.atomic import is_same_file
+
+BROKEN = 2  # exit code: an error
 ESCAPE = "tilewright.escape"  # how characters are written that the encoding does not have
 
 _OF_WRITING = frozenset(
@@ -35,6 +40,31 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def put(what: object, *, beside: Path | None = None) -> None:
+    """To stdout: a table, or text as it is; to stderr if a file, `beside`, went to stdout."""
+    if not isinstance(what, str):
+        console = make_console()
+        with console.capture() as captured:
+            console.print(what)
+        what = "\n".join(line.rstrip() for line in captured.get().splitlines())
+    aside = beside is not None and is_same_file(beside, sys.stdout)
+    (sys.stderr if aside else sys.stdout).write(what + "\n")
+
+
+def say(text: str, *, beside: Path | None = None) -> None:
+    """Sentences, to stdout (or as `put`): as wide as a terminal is."""
+    put(wrap(text, make_console().width), beside=beside)
+
+
+def fail(text: str) -> NoReturn:
+    """Ends the command with an error on stderr."""
+    try:
+        make_console(stderr=True).print(f"error: {text}", soft_wrap=True)
+    except OSError as error:
+        explain_output_error(error)  # but nobody hears it
+    raise SystemExit(BROKEN) from None
 
 
 def explain_output_error(error: OSError) -> str | None:

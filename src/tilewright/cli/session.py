@@ -139,7 +139,7 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
         model,
         target={name: find_description(name, request.threads) for name in request.targets},
         options=options,
-        recorder=Recorder(listener=request.listener, watch=request.watch),
+        recorder=Recorder(listener=request.listener, watch=request.watch, keeps=False),
         until=until,
     )
 

@@ -37,18 +37,20 @@ class Sink(Protocol):
 Fill = Callable[[Sink], object]
 
 LINKS = 40  # as many as Linux follows
+BESIDE = ".tilewright."  # how names of files begin that are not whole yet
 
 
-def write_atomically(path: Path, fill: Fill) -> int:
+def write_atomically(path: Path, fill: Fill, *, flush: bool = True) -> int:
     """Puts what `fill` writes at `path`, and returns how many bytes that are. A file is replaced
     once all of it is on the disk; ArtifactError says why that cannot be done.
 
     Until then the new file has no name, so that nothing stays behind even if the process is killed.
     Where the system cannot do that it is written beside its final place, since a file can only be
-    moved at one stroke within one file system, and removed if something goes wrong.
+    moved at one stroke within one file system, and removed if something goes wrong. Without `flush`
+    it may be lost, or parts of it, if the machine goes down soon afterwards.
     """
     try:
-        return _write(path, fill)
+        return _write(path, fill, flush)
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error.strerror or error}") from None
     except ValueError as error:  # a name with a zero byte
@@ -70,13 +72,13 @@ def is_same_file(path: Path, stream: TextIO) -> bool:
         return False
 
 
-def _write(path: Path, fill: Fill) -> int:
+def _write(path: Path, fill: Fill, flush: bool) -> int:
     place = _follow(path)
     if isinstance(place, int):
         return _write_through(os.dup(place), fill)
     old = _status(place)
     if old is None or stat.S_ISREG(old.st_mode):
-        return _write_file(place, old, fill)
+        return _write_file(place, old, fill, flush)
     if stat.S_ISCHR(old.st_mode) or stat.S_ISFIFO(old.st_mode):
         return _write_through(os.open(place, os.O_WRONLY), fill)
     if stat.S_ISDIR(old.st_mode):
@@ -129,23 +131,24 @@ def _write_through(handle: int, fill: Fill) -> int:
 # ---------------------------------------------------------------- files
 
 
-def _write_file(path: Path, old: os.stat_result | None, fill: Fill) -> int:
+def _write_file(path: Path, old: os.stat_result | None, fill: Fill, flush: bool) -> int:
     if old is not None and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    size = _write_nameless(path, old, fill)
+    size = _write_nameless(path, old, fill, flush)
     if size is None:
-        size = _write_beside(path, old, fill)
-    _flush_folder(path.parent)
+        size = _write_beside(path, old, fill, flush)
+    if flush:
+        _flush_folder(path.parent)
     return size
 
 
-def _write_nameless(path: Path, old: os.stat_result | None, fill: Fill) -> int | None:
+def _write_nameless(path: Path, old: os.stat_result | None, fill: Fill, flush: bool) -> int | None:
     """The file's size; None where the system cannot do it so."""
     try:
         handle = os.open(path.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
     except (OSError, AttributeError):
         return None
-    size = _fill(handle, old, fill)
+    size = _fill(handle, old, fill, flush)
     with _closing(handle):
         try:
             _give_name(handle, path)
@@ -156,19 +159,19 @@ def _write_nameless(path: Path, old: os.stat_result | None, fill: Fill) -> int |
     return size
 
 
-def _write_beside(path: Path, old: os.stat_result | None, fill: Fill) -> int:
+def _write_beside(path: Path, old: os.stat_result | None, fill: Fill, flush: bool) -> int:
     sizes = []
 
     def write(beside: Path) -> None:
         handle = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        sizes.append(_fill(handle, old, fill))
+        sizes.append(_fill(handle, old, fill, flush))
         os.close(handle)
 
     _replace(path, write)
     return sizes[0]
 
 
-def _fill(handle: int, old: os.stat_result | None, fill: Fill) -> int:
+def _fill(handle: int, old: os.stat_result | None, fill: Fill, flush: bool) -> int:
     """Writes a new file to the disk; closes it if that fails."""
     with contextlib.ExitStack() as undo:
         undo.callback(os.close, handle)
@@ -177,7 +180,8 @@ def _fill(handle: int, old: os.stat_result | None, fill: Fill) -> int:
         with open(handle, "wb", closefd=False) as file:
             sink = _Counted(file)
             fill(sink)
-        os.fsync(handle)
+        if flush:
+            os.fsync(handle)
         undo.pop_all()
     return sink.bytes
 
@@ -200,7 +204,7 @@ def _closing(handle: int) -> Iterator[None]:
 
 def _replace(path: Path, make: Callable[[Path], None]) -> None:
     """Makes a file beside `path` and moves it there."""
-    beside = path.with_name(f".tilewright.{secrets.token_hex(8)}.part")
+    beside = path.with_name(f"{BESIDE}{secrets.token_hex(8)}.part")
     try:
         make(beside)
         os.replace(beside, path)

@@ -76,8 +76,9 @@ class Header:
 # ---------------------------------------------------------------- writing
 
 
-def write_program(path: str | Path, program: Program) -> int:
-    """Writes a file that `read_program` reads: all of it, or nothing. Returns its size in bytes."""
+def write_program(path: str | Path, program: Program, *, flush: bool = True) -> int:
+    """Writes a file that `read_program` reads: all of it, or nothing. Returns its size in bytes.
+    Without `flush` that holds as long as the machine does not go down."""
     parts = [("object", name, memoryview(data)) for name, data in program.objects]
     for number, part in enumerate(program.parts):
         for name, content in part.files:
@@ -101,7 +102,7 @@ def write_program(path: str | Path, program: Program) -> int:
             sink.write(data)
             at = section.offset + section.size
 
-    return write_atomically(Path(path), fill)
+    return write_atomically(Path(path), fill, flush=flush)
 
 
 def _place(parts: Sequence[tuple[str, str, memoryview]]) -> Iterator[FileSection]:
