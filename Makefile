@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-decode bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ bench-breadth: $(VENV)/.ready-bench ## 33 networks of well-known families beside
 bench-quantized: $(VENV)/.ready-bench ## networks in int8 beside other engines: WORDS=… for some of them
 	@mkdir -p build
 	$(BIN)/python benchmarks/operators.py --quantized $(or $(WORDS),resnet18 resnet50 mobilenetv2 bert) --threads 1,2 --turn 0.25 --json build/quantized.json
+
+bench-decode: $(VENV)/.ready-bench ## a token of GPT-2 with weights of 32, 8 and 4 bits, beside other engines
+	@mkdir -p build
+	$(BIN)/python benchmarks/decode.py --threads 1,2 --json build/decode.json
 
 bench-operators: $(VENV)/.ready-bench ## 324 models of one operator beside other engines
 	@mkdir -p build

@@ -52,6 +52,7 @@ from tilewright.optimize.assign_devices import place
 from tilewright.optimize.call_program import call_program
 from tilewright.optimize.check_contents import check_contents
 from tilewright.optimize.choose_layout import choose_layout
+from tilewright.optimize.compact_weights import compact_weights
 from tilewright.optimize.contract_bytes import contract_bytes
 from tilewright.optimize.edit import remove_dead
 from tilewright.optimize.fold_constants import fold_constants
@@ -303,7 +304,7 @@ class _Compilation:
     def optimize(self, graph: Graph) -> Graph:
         alone = not self.devices.others
         passes = (
-            *((keep_bytes, self.contract_bytes) if alone else ()),
+            *((keep_bytes, self.contract_bytes, compact_weights) if alone else ()),
             fold_constants,
             simplify_nodes,
             remove_dead,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.base.dtype import bool_, f16, f32, i32, i64
+from tilewright.base.dtype import bool_, f16, f32, i8, i32, i64, u8
 from tilewright.base.errors import ModelError
 from tilewright.ir.expr import Symbol
 from tilewright.ir.tensor_type import TensorType
@@ -34,6 +34,24 @@ REFUSED = [
         {},
         [t(2, 3), t(4, 5)],
         "matmul: the inner dimensions differ: 3 against 4",
+    ),
+    (
+        "matmul_compact",
+        {"bits": 4, "block": 4},
+        [t(2, 8), t(4, 3, dtype=i8), t(2, 3)],
+        "matmul_compact: f32 times codes of 4 bits in i8",
+    ),
+    (
+        "matmul_compact",
+        {"bits": 4, "block": 4},
+        [t(2, 8), t(8, 3, dtype=u8), t(2, 3)],
+        "matmul_compact: 8 against 16",
+    ),
+    (
+        "matmul_compact",
+        {"bits": 8, "block": 4},
+        [t(2, 8), t(8, 3, dtype=u8), t(3, 3)],
+        "matmul_compact: scales and zeros must be f32[2, 3], not f32[3, 3]",
     ),
     ("matmul", {}, [t(3), t(3, 5)], "matmul: operands of 1 and 2 dimensions"),
     (

@@ -158,6 +158,11 @@ def conv2d(x, w, stride=1, pad=0, dilation=1, groups=1):
     return out
 
 
+def nibbles(q):
+    """The codes of 4 bits in bytes, along the first axis."""
+    return np.stack([q & 15, q >> 4], 1).reshape(-1, *q.shape[1:]).astype(np.float32)
+
+
 def pool2d(x, kernel, stride, combine):
     oh, ow = ((d - kernel) // stride + 1 for d in x.shape[2:])
     out = np.zeros((*x.shape[:2], oh, ow), x.dtype)

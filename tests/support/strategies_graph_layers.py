@@ -17,7 +17,7 @@ from strategies_graph_maker import (
     accepts,
 )
 
-from tilewright.base.dtype import DType, bool_, f32, i32, i64
+from tilewright.base.dtype import DType, bool_, f32, i32, i64, u8
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Op
@@ -84,6 +84,18 @@ def _pool(m: GraphMaker, op: Op) -> list[Value] | None:
 def _lrn(m: GraphMaker, op: Op) -> list[Value] | None:
     x = m.any([t for t in m.dtypes if t.is_float] or [f32], 2, EXACT)
     return m.add(op, (x,), size=m.d.int(1, 3))
+
+
+def _matmul_compact(m: GraphMaker, op: Op) -> list[Value] | None:
+    """Codes of 2, 4 or 8 bits, with a scale for all or for blocks."""
+    bits, block = m.d.pick((2, 4, 8)), m.d.pick((1, 2, 4))
+    depth = 4 * m.d.int(1, 3)
+    x = m.like(f32, (m.d.int(1, 3), depth), SMOOTH)
+    columns = m.d.int(1, 3)
+    codes = m.like(u8, (depth * bits // 8, columns), EXACT)
+    scales = m.like(f32, (depth // block, columns), SMOOTH)
+    bound = m.bound[x] * m.bound[scales] * 256 * depth
+    return m.add(op, (x, codes, scales), bound, bits=bits, block=block, zero=m.d.int(0, 8))
 
 
 def _einsum(m: GraphMaker, op: Op) -> list[Value] | None:
@@ -235,6 +247,7 @@ LAYERS: dict[str, Generator] = {
     "conv": _conv,
     **dict.fromkeys(("max_pool", "average_pool", "lp_pool"), _pool),
     "einsum": _einsum,
+    "matmul_compact": _matmul_compact,
     "grid_sample": _grid_sample,
     "roi_align": _roi_align,
     "fold": _fold,

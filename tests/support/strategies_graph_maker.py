@@ -191,7 +191,7 @@ CONTINUOUS = frozenset(
     {"add", "sub", "mul", "neg", "abs", "relu", "min", "max", "clip", "leaky_relu", "sigmoid"}
     | {"tanh", "erf", "sin", "cos", "atan", "exp", "reduce_sum", "reduce_max", "reduce_min"}
     | {"reduce_mean", "softmax", "log_softmax", "matmul", "conv", "average_pool", "max_pool"}
-    | {"cumsum", "einsum", "fold"}
+    | {"cumsum", "einsum", "fold", "matmul_compact"}
 )
 
 

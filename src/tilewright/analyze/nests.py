@@ -20,6 +20,7 @@ from tilewright.ir.expr import (
     Unary,
     UnaryOp,
     Var,
+    product,
 )
 from tilewright.ir.loop import Accumulate, Block, Call, For, Stmt, Store, Write, walk_statements
 from tilewright.ir.substitute import variables
@@ -94,6 +95,26 @@ def factors(e: Expr) -> tuple[Load, Load] | None:
         return None
     a, b = _without_casts(e.a), _without_casts(e.b)
     return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
+
+
+def decoded_factors(e: Expr) -> tuple[Load, Load] | None:
+    """Likewise, where one may be decoded: an expression of the read of a large buffer, and of
+    others (scales, zero points) that vary with the same loops."""
+    if not isinstance(e, Binary) or e.op is not BinaryOp.MUL:
+        return None
+    a, b = _main_read(e.a), _main_read(e.b)
+    plain = any(isinstance(_without_casts(x), Load) for x in (e.a, e.b))
+    return (a, b) if plain and a is not None and b is not None else None
+
+
+def _main_read(e: Expr) -> Load | None:
+    """The read that an expression is mostly of."""
+    reads = {x for x in e.walk() if isinstance(x, Load)}
+    sizes = {x: product(x.buffer.shape) for x in reads}
+    if not reads or (len(reads) > 1 and not all(isinstance(n, int) for n in sizes.values())):
+        return None
+    main = max(reads, key=lambda x: (sizes[x], x.buffer.name)) if len(reads) > 1 else reads.pop()
+    return main if variables(e) <= variables(main) and is_cheap(e) else None
 
 
 def guarded_factors(e: Expr) -> tuple[Load, Load] | None:

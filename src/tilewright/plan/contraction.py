@@ -16,17 +16,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from tilewright.analyze.nests import (
     Nest,
-    factors,
+    decoded_factors,
     is_cheap_operator,
     nest_of,
     nests,
     stride,
 )
 from tilewright.ir.dims import same_dim
-from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Load, Var
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Dim, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
@@ -44,6 +45,7 @@ from tilewright.target.target import Target
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
+UNROLLED_CODES = 4  # a byte has at most so many
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -99,7 +101,7 @@ def _contractions(
     """With `packed`, operands are taken to lie in memory as a contraction likes them."""
     for nest in nests(s.kernel.body):
         update = nest.update
-        pair = factors(update.value) if update is not None else None
+        pair = decoded_factors(update.value) if update is not None else None
         if update is None or pair is None or update.op is not BinaryOp.ADD:
             continue
         if pair[0] == pair[1] or any(_is_indirect(read) for read in pair):
@@ -498,7 +500,33 @@ def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Lo
         if factor is not None and isinstance(extent, int) and extent % factor == 0:
             outer, inner = s.split(loop, factor)
             return [outer, *(x for x in reduce if x != loop), inner]
+        if isinstance(extent, int) and (parts := _decoded_parts(c, loop.var, extent)):
+            return _split_decoded(s, loop, parts, reduce)
     return reduce
+
+
+def _decoded_parts(c: Contraction, var: Var, extent: int) -> list[int]:
+    """How many iterations what decodes an operand is the same (a scale) or is part of one read
+    (codes in a byte), the largest first."""
+    update = c.nest.update
+    assert update is not None
+    cut = (BinaryOp.FLOORDIV, BinaryOp.MOD)
+    places = (x for x in update.value.walk() if isinstance(x, Binary) and x.op in cut)
+    found = {int(x.b.value) for x in places if x.a == var and isinstance(x.b, Const)}
+    parts = sorted((n for n in found if n < extent), reverse=True)
+    return parts if all(a % b == 0 for a, b in pairwise([extent, *parts])) else []
+
+
+def _split_decoded(s: Schedule, loop: Loop, parts: list[int], reduce: list[Loop]) -> list[Loop]:
+    """A loop in these parts; those that share a read are unrolled."""
+    loops, inner = [], loop
+    for part in parts:
+        outer, inner = s.split(inner, part)
+        loops.append(outer)
+    if parts[-1] <= UNROLLED_CODES:
+        s.unroll(inner)
+    at = reduce.index(loop)
+    return [*reduce[:at], *loops, *reduce[at + 1 :], inner]
 
 
 def _order_for_dot_product(

@@ -15,6 +15,7 @@ from onnx import AttributeProto, defs
 
 from tilewright.base.errors import ModelError, did_you_mean
 from tilewright.frontends.names import shown
+from tilewright.frontends.onnx.contrib_schemas import CONTRIB, CONTRIB_SCHEMAS
 from tilewright.frontends.onnx.types import ONNX_DTYPES
 from tilewright.ir.graph import Value
 
@@ -31,6 +32,8 @@ _SPELLED = {
 @functools.cache
 def find_schema(op_type: str, opset: int, domain: str) -> defs.OpSchema | None:
     """The operator's schema in this opset; None if there is none."""
+    if domain == CONTRIB:
+        return CONTRIB_SCHEMAS.get(op_type)
     try:
         return defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
@@ -40,6 +43,8 @@ def find_schema(op_type: str, opset: int, domain: str) -> defs.OpSchema | None:
 @functools.cache
 def operator_names(domain: str) -> tuple[str, ...]:
     """All operators of a domain, in any opset."""
+    if domain == CONTRIB:
+        return tuple(sorted(CONTRIB_SCHEMAS))
     return tuple(
         sorted({s.name for s in defs.get_all_schemas_with_history() if s.domain == domain})
     )

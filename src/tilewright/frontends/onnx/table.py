@@ -8,6 +8,7 @@ from tilewright.base.errors import ModelError
 from tilewright.frontends.onnx import activation as onnx_activation
 from tilewright.frontends.onnx import constant as onnx_constant
 from tilewright.frontends.onnx import contract as onnx_contract
+from tilewright.frontends.onnx import contrib as onnx_contrib
 from tilewright.frontends.onnx import control as onnx_control
 from tilewright.frontends.onnx import image as onnx_image
 from tilewright.frontends.onnx import index as onnx_index
@@ -70,6 +71,7 @@ IMPORTERS: dict[str, dict[str, Importer]] = {
         **onnx_control.IMPORTERS,
     },
     "ai.onnx.ml": onnx_select.ML_IMPORTERS,
+    "com.microsoft": onnx_contrib.IMPORTERS,
 }
 
 
