@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from tilewright.analyze.nests import (
     Nest,
@@ -27,10 +26,11 @@ from tilewright.analyze.nests import (
     stride,
 )
 from tilewright.ir.dims import same_dim
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Dim, Load, Var
+from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.decoding import decoded_parts, kept_vectors, split_parts
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
@@ -45,7 +45,6 @@ from tilewright.target.target import Target
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
-UNROLLED_CODES = 4  # a byte has at most so many
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -64,6 +63,12 @@ class Contraction:
     @property
     def buffer(self) -> Buffer:
         return self.nest.buffer
+
+    @property
+    def update(self) -> Expr:
+        """What is added up."""
+        assert self.nest.update is not None
+        return self.nest.update.value
 
     def extent(self, axis: int) -> Dim:
         return self.buffer.shape[axis]
@@ -360,7 +365,8 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
     rows = 1 if c.row is None else _size(c.extent(c.row)) or 1
     columns, lanes = _size(c.extent(c.vector)), c.lanes(target)
-    return register_tile(rows, columns, lanes, target.vectors, whole=c.grouped)
+    kept = 0 if c.dot is not None else kept_vectors(c.update, (c.data, c.weight))
+    return register_tile(rows, columns, lanes, target.vectors, whole=c.grouped, kept=kept)
 
 
 def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
@@ -500,33 +506,9 @@ def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Lo
         if factor is not None and isinstance(extent, int) and extent % factor == 0:
             outer, inner = s.split(loop, factor)
             return [outer, *(x for x in reduce if x != loop), inner]
-        if isinstance(extent, int) and (parts := _decoded_parts(c, loop.var, extent)):
-            return _split_decoded(s, loop, parts, reduce)
+        if isinstance(extent, int) and (parts := decoded_parts(c.update, loop.var, extent)):
+            return split_parts(s, loop, parts, reduce)
     return reduce
-
-
-def _decoded_parts(c: Contraction, var: Var, extent: int) -> list[int]:
-    """How many iterations what decodes an operand is the same (a scale) or is part of one read
-    (codes in a byte), the largest first."""
-    update = c.nest.update
-    assert update is not None
-    cut = (BinaryOp.FLOORDIV, BinaryOp.MOD)
-    places = (x for x in update.value.walk() if isinstance(x, Binary) and x.op in cut)
-    found = {int(x.b.value) for x in places if x.a == var and isinstance(x.b, Const)}
-    parts = sorted((n for n in found if n < extent), reverse=True)
-    return parts if all(a % b == 0 for a, b in pairwise([extent, *parts])) else []
-
-
-def _split_decoded(s: Schedule, loop: Loop, parts: list[int], reduce: list[Loop]) -> list[Loop]:
-    """A loop in these parts; those that share a read are unrolled."""
-    loops, inner = [], loop
-    for part in parts:
-        outer, inner = s.split(inner, part)
-        loops.append(outer)
-    if parts[-1] <= UNROLLED_CODES:
-        s.unroll(inner)
-    at = reduce.index(loop)
-    return [*reduce[:at], *loops, *reduce[at + 1 :], inner]
 
 
 def _order_for_dot_product(
