@@ -31,6 +31,7 @@ from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
 from tilewright.backends.table import DeviceSpec, Option, best
 from tilewright.backends.table import options as options_of
+from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import PassRun, Recorder, run_passes
 from tilewright.compile_cache import (
@@ -66,9 +67,10 @@ from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement, place_kernels
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.share_kernels import share_kernels
+from tilewright.optimize.shorten_floats import shorten_floats
 from tilewright.optimize.simplify_nodes import simplify_nodes
 from tilewright.optimize.use_integers import use_integers
-from tilewright.options import HALF_UP, Options, check_options
+from tilewright.options import F32, HALF_UP, Options, check_options
 from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
@@ -305,6 +307,7 @@ class _Compilation:
         alone = not self.devices.others
         passes = (
             *((keep_bytes, self.contract_bytes, compact_weights) if alone else ()),
+            *((self.shorten_floats,) if self.options.precision != F32 else ()),
             fold_constants,
             simplify_nodes,
             remove_dead,
@@ -334,6 +337,11 @@ class _Compilation:
     def contract_bytes(self, graph: Graph) -> Graph:
         """With products of bytes as the host's processor has them."""
         return contract_bytes(graph, self.devices.host_target)
+
+    def shorten_floats(self, graph: Graph) -> Graph:
+        """With products as short as the options say."""
+        precision = DTYPES[self.options.precision]
+        return shorten_floats(graph, self.devices.host_target, precision)
 
     def run_passes(self, graph: Graph, passes: Sequence[Callable[[Graph], Graph]]) -> Graph:
         check = verify_graph if self.options.verify else None

@@ -14,11 +14,13 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.graph import GraphNode
 
 HALF_EVEN, HALF_UP = "half_even", "half_up"
+F32, BF16 = "f32", "bf16"
 _EXAMPLES = {
     "assign": 'assign={"conv_1": "first"}, or a function of a node',
     "separate": 'separate={"first"}',
     "dims": 'dims={"batch": 1}',
     "rounding": 'rounding="half_up"',
+    "precision": 'precision="bf16"',
     "values": 'values={"shape": np.array([2, 6])}',
     "cache": 'cache="build/cache", or cache=False',
 }
@@ -34,7 +36,9 @@ class Options:
     With `checks`, the compiled model raises a CheckError where an index is out of range or an
     integer is divided by zero; without it, it goes on with the nearest index, or a defined result
     (docs/semantics.md). `rounding` says how quantisation rounds halves: "half_even" as ONNX
-    does, or "half_up" as chips do that add half a unit and shift. `cache` is the folder that keeps
+    does, or "half_up" as chips do that add half a unit and shift. `precision` is that of
+    products of floats by weights: "f32", or "bf16" where the target multiplies such numbers, sums
+    staying f32. `cache` is the folder that keeps
     what is compiled, or False for none; by default it is the user's (docs/cache.md)."""
 
     assign: Mapping[str, str] | Callable[[GraphNode], str] | None = None
@@ -44,6 +48,7 @@ class Options:
     verify: bool = False
     checks: bool = False
     rounding: str = HALF_EVEN
+    precision: str = F32
     cache: str | os.PathLike[str] | bool | None = field(default=None, compare=False)
 
 
@@ -76,6 +81,9 @@ def check_options(options: object) -> Options:
     if options.rounding not in (HALF_EVEN, HALF_UP):
         what = f"rounding is {options.rounding!r}, and must be {HALF_EVEN!r} or {HALF_UP!r}"
         raise _no_option(what, "rounding")
+    if options.precision not in (F32, BF16):
+        what = f"precision is {options.precision!r}, and must be {F32!r} or {BF16!r}"
+        raise _no_option(what, "precision")
     if not isinstance(options.cache, (str, os.PathLike, bool, NoneType)) or options.cache == "":
         raise _no_option(f"cache is {options.cache!r}, and must be a folder or False", "cache")
     return replace(options, dims={name: int(size) for name, size in options.dims.items()})

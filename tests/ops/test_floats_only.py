@@ -10,7 +10,8 @@ from tilewright.ir.tensor_type import TensorType
 FLOATS = """
 acos acosh asin asinh atan atanh average_pool ceil celu cos cosh deform_columns det elu erf exp
 expm1 floor gelu grid_sample gru isinf isnan layer_norm leaky_relu log log1p log_softmax lp_pool
-lrn lstm matmul_compact mish reduce_logsumexp rms_norm rnn roi_align round sigmoid sin sinh softmax softplus sqrt
+lrn lstm matmul_compact mish reduce_logsumexp rms_norm rnn roi_align round sigmoid sin sinh softmax
+softplus sqrt
 standardize tan tanh trunc
 """
 

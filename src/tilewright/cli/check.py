@@ -22,7 +22,7 @@ from tilewright.frontends.names import identifier
 from tilewright.ir.evaluate import evaluate_graph, evaluate_steps
 from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, Value
-from tilewright.options import HALF_UP
+from tilewright.options import F32, HALF_UP
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -77,7 +77,7 @@ def check(request: Request, inputs: Arrays, results: Arrays) -> CheckReport:
     reference = ReferenceEngine(request.model, inputs, request.values)
     wanted = reference.values(reference.outputs)
     outputs = tuple(
-        compare(ours, array, wanted[theirs])
+        compare(ours, array, wanted[theirs], request.precision)
         for (ours, array), theirs in zip(results.items(), reference.outputs, strict=True)
     )
     culprit = None
@@ -95,8 +95,9 @@ def _against_interpreter(request: Request, inputs: Arrays, results: Arrays) -> C
     return CheckReport("the interpreter, rounding halves up", outputs, None)
 
 
-def compare(name: str, found: np.ndarray, wanted: np.ndarray) -> Comparison:
-    """Integers must be equal, floats as near as their type allows, NaN where NaN is."""
+def compare(name: str, found: np.ndarray, wanted: np.ndarray, precision: str = F32) -> Comparison:
+    """Integers must be equal, floats as near as their type and the precision of products allow, NaN
+    where NaN is."""
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         kinds = [f"{a.dtype}{list(a.shape)}" for a in (found, wanted)]
         return Comparison(name, np.inf, 0.0, f"it is {kinds[0]} and should be {kinds[1]}")
@@ -108,6 +109,7 @@ def compare(name: str, found: np.ndarray, wanted: np.ndarray) -> Comparison:
     part = 0.0
     if wanted.dtype.kind not in "iub":
         part = TOLERANCES.get(_NAMES.get(wanted.dtype, ""), LOOSEST)
+        part = max(part, TOLERANCES[precision])
     allowed = part * peak + (ABSOLUTE if part else 0.0)
     with np.errstate(invalid="ignore"):
         apart = np.where((a == b) | (np.isnan(a) & np.isnan(b)), 0.0, np.abs(a - b))
@@ -182,7 +184,7 @@ def find_culprit(request: Request, inputs: Arrays, reference: ReferenceEngine) -
     for value, array in _meanings(graph, inputs):
         meanings[value.name] = array
         if value in compiled:
-            found = compare(value.name, compiled[value], array)
+            found = compare(value.name, compiled[value], array, request.precision)
             if found.problem is not None:
                 return Culprit(makers.get(value, ()), found, "compiled")
     theirs = {identifier(n): n for n in reference.made}
@@ -190,7 +192,7 @@ def find_culprit(request: Request, inputs: Arrays, reference: ReferenceEngine) -
     nodes = {v.name: (n.name,) for n in graph.nodes for v in n.outputs}
     for name, array in meanings.items():
         if name in theirs:
-            found = compare(name, array, wanted[theirs[name]])
+            found = compare(name, array, wanted[theirs[name]], request.precision)
             if found.problem is not None:
                 return Culprit(nodes[name], found, "imported")
     return None

@@ -8,7 +8,6 @@ the environment. What the commands print as JSON stands in docs/cli.md.
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 import time
@@ -21,20 +20,12 @@ from typer.core import TyperGroup
 from tilewright.base.errors import (
     InputError,
     ModelError,
-    TargetError,
     TilewrightError,
-    did_you_mean,
 )
 from tilewright.base.passes import PassRun
 from tilewright.base.version import VERSION
-from tilewright.check.conformance import check_conformance
-from tilewright.check.lint import is_sound, lint
 from tilewright.check.load import is_file
-from tilewright.check.manual import manual
-from tilewright.check.problem import Severity
-from tilewright.check.skeleton import write_skeleton
-from tilewright.cli import show
-from tilewright.cli import target as chips
+from tilewright.cli import listing, show
 from tilewright.cli.arrays import (
     drawn_inputs,
     make_inputs,
@@ -43,31 +34,29 @@ from tilewright.cli.arrays import (
     parse_values,
     write_outputs,
 )
-from tilewright.cli.cache import cache_lines, cache_state
 from tilewright.cli.check import check as check_results
 from tilewright.cli.find_target import find_description
 from tilewright.cli.kernel import explain_kernel
-from tilewright.cli.layout import make_console, wrap
+from tilewright.cli.layout import make_console
 from tilewright.cli.limits import measure_limits
+from tilewright.cli.listing import Json, Threads
 from tilewright.cli.measure import costliest, measure, time_steps
 from tilewright.cli.output import explain_output_error, fail, prepare_output, put, say
 from tilewright.cli.progress import Progress
 from tilewright.cli.session import (
     Request,
     module_for,
-    onnx_operators,
     open_module,
     save_module,
     stage_texts,
 )
 from tilewright.compiler import STAGES
-from tilewright.ops.table import OPS
-from tilewright.options import HALF_EVEN
+from tilewright.options import F32, HALF_EVEN
 from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes, out_of_memory, require_memory
 from tilewright.targets.chips import CHIPS
-from tilewright.targets.names import HOST, PROCESSORS, find_target
+from tilewright.targets.names import HOST, PROCESSORS
 
 FAILED, INTERRUPTED = 1, 130
 COMMAND_BYTES = 24 << 20  # before any model is read
@@ -111,10 +100,12 @@ Rounding = Annotated[
         help="of halves, where the model is quantised: as ONNX does, or as chips do that shift",
     ),
 ]
-Threads = Annotated[
-    int | None,
+Precision = Annotated[
+    str,
     typer.Option(
-        "--threads", min=1, max=1024, envvar="TILEWRIGHT_THREADS", help="by default, all CPUs"
+        "--precision",
+        metavar="f32|bf16",
+        help="of products by weights; sums stay f32, and what is less exact is faster",
     ),
 ]
 Dims = Annotated[
@@ -134,9 +125,7 @@ Inputs = Annotated[
     typer.Option("--input", metavar="NAME=FILE.npy|random", help="by default, random; repeatable"),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="of random inputs")]
-DESCRIPTION = "a target, or a file with a description, which is run as any file of yours"
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print results and errors only")]
-Json = Annotated[bool, typer.Option("--json", help="print JSON")]
 
 
 # ---------------------------------------------------------------- commands
@@ -168,6 +157,7 @@ def run(
     values: Values = None,
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
+    precision: Precision = F32,
     seed: Seed = 0,
     check: Annotated[
         bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
@@ -180,7 +170,9 @@ def run(
     json: Json = False,
 ) -> None:
     """Run a model once and show its outputs."""
-    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
+    session = _Session(
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
+    )
     module, arrays = session.open_with(inputs, seed)
     files = output_files(module.output_names, output or [])
     start = time.perf_counter_ns()
@@ -219,11 +211,14 @@ def compile_(
     values: Values = None,
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
+    precision: Precision = F32,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compile a model to a file that loads in milliseconds."""
-    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
+    session = _Session(
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
+    )
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
     path = model.with_suffix(".tw") if output is None else output
@@ -256,13 +251,16 @@ def bench(
     values: Values = None,
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
+    precision: Precision = F32,
     seed: Seed = 0,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Time a model."""
-    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
+    session = _Session(
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
+    )
     module, arrays = session.open_with(inputs, seed)
     with session.working("timing"):
         timing = measure(module, arrays, seconds, session.on_call)
@@ -290,6 +288,7 @@ def explain(
     values: Values = None,
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
+    precision: Precision = F32,
     seed: Seed = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
     worst: Annotated[
@@ -314,7 +313,9 @@ def explain(
         else:
             say(str(found))
         return
-    session = _Session(Path(model), targets, threads, dims, quiet or json, values, checks, rounding)
+    session = _Session(
+        Path(model), targets, threads, dims, quiet or json, values, checks, rounding, precision
+    )
     module, arrays = session.open_with(inputs, seed)
     with session.working("measuring what this machine can do"):
         limits = measure_limits(module.threads)
@@ -342,11 +343,14 @@ def dump(
     values: Values = None,
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
+    precision: Precision = F32,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the program as a stage of the compiler leaves it."""
-    session = _Session(model, targets, threads, dims, quiet or json, values, checks, rounding)
+    session = _Session(
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
+    )
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
@@ -355,131 +359,7 @@ def dump(
         put("\n\n".join(texts.values()))
 
 
-@app.command(epilog="Example: tilewright cache --keep 500M")
-def cache(
-    keep: Annotated[
-        str | None,
-        typer.Option("--keep", metavar="SIZE", help="remove what was not used for longest: 500M"),
-    ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="remove everything")] = False,
-    json: Json = False,
-) -> None:
-    """Show what was compiled before and is kept, or remove some of it.
-
-    Models and kernels are kept in the folder that TILEWRIGHT_CACHE names (off: none), as many as
-    TILEWRIGHT_CACHE_SIZE has room for."""
-    found = cache_state("0" if clear else keep)
-    if json:
-        put(show.to_json(found))
-    else:
-        for line in cache_lines(found):
-            say(line)
-
-
-@app.command(epilog="Example: tilewright ops conv")
-def ops(
-    name: Annotated[str | None, typer.Argument(help="one operator, with its attributes")] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="list ONNX's operators instead")] = False,
-    json: Json = False,
-) -> None:
-    """List the compiler's operators, describe one, or list what is read of ONNX."""
-    if onnx:
-        names = onnx_operators()
-        put(show.to_json(names) if json else "\n".join(show.onnx_lines(names)))
-        return
-    if name is not None and name not in OPS:
-        hint = did_you_mean(name, sorted(OPS))
-        raise ModelError(f"there is no operator called {name!r}", hint=hint)
-    found = [OPS[name]] if name is not None else [OPS[n] for n in sorted(OPS)]
-    if json:
-        rows = [show.op_json(op) for op in found]
-        put(show.to_json(rows[0] if name is not None else rows))
-    elif name is not None:
-        for part in show.op_tables(found[0]):
-            put(part)
-    else:
-        put(show.ops_table(found))
-
-
-@app.command(epilog="Example: tilewright targets tiny")
-def targets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[NAME|FILE.py[:FUNCTION]]", help=DESCRIPTION)
-    ] = None,
-    threads: Threads = None,
-    json: Json = False,
-) -> None:
-    """List the targets there are, or print the manual of one.
-
-    The manual follows from the description: memories, queues, instructions with their meaning,
-    limits, time and bits."""
-    if name is not None:
-        target = find_description(name, threads)
-        if json:
-            put(show.to_json(manual(target)))
-            return
-        for part in chips.manual_parts(target):
-            put(part)
-        return
-    found = {n: find_target(n, threads) for n in PROCESSORS}
-    described = {n: make() for n, make in CHIPS.items()}
-    if json:
-        rows = {**found, **described}.items()
-        put(show.to_json([chips.listed_json(n, t) for n, t in rows]))
-    else:
-        width = make_console().width
-        for part in (show.targets_table(found, width), "", chips.chips_table(described, width)):
-            put(part)
-
-
-@app.command(name="check-target", epilog="Example: tilewright check-target tiny")
-def check_target(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.py[:FUNCTION]", help=DESCRIPTION)],
-    seed: Annotated[int, typer.Option("--seed", min=0, help="of what is tried")] = 0,
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
-    """Lint the description of a chip, and try it: its instructions on its own simulator against
-    the interpreter of their meaning, hazards between its queues, its encoding both ways."""
-    target = find_description(name, None)
-    if target.native is not None:
-        raise TargetError(f"{name} is a processor", hint="check-target is for chips with queues")
-    problems = lint(target)
-    report = None
-    if is_sound(target):
-        progress, tried = Progress(quiet or json), itertools.count()
-        total = len(target.instructions) + 1
-
-        def on_trial(what: str) -> None:
-            progress.count(next(tried), total, f"tried, now {what}")
-
-        with progress.working("trying"):
-            report = check_conformance(target, seed=seed, listener=on_trial)
-    errors = any(p.severity is Severity.ERROR for p in problems)
-    passes = report is not None and report.conforms and not errors
-    if json:
-        found = {"target": target.name, "passes": passes}
-        found |= {"problems": [chips.problem_json(p) for p in problems]}
-        put(show.to_json(found | {"report": report and chips.report_json(report)}))
-    else:
-        for part in chips.check_parts(problems, report):
-            put(wrap(part, make_console().width) if isinstance(part, str) else part)
-    if not passes:
-        raise typer.Exit(FAILED)
-
-
-@app.command(name="new-target", epilog="Example: tilewright new-target mychip")
-def new_target(
-    name: Annotated[str, typer.Argument(help="of the chip; a Python name")],
-    quiet: Quiet = False,
-    json: Json = False,
-) -> None:
-    """Write NAME.py: the description of a small chip that works, with a word on every part."""
-    path = write_skeleton(name, Path())
-    if json:
-        put(show.to_json({"file": str(path)}))
-    elif not quiet:
-        put(f"wrote {path}; next: tilewright check-target {path}")
+app.registered_commands += listing.app.registered_commands
 
 
 # ---------------------------------------------------------------- what commands share
@@ -498,6 +378,7 @@ class _Session(Progress):
         values: list[str] | None,
         checks: bool,
         rounding: str,
+        precision: str,
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
@@ -510,6 +391,7 @@ class _Session(Progress):
             fixed,
             checks,
             rounding,
+            precision,
             self._on_step,
             self._on_kernel,
         )
@@ -560,6 +442,7 @@ def _refuse_options(model: Path, request: Request, has_values: bool) -> None:
         "--value": has_values,
         "--checks": request.checks,
         "--rounding": request.rounding != HALF_EVEN,
+        "--precision": request.precision != F32,
     }
     for name in (name for name, is_given in given.items() if is_given):
         raise ModelError(

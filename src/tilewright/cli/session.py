@@ -19,7 +19,7 @@ from tilewright.compiled import load
 from tilewright.compiler import STAGES, GraphStage, Left, compile
 from tilewright.frontends.onnx.table import IMPORTERS
 from tilewright.ir.graph import Graph
-from tilewright.options import HALF_EVEN, Options
+from tilewright.options import F32, HALF_EVEN, Options
 from tilewright.runtime.container import is_program
 from tilewright.runtime.module import Module
 from tilewright.runtime.specialized import SpecializedModule
@@ -41,6 +41,7 @@ class Request:
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     checks: bool = False
     rounding: str = HALF_EVEN
+    precision: str = F32
     listener: Listener | None = None  # of steps of the compiler
     watch: Watch | None = None  # of kernels: how many of how many are compiled
 
@@ -134,6 +135,7 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
         values=request.values,
         checks=request.checks,
         rounding=request.rounding,
+        precision=request.precision,
     )
     return compile(
         model,
