@@ -19,9 +19,9 @@ from tilewright.ir.loop import For, Kernel, LoopKind, walk_statements
 from tilewright.ir.tensor import TensorProgram, stages
 from tilewright.ir.text.tensor import parse_program
 from tilewright.ops.table import OPS
-from tilewright.plan.contraction import preferred_layouts
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule, inline_stages
+from tilewright.plan.preferred_layouts import preferred_layouts
 from tilewright.plan.separate_windows import separate_windows
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu

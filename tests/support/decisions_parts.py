@@ -62,10 +62,10 @@ from tilewright.ops.table import OPS
 from tilewright.optimize.compare_sizes import is_at_least, larger_of, round_up
 from tilewright.optimize.pack_slots import Lifetime, pack_slots
 from tilewright.optimize.recompute import Costs
-from tilewright.plan.contraction import preferred_layouts
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.preferred_layouts import preferred_layouts
 from tilewright.plan.register_tile import register_tile
 from tilewright.schedule.primitives.padding import pad_buffer
 from tilewright.schedule.schedule import Schedule

@@ -88,12 +88,13 @@ def _lrn(m: GraphMaker, op: Op) -> list[Value] | None:
 
 def _matmul_compact(m: GraphMaker, op: Op) -> list[Value] | None:
     """Codes of 2, 4 or 8 bits, with a scale for all or for blocks."""
-    bits, block = m.d.pick((2, 4, 8)), m.d.pick((1, 2, 4))
-    depth = 4 * m.d.int(1, 3)
+    bits, blocks = m.d.pick((2, 4, 8)), m.d.int(1, 3)
+    block = 8 // bits * m.d.int(1, 3)
+    depth = block * blocks
     x = m.like(f32, (m.d.int(1, 3), depth), SMOOTH)
     columns = m.d.int(1, 3)
     codes = m.like(u8, (depth * bits // 8, columns), EXACT)
-    scales = m.like(f32, (depth // block, columns), SMOOTH)
+    scales = m.like(f32, (blocks, columns), SMOOTH)
     bound = m.bound[x] * m.bound[scales] * 256 * depth
     return m.add(op, (x, codes, scales), bound, bits=bits, block=block, zero=m.d.int(0, 8))
 

@@ -9,9 +9,9 @@ from tilewright.ir.loop import symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.plan.compose_stages import compose_stages
-from tilewright.plan.contraction import preferred_layouts
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import inline_stages
+from tilewright.plan.preferred_layouts import preferred_layouts
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 

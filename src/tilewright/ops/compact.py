@@ -33,6 +33,11 @@ def _infer(attrs: CompactAttrs, types: Sequence[TensorType]) -> list[TensorType]
         f"matmul_compact: {x.dtype} times codes of {attrs.bits} bits in {codes.dtype}",
     )
     depth = canonical(as_expr(codes.shape[0]) * (8 // attrs.bits))
+    each = 8 // attrs.bits
+    require(
+        attrs.block % each == 0 and isinstance(depth, int) and depth % attrs.block == 0,
+        f"matmul_compact: {depth} codes in blocks of {attrs.block}",
+    )
     require(canonical(x.shape[-1]) == depth, f"matmul_compact: {x.shape[-1]} against {depth}")
     wanted = tensor_type(f32, [ceil_div(depth, attrs.block), codes.shape[1]])
     require(
@@ -43,32 +48,43 @@ def _infer(attrs: CompactAttrs, types: Sequence[TensorType]) -> list[TensorType]
 
 
 def _compute(b: Builder, attrs: CompactAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
+    """Sums within blocks of codes alone, which scales and zero points then apply to."""
     x, codes, scale, *zeros = inputs
-    shape, depth = [*x.shape[:-1], codes.shape[1]], x.shape[-1]
-    single = isinstance(depth, int) and depth <= attrs.block  # a scale for the whole sum
+    shape, block = [*x.shape[:-1], codes.shape[1]], attrs.block
+    each, blocks = 8 // attrs.bits, scale.shape[0]
 
-    def weight(k: Expr, n: Expr) -> Expr:
-        code: Expr = codes[k, n]
-        if attrs.bits < 8:
-            each = 8 // attrs.bits
-            shifted = codes[k // each, n] >> cast(u8, k % each * attrs.bits)
-            code = shifted & const((1 << attrs.bits) - 1, u8)
-        value, place = cast(f32, code), (k // attrs.block, n)
-        zero: Expr = zeros[0][place] if zeros else const(float(attrs.zero), f32)
-        if single:
-            return value - zero if zeros or attrs.zero else value
-        scaled = value * scale[place]  # a multiply-add, and what does not vary within a block
-        return scaled - zero * scale[place] if zeros or attrs.zero else scaled
+    def code(part: Expr, k: Expr, n: Expr) -> Expr:
+        if attrs.bits == 8:
+            return cast(f32, codes[part * block + k, n])
+        byte = codes[part * (block // each) + k // each, n]
+        shifted = byte >> cast(u8, k % each * attrs.bits)
+        return cast(f32, shifted & const((1 << attrs.bits) - 1, u8))
 
     def term(*index: Expr) -> Expr:
-        *rows, n, k = index
-        return x.at(*rows, k) * weight(k, n)
+        *rows, part, n, k = index
+        return x.at(*rows, part * block + k) * code(part, k, n)
 
-    names = "bcdefgh"[: len(shape) - 2] + "mn"
-    out = b.reduce("product", shape, BinaryOp.ADD, [depth], term, names=names, over_names="k")
-    if not single:
-        return [out]
-    return [b.compute("scaled", shape, lambda *i: out[i] * scale[0, i[-1]], names=names)]
+    def scaled(*index: Expr) -> Expr:
+        *rows, n, part = index
+        value: Expr = sums.at(*rows, part, n)
+        if data is not None:
+            zero = zeros[0][part, n] if zeros else const(float(attrs.zero), f32)
+            value = value - zero * data.at(*rows, part)
+        return value * scale[part, n]
+
+    names, data = "acdefgh"[: len(shape) - 2] + "m", None
+    if zeros or attrs.zero:
+        add = lambda *i: x.at(*i[:-2], i[-2] * block + i[-1])  # noqa: E731
+        data = b.reduce(
+            "data", [*shape[:-1], blocks], BinaryOp.ADD, [block], add, names=names + "b"
+        )
+    parts = [*shape[:-1], blocks, shape[-1]]
+    sums = b.reduce("sums", parts, BinaryOp.ADD, [block], term, names=names + "bn", over_names="k")
+    if blocks == 1:
+        last = lambda *i: scaled(*i, as_expr(0))  # noqa: E731
+        return [b.compute("scaled", shape, last, names=names + "n")]
+    args = ("product", shape, BinaryOp.ADD, [blocks], scaled)
+    return [b.reduce(*args, names=names + "n", over_names="b")]
 
 
 OPS: tuple[Op, ...] = (

@@ -18,9 +18,9 @@ from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.function import CALL, RELAYOUT, CallAttrs, RelayoutAttrs
 from tilewright.plan.compose_stages import compose_stages
-from tilewright.plan.contraction import Preference, preferred_layouts
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import inline_stages
+from tilewright.plan.preferred_layouts import Preference, preferred_layouts
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 

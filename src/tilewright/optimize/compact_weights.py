@@ -26,7 +26,7 @@ from tilewright.ops.movement import TransposeAttrs
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead
 
 CODES = (i8, u8, i4, u4)
-FEW = 16  # rows, up to which reading the weights takes longer than decoding them
+FEW = 8  # rows, up to which reading the weights takes longer than decoding them
 LEAST_BLOCK = 8  # codes that share a scale
 SMALLEST = 1 << 14  # weights: fewer are read from a near cache
 
@@ -124,7 +124,7 @@ class _Rewriter:
         codes = found.codes.astype(np.int16)
         shift = 8 if -8 <= codes.min() < 0 and codes.max() < 8 else 0
         codes += shift  # those of which a byte has several are not negative
-        bits = _bits(codes)
+        bits = _bits(codes, block)
         each, kind = 8 // bits, u8 if codes.min() >= 0 else i8
         packed = codes[::each].copy()
         for k in range(1, each):
@@ -145,11 +145,11 @@ class _Rewriter:
         return made
 
 
-def _bits(codes: np.ndarray) -> int:
-    """The fewest bits in which codes can be kept, whole bytes along the first axis."""
+def _bits(codes: np.ndarray, block: int) -> int:
+    """The fewest bits in which codes can be kept, of each block in whole bytes."""
     if codes.min() < 0:
         return 8
-    return next(b for b in (2, 4, 8) if codes.max() >> b == 0 and codes.shape[0] * b % 8 == 0)
+    return next(b for b in (2, 4, 8) if codes.max() >> b == 0 and block * b % 8 == 0)
 
 
 def _block(found: Codes) -> int:

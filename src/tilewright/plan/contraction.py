@@ -14,7 +14,7 @@ depthwise convolution) may run along vectors as well.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.nests import (
@@ -30,19 +30,17 @@ from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.decoding import decoded_parts, kept_vectors, split_parts
+from tilewright.plan.decoding import decoded_parts, split_parts
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
-from tilewright.plan.register_tile import RegisterTile, register_tile, tile_cost, waste
-from tilewright.plan.split_groups import split_groups
+from tilewright.plan.register_tile import RegisterTile, register_tile, waste
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
-UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
@@ -59,6 +57,7 @@ class Contraction:
     weight: Load
     grouped: bool = False  # the vector axis has the places in a group (split_groups.py)
     dot: DotProduct | None = None  # the instruction that does it, where that takes more than lanes
+    total: Nest | None = None  # what adds up these sums, of blocks
 
     @property
     def buffer(self) -> Buffer:
@@ -88,7 +87,7 @@ class Contraction:
     def lanes(self, target: Target) -> int:
         """The lanes of a vector: as many as a register has, or of groups as divide them."""
         lanes = target.vectors.lanes(self.buffer.dtype)
-        extent = _size(self.extent(self.vector))
+        extent = size_of(self.extent(self.vector))
         while self.grouped and extent is not None and extent % lanes:
             lanes //= 2
         return lanes
@@ -97,10 +96,10 @@ class Contraction:
 def find_contraction(s: Schedule, grouped: frozenset[str], target: Target) -> Contraction | None:
     """The kernel's sum of products, with its roles; None if there is none that suits vectors.
     `grouped` are the sums that split_groups took apart."""
-    return next(_contractions(s, grouped, target, packed=False), None)
+    return next(contractions(s, grouped, target, packed=False), None)
 
 
-def _contractions(
+def contractions(
     s: Schedule, grouped: frozenset[str], target: Target, *, packed: bool
 ) -> Iterator[Contraction]:
     """With `packed`, operands are taken to lie in memory as a contraction likes them."""
@@ -116,10 +115,27 @@ def _contractions(
             yield _with_dot_product(nest, dot)
             continue
         for data, weight in (pair, pair[::-1]):
-            found = _roles(s, nest, data, weight, packed)
+            found = roles(s, nest, data, weight, packed)
             if found is not None:
-                yield replace(found, grouped=nest.buffer.name in grouped)
+                grouped_here = nest.buffer.name in grouped
+                yield replace(found, grouped=grouped_here, total=_total_of(s, nest))
                 break
+
+
+def _total_of(s: Schedule, nest: Nest) -> Nest | None:
+    """The sum over blocks, of a nest's sums within them, if that is all that reads these."""
+    readers = [
+        (n, r) for n in nests(s.kernel.body) if n is not nest for r in _reads(n, nest.buffer)
+    ]
+    if len(readers) != 1:
+        return None
+    total, read = readers[0]
+    is_sum = total.update is not None and total.update.op is BinaryOp.ADD
+    return total if is_sum and all(isinstance(i, (Var, Const)) for i in read.indices) else None
+
+
+def _reads(nest: Nest, buffer: Buffer) -> list[Load]:
+    return [x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == buffer]
 
 
 def _with_dot_product(nest: Nest, dot: DotProduct) -> Contraction:
@@ -131,7 +147,7 @@ def _with_dot_product(nest: Nest, dot: DotProduct) -> Contraction:
     return Contraction(nest, vector, row, dot.data, dot.weight, dot=dot)
 
 
-def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
+def roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
     """Assigns roles (vector, row) to the result's axes; None if none can run along vectors."""
     axes = list(enumerate(nest.store.indices))
     if any(not isinstance(i, Var) and nest.buffer.shape[p] != 1 for p, i in axes):
@@ -148,7 +164,7 @@ def _roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> C
         candidates = [p for p in candidates if _runs_along(s, (weight,), nest.store.indices[p])]
     if not candidates:
         return None
-    vector = max(candidates, key=lambda p: _size(nest.buffer.shape[p]) or 1 << 30)
+    vector = max(candidates, key=lambda p: size_of(nest.buffer.shape[p]) or 1 << 30)
     var = nest.store.indices[vector]
     assert isinstance(var, Var)
     if packed and position_of(weight, var, nest.buffer.shape[vector]) is None:
@@ -178,135 +194,8 @@ def _vector_readable(s: Schedule, read: Load, var: object) -> bool:
     return bool(read.indices) and block_factor(read.indices[-1:], var) is not None
 
 
-def _size(extent: Dim) -> int | None:
+def size_of(extent: Dim) -> int | None:
     return extent if isinstance(extent, int) else None
-
-
-# ---------------------------------------------------------------- layouts
-
-
-@dataclass(frozen=True)
-class Preference:
-    """The layouts with which schedule_contraction reads and writes in order, by the names of a
-    kernel's parameters. `weight` is worth packing when it is constant. With `rows`, the data is
-    wanted row by row."""
-
-    data: tuple[str, Layout | None]
-    weight: tuple[str, Layout | None]
-    result: tuple[str, Layout | None]
-    rows: bool = False
-
-
-def preferred_layouts(
-    s: Schedule, target: Target, known: Mapping[str, Layout]
-) -> Preference | None:
-    """Returns the layouts with unit-stride access for this schedule, of a kernel with row-major
-    buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
-    contraction."""
-    c = next(_contractions(s, split_groups(s), target, packed=True), None)
-    if c is None or len(s.kernel.outputs) != 1:
-        return None
-    if c.dot is None and _rows_are_better(s, c, target):
-        made = s.kernel.outputs[0].name
-        return Preference(
-            (_source(s, c.data), None), (c.weight.buffer.name, None), (made, None), rows=True
-        )
-    lanes = target.vectors.lanes(c.buffer.dtype)
-    width = tile_of(c, target).vectors * c.lanes(target)
-    result = s.kernel.outputs[0]
-    rank = len(result.shape)
-    channel = c.channel()
-    runs_last = all(result.shape[a] == 1 for a in range(channel + 1, rank))
-    same_rank = rank == len(c.buffer.shape) - c.grouped
-    blocked = same_rank and not runs_last
-    result_layout = Layout(tuple(range(rank)), ((channel, lanes),)) if blocked else None
-    source = _source(s, c.data)
-    vector = c.axis_var(c.vector)
-    data_axis = position_of(c.data, vector, None)
-    data_layout = None
-    if data_axis is not None:  # both operands run along vectors
-        data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
-    now = known.get(source)
-    if c.dot is not None:
-        data_layout = _in_depth(c, c.dot, now, lanes)
-        now = data_layout or now
-    weight_layout = _weight_layout(c, vector, width, now)
-    return Preference(
-        (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
-    )
-
-
-def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
-    """Whether vectors along rows of the data are better than those along the columns, of which
-    there are few, or few in a group."""
-    other = _roles(s, c.nest, c.weight, c.data, packed=False)
-    if other is None:
-        return False
-    extent = _size(other.extent(other.vector))
-    if not c.grouped and (extent is None or extent % other.lanes(target)):
-        return False  # masked sums would leave the registers
-    other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
-    return _lane_cost(other, target) * UNALIGNED < _lane_cost(c, target)
-
-
-def _lane_cost(c: Contraction, target: Target) -> float:
-    """Cycles per useful multiply-add, up to a constant."""
-    tile, lanes = tile_of(c, target), c.lanes(target)
-    rows, columns = None if c.row is None else _size(c.extent(c.row)), _size(c.extent(c.vector))
-    return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
-
-
-def _source(s: Schedule, data: Load) -> str:
-    """The parameter behind a read of a padded copy; the buffer itself otherwise."""
-    for nest in nests(s.kernel.body):
-        if nest.buffer == data.buffer:
-            reads = {x.buffer for w in nest.writes for x in w.value.walk() if isinstance(x, Load)}
-            if len(reads) == 1:
-                return next(iter(reads)).name
-    return data.buffer.name
-
-
-def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -> Layout | None:
-    """A layout of the data in which what a lane adds up are neighbours; None if they are now."""
-    axis = position_of(c.data, dot.along, None)
-    assert axis is not None
-    rank = len(c.data.indices)
-    if now is None and axis == rank - 1:
-        return None
-    block, factor = now.blocks[-1] if now is not None and now.blocks else (None, 0)
-    if block == axis and factor % dot.depth == 0:
-        return None
-    extent = _size(c.data.buffer.shape[axis])
-    whole = extent is not None and extent % lanes == 0
-    return Layout(tuple(range(rank)), ((axis, lanes if whole else dot.depth),))
-
-
-def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:
-    """Columns in tiles; within a tile in the order of the reduction's loops; a tile's row last."""
-    order: list[int] = []
-    reduced = {x.var for x in c.nest.reduce}
-    for p, i in enumerate(c.weight.indices):  # batches and tiles first, reductions behind
-        if not variables(i) & reduced:
-            order.append(p)
-    order += [p for p in range(len(c.weight.indices)) if p not in order]
-    blocks: list[tuple[int, int]] = []
-    if data is not None and data.blocks:
-        axis, factor = data.blocks[-1]
-        read = c.data.indices[axis] if axis < len(c.data.indices) else None
-        found = None
-        if isinstance(read, Var) and read in reduced:
-            found = position_of(c.weight, read, None)
-        extent = None if found is None else _size(c.weight.buffer.shape[found])
-        if found is not None and extent is not None and extent % factor == 0:
-            blocks.append((found, factor))
-    at = position_of(c.weight, vector, c.extent(c.vector))
-    assert at is not None
-    if c.dot is not None:
-        along, depth = position_of(c.weight, c.dot.along, None), c.dot.depth
-        assert along is not None
-        outer = [(a, f // depth) for a, f in blocks if f > depth]
-        return Layout(tuple(order), (*outer, (at, width), (along, depth)))
-    return Layout(tuple(order), (*blocks, (at, width)))
 
 
 # ---------------------------------------------------------------- schedule
@@ -314,6 +203,7 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
 
 def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     """Applies the schedule in the module's docstring."""
+    blocks, c = (None, c) if c.total is None else (c, _of_total(c, c.total))
     acc, out = _accumulator(s, c.buffer)
     axes = _result_loops(s, acc, out)
     lanes = c.lanes(target)
@@ -326,12 +216,25 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         others = [*pieces, *others]
     outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
     local = s.compute_at(acc, outer[-1])
-    local = _schedule_tile(s, local, c, tile, lanes)
+    local = _schedule_tile(s, local, c, tile, lanes, blocks)
     long = _is_long(s, inner)
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
     parallelize(s, outer[:-1] or outer, target)
+
+
+def _of_total(c: Contraction, total: Nest) -> Contraction:
+    """The roles of the result's axes, of sums of blocks."""
+    (read,) = _reads(total, c.buffer)
+    axes = list(total.store.indices)
+    row = None if c.row is None else read.indices[c.row]
+    return replace(
+        c,
+        nest=total,
+        vector=axes.index(read.indices[c.vector]),
+        row=None if row is None or row not in axes else axes.index(row),
+    )
 
 
 def _cut_rows_for_cores(
@@ -344,8 +247,8 @@ def _cut_rows_for_cores(
 ) -> tuple[list[Loop], Loop]:
     """Equal pieces of the rows, where the loops around them have none for every core; and the loop
     within a piece. Tiles of a piece may overlap, those of different ones may not."""
-    rows = _size(s.for_(row).extent)
-    vector, *others = (_size(s.for_(loop).extent) for loop in around)
+    rows = size_of(s.for_(row).extent)
+    vector, *others = (size_of(s.for_(loop).extent) for loop in around)
     if rows is None or vector is None or None in others:
         return [], row
     if -(-vector // (tile.vectors * lanes)) * math.prod(n or 1 for n in others) >= target.cores:
@@ -363,10 +266,10 @@ def _cut_rows_for_cores(
 
 def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
-    rows = 1 if c.row is None else _size(c.extent(c.row)) or 1
-    columns, lanes = _size(c.extent(c.vector)), c.lanes(target)
-    kept = 0 if c.dot is not None else kept_vectors(c.update, (c.data, c.weight))
-    return register_tile(rows, columns, lanes, target.vectors, whole=c.grouped, kept=kept)
+    rows = 1 if c.row is None else size_of(c.extent(c.row)) or 1
+    columns, lanes = size_of(c.extent(c.vector)), c.lanes(target)
+    sums = 1 if c.total is None else 2
+    return register_tile(rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums)
 
 
 def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
@@ -432,10 +335,16 @@ def _tile_result_loops(
 
 
 def _schedule_tile(
-    s: Schedule, local: Buffer, c: Contraction, tile: RegisterTile, lanes: int
+    s: Schedule,
+    local: Buffer,
+    c: Contraction,
+    tile: RegisterTile,
+    lanes: int,
+    blocks: Contraction | None = None,
 ) -> Buffer:
     """The accumulation in registers: reduction loops outside, rows and vectors unrolled. Returns
-    the sums."""
+    the sums. Those of `blocks`, which it adds up, are computed in registers as well, one block
+    after another."""
     order = [a for a in range(len(local.shape)) if a not in (c.row, c.vector)]
     order += [a for a in (c.row, c.vector) if a is not None]
     local = s.set_memory(s.pack_layout(local, Layout(tuple(order))), "register")
@@ -451,7 +360,10 @@ def _schedule_tile(
         return local
     inner = [x for x in (row, vector) if x is not None]
     s.reorder(*reduce, *other_axes, *inner)
-    _unroll_window(s, reduce)
+    if blocks is not None:
+        _schedule_tile(s, s.compute_at(blocks.buffer, reduce[-1]), blocks, tile, lanes)
+    elif c.total is None:  # a window; a block is no shorter than it looks
+        _unroll_window(s, reduce)
     if row is not None:
         s.unroll(row)
     _lanes(s, vector, lanes)
@@ -530,7 +442,7 @@ def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
     """A short reduction (a depthwise window) is unrolled whole: neighbours share their reads."""
     total = 1
     for loop in reduce:
-        total *= _size(s.for_(loop).extent) or UNROLLED_WINDOW + 1
+        total *= size_of(s.for_(loop).extent) or UNROLLED_WINDOW + 1
     if total <= UNROLLED_WINDOW:
         for loop in reduce:
             s.unroll(loop)

@@ -5,34 +5,18 @@ acc += x[k] * (cast(codes[k // 2] >> k % 2 * 4 & 15) * scale[k // 32] - zero[k /
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from itertools import pairwise
 
-from tilewright.base.node import Node
-from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Load, Var
+from tilewright.ir.expr import Binary, BinaryOp, Const, Expr, Var
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 
 UNROLLED_CODES = 4  # a byte has at most so many
 
 
-def kept_vectors(update: Expr, operands: Collection[Load]) -> int:
-    """How many vectors stay the same while codes are decoded: scales and zero points of a block."""
-    found: set[Node] = set()
-    pending: list[Node] = [update]
-    while pending:
-        e = pending.pop()
-        reads = {x for x in e.walk() if isinstance(x, Load)}
-        if not reads.isdisjoint(operands):
-            pending += [] if e in operands else e.children()
-        elif reads:
-            found.add(e)
-    return len(found)
-
-
 def decoded_parts(update: Expr, var: Var, extent: int) -> list[int]:
-    """For how many iterations of a loop what decodes an operand is the same (a scale) or part of
-    one read (codes in a byte), the largest first; none if it does not vary so."""
+    """For how many iterations of a loop one read has all that is decoded (the codes in a byte), the
+    largest first; none if each has its own."""
     cut = (BinaryOp.FLOORDIV, BinaryOp.MOD)
     places = (x for x in update.walk() if isinstance(x, Binary) and x.op in cut)
     found = {int(x.b.value) for x in places if x.a == var and isinstance(x.b, Const)}

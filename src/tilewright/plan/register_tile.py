@@ -27,17 +27,16 @@ def register_tile(
     unit: VectorUnit,
     *,
     whole: bool = False,
-    kept: int = 0,
+    sums: int = 1,
 ) -> RegisterTile:
     """The tile for a result of rows x columns (None: not known), vectors running along columns;
-    with `whole`, no tile reaches beyond the columns. `kept` are the registers that decoding a
-    vector of columns needs beside."""
+    with `whole`, no tile reaches beyond the columns. Each element has so many `sums`."""
     best, best_cost = RegisterTile(1, 1), float("inf")
     most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
     for vectors in range(1, min(8, most_vectors) + 1):
         if whole and columns is not None and columns % (vectors * lanes):
             continue
-        most_rows = (unit.registers - (1 + kept) * vectors - 1) // vectors
+        most_rows = (unit.registers - vectors - 1) // (vectors * sums)
         for r in range(1, min(most_rows, rows or most_rows) + 1):
             cost = tile_cost(r, vectors, rows, columns, lanes, unit)
             if cost < best_cost:

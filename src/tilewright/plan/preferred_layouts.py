@@ -1,0 +1,143 @@
+"""How a contraction's operands and result should lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tilewright.analyze.nests import nests
+from tilewright.ir.expr import Load, Var
+from tilewright.ir.substitute import variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.contraction import Contraction, contractions, roles, size_of, tile_of
+from tilewright.plan.dot_products import DotProduct, position_of
+from tilewright.plan.register_tile import tile_cost
+from tilewright.plan.split_groups import split_groups
+from tilewright.schedule.schedule import Schedule
+from tilewright.target.target import Target
+
+UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
+
+
+@dataclass(frozen=True)
+class Preference:
+    """The layouts with which schedule_contraction reads and writes in order, by the names of a
+    kernel's parameters. `weight` is worth packing when it is constant. With `rows`, the data is
+    wanted row by row."""
+
+    data: tuple[str, Layout | None]
+    weight: tuple[str, Layout | None]
+    result: tuple[str, Layout | None]
+    rows: bool = False
+
+
+def preferred_layouts(
+    s: Schedule, target: Target, known: Mapping[str, Layout]
+) -> Preference | None:
+    """Returns the layouts with unit-stride access for this schedule, of a kernel with row-major
+    buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
+    contraction."""
+    c = next(contractions(s, split_groups(s), target, packed=True), None)
+    if c is None or len(s.kernel.outputs) != 1:
+        return None
+    if c.dot is None and _rows_are_better(s, c, target):
+        made = s.kernel.outputs[0].name
+        return Preference(
+            (_source(s, c.data), None), (c.weight.buffer.name, None), (made, None), rows=True
+        )
+    lanes = target.vectors.lanes(c.buffer.dtype)
+    width = tile_of(c, target).vectors * c.lanes(target)
+    result = s.kernel.outputs[0]
+    rank = len(result.shape)
+    channel = c.channel()
+    runs_last = all(result.shape[a] == 1 for a in range(channel + 1, rank))
+    same_rank = rank == len(c.buffer.shape) - c.grouped
+    blocked = same_rank and not runs_last
+    result_layout = Layout(tuple(range(rank)), ((channel, lanes),)) if blocked else None
+    source = _source(s, c.data)
+    vector = c.axis_var(c.vector)
+    data_axis = position_of(c.data, vector, None)
+    data_layout = None
+    if data_axis is not None:  # both operands run along vectors
+        data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
+    now = known.get(source)
+    if c.dot is not None:
+        data_layout = _in_depth(c, c.dot, now, lanes)
+        now = data_layout or now
+    weight_layout = _weight_layout(c, vector, width, now)
+    return Preference(
+        (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
+    )
+
+
+def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
+    """Whether vectors along rows of the data are better than those along the columns, of which
+    there are few, or few in a group."""
+    other = roles(s, c.nest, c.weight, c.data, packed=False)
+    if other is None:
+        return False
+    extent = size_of(other.extent(other.vector))
+    if not c.grouped and (extent is None or extent % other.lanes(target)):
+        return False  # masked sums would leave the registers
+    other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
+    return _lane_cost(other, target) * UNALIGNED < _lane_cost(c, target)
+
+
+def _lane_cost(c: Contraction, target: Target) -> float:
+    """Cycles per useful multiply-add, up to a constant."""
+    tile, lanes = tile_of(c, target), c.lanes(target)
+    rows, columns = None if c.row is None else size_of(c.extent(c.row)), size_of(c.extent(c.vector))
+    return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
+
+
+def _source(s: Schedule, data: Load) -> str:
+    """The parameter behind a read of a padded copy; the buffer itself otherwise."""
+    for nest in nests(s.kernel.body):
+        if nest.buffer == data.buffer:
+            reads = {x.buffer for w in nest.writes for x in w.value.walk() if isinstance(x, Load)}
+            if len(reads) == 1:
+                return next(iter(reads)).name
+    return data.buffer.name
+
+
+def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -> Layout | None:
+    """A layout of the data in which what a lane adds up are neighbours; None if they are now."""
+    axis = position_of(c.data, dot.along, None)
+    assert axis is not None
+    rank = len(c.data.indices)
+    if now is None and axis == rank - 1:
+        return None
+    block, factor = now.blocks[-1] if now is not None and now.blocks else (None, 0)
+    if block == axis and factor % dot.depth == 0:
+        return None
+    extent = size_of(c.data.buffer.shape[axis])
+    whole = extent is not None and extent % lanes == 0
+    return Layout(tuple(range(rank)), ((axis, lanes if whole else dot.depth),))
+
+
+def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:
+    """Columns in tiles; within a tile in the order of the reduction's loops; a tile's row last."""
+    order: list[int] = []
+    reduced = {x.var for x in c.nest.reduce}
+    for p, i in enumerate(c.weight.indices):  # batches and tiles first, reductions behind
+        if not variables(i) & reduced:
+            order.append(p)
+    order += [p for p in range(len(c.weight.indices)) if p not in order]
+    blocks: list[tuple[int, int]] = []
+    if data is not None and data.blocks:
+        axis, factor = data.blocks[-1]
+        read = c.data.indices[axis] if axis < len(c.data.indices) else None
+        found = None
+        if isinstance(read, Var) and read in reduced:
+            found = position_of(c.weight, read, None)
+        extent = None if found is None else size_of(c.weight.buffer.shape[found])
+        if found is not None and extent is not None and extent % factor == 0:
+            blocks.append((found, factor))
+    at = position_of(c.weight, vector, c.extent(c.vector))
+    assert at is not None
+    if c.dot is not None:
+        along, depth = position_of(c.weight, c.dot.along, None), c.dot.depth
+        assert along is not None
+        outer = [(a, f // depth) for a, f in blocks if f > depth]
+        return Layout(tuple(order), (*outer, (at, width), (along, depth)))
+    return Layout(tuple(order), (*blocks, (at, width)))
