@@ -132,4 +132,26 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "what nothing has written is read nowhere in program order, which is checked before; in"
         " another order a box that reads it has another digest, and is returned for that"
     ),
+    ("analyze/simplify.py", "k * side", "k // side"): "the side is 1 or -1",
+    ("backends/stream/addresses.py", "turns == 1", "turns == 2"): (
+        "what is larger than a bank is refused three lines below as well, however often it turns"
+    ),
+    ("backends/stream/order_transfers.py", "nearest = 0", "nearest = 1"): (
+        "it is read behind `run and` alone, and set where a run begins"
+    ),
+    ("backends/stream/stream.py", "np.prod(shape, dtype=np.int64)", "np.prod(shape)"): (
+        "numpy's own choice for whole numbers of Python, where there are 64 bits"
+    ),
+    (
+        "optimize/choose_layout.py",
+        "layouts = {f'x{i}': v.type.layout for i, v in enumerate(inputs) if v.type.layout}",
+        "layouts = {f'x{i}': v.type.layout for i, v in enumerate(inputs) if True}",
+    ): "they are only asked for with `get`, which gives None where there is none, too",
+    ("optimize/use_integers.py", "sign > 0", "sign >= 0"): "the sign is 1 or -1",
+    ("plan/accelerate.py", "extent + 1", "extent + 2"): (
+        "of the numbers up to there that divide the extent are taken, and extent + 1 does not"
+    ),
+    ("schedule/match/unify.py", "(None, 0)", "(None, 1)"): (
+        "who asks for a flag and its value looks at the value where there is a flag"
+    ),
 }
