@@ -11,6 +11,7 @@ import pytest
 
 from tilewright.check.conformance import check_conformance
 from tilewright.check.skeleton import SKELETON
+from tilewright.cli import listing
 from tilewright.cli import main as cli
 from tilewright.targets.chips import CHIPS
 
@@ -232,7 +233,7 @@ def test_a_chip_that_fails(tilewright, monkeypatch):
         memories["acc"][:64] ^= 1
 
     tried = functools.partial(check_conformance, engine=broken)
-    monkeypatch.setattr(cli, "check_conformance", tried)
+    monkeypatch.setattr(listing, "check_conformance", tried)
     code, out, _ = tilewright("check-target", "tiny")
     assert code == 1
     assert lines(out)[-1].startswith("failed: ")

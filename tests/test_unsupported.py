@@ -47,7 +47,7 @@ def one_node(operator, inputs=("x",), domain="", **attributes):
             numpy_helper.from_array(np.array(0.5), "r"),
         ],
     )
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.example", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
@@ -55,8 +55,8 @@ REFUSED = {
     "random numbers are not supported": one_node("RandomNormalLike"),
     "sequences and optional values are not supported": one_node("SequenceConstruct"),
     "tensors of STRING are not supported": one_node("StringNormalizer", ("words",)),
-    "the domain 'com.microsoft' is unknown, and the model has no function of that name": one_node(
-        "FusedMatMul", ("x", "x"), "com.microsoft"
+    "the domain 'com.example' is unknown, and the model has no function of that name": one_node(
+        "FusedMatMul", ("x", "x"), "com.example"
     ),
     "in training mode it draws random numbers": one_node("Dropout", ("x", "r", "on")),
     "must be known while importing": one_node("Reshape", ("x", "sizes")),

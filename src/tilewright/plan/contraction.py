@@ -117,21 +117,25 @@ def contractions(
         for data, weight in (pair, pair[::-1]):
             found = roles(s, nest, data, weight, packed)
             if found is not None:
-                grouped_here = nest.buffer.name in grouped
-                yield replace(found, grouped=grouped_here, total=_total_of(s, nest))
+                found = replace(found, grouped=nest.buffer.name in grouped)
+                yield replace(found, total=_total_of(s, found))
                 break
 
 
-def _total_of(s: Schedule, nest: Nest) -> Nest | None:
-    """The sum over blocks, of a nest's sums within them, if that is all that reads these."""
-    readers = [
-        (n, r) for n in nests(s.kernel.body) if n is not nest for r in _reads(n, nest.buffer)
-    ]
+def _total_of(s: Schedule, c: Contraction) -> Nest | None:
+    """The sum over blocks, of a contraction's sums within them, if that is all that reads these. It
+    has the contraction's rows and columns, and reads every sum once."""
+    others = (n for n in nests(s.kernel.body) if n is not c.nest)
+    readers = [(n, read) for n in others for read in _reads(n, c.buffer)]
     if len(readers) != 1:
         return None
     total, read = readers[0]
     is_sum = total.update is not None and total.update.op is BinaryOp.ADD
-    return total if is_sum and all(isinstance(i, (Var, Const)) for i in read.indices) else None
+    kept = {read.indices[p] for p in (c.vector, c.row) if p is not None}
+    plain = all(isinstance(i, (Var, Const)) for i in read.indices)
+    around = {x.var for x in (*total.axes, *total.reduce) if x.extent != 1}
+    once = around <= set(read.indices) and kept <= set(total.store.indices)
+    return total if is_sum and plain and once else None
 
 
 def _reads(nest: Nest, buffer: Buffer) -> list[Load]:
@@ -233,7 +237,7 @@ def _of_total(c: Contraction, total: Nest) -> Contraction:
         c,
         nest=total,
         vector=axes.index(read.indices[c.vector]),
-        row=None if row is None or row not in axes else axes.index(row),
+        row=None if row is None else axes.index(row),
     )
 
 
