@@ -6,12 +6,15 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from tilewright.base.dtype import index
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,
     Const,
     Expr,
+    Symbol,
     Unary,
     UnaryOp,
     Var,
@@ -143,3 +146,14 @@ def short_text(e: Expr) -> str:
         return str(e)
     parts, (short,) = name_parts(e)
     return "\n".join([str(short), *(str(part) for _, part in parts)])
+
+
+def is_limited(atom: Expr | None, sign: int) -> TypeGuard[Binary]:
+    """Whether an atom is the lesser of two symbolic values where a sum grows with it, or the
+    greater where it falls."""
+    op = BinaryOp.MIN if sign > 0 else BinaryOp.MAX
+    return (
+        isinstance(atom, Binary)
+        and atom.op is op
+        and any(isinstance(x, Symbol) for x in atom.walk())
+    )

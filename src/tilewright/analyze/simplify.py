@@ -22,6 +22,7 @@ from tilewright.analyze.linear import (
     add,
     constant,
     is_constant,
+    is_limited,
     linear,
     multiply,
     scaled,
@@ -335,6 +336,11 @@ class Simplifier:
                 limit = add(linear(extent), constant(-1))
                 rest = {x: v for x, v in a.items() if x is not atom}
                 return self._extreme(add(rest, limit, k), side, depth - 1)
+            if type(atom) is Binary and depth and is_limited(atom, k * side):  # by either operand
+                rest = {x: v for x, v in a.items() if x is not atom}
+                parts = (add(rest, linear(x), k) for x in (atom.a, atom.b))
+                found = (self._extreme(part, side, depth - 1) for part in parts)
+                return min((x for x in found if x is not None), key=side.__mul__, default=None)
         total = a.get(None, 0)
         for atom, k in a.items():
             if atom is None:

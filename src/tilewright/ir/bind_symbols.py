@@ -34,14 +34,24 @@ def bind_symbols(kernel: Kernel, sizes: Mapping[str, int]) -> Kernel:
             hint = did_you_mean(name, list(known))
             raise CompileError(f"{kernel.name} has no dimension called {name!r}", hint=hint)
         check_size(known[name], value)
+    return _with(kernel, {name: const(n) for name, n in sizes.items()}) if sizes else kernel
+
+
+def replace_symbol(kernel: Kernel, old: Symbol, new: Symbol) -> Kernel:
+    """The kernel with a symbol that has other bounds in the place of one."""
+    return _with(kernel, {old.name: new})
+
+
+def _with(kernel: Kernel, values: Mapping[str, Expr]) -> Kernel:
     memo: dict[int, tuple[Node, Node]] = {}  # by id; holding the node keeps it
 
     def visit(n: Any) -> Any:
         if id(n) not in memo:
-            memo[id(n)] = (n, _rebuild(n, visit, sizes))
+            memo[id(n)] = (n, _rebuild(n, visit, values))
         return memo[id(n)][1]
 
-    return visit(kernel) if sizes else kernel
+    found: Kernel = visit(kernel)
+    return found
 
 
 def check_size(symbol: Symbol, value: int) -> None:
@@ -54,9 +64,9 @@ def check_size(symbol: Symbol, value: int) -> None:
         raise CompileError(f"{symbol.name} is {value}, and must be at most {symbol.upper}")
 
 
-def _rebuild(n: Node, visit: Any, sizes: Mapping[str, int]) -> Node:
+def _rebuild(n: Node, visit: Any, values: Mapping[str, Expr]) -> Node:
     if isinstance(n, Symbol):
-        return const(sizes[n.name]) if n.name in sizes else n
+        return values.get(n.name, n)
     new = n.map(visit)
     if new is n:
         return n

@@ -25,7 +25,7 @@ from tilewright.analyze.nests import (
     nests,
     stride,
 )
-from tilewright.ir.dims import same_dim
+from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.loop import For, Store, walk_statements
 from tilewright.ir.substitute import variables
@@ -43,6 +43,10 @@ from tilewright.target.target import Target
 
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
+# The rows of a tile by the least number that there is. A product of a few rows takes as long as its
+# weights take to come from memory: it has them pass once, where registers have room.
+SYMBOLIC_ROWS = {48: 6, 9: 5, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
+SYMBOLIC_WINDOWS = {48: 6, 9: 5, 4: 4}  # of convolutions, which read weights again for every row
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -62,6 +66,17 @@ class Contraction:
     @property
     def buffer(self) -> Buffer:
         return self.nest.buffer
+
+    @property
+    def rows(self) -> Dim:
+        """How many there are."""
+        return 1 if self.row is None else self.extent(self.row)
+
+    @property
+    def symbolic_rows(self) -> dict[int, int]:
+        """The rows of a tile, by the least number of rows that it is for, where that is known
+        late."""
+        return SYMBOLIC_ROWS if len(self.nest.reduce) == 1 else SYMBOLIC_WINDOWS
 
     @property
     def update(self) -> Expr:
@@ -270,10 +285,17 @@ def _cut_rows_for_cores(
 
 def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
-    rows = 1 if c.row is None else size_of(c.extent(c.row)) or 1
+    rows, symbolic = size_of(c.rows), not isinstance(c.rows, int)
     columns, lanes = size_of(c.extent(c.vector)), c.lanes(target)
     sums = 1 if c.total is None else 2
-    return register_tile(rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums)
+    if symbolic:
+        rows = max(c.symbolic_rows.values())
+    tile = register_tile(rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums)
+    if not symbolic:
+        return tile
+    least = limits(c.rows)[0] or 0
+    most = next((n for t, n in c.symbolic_rows.items() if least >= t), 1)
+    return RegisterTile(min(most, tile.rows), tile.vectors)
 
 
 def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
@@ -333,8 +355,9 @@ def _tile_result_loops(
         s.reorder(vector_o, *others, vector_i)
         return [vector_o, *others], [vector_i]
     s.reorder(vector_o, *others, row, vector_i)
-    static = isinstance(s.for_(row).extent, int)
-    row_o, row_i = s.split(row, tile.rows, Tail.SHIFT if static else Tail.GUARD)
+    extent = s.for_(row).extent
+    whole = isinstance(extent, int) or (limits(extent)[0] or 0) >= tile.rows
+    row_o, row_i = s.split(row, tile.rows, Tail.SHIFT if whole else Tail.GUARD)
     return [vector_o, *others, row_o], [row_i, vector_i]
 
 

@@ -5,6 +5,7 @@ the schedule's primitives.
     2. a contraction is tiled for the registers (contraction.py), a reduction is computed where
        its result is used (reduction.py), the rest runs along memory
     3. outer loops are shared among the cores
+    4. a contraction of so many rows as a symbol says has a body for each of some ranges
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.analyze.nests import Nest, is_cheap, nest_of, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Expr, Load, Select
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Select, as_dim
 from tilewright.ir.loop import (
     Block,
     For,
@@ -29,6 +30,7 @@ from tilewright.plan.contraction import find_contraction, schedule_contraction
 from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.reduction import schedule_reductions, schedule_update
 from tilewright.plan.split_groups import split_groups
+from tilewright.plan.variants import add_variants, ranges_of
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
@@ -41,19 +43,32 @@ def default_schedule(
     """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory. Where
     the rules meet a shape that they do not foresee, the schedule is a plain one, and its `fallback`
     says what was refused."""
-    fallback = ""
+    s, rows, thresholds = _schedule(kernel, target, layouts or {})
+    found = ranges_of(rows, thresholds)
+    if found is not None and not s.fallback:
+        add_variants(s, kernel, *found, lambda k: _schedule(k, target, layouts or {})[0])
+    return s
+
+
+def _schedule(
+    kernel: Kernel, target: Target, layouts: Mapping[str, Layout]
+) -> tuple[Schedule, Dim, Sequence[int]]:
+    """The schedule, how many rows its contraction has (1 without one), and numbers of rows from
+    which on another schedule is better."""
+    fallback, rows, thresholds = "", as_dim(1), list[int]()
     try:
-        s, grouped = _prepared(kernel, layouts or {})
+        s, grouped = _prepared(kernel, layouts)
         contraction = find_contraction(s, grouped, target)
         if contraction is not None:
+            rows, thresholds = contraction.rows, [*contraction.symbolic_rows]
             schedule_contraction(s, contraction, target)
         else:
             schedule_reductions(s, target)
     except ScheduleError as refusal:  # slower, but never a refusal
-        (s, _), fallback = _prepared(kernel, layouts or {}), refusal.what
+        (s, _), fallback = _prepared(kernel, layouts), refusal.what
     refused = schedule_remaining(s, target)
     s.fallback = fallback or refused
-    return s
+    return s, rows, thresholds
 
 
 def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> tuple[Schedule, frozenset[str]]:

@@ -254,9 +254,10 @@ def _as_one(s: Schedule, loops: list[Loop]) -> list[Loop]:
 
 
 def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
-    """Runs a reduction along vectors: full ones, then one over the rest, without masks."""
+    """Runs a reduction along vectors: full ones, then one over the rest, which has a mask where it
+    is not known how much that is."""
     extent = s.for_(loop).extent
-    if not isinstance(extent, int) or extent < lanes or extent % lanes == 0:
+    if isinstance(extent, int) and (extent < lanes or extent % lanes == 0):
         vectorize_innermost(s, loop, lanes)
         return
     before = {*s.loops()}
@@ -265,7 +266,7 @@ def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
         vectorize_innermost(s, loop, lanes)
         return
     for made in [x for x in s.loops() if x not in before and x != pair[0]]:
-        attempt(s.vectorize, made)
+        vectorize_innermost(s, made, lanes)
 
 
 def _steps_by_one(s: Schedule, nest: Nest, loop: Loop) -> bool:

@@ -11,7 +11,7 @@ from tilewright.analyze.dependence import Path, conflict, meets, violation
 from tilewright.analyze.linear import Linear, add, to_expr
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses, substitute_block, uses
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.dims import same_dim
+from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Var, all_of, as_expr, const, select
 from tilewright.ir.loop import (
     Accumulate,
@@ -311,9 +311,17 @@ def _region(
     for axis, n in enumerate(buffer.shape):
         spans = [_span(state.simplifier, i[axis], inner, changing) for i in dict.fromkeys(reads)]
         low, extent = _hull(state.simplifier, spans, n, clamp=clamp)
+        if not isinstance(n, int) and isinstance(extent, int) and low == const(0):
+            most, loops = limits(n)[1], {v for i in reads for v in variables(i[axis])} & inner
+            if most == extent and any(_is_symbolic(state, v) for v in loops):
+                extent = n  # as long as the axis is, not as long as it may be
         lows.append(low)
         shape.append(extent)
     return lows, tuple(shape)
+
+
+def _is_symbolic(state: State, var: Var) -> bool:
+    return isinstance(state.simplifier.extents.get(var), Expr)
 
 
 Span = tuple[Expr, int] | None  # lowest value in terms of outer loops, number of values
