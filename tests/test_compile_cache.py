@@ -269,7 +269,10 @@ def test_the_command(tilewright: Run, tmp_path: Path) -> None:
     assert cleared[0] == f"{folder}: 0 models (0 bytes), 0 kernels (0 bytes)"
     assert cleared[1].startswith("removed: ")
     off = {"TILEWRIGHT_CACHE": "off"}
-    assert tilewright("cache", **off)[1] == "nothing is kept: TILEWRIGHT_CACHE is off\n"
+    assert (
+        tilewright("cache", **off)[1]
+        == "nothing is kept: TILEWRIGHT_CACHE is off, or another user's folder\n"
+    )
     assert json.loads(tilewright("cache", "--json", **off)[1]) == {"folder": None}
     assert failure(tilewright("cache", "--keep", "much", **here)) == (
         "error: 'much' is no size of a cache\n"

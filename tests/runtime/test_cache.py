@@ -139,6 +139,18 @@ def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert find_cache("given") == Cache(Path("given"), 512 << 20)
 
 
+def test_a_folder_of_another_user_is_not_looked_into(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert find_cache(tmp_path) is not None
+    assert find_cache(tmp_path / "new") is not None
+    Cache(tmp_path / "new").write("kernel", KEY, b"")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert find_cache(tmp_path) is None
+    assert find_cache(tmp_path / "other") is not None
+
+
 def test_sizes() -> None:
     given = ("0", "1000", "4K", "2 MB", "3GiB", "1t", " 5g ")
     found = [0, 1000, 4096, 2 << 20, 3 << 30, 1 << 40, 5 << 30]

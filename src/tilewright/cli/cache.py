@@ -32,7 +32,7 @@ def cache_state(keep: str | None) -> dict[str, Any]:
 def cache_lines(state: Mapping[str, Any]) -> Iterator[str]:
     """The same in words."""
     if state["folder"] is None:
-        yield f"nothing is kept: {FOLDER} is off"
+        yield f"nothing is kept: {FOLDER} is off, or another user's folder"
         return
     shown = [_shown(state[name], name) for name in _NAMES.values()]
     yield f"{state['folder']}: {', '.join(shown)}"

@@ -90,7 +90,8 @@ class Cache:
         """Has `write` make the file of an entry; None if it could not."""
         path = self.path(kind, key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             write(path)
         except (ArtifactError, OSError):
             return None
@@ -129,14 +130,25 @@ class Cache:
 def find_cache(given: str | os.PathLike[str] | bool | None) -> Cache | None:
     """The cache in a folder, or for None and True the one that the environment names: the folder
     in TILEWRIGHT_CACHE ("off" is none) or tilewright below the user's folder for caches. None for
-    False, and where there is no such folder. InputError for a size that is none."""
+    False, and for a folder of another user's, who could have put any code there. InputError for a
+    size that is none."""
     if given is False:
         return None
     if given is None or given is True:
         given = os.environ.get(FOLDER, "")
         if given == OFF:
             return None
-    return Cache(Path(given) if given else _users(), parse_size(os.environ.get(SIZE) or LIMIT))
+    folder = Path(given) if given else _users()
+    limit = parse_size(os.environ.get(SIZE) or LIMIT)
+    return Cache(folder, limit) if _is_ours(folder) else None
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder is this user's, or not there yet."""
+    try:
+        return not hasattr(os, "geteuid") or os.stat(folder).st_uid == os.geteuid()
+    except OSError:
+        return True
 
 
 def parse_size(given: str | int) -> int:
