@@ -43,7 +43,7 @@ docs: setup ## write docs/primitives.md and docs/api.md from docstrings
 	$(BIN)/python tools/api_docs.py
 
 demo: setup ## run examples/demo.py
-	$(BIN)/python examples/demo.py
+	TILEWRIGHT_CACHE=off $(BIN)/python examples/demo.py
 
 conformance: setup ## run the ONNX backend test suite and print what passes
 	$(BIN)/python tools/conformance.py --engine compiled
