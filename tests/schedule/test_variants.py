@@ -90,3 +90,18 @@ def test_softmax_along_an_axis_of_any_size() -> None:
         x = RANDOM.standard_normal((3, n), np.float32)
         e = np.exp(x - x.max(-1, keepdims=True))
         np.testing.assert_allclose(module(x), e / e.sum(-1, keepdims=True), rtol=1e-5, atol=1e-7)
+
+
+def test_groups_of_an_odd_number_of_channels_are_not_packed() -> None:
+    w = RANDOM.standard_normal((34, 17, 3, 3), np.float32)
+    nodes = [
+        helper.make_node("Concat", ["x", "x"], ["v"], axis=1),
+        helper.make_node("Conv", ["v", "w"], ["y"], pads=[1, 1, 1, 1], group=2),
+    ]
+    x = RANDOM.standard_normal((1, 17, 1, 1), np.float32)
+    verified = tilewright.Options(verify=True)
+    y = tilewright.compile(model_of(nodes, {"w": w}, [1, 17, 1, 1]), target=HOST, options=verified)(
+        x
+    )
+    wanted = w[:, :, 1, 1] @ x.reshape(17)
+    np.testing.assert_allclose(y.reshape(34), wanted, rtol=1e-4, atol=1e-4)

@@ -47,6 +47,8 @@ def preferred_layouts(
         )
     lanes = target.vectors.lanes(c.buffer.dtype)
     width = tile_of(c, target).vectors * c.lanes(target)
+    if width == 1:  # a group of an odd number of channels: there is nothing to pack
+        return None
     result = s.kernel.outputs[0]
     rank = len(result.shape)
     channel = c.channel()
