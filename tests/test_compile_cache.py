@@ -192,6 +192,27 @@ def test_who_wants_to_see_the_steps_sees_them(tmp_path: Path, made: Made) -> Non
     )
 
 
+def test_the_steps_of_a_file_that_is_another_now_are_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(make_model(10).SerializeToString())
+    monkeypatch.chdir(tmp_path)
+    modules = [compiled("model.onnx", tmp_path / "cache") for _ in range(3)]
+    monkeypatch.chdir("/")
+    assert "model10" in modules[0].source("graph")
+    path.write_bytes(make_model(20).SerializeToString())
+    with pytest.raises(tw.CompileError) as caught:
+        modules[1].source("graph")
+    assert str(caught.value) == (
+        f"{path} was changed or removed since it was compiled\n"
+        "  hint: compile it again to see its steps"
+    )
+    path.unlink()
+    with pytest.raises(tw.CompileError):
+        modules[2].source("graph")
+
+
 def test_damaged_models_are_compiled_again(tmp_path: Path) -> None:
     model = make_model(10)
     expected = called(compiled(model, tmp_path))

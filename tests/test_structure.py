@@ -318,7 +318,8 @@ def ambient_state(project: pathlib.Path) -> Iterator[str]:
             if reads_environment(node) and module.name not in READS_ENVIRONMENT:
                 yield (
                     f"{where(module, node)}: reads the environment; only cli/main.py does, and "
-                    "passes on what it finds, so that results depend on arguments alone"
+                    "passes on what it finds, so that results depend on arguments alone (and "
+                    "runtime/cache.py, on which none depends)"
                 )
 
 

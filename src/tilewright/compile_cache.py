@@ -9,7 +9,7 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -59,6 +59,26 @@ def compiler_version() -> bytes:
 
 
 # ---------------------------------------------------------------- kernels
+
+
+def kept_kernel(
+    cache: Cache,
+    name: str,
+    program: TensorProgram,
+    layouts: Mapping[str, Layout],
+    target: Target,
+    make: Callable[[str], CompiledKernel],
+) -> CompiledKernel:
+    """The kernel as it was kept, or as `make` compiles it under a symbol that is its own in every
+    model; what cannot be kept has its name as the symbol."""
+    key = kernel_key(program, layouts, target)
+    if key is None:
+        return make(name)
+    kernel = read_kernel(cache, key, name, program, target)
+    if kernel is None:
+        kernel = make(f"{program.name}_{key.hex()[:16]}")
+        write_kernel(cache, key, kernel)
+    return kernel
 
 
 def kernel_key(
@@ -132,7 +152,7 @@ class CachedModel:
         """Keeps it, unless the model's files were changed meanwhile. Returns the program as it lies
         in the file, or as it was given where there is none."""
         size = sum(c.nbytes for c in program.constants)
-        if size > self.cache.limit // 2 or any(_state(p) != s for p, s in self.files.items()):
+        if size > self.cache.limit // 2 or any(file_state(p) != s for p, s in self.files.items()):
             return program
         path = self.cache.place(MODEL, self.key, lambda p: write_program(p, program, flush=False))
         try:
@@ -169,7 +189,7 @@ _Read = tuple[
 def _read_path(path: str | os.PathLike[str]) -> _Read | None:
     """What a file holds, and those beside it with its weights."""
     place = Path(path)
-    state = _state(place)
+    state = file_state(place)
     if state is None:
         return None
     found, is_split = _file_digest(place)
@@ -196,7 +216,7 @@ def _with_others(model: LoadedModel, first: bytes) -> _Read | None:
     digests, states = [first], {}
     for name in sorted(set(_locations(model.proto))):
         path = None if model.folder is None else model.folder / name
-        state = None if path is None else _state(path)
+        state = None if path is None else file_state(path)
         if path is None or state is None:
             return None  # the import says what is wrong
         digests += [name.encode(), _file_digest(path)[0]]
@@ -216,10 +236,12 @@ def _locations(message: Message) -> Iterator[str]:
                 yield from _locations(part)
 
 
-def _state(path: Path) -> tuple[int, ...] | None:
-    """What changes with a file's contents; None if it is no file."""
+def file_state(path: object) -> tuple[int, ...] | None:
+    """What changes with a file's contents; None for what is no path of a file."""
+    if not isinstance(path, (str, os.PathLike)):
+        return None
     try:
-        found = path.stat()
+        found = os.stat(path)
     except (OSError, ValueError):
         return None
     if not stat.S_ISREG(found.st_mode):

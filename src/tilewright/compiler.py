@@ -34,13 +34,7 @@ from tilewright.backends.table import options as options_of
 from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
 from tilewright.base.passes import PassRun, Recorder, run_passes
-from tilewright.compile_cache import (
-    CachedModel,
-    cached_model,
-    kernel_key,
-    read_kernel,
-    write_kernel,
-)
+from tilewright.compile_cache import CachedModel, cached_model, file_state, kept_kernel
 from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
 from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.loop import Kernel, symbols
@@ -224,7 +218,8 @@ def compile(
         return _Compilation(devices, options, recorder, model, cache).module(program)
     read = _read(model)
     try:
-        work = _Compilation(devices, options, recorder, model, cache, place)
+        given = model if isinstance(model, (str, os.PathLike)) and os.path.isfile(model) else read
+        work = _Compilation(devices, options, recorder, given, cache, place)
         return work.run(read, until)
     except MemoryShortage:
         raise
@@ -476,14 +471,13 @@ class _Compilation:
         until: str | None,
     ) -> Any:
         """What a stage leaves of a kernel; at the end a CompiledKernel, which may be kept."""
-        if self.cache is None or (key := kernel_key(program, layouts, target)) is None:
-            return self.make_kernel(name, name, program, layouts, target, until)
-        kernel = read_kernel(self.cache, key, name, program, target)
-        if kernel is None:
-            symbol = f"{program.name}_{key.hex()[:16]}"
-            kernel = self.make_kernel(name, symbol, program, layouts, target, until)
-            write_kernel(self.cache, key, kernel)
-        return kernel
+
+        def make(symbol: str) -> Any:
+            return self.make_kernel(name, symbol, program, layouts, target, until)
+
+        if self.cache is None:
+            return make(name)
+        return kept_kernel(self.cache, name, program, layouts, target, make)
 
     def make_kernel(
         self,
@@ -557,9 +551,15 @@ class _Compilation:
         if self.recorder.keeps:
             return partial(_source, self.recorder)
         given, devices, options = self.given, self.devices, self.options
+        if isinstance(given, (str, os.PathLike)):
+            given = os.path.abspath(given)
+        before = file_state(given)
 
         @functools.cache
         def again() -> Recorder:
+            if file_state(given) != before:
+                what = f"{given!s} was changed or removed since it was compiled"
+                raise CompileError(what, hint="compile it again to see its steps")
             recorder = Recorder()
             read = given if isinstance(given, Graph) else _read(given)
             _Compilation(devices, options, recorder, given).run(read, "host")

@@ -23,7 +23,7 @@ from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.describe import Range, read_instruction, view
 
-REPLAY = 73_000
+REPLAY = 72_000
 CANDIDATE = 420
 MATCH = 26_000
 

@@ -6,8 +6,6 @@ a read). Linear forms are how expressions are compared, bounded, divided and tur
 
 from __future__ import annotations
 
-from typing import TypeGuard
-
 from tilewright.base.dtype import index
 from tilewright.ir.expr import (
     Binary,
@@ -148,12 +146,8 @@ def short_text(e: Expr) -> str:
     return "\n".join([str(short), *(str(part) for _, part in parts)])
 
 
-def is_limited(atom: Expr | None, sign: int) -> TypeGuard[Binary]:
+def is_limited(atom: Binary, sign: int) -> bool:
     """Whether an atom is the lesser of two symbolic values where a sum grows with it, or the
-    greater where it falls."""
+    greater where it falls: either operand then limits what it adds."""
     op = BinaryOp.MIN if sign > 0 else BinaryOp.MAX
-    return (
-        isinstance(atom, Binary)
-        and atom.op is op
-        and any(isinstance(x, Symbol) for x in atom.walk())
-    )
+    return atom.op is op and any(isinstance(x, Symbol) for x in atom.walk())

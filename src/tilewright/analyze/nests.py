@@ -108,12 +108,12 @@ def decoded_factors(e: Expr) -> tuple[Load, Load] | None:
 
 
 def _main_read(e: Expr) -> Load | None:
-    """The read that an expression is mostly of."""
-    reads = {x for x in e.walk() if isinstance(x, Load)}
-    sizes = {x: product(x.buffer.shape) for x in reads}
-    if not reads or (len(reads) > 1 and not all(isinstance(n, int) for n in sizes.values())):
+    """The read that an expression is mostly of: the first of the largest buffer."""
+    reads = [x for x in e.walk() if isinstance(x, Load)]
+    sizes = [n for x in reads if isinstance(n := product(x.buffer.shape), int)]
+    if not reads or (len(reads) > 1 and len(sizes) < len(reads)):
         return None
-    main = max(reads, key=lambda x: (sizes[x], x.buffer.name)) if len(reads) > 1 else reads.pop()
+    main = reads[sizes.index(max(sizes))] if len(reads) > 1 else reads[0]
     return main if variables(e) <= variables(main) and is_cheap(e) else None
 
 

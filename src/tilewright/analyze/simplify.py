@@ -331,16 +331,20 @@ class Simplifier:
     def _extreme(self, a: Linear, side: int, depth: int = 8) -> Bound:
         """The greatest (side 1) or least (-1) value; symbolic loop extents are substituted."""
         for atom, k in a.items():
-            extent = self._extent(atom) if isinstance(atom, Var) else None
-            if isinstance(extent, Expr) and k * side > 0 and depth:
-                limit = add(linear(extent), constant(-1))
+            if atom is None or not depth:
+                continue
+            limits: tuple[Linear, ...] = ()  # any of them limits what the atom adds
+            if isinstance(atom, Var):
+                extent = self._extent(atom)
+                if isinstance(extent, Expr) and k * side > 0:
+                    limits = (add(linear(extent), constant(-1)),)
+            elif isinstance(atom, Binary) and is_limited(atom, k * side):
+                limits = (linear(atom.a), linear(atom.b))
+            if limits:
                 rest = {x: v for x, v in a.items() if x is not atom}
-                return self._extreme(add(rest, limit, k), side, depth - 1)
-            if type(atom) is Binary and depth and is_limited(atom, k * side):  # by either operand
-                rest = {x: v for x, v in a.items() if x is not atom}
-                parts = (add(rest, linear(x), k) for x in (atom.a, atom.b))
-                found = (self._extreme(part, side, depth - 1) for part in parts)
-                return min((x for x in found if x is not None), key=side.__mul__, default=None)
+                found = (self._extreme(add(rest, x, k), side, depth - 1) for x in limits)
+                tightest = min if side > 0 else max
+                return tightest((x for x in found if x is not None), default=None)
         total = a.get(None, 0)
         for atom, k in a.items():
             if atom is None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.op import Attrs
+from tilewright.ir.op import Attrs, Category
 from tilewright.ops.table import op as op_named
 
 Replaced = Mapping[Value, Value]
@@ -68,6 +68,15 @@ def remove_dead(graph: Graph) -> Graph:
             needed.update(n.inputs)
             kept.append(n)
     return rebuild(graph, kept[::-1])
+
+
+def fixed_values(graph: Graph) -> set[Value]:
+    """What depends on constants alone, and on no call to the host."""
+    found = set(graph.constants)
+    for n in graph.nodes:
+        if n.op.category is not Category.OPAQUE and found.issuperset(n.inputs):
+            found.update(n.outputs)
+    return found
 
 
 def fresh_names(graph: Graph) -> Callable[[str], str]:

@@ -13,8 +13,8 @@ from tilewright.base.dtype import DType, i8, u8
 from tilewright.ir.evaluate import evaluate_program, op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.op import Category
 from tilewright.ops.movement import TransposeAttrs
+from tilewright.optimize.edit import fixed_values
 
 BYTES = (u8, i8)
 MOVES = ("reshape", "transpose")
@@ -48,10 +48,7 @@ class BytesReader:
         self.constants = graph.constants
         self.producers = graph.producers()
         self._numbers: dict[Value, np.ndarray | None] = {}
-        self._fixed = set(graph.constants)  # what depends on constants alone
-        for n in graph.nodes:
-            if n.op.category is not Category.OPAQUE and self._fixed.issuperset(n.inputs):
-                self._fixed.update(n.outputs)
+        self._fixed = fixed_values(graph)
 
     def data(self, v: Value) -> ScaledBytes | None:
         """A value as bytes with one zero point and one scale, which may be computed."""

@@ -14,10 +14,9 @@ from typing import Any
 from tilewright.base.dtype import DType, f32
 from tilewright.base.errors import CompileError
 from tilewright.ir.graph import Graph, GraphNode, Value
-from tilewright.ir.op import Category
 from tilewright.ops.contract import ConvAttrs
 from tilewright.ops.elementwise import CastAttrs
-from tilewright.optimize.edit import fresh_names, new_node, rebuild
+from tilewright.optimize.edit import fixed_values, fresh_names, new_node, rebuild
 from tilewright.plan.units import units
 from tilewright.target.target import Target
 
@@ -37,7 +36,7 @@ def shorten_floats(graph: Graph, target: Target, dtype: DType) -> Graph:
             f"{target.name} has no instruction that multiplies {dtype} and sums up in f32",
             hint='leave it to f32: Options(precision="f32")',
         )
-    fixed, fresh = _fixed(graph), fresh_names(graph)
+    fixed, fresh = fixed_values(graph), fresh_names(graph)
     nodes: list[GraphNode] = []
     replaced: dict[Value, Value] = {}
     short: dict[Value, Value] = {}
@@ -53,15 +52,6 @@ def shorten_floats(graph: Graph, target: Target, dtype: DType) -> Graph:
         nodes.append(new_node(n, n.op.name, attrs, tuple(short[v] for v in n.inputs), fresh))
         replaced[n.outputs[0]] = nodes[-1].outputs[0]
     return rebuild(graph, nodes, replaced=replaced)
-
-
-def _fixed(graph: Graph) -> set[Value]:
-    """What depends on constants alone."""
-    found = set(graph.constants)
-    for n in graph.nodes:
-        if n.op.category is not Category.OPAQUE and found.issuperset(n.inputs):
-            found.update(n.outputs)
-    return found
 
 
 def _is_shortened(n: GraphNode, fixed: set[Value], depth: int) -> bool:

@@ -102,7 +102,7 @@ class Contraction:
     def lanes(self, target: Target) -> int:
         """The lanes of a vector: as many as a register has, or of groups as divide them."""
         lanes = target.vectors.lanes(self.buffer.dtype)
-        extent = size_of(self.extent(self.vector))
+        extent = static_size(self.extent(self.vector))
         while self.grouped and extent is not None and extent % lanes:
             lanes //= 2
         return lanes
@@ -183,7 +183,7 @@ def roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Co
         candidates = [p for p in candidates if _runs_along(s, (weight,), nest.store.indices[p])]
     if not candidates:
         return None
-    vector = max(candidates, key=lambda p: size_of(nest.buffer.shape[p]) or 1 << 30)
+    vector = max(candidates, key=lambda p: static_size(nest.buffer.shape[p]) or 1 << 30)
     var = nest.store.indices[vector]
     assert isinstance(var, Var)
     if packed and position_of(weight, var, nest.buffer.shape[vector]) is None:
@@ -213,7 +213,7 @@ def _vector_readable(s: Schedule, read: Load, var: object) -> bool:
     return bool(read.indices) and block_factor(read.indices[-1:], var) is not None
 
 
-def size_of(extent: Dim) -> int | None:
+def static_size(extent: Dim) -> int | None:
     return extent if isinstance(extent, int) else None
 
 
@@ -266,8 +266,8 @@ def _cut_rows_for_cores(
 ) -> tuple[list[Loop], Loop]:
     """Equal pieces of the rows, where the loops around them have none for every core; and the loop
     within a piece. Tiles of a piece may overlap, those of different ones may not."""
-    rows = size_of(s.for_(row).extent)
-    vector, *others = (size_of(s.for_(loop).extent) for loop in around)
+    rows = static_size(s.for_(row).extent)
+    vector, *others = (static_size(s.for_(loop).extent) for loop in around)
     if rows is None or vector is None or None in others:
         return [], row
     if -(-vector // (tile.vectors * lanes)) * math.prod(n or 1 for n in others) >= target.cores:
@@ -285,8 +285,8 @@ def _cut_rows_for_cores(
 
 def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
-    rows, symbolic = size_of(c.rows), not isinstance(c.rows, int)
-    columns, lanes = size_of(c.extent(c.vector)), c.lanes(target)
+    rows, symbolic = static_size(c.rows), not isinstance(c.rows, int)
+    columns, lanes = static_size(c.extent(c.vector)), c.lanes(target)
     sums = 1 if c.total is None else 2
     if symbolic:
         rows = max(c.symbolic_rows.values())
@@ -469,7 +469,7 @@ def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
     """A short reduction (a depthwise window) is unrolled whole: neighbours share their reads."""
     total = 1
     for loop in reduce:
-        total *= size_of(s.for_(loop).extent) or UNROLLED_WINDOW + 1
+        total *= static_size(s.for_(loop).extent) or UNROLLED_WINDOW + 1
     if total <= UNROLLED_WINDOW:
         for loop in reduce:
             s.unroll(loop)

@@ -9,7 +9,7 @@ from tilewright.analyze.nests import nests
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.contraction import Contraction, contractions, roles, size_of, tile_of
+from tilewright.plan.contraction import Contraction, contractions, roles, static_size, tile_of
 from tilewright.plan.dot_products import DotProduct, position_of
 from tilewright.plan.register_tile import tile_cost
 from tilewright.plan.split_groups import split_groups
@@ -78,7 +78,7 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
     other = roles(s, c.nest, c.weight, c.data, packed=False)
     if other is None:
         return False
-    extent = size_of(other.extent(other.vector))
+    extent = static_size(other.extent(other.vector))
     if not c.grouped and (extent is None or extent % other.lanes(target)):
         return False  # masked sums would leave the registers
     other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
@@ -88,7 +88,10 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
 def _lane_cost(c: Contraction, target: Target) -> float:
     """Cycles per useful multiply-add, up to a constant."""
     tile, lanes = tile_of(c, target), c.lanes(target)
-    rows, columns = None if c.row is None else size_of(c.extent(c.row)), size_of(c.extent(c.vector))
+    rows, columns = (
+        None if c.row is None else static_size(c.extent(c.row)),
+        static_size(c.extent(c.vector)),
+    )
     return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
 
 
@@ -112,7 +115,7 @@ def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -
     block, factor = now.blocks[-1] if now is not None and now.blocks else (None, 0)
     if block == axis and factor % dot.depth == 0:
         return None
-    extent = size_of(c.data.buffer.shape[axis])
+    extent = static_size(c.data.buffer.shape[axis])
     whole = extent is not None and extent % lanes == 0
     return Layout(tuple(range(rank)), ((axis, lanes if whole else dot.depth),))
 
@@ -132,7 +135,7 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
         found = None
         if isinstance(read, Var) and read in reduced:
             found = position_of(c.weight, read, None)
-        extent = None if found is None else size_of(c.weight.buffer.shape[found])
+        extent = None if found is None else static_size(c.weight.buffer.shape[found])
         if found is not None and extent is not None and extent % factor == 0:
             blocks.append((found, factor))
     at = position_of(c.weight, vector, c.extent(c.vector))

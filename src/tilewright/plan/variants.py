@@ -28,8 +28,9 @@ def ranges_of(extent: Dim, thresholds: Sequence[int]) -> tuple[Symbol, list[int]
     if len(found) != 1:
         return None
     (symbol,) = found
-    least = [n for t in thresholds if (n := _least(extent, symbol, t)) is not None]
-    return (symbol, least) if least else None
+    least = dict.fromkeys(_least(extent, symbol, t) for t in thresholds)
+    values = [n for n in least if n is not None]
+    return (symbol, values) if values else None
 
 
 def _least(extent: Dim, symbol: Symbol, wanted: int) -> int | None:
