@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-decode bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-decode bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -106,6 +106,15 @@ bench-breadth: $(VENV)/.ready-bench ## 33 networks of well-known families beside
 bench-quantized: $(VENV)/.ready-bench ## networks in int8 beside other engines: WORDS=… for some of them
 	@mkdir -p build
 	$(BIN)/python benchmarks/operators.py --quantized $(or $(WORDS),resnet18 resnet50 mobilenetv2 bert) --threads 1,2 --turn 0.25 --json build/quantized.json
+
+bench-avx2: $(VENV)/.ready-bench ## networks in int8 and in float, all engines held to AVX2
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py --quantized resnet18 resnet50 mobilenetv2 bert --level avx2 --turn 0.25 --json build/avx2-int8.json
+	$(BIN)/python benchmarks/operators.py --zoo resnet18 resnet50 mobilenetv2 bert --level avx2 --turn 0.25 --json build/avx2.json
+
+bench-bf16: $(VENV)/.ready-bench ## networks with products of bfloat16 beside OpenVINO
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py --zoo resnet18 resnet50 mobilenetv2 bert --precision bf16 --threads 1,2 --turn 0.25 --json build/bf16.json
 
 bench-decode: $(VENV)/.ready-bench ## a token of GPT-2 with weights of 32, 8 and 4 bits, beside other engines
 	@mkdir -p build

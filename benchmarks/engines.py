@@ -7,6 +7,7 @@ installed does not stop the others.
 
 import importlib
 import importlib.util
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import metadata
@@ -17,6 +18,21 @@ import numpy as np
 import onnx
 
 Arrays = dict[str, np.ndarray]
+
+LEVEL, PRECISION = "TILEWRIGHT_BENCH_LEVEL", "TILEWRIGHT_BENCH_PRECISION"
+"""Environment variables: an instruction-set level that engines are held to, and the precision of
+products of floats. Workers inherit them."""
+HELD = {"ONEDNN_MAX_CPU_ISA": str.upper, "DNNL_MAX_CPU_ISA": str.upper}
+"""The variables that hold OpenVINO to a level, and what they make of its name."""
+
+
+def set_conditions(level: str | None, precision: str | None) -> None:
+    """What engines that are started from now on are held to; None for nothing."""
+    if level is not None:
+        os.environ[LEVEL] = level
+        os.environ.update({name: value(level) for name, value in HELD.items()})
+    if precision is not None:
+        os.environ[PRECISION] = precision
 
 
 class Engine(ABC):
@@ -37,6 +53,9 @@ class Engine(ABC):
     @abstractmethod
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """One inference: inputs by name -> outputs in the model's order."""
+
+    can_be_held = True
+    """Whether `set_conditions` does anything to it."""
 
     @classmethod
     def installed_version(cls) -> str | None:
@@ -59,8 +78,12 @@ class Tilewright(Engine):
         """Reading the file is part of it, as it is for the others."""
         model = onnx.load(path)
         self._outputs = [value.name for value in model.graph.output]
-        target = self.library.targets.cpu.host(threads=threads)
-        cold = self.library.Options(cache=False)
+        level = os.environ.get(LEVEL)
+        cpu = self.library.targets.cpu
+        host = cpu.host(threads=threads)
+        target = host if level is None else cpu.cpu(level, cores=threads, **_caches(host))
+        precision = os.environ.get(PRECISION, "f32")
+        cold = self.library.Options(cache=False, precision=precision)
         self._module = self.library.compile(model, target=target, options=cold)
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
@@ -73,11 +96,17 @@ class Tilewright(Engine):
         return [np.asarray(result) for result in results]
 
 
+def _caches(host: Any) -> dict[str, int]:
+    """Sizes of a machine's caches, by their names."""
+    return {m.name: m.size for m in host.memories if m.cached}
+
+
 class OnnxRuntime(Engine):
     """onnxruntime's CPU provider, all graph optimizations (its default)."""
 
     name = package = "onnxruntime"
     modules = ("onnxruntime",)
+    can_be_held = False
 
     def load(self, path: Path, threads: int) -> None:
         """A session with one operator at a time on `threads` threads, the caller's included."""
@@ -105,7 +134,7 @@ class OpenVino(Engine):
             "PERFORMANCE_HINT": "LATENCY",
             "NUM_STREAMS": 1,
             "INFERENCE_NUM_THREADS": threads,
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": os.environ.get(PRECISION, "f32"),
         }
         compiled = self.library.Core().compile_model(str(path), "CPU", properties)
         self._request = compiled.create_infer_request()

@@ -4,6 +4,8 @@
     python benchmarks/operators.py conv softmax         those whose names have one of these words
     python benchmarks/operators.py --networks --threads 1,2     the breadth networks instead
     python benchmarks/operators.py --quantized resnet           networks in int8 (QDQ), u8 and i8
+    python benchmarks/operators.py --zoo bert --precision bf16  the zoo, products of bf16
+    python benchmarks/operators.py --quantized resnet --level avx2      as on a lesser machine
 
 Each engine has one process, which loads one model after another; they take turns on each model, so
 that drift hits all alike. A ratio is the best peer's median by ours: above 1 we are faster.
@@ -24,7 +26,7 @@ import numpy as np
 import onnx
 from breadth_networks import BREADTH
 from cpu import PEERS, check_writable, parse_counts, parse_names
-from engines import ENGINES
+from engines import ENGINES, set_conditions
 from interleave import REFERENCE, compare
 from machine import describe
 from operator_cases import CASES
@@ -33,7 +35,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from worker import Worker, WorkerError
-from zoo import sample_inputs
+from zoo import ZOO, sample_inputs
 
 SLOW, SMALL_US = 1.5, 50.0
 """A finding: so many times slower than the best peer, if it takes longer than this."""
@@ -130,8 +132,9 @@ def _measure(
             each = median(workers[engine].run(2).times_s)
             runs = min(MOST_RUNS, max(3, math.ceil(turn_s / each)))
             times[engine] += workers[engine].run(runs).times_s
-    if OURS in outputs and REFERENCE in outputs:
-        wrong = problem(outputs[OURS], outputs[REFERENCE])
+    peers = [outputs[name] for name in (REFERENCE, *workers) if name != OURS and name in outputs]
+    if OURS in outputs and peers:
+        wrong = problem(outputs[OURS], peers[0])
         problems += [wrong] if wrong else []
     medians = {e: median(times[e]) * 1e6 if e in times else None for e in workers}
     return Result(name, threads, medians, compile_s, "; ".join(problems) or None)
@@ -143,7 +146,7 @@ def quantized_problem(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray])
         deviation = float(np.std(b.astype(np.float64))) or 1.0
         rms = float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2))) / deviation
         if a.shape != b.shape or not rms <= QUANTIZED_RMS:
-            return f"wrong result: differs from {REFERENCE}'s by {rms:.1e} of its deviation"
+            return f"wrong result: differs from another engine's by {rms:.1e} of its deviation"
     return None
 
 
@@ -187,13 +190,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("words", nargs="*", metavar="WORD", help="only models whose names have one of these")
     add("--networks", action="store_true", help="the breadth networks, not single operators")
+    add("--zoo", action="store_true", help="the zoo's networks")
     add("--quantized", action="store_true", help="the zoo and the breadth networks in int8")
+    add("--level", metavar="NAME", help="hold engines to an instruction-set level (avx2)")
+    add("--precision", choices=("f32", "bf16"), help="of products of floats (default f32)")
     add("--threads", default="1", metavar="N,M", help="numbers of threads (default 1)")
     add("--peers", default=",".join(PEERS), metavar="A,B", help="default: all there are")
     add("--turn", type=float, default=0.03, metavar="S", help="seconds of a turn (default 0.03)")
     add("--json", type=Path, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
-    every: Models = dict(BREADTH) if options.networks else CASES
+    every: Models = dict(BREADTH) if options.networks else ZOO if options.zoo else CASES
     if options.quantized:
         from quantized_models import models as quantized_models  # needs onnxruntime
 
@@ -204,11 +210,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no model has any of {', '.join(words)} in its name")
     wanted = (OURS, *parse_names(parser, "--peers", options.peers, PEERS))
     engines = [name for name in wanted if ENGINES[name].installed_version() is not None]
+    if options.level or options.precision:
+        engines = [name for name in engines if ENGINES[name].can_be_held]
+        set_conditions(options.level, options.precision)
     counts = parse_counts(parser, options.threads)
     check_writable(parser, options.json)
     out = Console(width=140, highlight=False)
     out.print(str(describe()))
-    check = (quantized_problem,) if options.quantized else ()
+    is_short = options.quantized or options.precision == "bf16"
+    check = (quantized_problem,) if is_short else ()
     results = [r for n in counts for r in measure(models, engines, n, options.turn, *check)]
     show(results, out)
     if options.json is not None:

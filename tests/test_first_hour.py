@@ -18,8 +18,8 @@ from tilewright.targets import cpu
 from tilewright.targets.names import PROCESSORS
 from tilewright.targets.vta import vta
 
-NAMES = "host, sse2, sse4, avx2, avx512, avx512-vnni, neon, neon-dot, rvv, tiny, vta, gemmini"
-KNOWN, NAMES = f"{NAMES}, …", f"{NAMES}, conv_engine, dsp"
+NAMES = "host, sse2, sse4, avx2, avx2-vnni, avx512, avx512-vnni, neon, neon-dot, rvv, tiny, vta"
+KNOWN, NAMES = f"{NAMES}, …", f"{NAMES}, gemmini, conv_engine, dsp"
 
 
 @pytest.fixture(autouse=True)

@@ -16,6 +16,7 @@ from tilewright.base.dtype import f32
 from tilewright.base.version import VERSION
 from tilewright.ir.dims import size_of
 from tilewright.ir.expr import Symbol
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify.host import verify_host
@@ -31,7 +32,7 @@ from tilewright.program.host_program import (
     slots_of,
     total_bytes,
 )
-from tilewright.runtime.program import DevicePart, Program, StepFacts, TargetFacts
+from tilewright.runtime.program import DevicePart, Program, StepFacts, StepInstruction, TargetFacts
 from tilewright.target.target import Target
 
 
@@ -49,6 +50,7 @@ class CompiledKernel:
     object: bytes
     never_empty: frozenset[str]  # symbols that must not be 0
     fallback: str = ""  # why its schedule is a plain one
+    instruction: Instruction | None = None  # what multiplies and adds in it
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,8 @@ def _facts_of(kernel: AnyKernel) -> StepFacts:
     cost = kernel_cost(kernel.program)
     facts = StepFacts(size_of(cost.operations), size_of(cost.bytes))
     if isinstance(kernel, CompiledKernel):
-        return replace(facts, fallback=kernel.fallback)
+        used = kernel.instruction
+        instruction = None if used is None else StepInstruction(used.name, used.native)
+        return replace(facts, fallback=kernel.fallback, instruction=instruction)
     option = kernel.option
     return replace(facts, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))

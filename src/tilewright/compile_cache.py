@@ -116,6 +116,7 @@ def read_kernel(
         data[4 + size :],
         frozenset(facts["never_empty"]),
         facts["fallback"],
+        next((i for i in target.instructions if i.name == facts["instruction"]), None),
     )
 
 
@@ -126,6 +127,7 @@ def write_kernel(cache: Cache, key: bytes, kernel: CompiledKernel) -> None:
         "symbols": [(s.name, s.lower, s.upper) for s in kernel.symbols],
         "never_empty": sorted(kernel.never_empty),
         "fallback": kernel.fallback,
+        "instruction": kernel.instruction and kernel.instruction.name,
     }
     head = json.dumps(facts).encode()
     cache.write(KERNEL, key, struct.pack("<I", len(head)) + head + kernel.object)

@@ -67,7 +67,7 @@ from tilewright.optimize.use_integers import use_integers
 from tilewright.options import F32, HALF_UP, Options, check_options
 from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.create_loops import create_loops
-from tilewright.plan.default import default_schedule
+from tilewright.plan.default import default_schedule, multiplying
 from tilewright.plan.separate_windows import separate_windows
 from tilewright.program.host_program import HostProgram
 from tilewright.runtime.cache import Cache, find_cache
@@ -509,10 +509,10 @@ class _Compilation:
             return text
         if until == "asm":
             return compile_assembly(text, target.llvm)
-        code = backends.to_object(text, target)
-        called = lowered.with_(body=()), symbols(lowered)
+        made = lowered.with_(body=()), symbols(lowered), backends.to_object(text, target)
         told = never_empty(loops), schedule.fallback
-        return CompiledKernel(name, target, program, symbol, *called, code, *told)
+        instruction = multiplying(schedule.kernel, target)
+        return CompiledKernel(name, target, program, symbol, *made, *told, instruction)
 
     def record(self, stage: str, subject: str, program: object) -> None:
         self.recorder.add(PassRun(stage, subject, stage, 0.0, True, program))

@@ -67,15 +67,32 @@ def test_the_meaning(instruction: Instruction):
 
 
 MACHINE = {  # levels whose instructions have names of their own in assembly
-    "avx2": {"fma_f32": r"vfmadd\d+ps.*ymm", "fma_f64": r"vfmadd\d+pd.*ymm"},
+    "sse2": {"pmaddwd": r"\spmaddwd.*xmm"},
+    "avx2": {
+        "fma_f32": r"vfmadd\d+ps.*ymm",
+        "fma_f64": r"vfmadd\d+pd.*ymm",
+        "pmaddwd": r"vpmaddwd.*ymm",
+    },
+    "avx2-vnni": {
+        "fma_f32": r"vfmadd\d+ps.*ymm",
+        "fma_f64": r"vfmadd\d+pd.*ymm",
+        "pmaddwd": r"vpmaddwd.*ymm",
+        "vpdpbusd": r"vpdpbusd.*ymm",
+    },
     "avx512-vnni": {
+        "pmaddwd": r"vpmaddwd.*zmm",
         "fma_f32": r"vfmadd\d+ps.*zmm",
         "fma_f64": r"vfmadd\d+pd.*zmm",
         "vpdpbusd": r"vpdpbusd.*zmm",
         "vdpbf16ps": r"vdpbf16ps.*zmm",
     },
-    "neon": {"fma_f32": r"fmla\s+v\d+\.4s", "fma_f64": r"fmla\s+v\d+\.2d"},
+    "neon": {
+        "fma_f32": r"fmla\s+v\d+\.4s",
+        "fma_f64": r"fmla\s+v\d+\.2d",
+        "widening_multiply_add": r"\ssmlal\s",
+    },
     "neon-dot": {
+        "widening_multiply_add": r"\ssmlal\s",
         "fma_f32": r"fmla\s+v\d+\.4s",
         "fma_f64": r"fmla\s+v\d+\.2d",
         "sdot": r"\ssdot\s",
@@ -83,7 +100,11 @@ MACHINE = {  # levels whose instructions have names of their own in assembly
         "usdot": r"\susdot\s",
         "bfdot": r"\sbfdot\s",
     },
-    "rvv": {"fma_f32": r"vfmacc\.v[vf]|vfmadd\.v[vf]", "fma_f64": r"vfmacc\.v[vf]|vfmadd\.v[vf]"},
+    "rvv": {
+        "fma_f32": r"vfmacc\.v[vf]|vfmadd\.v[vf]",
+        "fma_f64": r"vfmacc\.v[vf]|vfmadd\.v[vf]",
+        "widening_multiply_add": r"vwmacc\.v[vx]",
+    },
 }
 
 
@@ -157,6 +178,11 @@ SPELLINGS = {
     "<16 x float> llvm.f(ptr a)": "a has 32 bits, which do not fill ptr",
     "<16 x float> llvm.f(metadata a)": "a has 32 bits, which do not fill metadata",
     "<2 x float> llvm.f(<16 x float> c)": "<2 x float> is not as large as c",
+    "<16 x float> fadd(<16 x float> c, <16 x float> fneg(<16 x float> d))": (
+        "'<16 x float> d' is no type and operand"
+    ),
+    "<16 x float> fadd(<16 x float> c, )": "'' is no type and operand",
+    "<16 x float> fadd(<16 x float> c, <16 x float>)": "'<16 x float>' is no type and operand",
 }
 
 

@@ -4,7 +4,8 @@ model means: integers to the bit, floats to a rounding."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -14,16 +15,19 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
-from tilewright.base.dtype import i8, u8
+from tilewright.assemble import target_facts
+from tilewright.base.dtype import i8, i16, u8
 from tilewright.base.passes import Recorder
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ops.function import CALL, CallAttrs
+from tilewright.runtime.processor import runs_here
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
 HOST = cpu.host(threads=1)
 LEVELS = ["avx512-vnni", "neon-dot"]  # with products of u8 by i8
+SHORT = ["sse2", "avx2", "avx512", "neon", "rvv"]  # with products of i16 alone
 KINDS = {"u8": np.uint8, "i8": np.int8}
 ONNX = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8}
 
@@ -148,12 +152,12 @@ def of_bytes(source: onnx.ModelProto, target: Target = HOST) -> bool:
     return all([v.dtype for v in n.inputs] == [u8, i8] for n in found)
 
 
-def check(source: onnx.ModelProto, x: np.ndarray, *, exact: bool) -> None:
+def check(source: onnx.ModelProto, x: np.ndarray, *, exact: bool, target: Target = HOST) -> None:
     """The compiled model gives what the evaluator does."""
     graph = tilewright.compile(source, until="graph")
     assert isinstance(graph, Graph)
     (wanted,) = evaluate_graph(graph, [x])
-    found = tilewright.compile(source, target=HOST)(x)
+    found = tilewright.compile(source, target=target)(x)
     assert found.dtype == wanted.dtype
     if exact:
         np.testing.assert_array_equal(found, wanted)
@@ -211,9 +215,71 @@ def test_they_use_the_instruction(case: Case):
         assert "cast(i32, x1[" not in shown
 
 
-def test_other_targets_keep_floats():
-    optimized = tilewright.compile(qdq(Case()), target="avx2", until="optimized")
+@pytest.mark.parametrize("level", SHORT)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_they_multiply_short_integers(case: Case, level: str):
+    for source in (qdq(case), integer(case)):
+        optimized = tilewright.compile(source, target=level, until="optimized")
+        found = contractions(optimized)
+        assert found
+        assert all([v.dtype for v in n.inputs] == [i16, i16] for n in found)
+
+
+def without(target: Target, *names: str) -> Target:
+    kept = tuple(i for i in target.instructions if i.name not in names)
+    assert len(kept) == len(target.instructions) - len(names)
+    return replace(target, instructions=kept)
+
+
+SIGNED = without(cpu.cpu("neon-dot"), "usdot", "udot")  # i8 by i8 alone, as older processors have
+NONE = without(cpu.cpu("avx2"), "pmaddwd")
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.scales == 1 or c.window], ids=str)
+@pytest.mark.parametrize("target", [SIGNED, *map(cpu.cpu, LEVELS + SHORT)], ids=str)
+def test_what_targets_are_given(case: Case, target: Target):
+    """The graph with contractions of a target's types means the same."""
+    x = arrays(case)[0]
+    recorder = Recorder()
+    tilewright.compile(integer(case), target=target, until="optimized", recorder=recorder)
+    graphs = [s.program for s in recorder.steps if isinstance(s.program, Graph)]
+    plain = [g for g in graphs if not any(v.type.layout for n in g.nodes for v in n.outputs)]
+    (wanted,), (found,) = (evaluate_graph(g, [x]) for g in (plain[0], plain[-1]))
+    np.testing.assert_array_equal(found, wanted)
+    kinds = {tuple(v.dtype for v in n.inputs) for n in contractions(plain[-1])}
+    assert kinds
+    assert kinds <= {(u8, i8), (i8, i8), (i16, i16)}
+
+
+def test_u8_are_kept_as_i8_where_only_these_are_multiplied():
+    optimized = tilewright.compile(integer(Case()), target=SIGNED, until="optimized")
+    assert all([v.dtype for v in n.inputs] == [i8, i8] for n in contractions(optimized))
+
+
+def test_targets_without_any_keep_floats():
+    optimized = tilewright.compile(qdq(Case()), target=NONE, until="optimized")
     assert not any(v.dtype.is_integer for n in contractions(optimized) for v in n.inputs)
+
+
+LESSER = map(cpu.cpu, ("sse2", "avx2", "avx2-vnni", "avx512", "neon"))
+HERE = [t for t in LESSER if runs_here(target_facts(t))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("target", HERE, ids=str)
+def test_lesser_levels(case: Case, target: Target):
+    """What can be run here, of the levels below."""
+    check(qdq(case), arrays(case)[0], exact=False, target=target)
+    check(integer(case), arrays(case)[0], exact=True, target=target)
+
+
+@pytest.mark.parametrize("level, name", [("sse2", "pmaddwd"), ("avx2", "vpmaddwd")])
+def test_they_use_products_of_pairs(level: str, name: str):
+    """The innermost loop multiplies pairs, and does nothing else with them than add."""
+    done = tilewright.compile(qdq(Case()), target=level, until="asm")
+    text = "\n".join(done.values())
+    assert re.search(rf"\s{name}\s", text)
+    assert not re.search(r"pmulld|pmullw|mulps", text.split("pmaddwd")[1])
 
 
 def test_weights_that_do_not_fit():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -19,13 +19,19 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from tilewright.backends.native.call import Term, emit_term, parse_term
+from tilewright.backends.native.text import Function
 from tilewright.compiler import compile
+from tilewright.runtime.program import StepInstruction
 from tilewright.targets import cpu
 
 SHAPES = ((4, 12), (8, 12), (8, 24), (16, 12), (16, 24))  # lanes, independent chains
 BLOCK = 512  # bytes that a turn of the reading loop takes
 SECONDS = 0.004  # of one timing
 TRIALS = 8
+CHAINS = (8, 12, 24)  # sums at once, of an instruction that is measured
+ARCHITECTURE = llvm.get_process_triple().split("-")[0]
+REGISTER = {"x86_64": "=v", "aarch64": "=w"}.get(ARCHITECTURE, "=vr")  # a vector register, written
 BEYOND = 4  # times the last cache: what is read from main memory
 
 
@@ -43,19 +49,26 @@ class Limits:
     """Of `threads` threads. Levels go from the nearest, and smallest, to main memory."""
 
     threads: int
-    operations_per_second: float
+    operations_per_second: float  # of multiply-adds in float32
     levels: tuple[MemoryLevel, ...]
     step_nanoseconds: float
+    rates: tuple[tuple[str, float], ...] = ()  # operations a second of instructions, by name
 
     def level(self, size: int) -> MemoryLevel:
         """The nearest memory that holds so many bytes."""
         return next(one for one in self.levels if one.bytes is None or size <= one.bytes)
 
+    def rate(self, instruction: StepInstruction | None) -> float:
+        """Operations a second of what multiplies and adds."""
+        name = None if instruction is None else instruction.name
+        return dict(self.rates).get(name or "", self.operations_per_second)
 
-def measure_limits(threads: int) -> Limits:
+
+def measure_limits(threads: int, instructions: Iterable[StepInstruction] = ()) -> Limits:
     """About half a second. Each figure is the best of several: a limit, not an average."""
     peak = max(_multiply_adds(lanes, chains) for lanes, chains in SHAPES)
-    return Limits(threads, 2 * peak * threads, tuple(_levels(threads)), _empty_step())
+    rates = tuple((i.name, 2 * _rate_of(i) * threads) for i in dict.fromkeys(instructions))
+    return Limits(threads, 2 * peak * threads, tuple(_levels(threads)), _empty_step(), rates)
 
 
 # ---------------------------------------------------------------- arithmetic
@@ -65,6 +78,52 @@ def _multiply_adds(lanes: int, chains: int) -> float:
     """Multiply-adds a second of one thread, in float32."""
     with _Machine(_chains_text(lanes, chains), ctypes.c_int64) as loop:
         return lanes * chains * _best_rate(loop)
+
+
+def _rate_of(instruction: StepInstruction) -> float:
+    """Multiply-adds a second of one thread, by an instruction."""
+    term = parse_term(instruction.native)
+    at_once = max(_lanes(x.kind) for x in term.operands())
+    best = 0.0
+    for chains in CHAINS:
+        with _Machine(_instruction_text(term, chains), ctypes.c_int64) as loop:
+            best = max(best, at_once * chains * _best_rate(loop))
+    return best
+
+
+def _lanes(kind: str) -> int:
+    """Elements of an LLVM type."""
+    return int(kind[1:].partition(" ")[0]) if kind.startswith("<") else 1
+
+
+def _instruction_text(term: Term, chains: int) -> str:
+    """void @loop(i64 turns): in each turn, every chain does the instruction once on its sum. What
+    it multiplies goes through an empty assembly text, so that no product is computed but once."""
+    kind, f = term.kind, Function("loop", ())
+    (total, *_) = (x for x in term.operands() if x.kind == kind)
+    factors = dict.fromkeys(x for x in term.operands() if x != total)
+    now = {x: f"%f{k}" for k, x in enumerate(factors)}
+
+    def value(x: Term, chain: int) -> str:
+        if x.arguments is None:
+            return f"%a{chain}" if x == total else now[x]
+        return emit_term(f, x, [f"{a.kind} {value(a, chain)}" for a in x.arguments])
+
+    ends = []
+    for chain in range(chains):
+        for x in factors:
+            now[x] = f.let(f'call {x.kind} asm sideeffect "", "{REGISTER},0"({x.kind} {now[x]})')
+        ends.append(value(term, chain))
+    phis = [
+        f"  %a{c} = phi {kind} [zeroinitializer, %entry], [{e}, %body]" for c, e in enumerate(ends)
+    ]
+    phis += [
+        f"  %f{k} = phi {x.kind} [zeroinitializer, %entry], [{now[x]}, %body]"
+        for k, x in enumerate(factors)
+    ]
+    kept = [f'  call void asm sideeffect "", "{REGISTER[1:]}"({kind} {e})' for e in ends]
+    head = [*f.declared.values(), "define void @loop(i64 %turns) {"]
+    return _loop_text("\n".join(head), phis, f.lines, [*kept, "  ret void"])
 
 
 def _best_rate(loop: Callable[[int], object]) -> float:

@@ -299,9 +299,9 @@ def explain(
 ) -> None:
     """Show for every step where it runs, what it costs, and how near that is to the best possible.
 
-    A step's bound is the longest of three times: its arithmetic at this machine's peak, its bytes
-    from the nearest memory that can hold them all, and a step that does nothing. All are measured
-    here. 100% is a step that cannot be faster.
+    A step's bound is the longest of three times: its arithmetic at the peak of the instruction that
+    it uses, its bytes from the nearest memory that can hold them all, and a step that does nothing.
+    All are measured here. 100% is a step that cannot be faster.
 
     Of a kernel on a chip (--target NAME or FILE.py[:FUNCTION]): which queue or memory is the
     bottleneck, where the cycles go, what keeps better tiles out, and what would help."""
@@ -318,7 +318,8 @@ def explain(
     )
     module, arrays = session.open_with(inputs, seed)
     with session.working("measuring what this machine can do"):
-        limits = measure_limits(module.threads)
+        used = (s.instruction for s in module.program.steps if s.instruction is not None)
+        limits = measure_limits(module.threads, used)
     with session.working("timing"):
         rows = time_steps(module, arrays, repeat, limits, session.on_call)
     if json:

@@ -130,13 +130,13 @@ def time_steps(
 
 
 def find_bound(step: StepTime, limits: Limits) -> StepBound | None:
-    """The longest of what the arithmetic takes at the machine's peak, what the bytes take from the
-    nearest memory that holds them, and what an empty step takes."""
+    """The longest of what the arithmetic takes at the peak of the instruction that it uses, what
+    the bytes take from the nearest memory that holds them, and what an empty step takes."""
     if step.kind in ("host_call", "submit", "wait"):
         return None
     bounds = [StepBound(limits.step_nanoseconds, OVERHEAD)]
     if step.operations:
-        bounds.append(StepBound(step.operations / limits.operations_per_second * 1e9, COMPUTE))
+        bounds.append(StepBound(step.operations / limits.rate(step.instruction) * 1e9, COMPUTE))
     if step.bytes:
         level = limits.level(step.bytes)
         bounds.append(StepBound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))

@@ -268,6 +268,7 @@ def _bound_by(row: StepRow) -> str:
 def limits_json(limits: Limits) -> dict[str, Any]:
     return {
         "operations_per_second": limits.operations_per_second,
+        "instructions": [{"name": n, "operations_per_second": r} for n, r in limits.rates],
         "step_nanoseconds": limits.step_nanoseconds,
         "memories": [
             {"name": m.name, "bytes": m.bytes, "bytes_per_second": m.bytes_per_second}
@@ -280,9 +281,11 @@ def limits_line(limits: Limits) -> str:
     """What the bounds are made of."""
     rates = ", ".join(f"{m.name} {quantity(m.bytes_per_second, 'B/s')}" for m in limits.levels)
     threads = f"{limits.threads} thread{'s' if limits.threads != 1 else ''}"
+    peaks = limits.rates or (("float32", limits.operations_per_second),)
+    arithmetic = ", ".join(f"{quantity(rate, 'op/s')} ({name})" for name, rate in peaks)
     return (
         f"at best, measured here with {threads}:"
-        f" {quantity(limits.operations_per_second, 'op/s')} (float32), reading from {rates};"
+        f" {arithmetic}, reading from {rates};"
         f" an empty step takes {nanoseconds(limits.step_nanoseconds)}"
     )
 

@@ -9,7 +9,8 @@ That is the same real number, rounded once where the products are rounded one by
 (QLinearConv, MatMulInteger) are treated likewise, and are equal to the bit. The weights have to be
 constants, for a zero point of theirs is subtracted while compiling; the data may have any, and one
 that is computed (DynamicQuantizeLinear). Which types can be multiplied follows from the target's
-instructions: what is i8 where they take u8 is kept as u8, larger by 128 as its zero point is.
+instructions: what is i8 where they take u8 is kept as u8, larger by 128 as its zero point is, and
+the other way round; where they take no bytes at all, both and the weights are kept as i16.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.base.dtype import DType, f32, i8, i32, u8
+from tilewright.base.dtype import DType, f32, i8, i16, i32, u8
 from tilewright.ir.dims import tensor_type
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Attrs
@@ -28,14 +29,16 @@ from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.extend import PadAttrs
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead, with_inputs
-from tilewright.optimize.scaled_bytes import BYTES, LEAST, MOST, BytesReader, ScaledBytes
+from tilewright.optimize.scaled_bytes import LEAST, MOST, BytesReader, ScaledBytes
 from tilewright.plan.units import units
 from tilewright.target.target import Target
 
+WEIGHTS = {u8: i8, i8: i8, i16: i16}  # their type by that of the data
 CHANNEL = {"conv": 0, "matmul": -1}  # of the weights' axes, the one with the result's channels
 CHANNELS = {"conv": 1, "matmul": -1}  # of the data's axes, the one with what is summed
 SUMMED = {"conv": 1, "matmul": -2}  # of the weights' axes, likewise
-FLIP = 128  # between the numbers of i8 and u8
+# What bytes can be kept as instead, and how much larger they are then; what comes first is best.
+INSTEAD = {u8: ((i8, -128), (i16, 0)), i8: ((u8, 128), (i16, 0))}
 LARGEST = (1 << 31) - 1
 
 
@@ -50,11 +53,11 @@ class ByteContraction:
 
 def contract_bytes(graph: Graph, target: Target) -> Graph:
     """The graph with contractions of bytes where `target` has instructions for them."""
-    depths = {
-        u.left.buffer.dtype: u.depth
-        for u in units(target)
-        if u.left.buffer.dtype in BYTES and u.right.buffer.dtype == i8
-    }
+    depths = {}
+    for u in units(target):
+        kinds = (u.left.buffer.dtype, u.right.buffer.dtype)
+        if kinds in WEIGHTS.items():
+            depths[kinds[0]] = u.depth
     return remove_dead(_Rewriter(graph, depths).run()) if depths else graph
 
 
@@ -66,24 +69,24 @@ class _Rewriter:
         self.constants, self.fresh = dict(graph.constants), fresh_names(graph)
         self.nodes: list[GraphNode] = []
         self.now: dict[Value, Value] = {}  # what is to be read instead of a value
-        self.flipped: dict[Value, Value] = {}
+        self.kept: dict[Value, tuple[Value, int]] = {}  # as another type, and how much larger
 
     def run(self) -> Graph:
         found = {n: c for n in self.graph.nodes if (c := self._contraction(n)) is not None}
         if not found:
             return self.graph
-        flips = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.depths}
+        others = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.depths}
         for v in self.graph.inputs:
-            if v in flips:
-                self._flip(v, self.graph.nodes[0])
+            if v in others:
+                self._keep(v, self.graph.nodes[0])
         for n in self.graph.nodes:
             if n in found:
                 self.now[n.outputs[0]] = self._contract(n, found[n])
                 continue
             self.nodes.append(with_inputs(n, [self._now(v) for v in n.inputs]))
             for v in n.outputs:
-                if v in flips:
-                    self._flip(v, n)
+                if v in others:
+                    self._keep(v, n)
         results = {n.outputs[0]: self.now[n.outputs[0]] for n in found}
         return rebuild(self.graph, self.nodes, replaced=results, constants=self.constants)
 
@@ -133,9 +136,8 @@ class _Rewriter:
 
     def _contract(self, n: GraphNode, c: ByteContraction) -> Value:
         """sums of bytes, less what the zero point adds to them, scaled."""
-        data, whole = c.data, self._now(c.data.whole)
-        shift = FLIP if c.data.whole in self.flipped else 0
-        whole = self.flipped.get(c.data.whole, whole)
+        data = c.data
+        whole, shift = self.kept.get(data.whole, (self._now(data.whole), 0))
         for move in data.moves:
             whole = self._emit(n, move.op.name, move.attrs, whole)
         zero = self.reader.number(data.zero)
@@ -145,7 +147,7 @@ class _Rewriter:
         if more and _is_summed_whole(n):
             whole = self._lengthened(n, whole, CHANNELS[n.op.name], more)
             numbers = _lengthened(numbers, SUMMED[n.op.name], more)
-        weight = self._constant(n.inputs[1].name, numbers, i8)
+        weight = self._constant(n.inputs[1].name, numbers, WEIGHTS[whole.dtype])
         sums = self._emit(n, n.op.name, _wide(n, fill), whole, weight)
         sums = self._without_zero(n, sums, c, zero, shift)
         if data.scale is None:
@@ -196,14 +198,19 @@ class _Rewriter:
             numbers = numbers.reshape(-1, *[1] * (n.outputs[0].type.rank - 2))
         return self._constant(name, numbers, kind)
 
-    def _flip(self, v: Value, like: GraphNode) -> None:
-        """Keeps an i8 as a u8, of which all that read it make it again."""
-        number = self._constant("flip", np.asarray(FLIP), i32)
-        wide = self._emit(like, "add", NoAttrs(), self._cast(like, v, i32), number)
-        self.flipped[v] = self._emit(like, "cast", CastAttrs(u8), wide)
-        back = self._cast(like, self.flipped[v], i32)
-        back = self._emit(like, "sub", NoAttrs(), back, number)
-        self.now[v] = self._emit(like, "cast", CastAttrs(i8), back)
+    def _keep(self, v: Value, like: GraphNode) -> None:
+        """Keeps bytes as a type that can be multiplied, of which all that read them make them
+        again."""
+        kind, shift = next((k, n) for k, n in INSTEAD[v.dtype] if k in self.depths)
+        kept = self._cast(like, self._shifted(like, "add", v, shift), kind)
+        self.kept[v] = kept, shift
+        self.now[v] = self._cast(like, self._shifted(like, "sub", kept, shift), v.dtype)
+
+    def _shifted(self, like: GraphNode, name: str, v: Value, shift: int) -> Value:
+        if not shift:
+            return v
+        number = self._constant("shift", np.asarray(shift), i32)
+        return self._emit(like, name, NoAttrs(), self._cast(like, v, i32), number)
 
     # ---------------------------------------------------------- nodes and constants
 

@@ -290,7 +290,10 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
     sums = 1 if c.total is None else 2
     if symbolic:
         rows = max(c.symbolic_rows.values())
-    tile = register_tile(rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums)
+    apart = c.dot is not None and c.dot.adds_apart
+    tile = register_tile(
+        rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums, apart=apart
+    )
     if not symbolic:
         return tile
     least = limits(c.rows)[0] or 0

@@ -13,10 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tilewright.analyze.nests import Nest, is_cheap, nest_of, nests
+from tilewright.base.dtype import f32
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Select, as_dim
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
+    Call,
     For,
     Kernel,
     LoopKind,
@@ -30,6 +33,7 @@ from tilewright.plan.contraction import find_contraction, schedule_contraction
 from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.reduction import schedule_reductions, schedule_update
 from tilewright.plan.split_groups import split_groups
+from tilewright.plan.units import units
 from tilewright.plan.variants import add_variants, ranges_of
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.stages import nest_loops
@@ -199,3 +203,15 @@ def _is_candidate(stmt: For) -> bool:
 def _is_perfect(stmt: For) -> bool:
     _, body = nest_loops(stmt)
     return not any(isinstance(x, For) for x in walk_statements(body))
+
+
+def multiplying(kernel: Kernel, target: Target) -> Instruction | None:
+    """What multiplies and adds in a scheduled kernel: the instruction that it calls, or else the
+    one of the target whose sums are of the result's type, or of f32; None if there is none."""
+    called = [s.instruction for s in walk_statements(kernel.body) if isinstance(s, Call)]
+    single = {
+        u.result.buffer.dtype: u.instruction
+        for u in units(target)
+        if u.depth == 1 and u.left.buffer.dtype == u.result.buffer.dtype
+    }
+    return called[0] if called else single.get(kernel.outputs[0].dtype, single.get(f32))

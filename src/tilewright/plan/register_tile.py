@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.target.target import VectorUnit
+
+SLACK = 1.25  # as many sums as the latency needs wait whenever a load is late: a quarter more
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,14 @@ def register_tile(
     *,
     whole: bool = False,
     sums: int = 1,
+    apart: bool = False,
 ) -> RegisterTile:
     """The tile for a result of rows x columns (None: not known), vectors running along columns;
-    with `whole`, no tile reaches beyond the columns. Each element has so many `sums`."""
+    with `whole`, no tile reaches beyond the columns. Each element has so many `sums`. Products that
+    are added up `apart`, by an instruction of their own, need a register, and no sum waits for
+    them."""
+    if apart:
+        unit = replace(unit, registers=unit.registers - 1, latency=1)
     best, best_cost = RegisterTile(1, 1), float("inf")
     most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
     for vectors in range(1, min(8, most_vectors) + 1):
@@ -50,7 +57,7 @@ def tile_cost(
     """Cycles per useful multiply-add of a vector, up to a constant."""
     rate = max((n for _, n in unit.multiply_adds), default=1.0)
     work = r * v
-    steps = max(work / rate, (r + v) / 2, unit.latency)  # multiply-adds, two loads a cycle, latency
+    steps = max(work / rate, (r + v) / 2, SLACK * unit.latency)  # of them; two loads a cycle
     wasted = waste(rows, r) * waste(columns, v * lanes)
     return steps / work * wasted * (1 + 0.2 / r + 0.1 / v)
 

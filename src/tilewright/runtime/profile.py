@@ -12,7 +12,7 @@ from tilewright.base.words import nanoseconds, shorten
 from tilewright.program.host_program import STEPS, name_of_step, nodes_of
 from tilewright.program.size import Size, evaluate_size
 from tilewright.runtime.atomic import as_path
-from tilewright.runtime.program import Program
+from tilewright.runtime.program import Program, StepInstruction
 from tilewright.runtime.shapes import Signature
 from tilewright.runtime.trace_events import Event, block, process, track, write_trace
 
@@ -35,6 +35,7 @@ class StepTime:
     fastest: int
     operations: int | None
     bytes: int | None
+    instruction: StepInstruction | None = None  # what multiplies and adds in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +123,7 @@ def make_profile(program: Program, signature: Signature, stamps: np.ndarray) -> 
             int(least[i]),
             amount(facts.operations),
             amount(facts.bytes),
+            facts.instruction,
         )
         for i, (step, facts) in enumerate(zip(host.steps, program.steps, strict=True))
     )

@@ -35,12 +35,20 @@ class TargetFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class StepInstruction:
+    """An instruction of the processor, by its name, and how LLVM spells it."""
+
+    name: str
+    native: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepFacts:
     """What is known of a step; `operations` and `bytes` (moved to and from memory) are None where
-    they are not known. Of a kernel that a device runs, `cycles` and `picoseconds` are what it takes
-    there; of one that the host runs though there are devices, `obstacles` say why, a line for each.
-    `fallback` is not empty where the rules for schedules refused a kernel, and says what they
-    refused."""
+    they are not known. `instruction` is what multiplies and adds in it. Of a kernel that a device
+    runs, `cycles` and `picoseconds` are what it takes there; of one that the host runs though there
+    are devices, `obstacles` say why, a line for each. `fallback` is not empty where the rules for
+    schedules refused a kernel, and says what they refused."""
 
     operations: Size | None = None
     bytes: Size | None = None
@@ -48,6 +56,7 @@ class StepFacts:
     picoseconds: int | None = None
     obstacles: tuple[str, ...] = ()
     fallback: str = ""
+    instruction: StepInstruction | None = None
 
 
 @dataclass(frozen=True, slots=True)

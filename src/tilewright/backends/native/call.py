@@ -4,6 +4,14 @@ An instruction's `native` spells the call, operands by name:
 
     <16 x i32> llvm.x86.avx512.vpdpbusd.512(<16 x i32> c, <64 x i8> a, <64 x i8> b)
 
+An argument may be such a term again, and a name without a dot is one of LLVM's operators; so an
+instruction can be what several do together:
+
+    <8 x i32> add(<8 x i32> c, <8 x i32> llvm.x86.avx2.pmadd.wd(<16 x i16> a, <16 x i16> b))
+
+`asm.v` is its argument in a register of that class (LLVM's letter for it), about which LLVM knows
+nothing: it adds up the terms of a sum in the order in which they are written.
+
 Every operand is a piece of contiguous memory. One of fewer bytes than its argument is repeated to
 fill it: a broadcast. The result goes to the operand that the instruction writes. Accumulators stay
 in registers because LLVM promotes small local buffers.
@@ -13,6 +21,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.backends.native.expr import ExprEmitter
@@ -24,49 +33,87 @@ from tilewright.ir.loop import Call, If, buffers_written, walk_statements
 from tilewright.ir.substitute import rewrite
 
 _TYPE = r"<\d+ x \w+>|\w+"
-_CALL = re.compile(rf"({_TYPE}) ([\w.]+)\((.*)\)")
-_ARGUMENT = re.compile(rf"({_TYPE}) (\w+)")
+_TERM = re.compile(rf"({_TYPE}) ([\w.]+)(?:\((.*)\))?")
 _BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
 
 
 @dataclass(frozen=True)
-class Spelling:
-    """An intrinsic: the type of its result, its name, (type, operand) of its arguments."""
+class Term:
+    """A value of an LLVM type: what an intrinsic or an operator of that name makes of `arguments`;
+    an operand of that name if they are None."""
 
-    result: str
+    kind: str
     name: str
-    arguments: tuple[tuple[str, Buffer], ...]
+    arguments: tuple[Term, ...] | None
+
+    def operands(self) -> Iterator[Term]:
+        """The operands in it, as they are read."""
+        if self.arguments is None:
+            yield self
+        for a in self.arguments or ():
+            yield from a.operands()
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """What an instruction is called in LLVM, its operands by name, and the one that the result goes
+    to."""
+
+    term: Term
+    operands: dict[str, Buffer]
     written: Buffer
+
+
+def parse_term(text: str) -> Term:
+    """What a spelling means. Text that means nothing is an operand without a type."""
+    found = _TERM.fullmatch(text)
+    if found is None:
+        return Term("", text, None)
+    inside = found[3]
+    parts = None if inside is None else tuple(parse_term(x) for x in _top_level(inside))
+    return Term(found[1], found[2], parts)
 
 
 @functools.cache
 def read_spelling(instruction: Instruction) -> Spelling:
     """The parts of `instruction.native`; CompileError where they do not fit its operands."""
-    found = _CALL.fullmatch(instruction.native)
-    if found is None:
+    term = parse_term(instruction.native)
+    if term.arguments is None:
         raise _bad(instruction, "it is no call of an intrinsic")
     if instruction.fields or instruction.strides:
         raise _bad(instruction, "an intrinsic takes operands as they lie in memory, and no fields")
     if any(isinstance(s, If) for s in walk_statements(instruction.body)):
         raise _bad(instruction, "an intrinsic does all of it, and the meaning has a condition")
-    operands = {o.name: o for o in instruction.operands}
     written = [o for o in instruction.operands if o in buffers_written(instruction.body)]
     if len(written) != 1:
         raise _bad(instruction, f"the instruction writes {len(written)} operands, and must write 1")
-    arguments = []
-    for part in re.split(r",\s*(?![^<]*>)", found[3]):
-        one = _ARGUMENT.fullmatch(part.strip())
-        if one is None or one[2] not in operands:
-            raise _bad(instruction, f"{part.strip()!r} is no type and operand")
-        operand = operands[one[2]]
-        bits = _bits(one[1])
-        if not bits or bits % _size(operand):
-            size = f"{operand.name} has {_size(operand)} bits"
-            raise _bad(instruction, f"{size}, which do not fill {one[1]}")
-        arguments.append((one[1], operand))
-    if _bits(found[1]) != _size(written[0]):
-        raise _bad(instruction, f"{found[1]} is not as large as {written[0].name}")
-    return Spelling(found[1], found[2], tuple(arguments), written[0])
+    operands = {o.name: o for o in instruction.operands}
+    for x in term.operands():
+        _check_operand(instruction, x, operands)
+    if _bits(term.kind) != _size(written[0]):
+        raise _bad(instruction, f"{term.kind} is not as large as {written[0].name}")
+    return Spelling(term, operands, written[0])
+
+
+def _check_operand(instruction: Instruction, x: Term, operands: Mapping[str, Buffer]) -> None:
+    if x.name not in operands:
+        shown = f"{x.kind} {x.name}".strip()
+        raise _bad(instruction, f"{shown!r} is no type and operand")
+    bits, size = _bits(x.kind), _size(operands[x.name])
+    if not bits or bits % size:
+        raise _bad(instruction, f"{x.name} has {size} bits, which do not fill {x.kind}")
+
+
+def _top_level(text: str) -> list[str]:
+    """The parts between commas that stand in no brackets."""
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c in "(<") - (c in ")>")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts]
 
 
 def emit_call(f: Function, e: ExprEmitter, s: Call) -> None:
@@ -78,15 +125,31 @@ def emit_call(f: Function, e: ExprEmitter, s: Call) -> None:
         )
     spelling = read_spelling(s.instruction)
     regions = dict(zip(s.instruction.operands, s.regions, strict=True))
-    arguments = [
-        f"{kind} {_argument(f, e, operand, regions[operand], kind)}"
-        for kind, operand in spelling.arguments
-    ]
-    result = f.call(spelling.result, spelling.name, *arguments)
+
+    def value(x: Term) -> str:
+        if x.arguments is None:
+            operand = spelling.operands[x.name]
+            return _argument(f, e, operand, regions[operand], x.kind)
+        return emit_term(f, x, [f"{a.kind} {value(a)}" for a in x.arguments])
+
+    result = value(spelling.term)
     pointer = _pointer(e, regions[spelling.written], spelling.written)
     align = spelling.written.dtype.bytes
-    f.emit(f"store {spelling.result} {result}, ptr {pointer}, align {align}")
+    f.emit(f"store {spelling.term.kind} {result}, ptr {pointer}, align {align}")
     e.written(regions[spelling.written].buffer)
+
+
+def emit_term(f: Function, x: Term, typed: Sequence[str]) -> str:
+    """What a term makes of arguments, with their types. An operator of one converts it."""
+    if x.name.startswith("asm."):
+        register = x.name.removeprefix("asm.")
+        return f.let(f'call {x.kind} asm "", "={register},0"({typed[0]})')
+    if "." in x.name:
+        return f.call(x.kind, x.name, *typed)
+    if len(typed) == 1:
+        return f.let(f"{x.name} {typed[0]} to {x.kind}")
+    kind = f"{x.kind} "
+    return f.let(f"{x.name} {kind}{', '.join(a.removeprefix(kind) for a in typed)}")
 
 
 def _argument(f: Function, e: ExprEmitter, operand: Buffer, region: Region, kind: str) -> str:
