@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from instruction_calls import STEPS, calls
 from native import build
 from strategies import array
 
@@ -17,43 +18,16 @@ from tilewright.backends.native.object_code import compile_assembly
 from tilewright.base.dtype import f32
 from tilewright.base.errors import CompileError
 from tilewright.ir.expand import expand_call
-from tilewright.ir.expr import Buffer, Var, const
-from tilewright.ir.instruction import Instruction, Region, axis
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.interpret import interpret
-from tilewright.ir.loop import Call, For, Kernel, Store, buffers_written
+from tilewright.ir.loop import For, Kernel
 from tilewright.ir.verify.loop import verify_kernel
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
-STEPS = 3
 HOST = cpu.host(threads=1)
-
-
-def calls(instruction: Instruction) -> Kernel:
-    """Three calls in a row into one result, which is 0 before: operands lie one behind another."""
-    (written,) = buffers_written(instruction.body)
-    step = Var("step")
-    inputs, regions = [], []
-    for operand in instruction.operands:
-        shape = operand.shape if operand == written else (STEPS, *operand.shape)
-        buffer = Buffer(operand.name, operand.dtype, shape)
-        at = tuple(axis(k) for k in range(len(operand.shape)))
-        regions.append(Region(buffer, at if operand == written else (step, *at)))
-        if operand == written:
-            result = buffer
-        else:
-            inputs.append(buffer)
-    start = zero(result)
-    body = (start, For(step, STEPS, (Call(instruction, tuple(regions)),)))
-    return Kernel(instruction.name, tuple(inputs), (result,), body)
-
-
-def zero(buffer: Buffer) -> Store | For:
-    i = Var("i")
-    (n,) = buffer.shape
-    return For(i, n, (Store(buffer, (i,), const(0, buffer.dtype)),))
 
 
 @pytest.mark.parametrize("instruction", HOST.instructions, ids=str)
