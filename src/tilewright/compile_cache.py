@@ -25,6 +25,7 @@ from tilewright.base.digest import NoDigestError, digest
 from tilewright.base.errors import TilewrightError
 from tilewright.base.version import VERSION
 from tilewright.frontends.onnx.load import LoadedModel
+from tilewright.frontends.onnx.tensor import Files
 from tilewright.ir.expr import Symbol
 from tilewright.ir.loop import format_signature
 from tilewright.ir.tensor import TensorProgram
@@ -198,7 +199,7 @@ def _read_path(path: str | os.PathLike[str]) -> _Read | None:
     if not is_split:
         return [found], {place: state}
     return _with_others(
-        LoadedModel(onnx.load(place, load_external_data=False), place.parent), found
+        LoadedModel(onnx.load(place, load_external_data=False), Files(place.parent)), found
     )
 
 
@@ -207,7 +208,7 @@ def _read_model(model: object) -> _Read | None:
     if isinstance(model, bytes):
         return [hashlib.sha256(model).digest()], {}
     if isinstance(model, onnx.ModelProto):
-        model = LoadedModel(model, None)
+        model = LoadedModel(model)
     if not isinstance(model, LoadedModel):
         return None
     data = model.proto.SerializeToString(deterministic=True)
@@ -217,7 +218,7 @@ def _read_model(model: object) -> _Read | None:
 def _with_others(model: LoadedModel, first: bytes) -> _Read | None:
     digests, states = [first], {}
     for name in sorted(set(_locations(model.proto))):
-        path = None if model.folder is None else model.folder / name
+        path = None if model.files.folder is None else model.files.folder / name
         state = None if path is None else file_state(path)
         if path is None or state is None:
             return None  # the import says what is wrong

@@ -82,10 +82,7 @@ from tilewright.targets.names import HOST
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 
-# What libraries that end the process without memory take: to read a model, beside so many times its
-# size; and a thread that compiles.
-READ_BYTES, READ_TIMES = 32 << 20, 3
-COMPILE_BYTES = 160 << 20
+COMPILE_BYTES = 160 << 20  # what LLVM, which ends the process without memory, takes for a thread
 SHOWN = 4  # kernels that an error names
 
 Model = ModelSource | Graph
@@ -216,7 +213,7 @@ def compile(
     place = None if cache is None else cached_model(cache, model, devices, options)
     if place is not None and (program := place.read()) is not None:
         return _Compilation(devices, options, recorder, model, cache).module(program)
-    read = _read(model)
+    read = load_model(model, require_memory)
     try:
         given = model if isinstance(model, (str, os.PathLike)) and os.path.isfile(model) else read
         work = _Compilation(devices, options, recorder, given, cache, place)
@@ -229,17 +226,13 @@ def compile(
         if until is not None:
             raise
 
+        # It is compiled again when it is called, whatever has become of its file by then.
+        read = load_model(model, require_memory, whole=True)
+
         def compile_for(known: Options) -> Module:
             return _Compilation(devices, known, recorder, read, cache).run(read, None)
 
         return specialize(read, options, target_facts(devices.host_target), compile_for, error)
-
-
-def _read(model: ModelSource) -> LoadedModel:
-    if isinstance(model, (str, os.PathLike)) and os.path.isfile(model):
-        size = os.path.getsize(model)
-        require_memory(READ_BYTES + READ_TIMES * size, f"reading {os.fspath(model)}")
-    return load_model(model)
 
 
 _Job = tuple[TensorProgram, dict[str, Layout], Target]  # a kernel to be compiled
@@ -561,7 +554,7 @@ class _Compilation:
                 what = f"{given!s} was changed or removed since it was compiled"
                 raise CompileError(what, hint="compile it again to see its steps")
             recorder = Recorder()
-            read = given if isinstance(given, Graph) else _read(given)
+            read = given if isinstance(given, Graph) else load_model(given)
             _Compilation(devices, options, recorder, given).run(read, "host")
             return recorder
 

@@ -57,11 +57,17 @@ class KernelUse:
 
 @dataclass(frozen=True, eq=False)
 class PlacedConstant:
-    """Bytes of a constants memory: `array` is row-major as it lies there."""
+    """Bytes of a constants memory: those of `constant`, in a type's layout if one is given."""
 
     memory: str
     offset: int
-    array: np.ndarray
+    constant: np.ndarray
+    type: TensorType | None
+
+    @property
+    def array(self) -> np.ndarray:
+        """Row-major as it lies there. It is made anew each time: weights are large."""
+        return self.constant if self.type is None else arrange(self.constant, self.type)
 
 
 @dataclass(frozen=True, eq=False)
@@ -403,23 +409,27 @@ class _Planner:
         return dict(sorted(found.items()))
 
     def _place_constants(self) -> tuple[list[PlacedConstant], list[MemorySpec]]:
-        arrays = {
-            storage: arrange(self.graph.constants[root], root.type)
+        arrays: dict[_Storage, tuple[np.ndarray, TensorType | None]] = {
+            storage: (self.graph.constants[root], root.type)
             for (root, _), storage in self.found.items()
             if storage.kind is MemoryKind.CONSTANTS
-        } | self.arrays
+        }
+        arrays |= {storage: (array, None) for storage, array in self.arrays.items()}
         placed: list[PlacedConstant] = []
         memories: list[MemorySpec] = []
         for space, storages in self._of_kind(MemoryKind.CONSTANTS).items():
             memory, size = _in_space("constants", space), 0
-            offsets: dict[bytes, int] = {}
+            offsets: dict[tuple[bytes, object], int] = {}
             for storage in storages:
-                array = arrays[storage]
-                key = digest(array)
+                array, type_ = arrays[storage]
+                is_packed = type_ is not None and type_.layout is not None
+                key = digest(array), storage.type if is_packed else None
                 if key not in offsets:
                     offsets[key] = size
-                    placed.append(PlacedConstant(memory, size, array))
-                    size += round_up(max(array.nbytes, 1), ALIGNMENT)  # an offset of its own
+                    placed.append(PlacedConstant(memory, size, array, type_))
+                    taken = canonical(storage.type.bytes)
+                    assert isinstance(taken, int)
+                    size += round_up(max(taken, 1), ALIGNMENT)  # an offset of its own
                 storage.memory, storage.offset = memory, offsets[key]
             memories.append(MemorySpec(memory, space, MemoryKind.CONSTANTS, size))
         return placed, memories

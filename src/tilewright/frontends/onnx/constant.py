@@ -32,7 +32,7 @@ def constant(ctx: NodeContext, node: OnnxNode) -> Value:
         return ctx.constant(ctx.array(node.tensor(name), "its value"))
     if name == "sparse_value":
         sparse = node.attributes[name].sparse_tensor
-        return ctx.constant(sparse_to_array(sparse, ctx.folder, "its value"))
+        return ctx.constant(sparse_to_array(sparse, ctx.files, "its value"))
     if name not in _CONSTANTS:
         raise ModelError("strings are not supported")
     return ctx.constant(_CONSTANTS[name](node, name))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,7 +12,7 @@ from tilewright.base.errors import ContentsError, ModelError
 from tilewright.frontends.builder import GraphBuilder
 from tilewright.frontends.contents import as_dims
 from tilewright.frontends.onnx.node import OnnxNode, Scope
-from tilewright.frontends.onnx.tensor import to_array
+from tilewright.frontends.onnx.tensor import Files, to_array
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, Expr, Symbol, as_expr, product
 from tilewright.ir.graph import Value
@@ -37,13 +36,13 @@ class NodeContext:
     def __init__(
         self,
         builder: GraphBuilder,
-        folder: Path | None,
+        files: Files,
         run_graph: RunGraph,
         *,
         half_up: bool = False,
     ) -> None:
         self.builder = builder
-        self.folder = folder
+        self.files = files
         self.run_graph = run_graph
         self.half_up = half_up
         self.node_name = ""
@@ -219,7 +218,7 @@ class NodeContext:
         return None if value is None else tuple(self.need_ints(value, name))
 
     def array(self, tensor: onnx.TensorProto, what: str) -> np.ndarray:
-        return to_array(tensor, self.folder, what)
+        return to_array(tensor, self.files, what)
 
 
 def rounds_once(compose: Callable[[NodeContext, OnnxNode, Value], Value]) -> Importer:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -31,9 +32,12 @@ from tilewright.frontends.foreign import (
 from tilewright.frontends.names import shown
 from tilewright.frontends.onnx.check import check_texts
 from tilewright.frontends.onnx.model import ModelImporter
+from tilewright.frontends.onnx.split_weights import without_weights
+from tilewright.frontends.onnx.tensor import Files
 from tilewright.ir.graph import Graph, Value
 
 LARGEST_FILE = (1 << 31) - 1
+READ_BYTES, READ_TIMES = 32 << 20, 3  # protobuf ends the process without so much memory
 START = 1 << 16  # bytes that tell what kind of file a larger one is
 
 
@@ -45,13 +49,15 @@ class ModelMessage(Protocol):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that was read, and the folder of the files beside it."""
+    """A model that was read, and where the tensors are that are not in it."""
 
     proto: onnx.ModelProto
-    folder: Path | None
+    files: Files = field(default_factory=Files)
 
 
 ModelSource = str | os.PathLike[str] | bytes | ModelMessage | LoadedModel
+
+Require = Callable[[int, str], None]
 
 
 def import_model(
@@ -74,9 +80,9 @@ def import_model(
     check_texts(loaded.proto)
     given = dims or {}, constants or {}
     try:
-        return ModelImporter(loaded.proto, loaded.folder, *given, half_up=half_up).run()
+        return ModelImporter(loaded.proto, loaded.files, *given, half_up=half_up).run()
     except ModelError:  # it may mean dimensions not to be 0
-        return ModelImporter(loaded.proto, loaded.folder, *given, least=1, half_up=half_up).run()
+        return ModelImporter(loaded.proto, loaded.files, *given, least=1, half_up=half_up).run()
 
 
 def import_inputs(
@@ -85,31 +91,51 @@ def import_inputs(
     """The inputs that the graph of a model has, or would have if the rest can be imported."""
     loaded = load_model(model)
     check_texts(loaded.proto)
-    return ModelImporter(loaded.proto, loaded.folder, dims or {}, {}).inputs()
+    return ModelImporter(loaded.proto, loaded.files, dims or {}, {}).inputs()
 
 
 # ---------------------------------------------------------------- loading
 
 
-def load_model(model: object) -> LoadedModel:
-    """The model, read from its file or bytes."""
+def load_model(
+    model: object, require: Require = lambda size, purpose: None, *, whole: bool = False
+) -> LoadedModel:
+    """The model, read from its file or bytes. Large weights stay in the file, which must not be
+    written to while they are used, but for `whole` models. `require` is told how many bytes of
+    memory it takes and what for, before it does."""
     if isinstance(model, LoadedModel):
         return model
     if isinstance(model, onnx.ModelProto):
-        return LoadedModel(model, None)
+        return LoadedModel(model)
     if isinstance(model, bytes):
-        return LoadedModel(_parse(model, "the model given as bytes", Path("model")), None)
+        return LoadedModel(_parse(model, "the model given as bytes", Path("model")))
     if not isinstance(model, (str, os.PathLike)) or model == "":
         raise refuse_object(model)
     path = Path(model)
     what = repr(shown(path.name))
-    data = _read(path, what)
+    if not whole and (split := _split(path)) is not None:
+        data, own = split
+        return LoadedModel(_parse(data, what, path), Files(path.parent, own))
+    data = _read(path, what, require)
     if not data:
         raise ModelError(f"{what} is empty", hint="was it written to the end?")
-    return LoadedModel(_parse(data, what, path), path.parent)
+    return LoadedModel(_parse(data, what, path), Files(path.parent))
 
 
-def _read(path: Path, what: str) -> bytes:
+def _split(path: Path) -> tuple[bytes, memoryview] | None:
+    """A regular file's model without its large weights, and the file's content, mapped."""
+    try:
+        if not path.is_file() or path.stat().st_size > LARGEST_FILE:
+            return None
+        with open(path, "rb") as file:
+            mapped = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
+    except (OSError, ValueError):  # no file, or an empty one: what is wrong is said elsewhere
+        return None
+    small = without_weights(mapped)
+    return None if small is None else (small, mapped)
+
+
+def _read(path: Path, what: str, require: Require) -> bytes:
     try:
         if path.is_dir() and (refusal := refuse_folder(path)):
             raise refusal
@@ -123,7 +149,9 @@ def _read(path: Path, what: str) -> bytes:
         is_large = status.st_size > LARGEST_FILE
         with open(path, "rb") as file:
             if stat.S_ISREG(status.st_mode):
-                data = file.read(START if is_large else -1)
+                size = START if is_large else status.st_size
+                require(READ_BYTES + READ_TIMES * size, f"reading {path}")
+                data = file.read(size)
             else:
                 data = _read_pipe(file)
                 is_large = len(data) > LARGEST_FILE

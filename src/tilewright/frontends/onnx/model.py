@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -24,7 +23,7 @@ from tilewright.frontends.onnx.function import (
 )
 from tilewright.frontends.onnx.node import DEEPEST, OnnxNode, Scope
 from tilewright.frontends.onnx.table import find_importer, not_supported
-from tilewright.frontends.onnx.tensor import sparse_to_array, to_array
+from tilewright.frontends.onnx.tensor import Files, sparse_to_array, to_array
 from tilewright.frontends.onnx.types import Dimensions, element_type
 from tilewright.ir.dims import tensor_type
 from tilewright.ir.graph import Graph, Value
@@ -41,21 +40,21 @@ class ModelImporter:
     def __init__(
         self,
         model: onnx.ModelProto,
-        folder: Path | None,
+        files: Files,
         dims: Mapping[str, int],
         constants: Mapping[str, np.ndarray],
         least: int = 0,
         *,
         half_up: bool = False,
     ) -> None:
-        self.model, self.folder, self.graph = model, folder, model.graph
+        self.model, self.files, self.graph = model, files, model.graph
         self.constants = constants
         if not model.HasField("graph"):
             raise ModelError("the file holds no graph", hint="is it an ONNX model?")
         self.builder = GraphBuilder(self.graph.name)
         self.dims = Dimensions(dims, self.builder.names, least)
         self.functions = local_functions(model)
-        self.context = NodeContext(self.builder, folder, self.run_graph, half_up=half_up)
+        self.context = NodeContext(self.builder, files, self.run_graph, half_up=half_up)
         self.nodes = 0
         self.refusal: ModelError | None = None
 
@@ -174,7 +173,7 @@ class ModelImporter:
                 raise ModelError("an initializer has no name")
             if name in scope.values:
                 raise ModelError(f"{what} is defined twice")
-            array = read(tensor, self.folder, what)
+            array = read(tensor, self.files, what)
             scope.values[name] = self.builder.constant(array, name)
 
     # ------------------------------------------------------------ nodes

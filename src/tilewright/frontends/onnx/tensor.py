@@ -3,7 +3,9 @@ the model's own folder."""
 
 from __future__ import annotations
 
+import mmap
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,22 @@ from tilewright.base.dtype import DType
 from tilewright.base.errors import ModelError
 from tilewright.frontends.builder import HIGHEST_RANK
 from tilewright.frontends.names import shown
+from tilewright.frontends.onnx.split_weights import OWN_FILE
 from tilewright.frontends.onnx.types import element_type
 from tilewright.ir.scalar import apply_cast
 
 LARGEST = 1 << 40  # bytes
+MAPPED = 1 << 16  # bytes from which external data is mapped
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """Where tensors lie that are not in the model's message: the folder of the model, and the
+    content of its own file, mapped (split_weights.py)."""
+
+    folder: Path | None = None
+    own: memoryview | None = None
+
 
 # Where TensorProto keeps the elements of each type when they are not in raw_data, and the type of
 # the integers there when they are bit patterns.
@@ -39,8 +53,8 @@ _PATTERNS: dict[str, type[np.generic]] = {
 }
 
 
-def to_array(tensor: TensorProto, folder: Path | None, what: str) -> np.ndarray:
-    """The tensor's elements; `what` names it in errors, `folder` is where the model file lies."""
+def to_array(tensor: TensorProto, files: Files, what: str) -> np.ndarray:
+    """The tensor's elements; `what` names it in errors."""
     try:
         dtype = element_type(tensor.data_type)
     except ModelError as error:
@@ -50,7 +64,8 @@ def to_array(tensor: TensorProto, folder: Path | None, what: str) -> np.ndarray:
     if tensor.HasField("segment"):
         raise ModelError(f"{what} comes in segments, which are not supported")
     if tensor.data_location == TensorProto.EXTERNAL:
-        raw: bytes | None = _read_external(tensor, folder, stored_bytes(dtype, size), what)
+        there = stored_bytes(dtype, size)
+        raw: bytes | memoryview | None = _read_external(tensor, files, there, what)
     else:
         raw = tensor.raw_data if tensor.HasField("raw_data") else None
     if raw is None:
@@ -83,7 +98,7 @@ def stored_bytes(dtype: DType, size: int) -> int:
     return (size * dtype.bits + 7) // 8 if dtype.bits < 8 else size * dtype.bytes
 
 
-def _from_raw(raw: bytes, dtype: DType, size: int) -> np.ndarray:
+def _from_raw(raw: bytes | memoryview, dtype: DType, size: int) -> np.ndarray:
     if dtype.bits < 8:
         return _unpack(np.frombuffer(raw, np.uint8), dtype, size)
     if dtype.name == "bool":
@@ -130,13 +145,16 @@ def _from_field(tensor: TensorProto, dtype: DType, size: int, what: str) -> np.n
 # ---------------------------------------------------------------- external data
 
 
-def _read_external(tensor: TensorProto, folder: Path | None, wanted: int, what: str) -> bytes:
-    """The bytes of a tensor that lie in a file beside the model."""
+def _read_external(tensor: TensorProto, files: Files, wanted: int, what: str) -> memoryview:
+    """The bytes of a tensor that lie in a file beside the model, or in the model's own; large ones
+    are mapped, which takes no memory of the process."""
     entries = {e.key: e.value for e in tensor.external_data}
     location = entries.get("location", "")
-    path = _external_path(location, folder, what)
     offset = _whole_number(entries.get("offset", "0"), "offset", what)
     length = _whole_number(entries.get("length", str(wanted)), "length", what)
+    if location == OWN_FILE and files.own is not None:
+        return files.own[offset : offset + length]
+    path = _external_path(location, files.folder, what)
     if length != wanted:
         raise ModelError(f"{what} takes {wanted} bytes, but its external data has {length}")
     try:
@@ -148,8 +166,13 @@ def _read_external(tensor: TensorProto, folder: Path | None, wanted: int, what: 
                 hint="the data file is damaged, cut short, or belongs to another model",
             )
         with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+            if length < MAPPED:
+                file.seek(offset)
+                return memoryview(file.read(length))
+            begun = offset - offset % mmap.ALLOCATIONGRANULARITY
+            size = offset - begun + length
+            mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ, offset=begun)
+            return memoryview(mapped)[offset - begun :]
     except OSError as error:
         raise ModelError(
             f"{what} lies in {shown(location)!r}, which cannot be read: {error.strerror}",
@@ -196,10 +219,10 @@ def _whole_number(text: str, name: str, what: str) -> int:
 # ---------------------------------------------------------------- sparse
 
 
-def sparse_to_array(sparse: onnx.SparseTensorProto, folder: Path | None, what: str) -> np.ndarray:
+def sparse_to_array(sparse: onnx.SparseTensorProto, files: Files, what: str) -> np.ndarray:
     """The dense form of a sparse tensor: indices are flat, or one row of subscripts each."""
-    values = to_array(sparse.values, folder, f"the values of {what}")
-    places = to_array(sparse.indices, folder, f"the indices of {what}")
+    values = to_array(sparse.values, files, f"the values of {what}")
+    places = to_array(sparse.indices, files, f"the indices of {what}")
     dtype = element_type(sparse.values.data_type)
     shape = checked_shape(sparse.dims, dtype, what)
     if np.prod(shape, dtype=np.int64) > 1 << 26:
