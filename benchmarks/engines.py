@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 
 Arrays = dict[str, np.ndarray]
 
@@ -76,21 +75,19 @@ class Tilewright(Engine):
 
     def load(self, path: Path, threads: int) -> None:
         """Reading the file is part of it, as it is for the others."""
-        model = onnx.load(path)
-        self._outputs = [value.name for value in model.graph.output]
         level = os.environ.get(LEVEL)
         cpu = self.library.targets.cpu
         host = cpu.host(threads=threads)
         target = host if level is None else cpu.cpu(level, cores=threads, **_caches(host))
         precision = os.environ.get(PRECISION, "f32")
         cold = self.library.Options(cache=False, precision=precision)
-        self._module = self.library.compile(model, target=target, options=cold)
+        self._module = self.library.compile(path, target=target, options=cold)
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """A module returns its outputs by name, in a tuple, or one array alone."""
         results: Any = self._module(**inputs)
         if isinstance(results, Mapping):
-            results = [results[name] for name in self._outputs]
+            results = [results[t.name] for t in self._module.outputs]
         elif not isinstance(results, tuple | list):
             results = [results]
         return [np.asarray(result) for result in results]

@@ -73,6 +73,11 @@ class Worker:
             stderr=self._errors,
         )
 
+    @property
+    def process(self) -> int:
+        """Its number."""
+        return self._process.pid
+
     def __enter__(self) -> "Worker":
         """The worker itself."""
         return self

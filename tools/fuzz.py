@@ -4,10 +4,11 @@
     python tools/fuzz.py --kinds networks    one kind
     python tools/fuzz.py --seed 7            the same graphs again
 
-Two kinds of graphs: `operators` draws from the whole table of operators, all types and attributes,
-symbolic sizes; `networks` draws chains and branches of convolutions, poolings and sums, with more
-and fewer channels than vectors have lanes. Each is compiled for the host with one thread or two,
-for AVX2, or for two devices with memories of their own. Exit code 1 where anything differs.
+Three kinds of graphs: `operators` draws from the whole table of operators, all types and
+attributes, symbolic sizes; `networks` draws chains and branches of convolutions, poolings and sums,
+with more and fewer channels than vectors have lanes; `quantised` those of bytes and weights of few
+bits, with products of bf16 or without. Each is compiled for the host with one thread or two, for
+AVX2, or for two devices with memories of their own. Exit code 1 where anything differs.
 """
 
 from __future__ import annotations
@@ -37,10 +38,13 @@ from strategies import arrays, symbol_values  # noqa: E402
 from strategies_graph import GENERATORS  # noqa: E402
 from strategies_graph_maker import GRAPH_DTYPES, WILD, Draws, GraphMaker  # noqa: E402
 from strategies_networks import networks  # noqa: E402
+from strategies_quantised import quantised_networks  # noqa: E402
 
+from tilewright.base.dtype import bf16  # noqa: E402
 from tilewright.ir.graph import Graph, Value, symbols_in  # noqa: E402
 from tilewright.ops.table import OPS  # noqa: E402
 from tilewright.options import Options  # noqa: E402
+from tilewright.plan.units import units  # noqa: E402
 from tilewright.target.target import Target  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 
@@ -53,6 +57,7 @@ TARGETS: dict[str, Target] = {
     "avx2": cpu.cpu("avx2"),
 }
 MODELS = {name: op for name, op in OPS.items() if name not in ("call", "relayout")}  # of passes
+SHORT = [n for n, t in TARGETS.items() if any(u.left.buffer.dtype == bf16 for u in units(t))]
 TWO = "two devices"
 PLACES = (*TARGETS, TWO)
 
@@ -70,17 +75,29 @@ def operators(draw: Any) -> tuple[Graph, frozenset[Value]]:
     return graph, frozenset(v for v in graph.outputs if maker.quality[v] is WILD)
 
 
-KINDS = {"operators": operators(), "networks": networks().map(lambda g: (g, frozenset()))}
+KINDS = {
+    "operators": operators(),
+    "networks": networks().map(lambda g: (g, frozenset())),
+    "quantised": quantised_networks().map(lambda g: (g, frozenset())),
+}
 
 
 def check(
     graph: Graph, unknown: frozenset[Value], place: str, data: st.DataObject
 ) -> tuple[int, int]:
+    # What is exact in bf16, as quantised networks are, can be multiplied so where there are units.
+    exact = place in SHORT and graph.inputs[0].dtype.bits == 8
+    precision = data.draw(st.sampled_from(("f32", "bf16"))) if exact else "f32"
     values = data.draw(symbol_values(graph.symbols()))
     inputs = data.draw(arrays(graph.inputs, values))
     if place != TWO:
         counts = check_compiled(
-            graph, inputs, values, TARGETS[place], Options(verify=True), unknown
+            graph,
+            inputs,
+            values,
+            TARGETS[place],
+            Options(verify=True, precision=precision),
+            unknown,
         )
     else:
         devices = {"a": TARGETS["host-2"], "b": TARGETS["avx2"]}
@@ -99,6 +116,7 @@ def work(options: argparse.Namespace, kind: str, share: int, number: int) -> Non
     """Lines of JSON: one for each graph compared, one for what differs. What is being tried lies in
     a file, for the case that the process ends."""
     trying = Path(options.trying)
+    trying.touch()
 
     @settings(
         max_examples=share,
