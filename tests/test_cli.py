@@ -109,10 +109,21 @@ def test_equal_seeds_give_equal_inputs(tilewright, model):
     assert runs[0] == runs[1] != runs[2]
 
 
+def test_a_model_that_was_compiled_before(tilewright, model, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "kept")
+    assert ", compiled in " in tilewright("compile", "small.onnx")[1]
+    assert ", found in the cache in " in tilewright("compile", "small.onnx")[1]
+    found = [json.loads(tilewright("compile", "small.onnx", "--json")[1])["from_cache"]]
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
+    found += [json.loads(tilewright("compile", "small.onnx", "--json")[1])["from_cache"]]
+    assert found == [True, False]
+
+
 def test_a_compiled_model(tilewright, model):
     code, out, _ = tilewright("compile", "small.onnx", "-o", "small.tw")
     assert code == 0
     assert "wrote small.tw: " in out
+    assert ", compiled in " in out
     x = np.ones((7, 3), np.float32)
     np.save("x.npy", x)
     code, _, err = tilewright("run", "small.tw", "--input", "x=x.npy", "--output", ".")

@@ -234,9 +234,11 @@ def compile_(
     size = save_module(module, path)
     if json:
         found = show.module_json(module) | {"file": str(path), "bytes": size, "seconds": seconds}
+        found |= {"from_cache": not session.has_compiled}
         put(show.to_json(found), beside=path)
     elif not quiet:
-        wrote = f"wrote {path}: {format_bytes(size)}, compiled in {seconds:.2f} s"
+        how = "compiled" if session.has_compiled else "found in the cache"
+        wrote = f"wrote {path}: {format_bytes(size)}, {how} in {seconds:.2f} s"
         say(show.module_line(module), beside=path)
         say(wrote, beside=path)
 
@@ -383,6 +385,7 @@ class _Session(Progress):
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
+        self.has_compiled = False  # anything, that is: not what was found in the cache
         fixed = parse_values(values or [])
         self.request = Request(
             model,
@@ -425,6 +428,7 @@ class _Session(Progress):
         return {"target": module.target.name, "triple": module.target.triple}
 
     def _on_step(self, step: PassRun) -> None:
+        self.has_compiled = True
         if not step.subject:  # of the whole model: kernels are counted
             self.tell(step.name)
 
