@@ -66,9 +66,13 @@ class _Unroller:
             if isinstance(inner, For) and i > 0:
                 values[inner.var] = self._copy_of(inner.var, i)
 
+        known: dict[Expr, Expr] = {}  # operands are read by several statements
+
         def expression(e: Expr) -> Expr:
-            new = substitute(e, values)
-            return e if new is e else self.simplifier(new)
+            if e not in known:
+                new = substitute(e, values)
+                known[e] = e if new is e else self.simplifier(new)
+            return known[e]
 
         def visit(stmt: Stmt) -> Stmt | Block:
             if isinstance(stmt, If):

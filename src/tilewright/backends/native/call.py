@@ -171,12 +171,19 @@ def _argument(f: Function, e: ExprEmitter, operand: Buffer, region: Region, kind
 def _pointer(e: ExprEmitter, region: Region, operand: Buffer) -> str:
     """Where the operand's first element lies: at 0 along its axes."""
     (at,) = region.indices
-    start: dict[Expr, Expr] = {axis(k): const(0) for k in range(len(operand.shape))}
+    rank = len(operand.shape)
+    return e.address(region.buffer, _at_first(at, rank) if rank else at)
+
+
+@functools.lru_cache(maxsize=1 << 12)  # unrolled calls share operands
+def _at_first(at: Expr, rank: int) -> Expr:
+    """A position with 0 for the operand's axes."""
+    start: dict[Expr, Expr] = {axis(k): const(0) for k in range(rank)}
 
     def folded(x: Expr) -> Expr:
         return binary(x.op, x.a, x.b) if isinstance(x, Binary) else start.get(x, x)
 
-    return e.address(region.buffer, rewrite(at, folded) if start else at)
+    return rewrite(at, folded)
 
 
 def _extents(operand: Buffer) -> list[int]:
