@@ -118,7 +118,7 @@ bench-memory: $(VENV)/.ready-bench ## private memory of compiling and running, b
 
 bench-bf16: $(VENV)/.ready-bench ## networks with products of bfloat16 beside OpenVINO
 	@mkdir -p build
-	$(BIN)/python benchmarks/operators.py --zoo resnet18 resnet50 mobilenetv2 bert --precision bf16 --threads 1,2 --turn 0.25 --json build/bf16.json
+	$(BIN)/python benchmarks/operators.py --zoo resnet18 resnet50 mobilenetv2 bert --precision bf16 --turn 0.25 --json build/bf16.json
 
 bench-decode: $(VENV)/.ready-bench ## a token of GPT-2 with weights of 32, 8 and 4 bits, beside other engines
 	@mkdir -p build
