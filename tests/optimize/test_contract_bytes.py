@@ -231,12 +231,16 @@ def without(target: Target, *names: str) -> Target:
     return replace(target, instructions=kept)
 
 
+def name_of(target: Target) -> str:
+    return target.name
+
+
 SIGNED = without(cpu.cpu("neon-dot"), "usdot", "udot")  # i8 by i8 alone, as older processors have
 NONE = without(cpu.cpu("avx2"), "pmaddwd")
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.scales == 1 or c.window], ids=str)
-@pytest.mark.parametrize("target", [SIGNED, *map(cpu.cpu, LEVELS + SHORT)], ids=str)
+@pytest.mark.parametrize("target", [SIGNED, *map(cpu.cpu, LEVELS + SHORT)], ids=name_of)
 def test_what_targets_are_given(case: Case, target: Target):
     """The graph with contractions of a target's types means the same."""
     x = arrays(case)[0]
@@ -266,7 +270,7 @@ HERE = [t for t in LESSER if runs_here(target_facts(t))]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("target", HERE, ids=str)
+@pytest.mark.parametrize("target", HERE, ids=name_of)
 def test_lesser_levels(case: Case, target: Target):
     """What can be run here, of the levels below."""
     check(qdq(case), arrays(case)[0], exact=False, target=target)
