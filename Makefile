@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-memory bench-decode bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,10 @@ bench-avx2: $(VENV)/.ready-bench ## networks in int8 and in float, all engines h
 	@mkdir -p build
 	$(BIN)/python benchmarks/operators.py --quantized resnet18 resnet50 mobilenetv2 bert --level avx2 --turn 0.25 --json build/avx2-int8.json
 	$(BIN)/python benchmarks/operators.py --zoo resnet18 resnet50 mobilenetv2 bert --level avx2 --turn 0.25 --json build/avx2.json
+
+bench-dynamic: $(VENV)/.ready-bench ## sizes known at the call beside specialised models and other engines
+	@mkdir -p build
+	$(BIN)/python benchmarks/dynamic.py --json build/dynamic.json
 
 bench-memory: $(VENV)/.ready-bench ## private memory of compiling and running, beside other engines
 	@mkdir -p build
