@@ -36,8 +36,8 @@ from arithmetic import count_macs, count_weights  # noqa: E402  (the path above)
 from zoo import resnet18, sample_inputs  # noqa: E402
 
 import tilewright  # noqa: E402
-from tilewright.base.dtype import f32  # noqa: E402
 from tilewright.base.passes import PassRun  # noqa: E402
+from tilewright.cli.limits import measure_limits  # noqa: E402
 from tilewright.options import Options  # noqa: E402
 from tilewright.program.host_program import name_of_step, nodes_of  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
@@ -220,7 +220,8 @@ def run_resnet(talk: Talk) -> ResNetResult:
         module, seconds, kernels = compile_model(what, model, target, talk)
         with talk.working(f"timing {what}"):
             latency = time_calls(module, image)
-        peak = 2 * target.peak(f32) / 1e9  # a multiply-add is two operations
+        with talk.working("measuring what this machine can do"):
+            peak = measure_limits(threads).operations_per_second / 1e9
         gflops = 2 * macs / latency.median / 1e6
         runs.append(ResNetRun(threads, seconds, kernels, latency, gflops, peak, gflops / peak))
         steps = where_time_goes(module, image)
