@@ -142,6 +142,15 @@ def test_what_is_left_to_protobuf(monkeypatch):
     assert without_weights(memoryview(b"")) is None
 
 
+def test_what_has_too_many_fields(monkeypatch):
+    """Walking takes no longer than a second or so, whatever the file holds."""
+    data = two_additions().SerializeToString()
+    assert without_weights(memoryview(bytes(1 << 20))) is None  # fields without a number
+    assert without_weights(memoryview(b"\x08\x01" * (split_weights.MOST_FIELDS + 1))) is None
+    monkeypatch.setattr(split_weights, "TENSOR_FIELDS", 2)
+    assert without_weights(memoryview(data)) is None
+
+
 def parses(data: bytes) -> bool:
     try:
         onnx.ModelProto.FromString(data)

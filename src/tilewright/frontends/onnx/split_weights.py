@@ -9,11 +9,13 @@ of what protobuf gets to see.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 OWN_FILE = "\0"  # the location of what lies in the model's own file: no other has such a name
 LARGE = 1 << 16  # bytes of a tensor that is left out
+MOST_FIELDS, TENSOR_FIELDS = 1 << 19, 64  # of a message that is walked: what has more is none
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 FIXED = {FIXED64: 8, FIXED32: 4}
 # Numbers of fields in onnx.proto: ModelProto, GraphProto, TensorProto, StringStringEntryProto.
@@ -62,7 +64,7 @@ def _graph_parts(data: memoryview, graph: Field) -> Iterator[bytes]:
     for f in _fields(data, graph.inside, graph.end):
         if f.number != INITIALIZER or f.wire != BYTES or f.end - f.inside < LARGE:
             continue
-        fields = list(_fields(data, f.inside, f.end))
+        fields = list(_fields(data, f.inside, f.end, TENSOR_FIELDS))
         raw = [x for x in fields if x.number == RAW_DATA and x.wire == BYTES]
         elsewhere = any(x.number in (EXTERNAL_DATA, DATA_LOCATION) for x in fields)
         if len(raw) != 1 or raw[0].end - raw[0].inside < LARGE or elsewhere:
@@ -88,9 +90,12 @@ def _place(raw: Field) -> bytes:
 # ---------------------------------------------------------------- the wire format
 
 
-def _fields(data: memoryview, at: int, end: int) -> Iterator[Field]:
-    """The fields of the message from `at` to `end`, in order."""
-    while at < end:
+def _fields(data: memoryview, at: int, end: int, most: int = MOST_FIELDS) -> Iterator[Field]:
+    """The fields of the message from `at` to `end`, in order; NotWalkedError for more than so
+    many."""
+    for left in itertools.count(most, -1):
+        if at == end:
+            return
         start = at
         tag, at = _read_varint(data, at, end)
         wire, size = tag & 7, 0
@@ -103,7 +108,7 @@ def _fields(data: memoryview, at: int, end: int) -> Iterator[Field]:
         else:
             raise NotWalkedError
         inside, at = at, at + size
-        if at > end:
+        if at > end or not left or not tag >> 3:
             raise NotWalkedError
         yield Field(tag >> 3, wire, start, inside, at)
 
