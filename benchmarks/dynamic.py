@@ -9,7 +9,6 @@ Each has a process of its own; they take turns at each size. One thread.
 
 import argparse
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,7 +22,9 @@ import onnx
 from arithmetic import fix_dimensions
 from cpu import PEERS, check_writable, parse_names
 from engines import ENGINES
+from interleave import compare
 from machine import describe
+from operators import take_turns
 from report import OURS
 from rich.console import Console
 from rich.progress import track
@@ -38,11 +39,12 @@ SPECIALISED = f"{OURS}, specialised"
 
 @dataclass(frozen=True)
 class Row:
-    """One model at one size: medians in microseconds, by engine."""
+    """One model at one size: medians in microseconds, by engine; what is wrong with our results."""
 
     model: str
     sizes: Sizes
     times: dict[str, float]
+    problem: str | None
 
     @property
     def by_specialised(self) -> float:
@@ -110,12 +112,11 @@ def measure(name: str, engines: Sequence[str], folder: Path) -> list[Row]:
                 worker.load(folder / "free.onnx", inputs, 1)
             workers[SPECIALISED] = stack.enter_context(Worker(OURS))
             workers[SPECIALISED].load(folder / "fixed.onnx", inputs, 1)
-            times: dict[str, list[float]] = {e: [] for e in workers}
-            for _ in range(TURNS):
-                for e, worker in workers.items():
-                    each = median(worker.run(2).times_s)
-                    times[e] += worker.run(max(2, math.ceil(TURN_S / each))).times_s
-        found.append(Row(name, sizes, {e: median(t) * 1e6 for e, t in times.items()}))
+            outputs = {e: w.outputs(folder / "outputs.npz") for e, w in workers.items()}
+            times = take_turns(workers, TURN_S, TURNS)
+        others = [a for e, a in outputs.items() if e != OURS]
+        wrong = next((p for a in others if (p := compare(outputs[OURS], a)[1])), None)
+        found.append(Row(name, sizes, {e: median(t) * 1e6 for e, t in times.items()}, wrong))
     return found
 
 
@@ -134,11 +135,14 @@ def show(rows: Sequence[Row], out: Console) -> None:
         own = [r for r in rows if r.model == name]
         ratios = [r.by_specialised for r in own]
         peers = [r.by_peer for r in own if r.by_peer is not None]
-        told = f", {geometric_mean(peers):.2f} of the best peer's, least {min(peers):.2f}"
-        out.print(
-            f"{name}: {len(own)} sizes, {geometric_mean(ratios):.2f} times as long as specialised,"
-            f" at most {max(ratios):.2f}{told if peers else ''}"
-        )
+        told = f"{name}: {len(own)} sizes, {geometric_mean(ratios):.2f} times as long as"
+        told += f" specialised, at most {max(ratios):.2f}"
+        if peers:
+            told += f"; best peer by ours {geometric_mean(peers):.2f}, least {min(peers):.2f}"
+        out.print(told)
+    for r in rows:
+        if r.problem:
+            out.print(f"{r.model} {r.sizes}: {r.problem}", soft_wrap=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -159,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show(rows, out)
     if options.json is not None:
         options.json.write_text(json.dumps([asdict(r) for r in rows], indent=1))
-    return 0
+    return int(any(r.problem for r in rows))
 
 
 if __name__ == "__main__":

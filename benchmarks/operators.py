@@ -118,26 +118,34 @@ def _measure(
     onnx.save(model, path)
     np.savez(inputs, **sample_inputs(model))
     problems, outputs, compile_s = [], {}, math.nan
-    times: dict[str, list[float]] = {}
+    ready: dict[str, Worker] = {}
     for engine, worker in workers.items():
         try:
             loaded = worker.load(path, inputs, threads)
             outputs[engine] = worker.outputs(folder / "outputs.npz")
-            times[engine] = []
+            ready[engine] = worker
             compile_s = loaded.compile_s if engine == OURS else compile_s
         except WorkerError as error:
             problems.append(f"{engine}: {error}")
-    for _ in range(ROUNDS):
-        for engine in times:
-            each = median(workers[engine].run(2).times_s)
-            runs = min(MOST_RUNS, max(3, math.ceil(turn_s / each)))
-            times[engine] += workers[engine].run(runs).times_s
+    times = take_turns(ready, turn_s)
     peers = [outputs[name] for name in (REFERENCE, *workers) if name != OURS and name in outputs]
     if OURS in outputs and peers:
         wrong = problem(outputs[OURS], peers[0])
         problems += [wrong] if wrong else []
     medians = {e: median(times[e]) * 1e6 if e in times else None for e in workers}
     return Result(name, threads, medians, compile_s, "; ".join(problems) or None)
+
+
+def take_turns(
+    workers: dict[str, Worker], turn_s: float, rounds: int = ROUNDS
+) -> dict[str, list[float]]:
+    """Seconds of every run of each worker: so many rounds, in which each runs for `turn_s`."""
+    times: dict[str, list[float]] = {name: [] for name in workers}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            each = median(worker.run(2).times_s)
+            times[name] += worker.run(min(MOST_RUNS, max(3, math.ceil(turn_s / each)))).times_s
+    return times
 
 
 def quantized_problem(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> str | None:

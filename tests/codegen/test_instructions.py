@@ -152,9 +152,15 @@ SPELLINGS = {
     "<16 x float> llvm.f(ptr a)": "a has 32 bits, which do not fill ptr",
     "<16 x float> llvm.f(metadata a)": "a has 32 bits, which do not fill metadata",
     "<2 x float> llvm.f(<16 x float> c)": "<2 x float> is not as large as c",
-    "<16 x float> fadd(<16 x float> c, <16 x float> fneg(<16 x float> d))": (
+    "<16 x float> fadd(<16 x float> c, <16 x float> fmul(<16 x float> b, <16 x float> d))": (
         "'<16 x float> d' is no type and operand"
     ),
+    "<16 x float> pow(<16 x float> c, <16 x float> c)": (
+        "pow is none of add, sub, mul, fadd, fsub, fmul, sext, zext, trunc, fpext, fptrunc,"
+        " bitcast, nor an intrinsic"
+    ),
+    "<16 x float> fadd(<16 x float> c)": "fadd takes 2, and is given 1",
+    "<16 x float> asm.v(<16 x float> b, <16 x float> c)": "asm.v takes 1, and is given 2",
     "<16 x float> fadd(<16 x float> c, )": "'' is no type and operand",
     "<16 x float> fadd(<16 x float> c, <16 x float>)": "'<16 x float>' is no type and operand",
 }

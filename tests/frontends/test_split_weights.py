@@ -78,6 +78,19 @@ def test_the_file_may_change_afterwards(file):
     np.testing.assert_array_equal(module(x), x + weights() + 2)
 
 
+def test_a_model_that_is_compiled_when_it_is_called(tmp_path):
+    """Its shapes depend on what an input holds; its file is gone by then."""
+    nodes = [node("Add", ["x", "a"], ["t"]), node("Reshape", ["t", "s"], ["y"])]
+    inputs = {"x": (TensorProto.FLOAT, (COUNT,)), "s": (TensorProto.INT64, (2,))}
+    onnx.save(model(nodes, inputs, constants={"a": weights()}), tmp_path / "m.onnx")
+    module = tilewright.compile(tmp_path / "m.onnx")
+    (tmp_path / "m.onnx").write_bytes(b"gone")
+    x = np.ones(COUNT, np.float32)
+    for rows in (4, 8):
+        found = module(x, np.array([rows, COUNT // rows]))
+        np.testing.assert_array_equal(found, (x + weights()).reshape(rows, -1))
+
+
 def test_names_that_need_care(tmp_path):
     """The file's own name is a text in the model; any name of a file will do."""
     for name in ("with space.onnx", "ümlaut.onnx", "a\\b:c.onnx"):

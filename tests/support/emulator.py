@@ -95,7 +95,9 @@ class Image:
         elif kind in CALLS:
             word |= (value - at) >> 2 & 0x3FF_FFFF
         else:
-            raise NotImplementedError(f"a relocation of kind {kind}")
+            raise ValueError(
+                f"{section.name} has a relocation of kind {kind}, which is not one of those"
+            )
         self._put(at, word.to_bytes(4, "little"))
 
     def _put(self, at: int, content: bytes) -> None:

@@ -155,6 +155,11 @@ class Instruction(Node):
     distances: tuple[tuple[str, int], ...] = ()
 
     @property
+    def is_sequence(self) -> bool:
+        """Whether LLVM spells it as several operations, one in the arguments of another."""
+        return self.native.count("(") > 1
+
+    @property
     def is_idle(self) -> bool:
         """Whether it does nothing: there to wait, and to let others wait for it."""
         return not self.body and not self.fields

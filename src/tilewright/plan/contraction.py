@@ -290,7 +290,7 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
     sums = 1 if c.total is None else 2
     if symbolic:
         rows = max(c.symbolic_rows.values())
-    apart = c.dot is not None and c.dot.adds_apart
+    apart = c.dot is not None and c.dot.instruction.is_sequence
     tile = register_tile(
         rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums, apart=apart
     )

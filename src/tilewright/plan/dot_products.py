@@ -32,11 +32,6 @@ class DotProduct:
     along: Var
     depth: int
 
-    @property
-    def adds_apart(self) -> bool:
-        """Whether it is spelled as products and, around them, an addition."""
-        return self.instruction.native.count("(") > 1
-
 
 def find_dot_product(
     nest: Nest, target: Target, s: Simplifier, *, packed: bool

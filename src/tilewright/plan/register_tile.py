@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.target.target import VectorUnit
 
-SLACK = 1.25  # as many sums as the latency needs wait whenever a load is late: a quarter more
+SLACK = 1.25  # sums by those that hide the latency: with no more, each load that is late stalls
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def tile_cost(
     """Cycles per useful multiply-add of a vector, up to a constant."""
     rate = max((n for _, n in unit.multiply_adds), default=1.0)
     work = r * v
-    steps = max(work / rate, (r + v) / 2, SLACK * unit.latency)  # of them; two loads a cycle
+    steps = max(work / rate, (r + v) / 2, SLACK * unit.latency)  # work, two loads a cycle, sums
     wasted = waste(rows, r) * waste(columns, v * lanes)
     return steps / work * wasted * (1 + 0.2 / r + 0.1 / v)
 

@@ -34,6 +34,9 @@ from tilewright.ir.substitute import rewrite
 
 _TYPE = r"<\d+ x \w+>|\w+"
 _TERM = re.compile(rf"({_TYPE}) ([\w.]+)(?:\((.*)\))?")
+# Of LLVM, and what they take: operators of two values, and conversions.
+OPERATORS = dict.fromkeys(("add", "sub", "mul", "fadd", "fsub", "fmul"), 2)
+OPERATORS |= dict.fromkeys(("sext", "zext", "trunc", "fpext", "fptrunc", "bitcast"), 1)
 _BITS = {"float": 32, "double": 64, "half": 16, "bfloat": 16}
 
 
@@ -88,14 +91,22 @@ def read_spelling(instruction: Instruction) -> Spelling:
     if len(written) != 1:
         raise _bad(instruction, f"the instruction writes {len(written)} operands, and must write 1")
     operands = {o.name: o for o in instruction.operands}
-    for x in term.operands():
-        _check_operand(instruction, x, operands)
+    _check_term(instruction, term, operands)
     if _bits(term.kind) != _size(written[0]):
         raise _bad(instruction, f"{term.kind} is not as large as {written[0].name}")
     return Spelling(term, operands, written[0])
 
 
-def _check_operand(instruction: Instruction, x: Term, operands: Mapping[str, Buffer]) -> None:
+def _check_term(instruction: Instruction, x: Term, operands: Mapping[str, Buffer]) -> None:
+    if x.arguments is not None:
+        wanted = 1 if x.name.startswith("asm.") else OPERATORS.get(x.name)
+        if wanted is None and "." not in x.name:
+            raise _bad(instruction, f"{x.name} is none of {', '.join(OPERATORS)}, nor an intrinsic")
+        if wanted not in (None, len(x.arguments)):
+            raise _bad(instruction, f"{x.name} takes {wanted}, and is given {len(x.arguments)}")
+        for argument in x.arguments:
+            _check_term(instruction, argument, operands)
+        return
     if x.name not in operands:
         shown = f"{x.kind} {x.name}".strip()
         raise _bad(instruction, f"{shown!r} is no type and operand")
