@@ -128,10 +128,10 @@ def _measure(
         except WorkerError as error:
             problems.append(f"{engine}: {error}")
     times = take_turns(ready, turn_s)
-    peers = [outputs[name] for name in (REFERENCE, *workers) if name != OURS and name in outputs]
+    peers = [name for name in (REFERENCE, *workers) if name != OURS and name in outputs]
     if OURS in outputs and peers:
-        wrong = problem(outputs[OURS], peers[0])
-        problems += [wrong] if wrong else []
+        wrong = problem(outputs[OURS], outputs[peers[0]])
+        problems += [wrong.replace(REFERENCE, peers[0])] if wrong else []  # held: it is left out
     medians = {e: median(times[e]) * 1e6 if e in times else None for e in workers}
     return Result(name, threads, medians, compile_s, "; ".join(problems) or None)
 
@@ -154,7 +154,7 @@ def quantized_problem(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray])
         deviation = float(np.std(b.astype(np.float64))) or 1.0
         rms = float(np.sqrt(np.mean((a.astype(np.float64) - b) ** 2))) / deviation
         if a.shape != b.shape or not rms <= QUANTIZED_RMS:
-            return f"wrong result: differs from another engine's by {rms:.1e} of its deviation"
+            return f"wrong result: differs from {REFERENCE}'s by {rms:.1e} of its deviation"
     return None
 
 
