@@ -72,14 +72,28 @@ def kept_kernel(
 ) -> CompiledKernel:
     """The kernel as it was kept, or as `make` compiles it under a symbol that is its own in every
     model; what cannot be kept has its name as the symbol."""
+    found = find_kernel(cache, name, program, layouts, target)
+    if found is not None:
+        return found
     key = kernel_key(program, layouts, target)
     if key is None:
         return make(name)
-    kernel = read_kernel(cache, key, name, program, target)
-    if kernel is None:
-        kernel = make(f"{program.name}_{key.hex()[:16]}")
-        write_kernel(cache, key, kernel)
+    kernel = make(f"{program.name}_{key.hex()[:16]}")
+    cache.write(KERNEL, key, encode_kernel(kernel))
     return kernel
+
+
+def find_kernel(
+    cache: Cache,
+    name: str,
+    program: TensorProgram,
+    layouts: Mapping[str, Layout],
+    target: Target,
+) -> CompiledKernel | None:
+    """The kernel, if it was kept."""
+    key = kernel_key(program, layouts, target)
+    data = None if key is None else cache.read(KERNEL, key)
+    return None if data is None else decode_kernel(data, name, program, target)
 
 
 def kernel_key(
@@ -98,13 +112,8 @@ def _facts(target: Target) -> Target:
     return target if target.native is None else replace(target, name="", clock=1.0)
 
 
-def read_kernel(
-    cache: Cache, key: bytes, name: str, program: TensorProgram, target: Target
-) -> CompiledKernel | None:
-    """The kernel, if it was kept."""
-    data = cache.read(KERNEL, key)
-    if data is None:
-        return None
+def decode_kernel(data: bytes, name: str, program: TensorProgram, target: Target) -> CompiledKernel:
+    """The kernel that `encode_kernel` wrote."""
     size = struct.unpack_from("<I", data)[0]
     facts = json.loads(data[4 : 4 + size])
     return CompiledKernel(
@@ -121,7 +130,8 @@ def read_kernel(
     )
 
 
-def write_kernel(cache: Cache, key: bytes, kernel: CompiledKernel) -> None:
+def encode_kernel(kernel: CompiledKernel) -> bytes:
+    """What was compiled, as bytes: a header of JSON and the object."""
     facts: dict[str, Any] = {
         "symbol": kernel.symbol,
         "signature": format_signature(kernel.signature) + "\n    pass",
@@ -131,7 +141,7 @@ def write_kernel(cache: Cache, key: bytes, kernel: CompiledKernel) -> None:
         "instruction": kernel.instruction and kernel.instruction.name,
     }
     head = json.dumps(facts).encode()
-    cache.write(KERNEL, key, struct.pack("<I", len(head)) + head + kernel.object)
+    return struct.pack("<I", len(head)) + head + kernel.object
 
 
 # ---------------------------------------------------------------- models

@@ -17,10 +17,8 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
 from typing import Any, Literal, overload
 
 from tilewright.analyze.emptiness import never_empty
@@ -74,15 +72,15 @@ from tilewright.runtime.cache import Cache, find_cache
 from tilewright.runtime.module import Module
 from tilewright.runtime.program import Program
 from tilewright.runtime.specialized import SpecializedModule
-from tilewright.runtime.system import available_memory, out_of_memory, require_memory
+from tilewright.runtime.system import out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule
+from tilewright.side_by_side import Job, side_by_side
 from tilewright.specialize import specialize
 from tilewright.target.target import Target
 from tilewright.targets.names import HOST
 
 STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
 
-COMPILE_BYTES = 160 << 20  # what LLVM, which ends the process without memory, takes for a thread
 SHOWN = 4  # kernels that an error names
 
 Model = ModelSource | Graph
@@ -233,9 +231,6 @@ def compile(
             return _Compilation(devices, known, recorder, read, cache).run(read, None)
 
         return specialize(read, options, target_facts(devices.host_target), compile_for, error)
-
-
-_Job = tuple[TensorProgram, dict[str, Layout], Target]  # a kernel to be compiled
 
 
 @dataclass
@@ -390,7 +385,7 @@ class _Compilation:
     ) -> tuple[dict[str, Any], dict[GraphNode, str]]:
         """Every distinct kernel, compiled (or up to `until`), and which one each call uses."""
         used: dict[GraphNode, str] = {}
-        jobs: dict[str, _Job] = {}
+        jobs: dict[str, Job] = {}
         submitted: dict[str, SubmittedKernel] = {}
         for n in graph.nodes:
             if n.op is not CALL:
@@ -406,7 +401,7 @@ class _Compilation:
                     option = self.offer(n, n.device)
                     submitted[name] = SubmittedKernel(name, n.device, program, option)
             used[n] = self.keys[key]
-        return {**self._in_threads(jobs, until), **self._submitted(submitted, until)}, used
+        return {**self._compiled(jobs, until), **self._submitted(submitted, until)}, used
 
     def _submitted(
         self, kernels: Mapping[str, SubmittedKernel], until: str | None
@@ -432,28 +427,25 @@ class _Compilation:
         self.arrangements = arrangements
         return found
 
-    def _in_threads(self, jobs: Mapping[str, _Job], until: str | None) -> dict[str, Any]:
-        """What `kernel` gives for each; one after the other where there is no room for threads."""
-        threads = min(os.cpu_count() or 1, len(jobs))
-        room = available_memory()
-        if threads < 2 or (room is not None and room < threads * COMPILE_BYTES):
-            return {name: self.kernel(name, *job, until) for name, job in jobs.items()}
-        with ThreadPoolExecutor(max_workers=threads) as pool:
-            done = [pool.submit(self.kernel, name, *job, until) for name, job in jobs.items()]
-            self.watch(done)
-            try:
-                return {name: d.result() for name, d in zip(jobs, done, strict=True)}
-            except BaseException:  # Ctrl-C too: those that have not begun are not wanted
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+    def _compiled(self, jobs: Mapping[str, Job], until: str | None) -> dict[str, Any]:
+        """What `kernel` gives for each: many at a time, where nobody wants to see them made."""
+        found: dict[str, Any] = {}
 
-    def watch(self, work: Sequence[Future[object]]) -> None:
-        """Tells who watches how many kernels are done."""
-        told, finished = self.recorder.watch, count()
-        if told is not None and work:
-            told(next(finished), len(work))
-            for kernel in work:
-                kernel.add_done_callback(lambda _: told(next(finished), len(work)))
+        def tell() -> None:
+            if self.recorder.watch is not None and jobs:
+                self.recorder.watch(len(found), len(jobs))
+
+        tell()
+        if until in (None, "host") and not self.recorder.keeps:
+            quiet = replace(self, recorder=Recorder(keeps=False))
+            for name, kernel in side_by_side(jobs, quiet.kernel, self.cache):
+                found[name] = kernel
+                tell()
+        for name, job in jobs.items():
+            if name not in found:
+                found[name] = self.kernel(name, *job, until)
+                tell()
+        return {name: found[name] for name in jobs}
 
     def kernel(
         self,
@@ -461,7 +453,7 @@ class _Compilation:
         program: TensorProgram,
         layouts: dict[str, Layout],
         target: Target,
-        until: str | None,
+        until: str | None = None,
     ) -> Any:
         """What a stage leaves of a kernel; at the end a CompiledKernel, which may be kept."""
 

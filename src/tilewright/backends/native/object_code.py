@@ -7,6 +7,7 @@ stay in a context as long as it lives.
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,7 +17,11 @@ import llvmlite.binding as llvm
 from tilewright.base.errors import CompileError
 from tilewright.target.target import Native
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # of LLVM, which runs in one thread at a time and is whole in a fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 @functools.cache
@@ -75,11 +80,19 @@ def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> None:
 
 def compile_object(text: str, native: Native) -> bytes:
     """The object file of a module."""
-    with closing(target_machine(native)) as machine, optimized_module(text, machine) as module:
+    with (
+        _lock,
+        closing(target_machine(native)) as machine,
+        optimized_module(text, machine) as module,
+    ):
         return bytes(machine.emit_object(module))
 
 
 def compile_assembly(text: str, native: Native) -> str:
     """The assembly text of a module, as a person reads it."""
-    with closing(target_machine(native)) as machine, optimized_module(text, machine) as module:
+    with (
+        _lock,
+        closing(target_machine(native)) as machine,
+        optimized_module(text, machine) as module,
+    ):
         return str(machine.emit_assembly(module))

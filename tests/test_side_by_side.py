@@ -1,0 +1,251 @@
+"""Kernels that forked processes compile are those compiled alone, whatever befalls them."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto as T
+from onnx import helper as h
+
+import tilewright as tw
+from tilewright import Options, compiler, side_by_side
+from tilewright.base.errors import CompileError
+from tilewright.base.passes import Recorder
+from tilewright.runtime.module import Module
+from tilewright.targets import cpu
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
+COUNT = 6
+
+
+@pytest.fixture(autouse=True)
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "available_cpus", lambda: 2)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that this process compiles."""
+    names: list[str] = []
+    original = compiler.backends.to_llvm
+
+    def noted(kernel, target):
+        names.append(kernel.name)
+        return original(kernel, target)
+
+    monkeypatch.setattr(compiler.backends, "to_llvm", noted)
+    return names
+
+
+def model() -> onnx.ModelProto:
+    """Products of six shapes, one after another: six kernels."""
+    nodes, weights, width = [], [], 8
+    rng = np.random.default_rng(0)
+    for k in range(COUNT):
+        array = rng.standard_normal((width, width + 8), np.float32)
+        weights.append(onnx.numpy_helper.from_array(array, f"w{k}"))
+        nodes.append(h.make_node("MatMul", [f"x{k}", f"w{k}"], [f"x{k + 1}"]))
+        width += 8
+    graph = h.make_graph(
+        nodes,
+        "products",
+        [h.make_tensor_value_info("x0", T.FLOAT, (4, 8))],
+        [h.make_tensor_value_info(f"x{COUNT}", T.FLOAT, (4, width))],
+        weights,
+    )
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version=9)
+
+
+def compiled(recorder: Recorder | None = None) -> Module:
+    options = Options(cache=False)
+    return tw.compile(model(), target=cpu.cpu("avx2"), options=options, recorder=recorder)
+
+
+def code(module: Module) -> tuple[object, ...]:
+    return module.program.host, tuple(part.image for part in module.program.parts)
+
+
+def test_they_are_the_kernels_that_are_compiled_alone(
+    monkeypatch: pytest.MonkeyPatch, here: list[str]
+) -> None:
+    found = compiled()
+    assert here == []
+    monkeypatch.setattr(side_by_side, "available_cpus", lambda: 1)
+    alone = compiled()
+    assert len(here) == COUNT
+    assert code(found) == code(alone)
+
+
+def test_who_keeps_steps_sees_them_made(here: list[str]) -> None:
+    recorder = Recorder()
+    compiled(recorder)
+    assert len(here) == COUNT == len(recorder.of("llvm", None))
+
+
+def test_progress_is_told_from_none_to_all() -> None:
+    told: list[tuple[int, int]] = []
+    compiled(Recorder(keeps=False, watch=lambda done, of: told.append((done, of))))
+    assert told == [(k, COUNT) for k in range(COUNT + 1)]
+
+
+def in_child(monkeypatch: pytest.MonkeyPatch, happens: Callable[[str], object]) -> None:
+    """Has it happen in forked processes before they compile a kernel."""
+    parent, original = os.getpid(), compiler.default_schedule
+
+    def schedule(loops, target, layouts):
+        if os.getpid() != parent:
+            happens(loops.name)
+        return original(loops, target, layouts)
+
+    monkeypatch.setattr(compiler, "default_schedule", schedule)
+
+
+def test_a_killed_process_loses_nothing(monkeypatch: pytest.MonkeyPatch, here: list[str]) -> None:
+    alone = code(compiled())
+    in_child(monkeypatch, lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    assert code(compiled()) == alone
+    assert len(here) == COUNT
+
+
+def test_an_error_is_that_of_compiling_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(loops, target, layouts):
+        raise CompileError(f"{loops.name} is not wanted", hint="ask for another")
+
+    monkeypatch.setattr(compiler, "default_schedule", refuse)
+    with pytest.raises(CompileError, match="is not wanted") as error:
+        compiled()
+    assert error.value.hint == "ask for another"
+
+
+def test_a_kernel_that_fails_there_alone_is_compiled_here(
+    monkeypatch: pytest.MonkeyPatch, here: list[str]
+) -> None:
+    def run_short(name: str) -> None:
+        if name.startswith("k0_"):
+            raise MemoryError
+
+    in_child(monkeypatch, run_short)
+    compiled()
+    assert [name[:3] for name in here] == ["k0_"]
+
+
+def test_where_no_process_can_be_started_all_is_compiled_here(
+    monkeypatch: pytest.MonkeyPatch, here: list[str]
+) -> None:
+    def fork() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", fork)
+    compiled()
+    assert len(here) == COUNT
+
+
+@pytest.mark.parametrize("room, expected", [(None, 2), (4 << 30, 2), (200 << 20, 1), (0, 0)])
+def test_there_are_as_many_as_memory_has_room_for(
+    monkeypatch: pytest.MonkeyPatch, room: int | None, expected: int
+) -> None:
+    monkeypatch.setattr(side_by_side, "available_memory", lambda: room)
+    assert side_by_side.processes_for(100) == expected
+
+
+def test_there_is_work_for_each_of_them() -> None:
+    assert [side_by_side.processes_for(n) for n in range(6)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_other_threads_compile_as_well() -> None:
+    expected, found = code(compiled()), []
+    threads = [threading.Thread(target=lambda: found.append(code(compiled()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
+
+
+def test_it_warns_of_nothing() -> None:
+    """Python 3.12 warns of a fork beside threads."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled()
+    stop.set()
+    thread.join()
+
+
+WAITING = """
+import os
+import sys
+import time
+
+sys.path[:0] = {paths!r}  # of the tests
+import test_side_by_side as t
+from tilewright import compiler, side_by_side
+side_by_side.available_cpus = lambda: 2
+def wait(*_):
+    os.write(1, b"forked\\n")
+    time.sleep(100)
+compiler.default_schedule = wait
+t.compiled()
+"""
+
+
+@pytest.fixture
+def waiting() -> Iterator[subprocess.Popen[str]]:
+    """A process whose forked ones wait in the middle of a kernel."""
+    text = WAITING.format(paths=[str(Path(__file__).parent)])
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", text], stdout=pipe, stderr=pipe, text=True) as p:
+        assert p.stdout is not None
+        try:
+            assert [p.stdout.readline() for _ in range(2)] == ["forked\n"] * 2
+            yield p
+        finally:
+            p.kill()
+
+
+def children(process: int) -> list[int]:
+    with open(f"/proc/{process}/task/{process}/children", encoding="ascii") as file:
+        return [int(word) for word in file.read().split()]
+
+
+def is_there(process: int) -> bool:
+    try:
+        with open(f"/proc/{process}/stat", encoding="ascii") as file:
+            return file.read().split(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def gone(processes: list[int]) -> bool:
+    for _ in range(500):
+        if not any(map(is_there, processes)):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_they_end_with_the_process_that_forked_them(waiting: subprocess.Popen[str]) -> None:
+    forked = children(waiting.pid)
+    assert len(forked) == 2
+    waiting.kill()
+    assert gone(forked)
+
+
+def test_ctrl_c_ends_them_at_once(waiting: subprocess.Popen[str]) -> None:
+    forked = children(waiting.pid)
+    waiting.send_signal(signal.SIGINT)
+    _, told = waiting.communicate(timeout=20)
+    assert told.rstrip().endswith("KeyboardInterrupt")
+    assert told.count("Traceback") == 1
+    assert not any(map(is_there, forked))
