@@ -53,10 +53,11 @@ def test_squares_are_turned_in_registers(dtype, lanes):
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool", "i4"])
-@pytest.mark.parametrize("step", [-5, -4, -3, -2, -1, 2, 3, 4, 5])
+@pytest.mark.parametrize("step", [-9, -5, -4, -3, -2, -1, 2, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
 def test_lanes_a_few_elements_apart_are_shuffled(dtype, step, lanes):
-    """Up to four apart; nothing is read in front of the first or behind the last of them."""
+    """Up to four apart, or eight of few bytes; nothing is read in front of the first or behind the
+    last of them."""
     span = (lanes - 1) * abs(step) + 1
     at = f"v * {step}" if step > 0 else f"{span - 1} - v * {-step}"
     kernel = program(
@@ -67,8 +68,50 @@ def test_lanes_a_few_elements_apart_are_shuffled(dtype, step, lanes):
                     Y[a, v] = X[a, {at}]
         """
     )
-    assert ("gather" in _compiled(kernel, cpu.host(threads=1)).llvm) == (step in (-5, -1, 5))
+    far = abs(step) > (4 if dtype == "f64" else 8)
+    assert ("gather" in _compiled(kernel, cpu.host(threads=1)).llvm) == far
     run(kernel, numbers(dtype, 3, span))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool", "i4"])
+@pytest.mark.parametrize("rows", range(2, 10))
+@pytest.mark.parametrize("columns", [2, 5, 16])
+def test_rows_are_interleaved_in_registers(dtype, rows, columns):
+    """Up to eight of them, of which lanes read consecutive elements."""
+    kernel = program(
+        f"""
+        def weave(X: {dtype}[{rows}, {3 * columns}], Y: out({dtype}[3, {columns * rows}])):
+            for a in range(3):
+                for v in vectorize({columns * rows}):
+                    Y[a, v] = X[v % {rows}, a * {columns} + v // {rows}]
+        """
+    )
+    assert ("gather" in _compiled(kernel, cpu.host(threads=1)).llvm) == (rows > 8)
+    run(kernel, numbers(dtype, rows, 3 * columns))
+
+
+@pytest.mark.parametrize(
+    "subscript, is_gathered",
+    [
+        ("v // 8 * 20 + v % 8", False),  # two runs
+        ("(v + 3) // 8 * 20 + v % 4", True),  # runs of different lengths
+        ("7 - v // 2", False),  # each element twice
+        ("v % 4 * v", True),  # no runs
+        ("v // 8 * 20 + v % 8 + a % 2", False),  # what does not depend on lanes is added to all
+        ("(v + a) // 8 * 20 + v % 8", True),  # it is part of what does
+    ],
+)
+def test_lanes_in_a_few_runs_are_read_run_by_run(subscript, is_gathered):
+    kernel = program(
+        f"""
+        def runs(X: f32[64], Y: out(f32[3, 16])):
+            for a in range(3):
+                for v in vectorize(16):
+                    Y[a, v] = X[{subscript}]
+        """
+    )
+    assert ("gather" in _compiled(kernel, cpu.host(threads=1)).llvm) == is_gathered
+    run(kernel, numbers("f32", 64))
 
 
 @pytest.mark.parametrize("lanes, unrolled", [(8, 20), (8, 5), (6, 6), (3, 3)])

@@ -128,6 +128,26 @@ def test_windows_apart_need_their_own_part_of_a_copy():
     assert "pad = alloc(f32[1, 1, 3, 21])" in text
 
 
+# ---------------------------------------------------------------- planes beside each other
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("size", [15, 16, 37, 64])
+def test_channels_that_become_innermost_are_interleaved(channels: int, size: int):
+    """One vector loop over some pixels and all their channels, of which there are few."""
+    p = program(
+        f"""
+        def f(x: f32[2, {channels}, {size}], s: f32[{channels}], t: f32[{size}]):
+            y = tensor(f32[2, {size}, {channels}])
+            define(y[n, i, c], x[n, c, i] * s[c] + t[i], n=2, i={size}, c={channels})
+            return y
+        """
+    )
+    loops = [x for x in walk_statements(check(p).body) if isinstance(x, For)]
+    vectors = [x.extent for x in loops if x.kind is LoopKind.VECTORIZE]
+    assert vectors == [8 * channels if channels < 8 else 8]  # from 8 on, squares are turned
+
+
 # ---------------------------------------------------------------- groups
 
 

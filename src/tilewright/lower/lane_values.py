@@ -9,7 +9,7 @@ does no more than it may: both sides in all lanes, masked reads, or a branch.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,12 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.lanes import Branch, Lane, Masked, Shuffle, both, lanes_of, some_lane, spread
-from tilewright.ir.substitute import variables
+from tilewright.ir.substitute import substitute, variables
 from tilewright.lower.positions import Positions, flat
 
-NEAR = 4  # elements, up to which lanes may be apart that are read as whole vectors
+NEAR = 4  # elements, up to which lanes may be apart that are read as whole vectors, of any type
+SPAN = 32  # bytes, for the same
+RUNS = 8  # of consecutive elements, which lanes read as vectors and interleave
 DEAR = 40  # operations, from which on a side of a select is skipped where no lane wants it
 
 
@@ -169,8 +171,13 @@ class LaneValues:
         if e in self.columns:
             return self.columns[e]
         step, rest = self.split(self.positions.of(e.buffer, e.indices))
-        if mask is None and step is not None and 1 < abs(step) <= NEAR:
+        if mask is None and step not in (None, 0, 1) and abs(step) <= _nearby(e.buffer):
             return self.strided(e.buffer, rest, step)
+        if mask is None and step is None:
+            offsets = self.offsets(self.positions.of(e.buffer, e.indices))
+            windows = None if offsets is None else windows_of(offsets)
+            if windows is not None and offsets is not None:
+                return self.interleaved(e.buffer, rest, offsets, windows)
         read = Load(flat(e.buffer), (self.place(e.buffer, e.indices, mask),))
         if mask is None:
             return read
@@ -189,12 +196,48 @@ class LaneValues:
             at = self.address(add(first, {None: lowest + start}), None)
             read: Expr = Load(flat(buffer), (Binary(BinaryOp.ADD, at, Lane(n)),))
             vectors.append(Cast(u8, read) if buffer.dtype == bool_ else read)  # bits are dear
+        if len(vectors) == 1:  # reversed
+            return cast(buffer.dtype, Shuffle((vectors[0],), tuple(offsets)))
         found, places = vectors[0], [o if o < n else 0 for o in offsets]
         for start, vector in zip(starts[1:], vectors[1:], strict=True):
             there = [n + o - start if 0 <= o - start < n else None for o in offsets]
             taken = (p if t is None else t for p, t in zip(places, there, strict=True))
             found, places = Shuffle((found, vector), tuple(taken)), list(range(n))
         return cast(buffer.dtype, found)
+
+    def offsets(self, at: Linear) -> list[int] | None:
+        """What each lane adds to a position, where that depends on nothing else."""
+        lane = self.lane
+        assert lane is not None
+        own = {atom: k for atom, k in at.items() if atom is not None and lane in variables(atom)}
+        if any(variables(atom) != {lane} or not _is_arithmetic(atom) for atom in own):
+            return None
+        values = (
+            [(k, self.simplifier(substitute(atom, {lane: const(i)}))) for atom, k in own.items()]
+            for i in range(self.count)
+        )
+        return [sum(k * int(x.value) for k, x in terms if isinstance(x, Const)) for terms in values]
+
+    def interleaved(
+        self, buffer: Buffer, rest: Linear, offsets: list[int], windows: list[range]
+    ) -> Expr:
+        """Elements of a few runs of consecutive ones: a vector of each, and shuffles."""
+        others = {a: k for a, k in rest.items() if a is None or self.lane not in variables(a)}
+        count = len(windows[0])
+        vectors: list[Expr] = []
+        for window in windows:
+            at = self.address(add(others, {None: window.start}), None)
+            read: Expr = Load(flat(buffer), (Binary(BinaryOp.ADD, at, Lane(count)),))
+            vectors.append(Cast(u8, read) if buffer.dtype == bool_ else read)
+        places = [
+            next(k * count + w.index(o) for k, w in enumerate(windows) if o in w) for o in offsets
+        ]
+        while len(vectors) > 2:
+            vectors.append(vectors[-1])
+            pairs = zip(vectors[::2], vectors[1::2], strict=False)
+            vectors = [Shuffle(p, tuple(range(2 * count))) for p in pairs]
+            count *= 2
+        return cast(buffer.dtype, Shuffle(tuple(vectors), tuple(places)))
 
     def place(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> Expr:
         """The position of an element in the flat buffer, in each lane."""
@@ -218,6 +261,27 @@ class LaneValues:
         if any(atom is not None and self.lane in variables(atom) for atom in rest):
             return None, rest
         return at.get(self.lane, 0), rest
+
+
+def windows_of(offsets: Sequence[int]) -> list[range] | None:
+    """The runs of consecutive elements that are read, if they are few and equally long."""
+    found: list[range] = []
+    for k in sorted(set(offsets)):
+        if found and found[-1].stop == k:
+            found[-1] = range(found[-1].start, k + 1)
+        else:
+            found.append(range(k, k + 1))
+    lengths = {len(w) for w in found}
+    return found if len(found) <= RUNS and len(lengths) == 1 and min(lengths) > 1 else None
+
+
+def _nearby(buffer: Buffer) -> int:
+    """Elements, up to which lanes may be apart that are read as whole vectors, and not gathered."""
+    return max(NEAR, min(RUNS, SPAN // buffer.dtype.bytes))
+
+
+def _is_arithmetic(e: Expr) -> bool:
+    return all(isinstance(x, (Binary, Const, Var)) for x in e.walk())
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import variables
-from tilewright.lower.lane_values import NEAR
+from tilewright.lower.lane_values import NEAR, RUNS
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -38,6 +38,9 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
         loops = _cut_for_cores(s, loops[0], lanes, target)
     before = s.moment
     tiled = attempt(_turn_squares, s, loops, lanes)
+    if tiled is None:
+        s.back_to(before)
+        tiled = attempt(_interleave, s, loops, lanes)
     if tiled is None:
         s.back_to(before)
         tiled = [*loops[:-1], *vectorize_innermost(s, loops[-1], lanes)[:-1]]
@@ -167,6 +170,19 @@ def _turn_squares(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
     return around
 
 
+def _interleave(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
+    """Where the innermost loop is short, and what is read lies along the loop around it: a vector
+    loop over both, for which lowering reads vectors and interleaves them. Returns the loops around;
+    ScheduleError where there is nothing to interleave."""
+    *others, across, last = loops if len(loops) > 1 else [*loops, *loops]
+    _require_whole(s, (across,), lanes)
+    if s.for_(last).extent not in range(2, RUNS + 1) or _across(s, [across], last, lanes)[1]:
+        raise ScheduleError("there is nothing to interleave")
+    outer, inner = s.split(across, lanes, Tail.SHIFT)
+    s.vectorize(s.fuse(inner, last))
+    return [*others, outer]
+
+
 def _across(s: Schedule, others: list[Loop], last: Loop, lanes: int) -> tuple[Loop, int | None]:
     """The loop along which a read is contiguous that is not so along the innermost; in blocks of
     what size, if it is so in blocks."""
@@ -185,7 +201,7 @@ def _across(s: Schedule, others: list[Loop], last: Loop, lanes: int) -> tuple[Lo
     raise ScheduleError("nothing that is read lies across")
 
 
-def _require_whole(s: Schedule, loops: tuple[Loop, Loop], lanes: int) -> None:
+def _require_whole(s: Schedule, loops: tuple[Loop, ...], lanes: int) -> None:
     extents = [s.for_(loop).extent for loop in loops]
     if lanes < 2 or not all(isinstance(n, int) and n >= lanes for n in extents):
         raise ScheduleError("a square is larger than what there is to turn")
