@@ -52,12 +52,14 @@ MACHINE = {  # levels whose instructions have names of their own in assembly
         "fma_f64": r"vfmadd\d+pd.*ymm",
         "pmaddwd": r"vpmaddwd.*ymm",
         "vpdpbusd": r"vpdpbusd.*ymm",
+        "vpdpbusd_rows": r"vpdpbusd.*ymm",
     },
     "avx512-vnni": {
         "pmaddwd": r"vpmaddwd.*zmm",
         "fma_f32": r"vfmadd\d+ps.*zmm",
         "fma_f64": r"vfmadd\d+pd.*zmm",
         "vpdpbusd": r"vpdpbusd.*zmm",
+        "vpdpbusd_rows": r"vpdpbusd.*zmm",
         "vdpbf16ps": r"vdpbf16ps.*zmm",
     },
     "neon": {
@@ -70,8 +72,10 @@ MACHINE = {  # levels whose instructions have names of their own in assembly
         "fma_f32": r"fmla\s+v\d+\.4s",
         "fma_f64": r"fmla\s+v\d+\.2d",
         "sdot": r"\ssdot\s",
+        "sdot_rows": r"\ssdot\s",
         "udot": r"\sudot\s",
         "usdot": r"\susdot\s",
+        "usdot_rows": r"\susdot\s",
         "bfdot": r"\sbfdot\s",
     },
     "rvv": {
@@ -161,6 +165,21 @@ SPELLINGS = {
     ),
     "<16 x float> fadd(<16 x float> c)": "fadd takes 2, and is given 1",
     "<16 x float> asm.v(<16 x float> b, <16 x float> c)": "asm.v takes 1, and is given 2",
+    "<16 x float> fadd(<16 x float> c, <16 x float> interleave.3(<16 x float> b))": (
+        "interleave.3 does not divide <16 x float> into equal rows"
+    ),
+    "<16 x float> fadd(<16 x float> c, <16 x float> interleave.0(<16 x float> b))": (
+        "interleave.0 does not divide <16 x float> into equal rows"
+    ),
+    "<16 x float> fadd(<16 x float> c, <16 x float> interleave.x(<16 x float> b))": (
+        "interleave.x does not divide <16 x float> into equal rows"
+    ),
+    "<16 x float> fadd(<16 x float> c, <16 x float> interleave.2(<8 x float> a))": (
+        "interleave.2 does not divide <16 x float> into equal rows"
+    ),
+    "<16 x float> interleave.2(<16 x float> b, <16 x float> c)": (
+        "interleave.2 takes 1, and is given 2"
+    ),
     "<16 x float> fadd(<16 x float> c, )": "'' is no type and operand",
     "<16 x float> fadd(<16 x float> c, <16 x float>)": "'<16 x float>' is no type and operand",
 }

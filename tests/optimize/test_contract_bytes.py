@@ -174,6 +174,13 @@ CASES = [
     Case(channels=3, filters=16, window=(7, 7), size=23, pads=3, stride=2, scales=16),
     Case(channels=48, filters=40, window=(1, 1), pads=0, scales=40),
     Case(channels=16, filters=16, groups=16, scales=16),
+    Case(channels=32, filters=32, groups=32, scales=32, stride=2, size=11),
+    Case(data="i8", channels=16, filters=16, groups=16, window=(5, 5), pads=2, scales=16),
+    Case(channels=16, filters=16, groups=16, window=(4, 4), pads=0, scales=16),
+    Case(channels=16, filters=16, groups=16, window=(9,), size=40, pads=4, scales=16),
+    Case(channels=16, filters=16, groups=16, window=(2, 3, 3), size=6, scales=16),
+    Case(channels=16, filters=16, groups=16, dilation=2, scales=16),
+    Case(channels=12, filters=12, groups=12, scales=12),
     Case(data="i8", channels=16, filters=32, groups=4, scales=32),
     Case(channels=5, filters=7, window=(5,), size=31, pads=2, dilation=2, scales=7),
     Case(channels=8, filters=16, window=(3, 3, 3), size=6, scales=16),
@@ -213,6 +220,21 @@ def test_they_use_the_instruction(case: Case):
         shown = "\n".join(s.show() for s in done.values())
         assert any(f" {name}(" in shown for name in names), shown
         assert "cast(i32, x1[" not in shown
+
+
+DEPTHWISE = [c for c in CASES if c.groups == c.filters == c.channels]
+
+
+@pytest.mark.parametrize("case", DEPTHWISE, ids=str)
+def test_channels_of_their_own_use_it_as_well(case: Case):
+    """Where all lanes have a channel, and what they add up are neighbours."""
+    for level, names in ("avx512-vnni", ["vpdpbusd"]), ("neon-dot", ["usdot", "sdot"]):
+        done = tilewright.compile(qdq(case), target=level, until="scheduled")
+        shown = "\n".join(s.show() for s in done.values())
+        lanes = 16 if level == "avx512-vnni" else 4
+        fits = case.dilation == 1 and case.channels % lanes == 0
+        assert any(f" {name}_rows(" in shown for name in names) == fits, shown
+        assert all(s.fallback == "" for s in done.values())
 
 
 @pytest.mark.parametrize("level", SHORT)
@@ -390,9 +412,10 @@ def test_a_transposed_weight():
 @st.composite
 def random_cases(draw: st.DrawFn) -> Case:
     rank = draw(st.integers(0, 3))
-    groups = draw(st.sampled_from([1, 1, 1, 2, 4])) if rank else 1
-    channels = groups * draw(st.integers(1, 24))
-    filters = groups * draw(st.integers(1, 24))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 4, 16, 32])) if rank else 1
+    most = 24 if groups < 16 else draw(st.sampled_from([1, 1, 2]))
+    channels = groups * draw(st.integers(1, most))
+    filters = groups * draw(st.integers(1, most))
     data = draw(st.sampled_from(list(KINDS)))
     low = np.iinfo(KINDS[data]).min
     window = tuple(draw(st.integers(1, 4)) for _ in range(rank)) if rank else None

@@ -14,8 +14,8 @@ from strategies_schedule import packed_inputs
 
 from tilewright.base.dtype import f32
 from tilewright.ir.evaluate import evaluate_program, op_program
-from tilewright.ir.expr import Buffer
-from tilewright.ir.loop import For, Kernel, LoopKind, walk_statements
+from tilewright.ir.expr import Buffer, Select
+from tilewright.ir.loop import For, Kernel, LoopKind, expressions, walk_statements
 from tilewright.ir.tensor import TensorProgram, stages
 from tilewright.ir.text.tensor import parse_program
 from tilewright.ops.table import OPS
@@ -126,6 +126,58 @@ def test_windows_apart_need_their_own_part_of_a_copy():
     window = {**WINDOW, "strides": (3, 3)}
     text = str(check(operator("max_pool", (1, 4, 20, 20), kernel=(3, 3), **window)))
     assert "pad = alloc(f32[1, 1, 3, 21])" in text
+
+
+# ---------------------------------------------------------------- borders
+
+
+BORDERS = {
+    "i, w": """
+        def f(x: f32[5, {extent}]):
+            y = tensor(f32[5, {n}])
+            define(y[i, w], select({guard}, x[i, w - {before}], f32(2.0)), i=5, w={n})
+            return y
+        """,
+    "i, w, c": """
+        def f(x: f32[5, {extent}, 8]):
+            y = tensor(f32[5, {n}, 8])
+            define(y[i, w, c], select({guard}, x[i, w - {before}, c], f32(2.0)), i=5, w={n}, c=8)
+            return y
+        """,
+    "i, c, w": """
+        def f(x: f32[5, 8, {extent}]):
+            y = tensor(f32[5, 8, {n}])
+            define(y[i, c, w], select({guard}, x[i, c, w - {before}], f32(2.0)), i=5, c=8, w={n})
+            return y
+        """,
+}
+
+
+@pytest.mark.parametrize("before, behind", [(1, 1), (0, 2), (3, 0), (4, 4)])
+@pytest.mark.parametrize("extent", [4, 7, 16, 33])
+@pytest.mark.parametrize("order", BORDERS)
+def test_what_lies_between_borders_is_moved_unasked(
+    order: str, extent: int, before: int, behind: int
+):
+    """Only rows ask, whether their channels lie behind them, before them, or nowhere."""
+    guard = f"(i < 3) & ({before} <= w) & (w < {before + extent})"
+    width = before + extent + behind
+    text = BORDERS[order].format(extent=extent, n=width, before=before, guard=guard)
+    assert guards(check(program(text))) == {"i < 3"}
+
+
+@pytest.mark.parametrize("before, extent", [(5, 20), (1, 3), (0, 16)])
+def test_what_is_no_border_is_not_cut(before: int, extent: int):
+    """Too many iterations before it or too few between; or none at all."""
+    guard = f"(i < 3) & ({before} <= w) & (w < {before + extent})"
+    text = BORDERS["i, w"].format(extent=extent, n=extent + before, before=before, guard=guard)
+    assert (guards(check(program(text))) == {"i < 3"}) == (before == 0)
+
+
+def guards(kernel: Kernel) -> set[str]:
+    """What is asked where something is chosen."""
+    parts = (e for stmt in walk_statements(kernel.body) for e in expressions(stmt))
+    return {str(x.cond) for e in parts for x in e.walk() if isinstance(x, Select)}
 
 
 # ---------------------------------------------------------------- planes beside each other

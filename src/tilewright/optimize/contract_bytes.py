@@ -30,7 +30,8 @@ from tilewright.ops.elementwise import CastAttrs
 from tilewright.ops.extend import PadAttrs
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead, with_inputs
 from tilewright.optimize.scaled_bytes import LEAST, MOST, BytesReader, ScaledBytes
-from tilewright.plan.units import units
+from tilewright.plan.dot_products import takes_rows
+from tilewright.plan.units import Unit, units
 from tilewright.target.target import Target
 
 WEIGHTS = {u8: i8, i8: i8, i16: i16}  # their type by that of the data
@@ -53,18 +54,26 @@ class ByteContraction:
 
 def contract_bytes(graph: Graph, target: Target) -> Graph:
     """The graph with contractions of bytes where `target` has instructions for them."""
-    depths = {}
+    depths: dict[DType, int] = {}
+    windows: dict[DType, Unit] = {}
     for u in units(target):
         kinds = (u.left.buffer.dtype, u.right.buffer.dtype)
-        if kinds in WEIGHTS.items():
+        if kinds not in WEIGHTS.items():
+            continue
+        if takes_rows(u):
+            windows[kinds[0]] = u
+        else:
             depths[kinds[0]] = u.depth
-    return remove_dead(_Rewriter(graph, depths).run()) if depths else graph
+    return remove_dead(_Rewriter(graph, depths, windows).run()) if depths else graph
 
 
 class _Rewriter:
-    def __init__(self, graph: Graph, depths: Mapping[DType, int]) -> None:
+    def __init__(
+        self, graph: Graph, depths: Mapping[DType, int], windows: Mapping[DType, Unit]
+    ) -> None:
         self.graph = graph
         self.depths = depths  # how many products a lane adds up at once, by the data's type
+        self.windows = windows  # what does it for channels of their own, by the same
         self.reader = BytesReader(graph)
         self.constants, self.fresh = dict(graph.constants), fresh_names(graph)
         self.nodes: list[GraphNode] = []
@@ -147,8 +156,12 @@ class _Rewriter:
         if more and _is_summed_whole(n):
             whole = self._lengthened(n, whole, CHANNELS[n.op.name], more)
             numbers = _lengthened(numbers, SUMMED[n.op.name], more)
+        attrs, unit = _wide(n, fill), self.windows.get(whole.dtype)
+        if unit is not None and _fits_depthwise(n, unit):
+            more = -numbers.shape[-1] % unit.depth
+            attrs, numbers = _widened(attrs, more), _lengthened(numbers, -1, more)
         weight = self._constant(n.inputs[1].name, numbers, WEIGHTS[whole.dtype])
-        sums = self._emit(n, n.op.name, _wide(n, fill), whole, weight)
+        sums = self._emit(n, n.op.name, attrs, whole, weight)
         sums = self._without_zero(n, sums, c, zero, shift)
         if data.scale is None:
             return sums
@@ -236,6 +249,23 @@ class _Rewriter:
 def _is_summed_whole(n: GraphNode) -> bool:
     """Whether every output sums over all channels of the data."""
     return n.op.name != "conv" or n.attrs_of(ConvAttrs).groups == 1
+
+
+def _fits_depthwise(n: GraphNode, unit: Unit) -> bool:
+    """Whether every channel has windows of its own, of neighbours, and all lanes have a channel."""
+    if n.op.name != "conv":
+        return False
+    attrs = n.attrs_of(ConvAttrs)
+    filters, channels, *_, width = map(int, n.inputs[1].type.shape)  # of a constant
+    is_depthwise = channels == 1 and filters == attrs.groups
+    return is_depthwise and filters % unit.lanes == 0 and width > 1 and attrs.dilations[-1] == 1
+
+
+def _widened(attrs: Attrs, more: int) -> Attrs:
+    """Windows that reach so many places further, and as many results as before."""
+    assert isinstance(attrs, ConvAttrs)
+    *others, last = attrs.pads_end
+    return replace(attrs, pads_end=(*others, last + more))
 
 
 def _lengthened(numbers: np.ndarray, axis: int, more: int) -> np.ndarray:

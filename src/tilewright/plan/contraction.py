@@ -34,7 +34,7 @@ from tilewright.plan.decoding import decoded_parts, split_parts
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
-from tilewright.plan.register_tile import RegisterTile, register_tile, waste
+from tilewright.plan.register_tile import RegisterTile, register_tile, separate_tile, waste
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -290,6 +290,9 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
     sums = 1 if c.total is None else 2
     if symbolic:
         rows = max(c.symbolic_rows.values())
+    is_separate = c.axis_var(c.vector) in variables_of(c.data)
+    if is_separate and rows is not None and columns is not None and not symbolic and sums == 1:
+        return separate_tile(rows, -(-columns // lanes), target.vectors)
     apart = c.dot is not None and c.dot.instruction.is_sequence
     tile = register_tile(
         rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums, apart=apart

@@ -5,6 +5,11 @@ or of short floats, as processors have them.
 
 The instruction's lanes are columns of the contraction; the elements that it adds up are neighbours
 along one loop of the reduction, in the data and in the weights.
+
+    for k in 4: acc[j] += data[k, j] * weight[j, k]
+
+Depthwise windows have the columns in both operands: the elements that a lane adds up come from
+neighbouring places of a picture, whose channels lie in blocks of as many as there are lanes.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ from tilewright.analyze.nests import Nest, factors, stride
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Binary, BinaryOp, Const, Dim, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
+from tilewright.ir.substitute import variables
 from tilewright.plan.units import AxisMapping, Unit, mappings, units
 from tilewright.target.target import Target
 
@@ -31,6 +37,7 @@ class DotProduct:
     vector: Var
     along: Var
     depth: int
+    in_rows: bool = False  # the data has the lanes, too
 
 
 def find_dot_product(
@@ -44,7 +51,12 @@ def find_dot_product(
             if found is None:
                 continue
             extents = {x.var: x.extent for x in nest.axes}
-            if _can_be_packed(found, extents[found.vector]) if packed else _lies_well(found, s):
+            lanes = unit.size(mapping.axes[0][0])
+            if found.in_rows:
+                fits = _rows_can_be_packed if packed else _rows_lie_well
+                if fits(found, lanes, extents[found.vector], s):
+                    return found
+            elif _can_be_packed(found, extents[found.vector]) if packed else _lies_well(found, s):
                 return found
     return None
 
@@ -68,7 +80,14 @@ def _dot_product(nest: Nest, unit: Unit, mapping: AxisMapping) -> DotProduct | N
     vector = kept[0][1]
     if not isinstance(along.extent, int) or along.extent % depth:
         return None
-    return DotProduct(unit.instruction, data, weight, vector.var, along.var, depth)
+    in_rows = takes_rows(unit)
+    return DotProduct(unit.instruction, data, weight, vector.var, along.var, depth, in_rows)
+
+
+def takes_rows(unit: Unit) -> bool:
+    """Whether an instruction's lanes have elements of their own in both operands."""
+    kept = set().union(*map(variables, unit.result.indices))
+    return kept <= set().union(*map(variables, unit.left.indices))
 
 
 def position_of(read: Load, var: Var, extent: Dim | None) -> int | None:
@@ -106,6 +125,36 @@ def _lies_well(dot: DotProduct, s: Simplifier) -> bool:
                 and data.buffer.shape[-1] % dot.depth == 0
             )
         )
+    )
+
+
+def _rows_can_be_packed(dot: DotProduct, lanes: int, extent: Dim, s: Simplifier) -> bool:
+    """Whether what is added up are neighbours along the last axis of the data, and the lanes are
+    another one: what lies in blocks of these is what the instruction takes."""
+    data, weight = dot.data, dot.weight
+    if not data.indices or not isinstance(extent, int) or extent % lanes:
+        return False
+    at = position_of(data, dot.vector, None)
+    if at is None or at == len(data.indices) - 1:
+        return False
+    return (
+        s.linear(data.indices[-1]).get(dot.along) == 1
+        and position_of(weight, dot.along, None) is not None
+        and position_of(weight, dot.vector, extent) is not None
+    )
+
+
+def _rows_lie_well(dot: DotProduct, lanes: int, _: Dim, s: Simplifier) -> bool:
+    """Whether the data lies in blocks of the lanes, one for each element that is added up."""
+    data, weight = dot.data, dot.weight
+    if len(weight.indices) < 2 or weight.buffer.shape[-1] != dot.depth:
+        return False
+    return (
+        _is_in_last_block(weight.indices[-1], dot.along)
+        and _is_in_last_block(weight.indices[-2], dot.vector)
+        and data.buffer.shape[-1] == lanes
+        and _is_in_last_block(data.indices[-1], dot.vector)
+        and stride(data.buffer, data.indices, dot.along, s) == lanes
     )
 
 

@@ -18,6 +18,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR, RUNS
+from tilewright.plan.cut_borders import cut_borders
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -32,6 +33,19 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
     nest = nest_of(stmt)
     assert nest is not None
     loops = arrange(s, nest)
+    around, parts = cut_borders(s, loops) if nest.update is None else (loops, [])
+    if not parts:
+        tiled = _schedule_loops(s, around, target, share=share)
+    else:
+        for loops in parts:
+            _schedule_loops(s, loops, target, share=False)
+        tiled = around
+    if share:
+        parallelize(s, tiled, target)
+
+
+def _schedule_loops(s: Schedule, loops: list[Loop], target: Target, *, share: bool) -> list[Loop]:
+    """Vectorizes the loops of a perfect nest; returns those around a vector, or a tile."""
     loops = collapse(s, loops)
     lanes = _within_blocks(s, loops[-1], lanes_of(s, loops[-1], target))
     if share and len(loops) == 1:
@@ -44,8 +58,7 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
     if tiled is None:
         s.back_to(before)
         tiled = [*loops[:-1], *vectorize_innermost(s, loops[-1], lanes)[:-1]]
-    if share:
-        parallelize(s, tiled, target)
+    return tiled
 
 
 # ---------------------------------------------------------------- order

@@ -63,7 +63,7 @@ def preferred_layouts(
     if data_axis is not None:  # both operands run along vectors
         data_layout = Layout(tuple(range(len(c.data.indices))), ((data_axis, lanes),))
     now = known.get(source)
-    if c.dot is not None:
+    if c.dot is not None and not c.dot.in_rows:
         data_layout = _in_depth(c, c.dot, now, lanes)
         now = data_layout or now
     weight_layout = _weight_layout(c, vector, width, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from tilewright.target.target import VectorUnit
@@ -49,6 +50,22 @@ def register_tile(
             if cost < best_cost:
                 best, best_cost = RegisterTile(r, vectors), cost
     return best
+
+
+def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterTile:
+    """The tile where no product shares what it reads with another one, as in windows of channels of
+    their own: enough sums to hide the latency, and no more, for code grows with them."""
+    most = 2 * math.ceil(unit.latency)
+    tiles = (
+        RegisterTile(r, v) for v in range(1, min(most, vectors) + 1) for r in range(1, most + 1)
+    )
+    fits = [t for t in tiles if t.rows * t.vectors <= most and t.rows <= (rows or most)]
+
+    def order(t: RegisterTile) -> tuple[float, int, int]:
+        wasted = waste(rows, t.rows) * waste(vectors, t.vectors)
+        return wasted * (1 if 2 * t.rows * t.vectors >= most else 2), -t.rows * t.vectors, -t.rows
+
+    return min(fits, key=order)
 
 
 def tile_cost(

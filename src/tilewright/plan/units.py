@@ -88,6 +88,11 @@ class Unit:
         kept = set().union(*map(variables, self.result.indices))
         return math.prod(self.size(axis) for axis in self.loops if axis not in kept)
 
+    @property
+    def lanes(self) -> int:
+        """Elements of the result."""
+        return math.prod(self.size(axis) for i in self.result.indices for axis in variables(i))
+
     def size(self, axis: Var) -> int:
         """Iterations along an axis; the most, for a range."""
         extent = self.loops[axis].extent

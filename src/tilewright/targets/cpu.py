@@ -247,6 +247,14 @@ def _vpdpbusd(t: TargetBuilder, register: int) -> None:
             for k in reduce(4):
                 c[i] += cast(i32, a[k]) * cast(i32, b[i, k])
 
+    @t.instruction(
+        native=f"{words} {name}({words} c, {octets} interleave.4({octets} a), {octets} b)"
+    )
+    def vpdpbusd_rows(a: u8[4, n], b: i8[n, 4], c: out(i32[n])):
+        for i in grid(n):
+            for k in reduce(4):
+                c[i] += cast(i32, a[k, i]) * cast(i32, b[i, k])
+
 
 PAIR_PRODUCTS = {16: "sse2.pmadd.wd", 32: "avx2.pmadd.wd", 64: "avx512.pmaddw.d.512"}
 
@@ -299,6 +307,14 @@ def _neon_dot(t: TargetBuilder) -> None:
             for k in reduce(4):
                 c[i] += cast(i32, a[k]) * cast(i32, b[i, k])
 
+    rows = form.replace("<16 x i8> a", "<16 x i8> interleave.4(<16 x i8> a)")
+
+    @t.instruction(native=rows.format("sdot"))
+    def sdot_rows(a: i8[4, 4], b: i8[4, 4], c: out(i32[4])):
+        for i in grid(4):
+            for k in reduce(4):
+                c[i] += cast(i32, a[k, i]) * cast(i32, b[i, k])
+
     @t.instruction(native=form.format("udot"))
     def udot(a: u8[4], b: u8[4, 4], c: out(i32[4])):
         for i in grid(4):
@@ -314,6 +330,14 @@ def _neon_mixed_dot(t: TargetBuilder) -> None:
         for i in grid(4):
             for k in reduce(4):
                 c[i] += cast(i32, a[k]) * cast(i32, b[i, k])
+
+    rows = "<16 x i8> interleave.4(<16 x i8> a)"
+
+    @t.instruction(native=f"<4 x i32> {name}(<4 x i32> c, {rows}, <16 x i8> b)")
+    def usdot_rows(a: u8[4, 4], b: i8[4, 4], c: out(i32[4])):
+        for i in grid(4):
+            for k in reduce(4):
+                c[i] += cast(i32, a[k, i]) * cast(i32, b[i, k])
 
 
 def _neon_bfdot(t: TargetBuilder) -> None:

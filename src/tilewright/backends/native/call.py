@@ -10,7 +10,9 @@ instruction can be what several do together:
     <8 x i32> add(<8 x i32> c, <8 x i32> llvm.x86.avx2.pmadd.wd(<16 x i16> a, <16 x i16> b))
 
 `asm.v` is its argument in a register of that class (LLVM's letter for it), about which LLVM knows
-nothing: it adds up the terms of a sum in the order in which they are written.
+nothing: it adds up the terms of a sum in the order in which they are written. `interleave.4` takes
+its argument for four rows, and puts the elements of each column side by side: how a processor does
+that is LLVM's to choose.
 
 Every operand is a piece of contiguous memory. One of fewer bytes than its argument is repeated to
 fill it: a broadcast. The result goes to the operand that the instruction writes. Accumulators stay
@@ -99,11 +101,13 @@ def read_spelling(instruction: Instruction) -> Spelling:
 
 def _check_term(instruction: Instruction, x: Term, operands: Mapping[str, Buffer]) -> None:
     if x.arguments is not None:
-        wanted = 1 if x.name.startswith("asm.") else OPERATORS.get(x.name)
+        wanted = 1 if x.name.startswith(("asm.", "interleave.")) else OPERATORS.get(x.name)
         if wanted is None and "." not in x.name:
             raise _bad(instruction, f"{x.name} is none of {', '.join(OPERATORS)}, nor an intrinsic")
         if wanted not in (None, len(x.arguments)):
             raise _bad(instruction, f"{x.name} takes {wanted}, and is given {len(x.arguments)}")
+        if x.name.startswith("interleave.") and not _rows_of(x):
+            raise _bad(instruction, f"{x.name} does not divide {x.kind} into equal rows")
         for argument in x.arguments:
             _check_term(instruction, argument, operands)
         return
@@ -113,6 +117,19 @@ def _check_term(instruction: Instruction, x: Term, operands: Mapping[str, Buffer
     bits, size = _bits(x.kind), _size(operands[x.name])
     if not bits or bits % size:
         raise _bad(instruction, f"{x.name} has {size} bits, which do not fill {x.kind}")
+
+
+def _lanes(kind: str) -> int:
+    """Those of a vector type; 1 of others."""
+    return int(kind.strip("<>").rpartition(" x ")[0] or 1)
+
+
+def _rows_of(x: Term) -> int:
+    """The number of rows that are interleaved; 0 if a vector has none so many."""
+    digits = x.name.removeprefix("interleave.")
+    rows = int(digits) if digits.isdecimal() else 0
+    same = x.arguments is not None and all(a.kind == x.kind for a in x.arguments)
+    return rows if same and rows and _lanes(x.kind) % rows == 0 else 0
 
 
 def _top_level(text: str) -> list[str]:
@@ -155,6 +172,11 @@ def emit_term(f: Function, x: Term, typed: Sequence[str]) -> str:
     if x.name.startswith("asm."):
         register = x.name.removeprefix("asm.")
         return f.let(f'call {x.kind} asm "", "={register},0"({typed[0]})')
+    if x.name.startswith("interleave."):
+        rows, lanes = _rows_of(x), _lanes(x.kind)
+        places = (k * (lanes // rows) + i for i in range(lanes // rows) for k in range(rows))
+        order = f"<{lanes} x i32> <{', '.join(f'i32 {p}' for p in places)}>"
+        return f.let(f"shufflevector {typed[0]}, {x.kind} poison, {order}")
     if "." in x.name:
         return f.call(x.kind, x.name, *typed)
     if len(typed) == 1:
