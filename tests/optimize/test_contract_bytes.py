@@ -186,6 +186,7 @@ CASES = [
     Case(channels=8, filters=16, window=(3, 3, 3), size=6, scales=16),
     Case(window=None, channels=32, filters=100, size=13, scales=100),
     Case(window=None, channels=30, filters=5, size=1, scales=1),
+    Case(window=None, channels=4, filters=40_000, size=1, scales=40_000),
     Case(data="i8", zero=7, window=None, channels=64, filters=64, size=9, scales=64),
 ]
 

@@ -19,7 +19,7 @@ from tilewright.optimize.edit import fixed_values
 BYTES = (u8, i8)
 MOVES = ("reshape", "transpose")
 LEAST, MOST = 1e-30, 1e30  # scales with which f32 is as exact as it can be
-SMALL = 1 << 14  # elements of what is computed while looking: scales and zero points
+SMALL = 1 << 18  # elements of what is computed while looking: scales of all channels
 
 
 @dataclass(frozen=True)
