@@ -182,6 +182,9 @@ CASES = [
     Case(channels=16, filters=16, groups=16, dilation=2, scales=16),
     Case(channels=12, filters=12, groups=12, scales=12),
     Case(data="i8", channels=16, filters=32, groups=4, scales=32),
+    Case(channels=48, filters=96, groups=6, scales=96),
+    Case(channels=24, filters=24, groups=12, scales=24),
+    Case(data="i8", channels=32, filters=64, groups=2, window=(1, 1), pads=0, scales=64),
     Case(channels=5, filters=7, window=(5,), size=31, pads=2, dilation=2, scales=7),
     Case(channels=8, filters=16, window=(3, 3, 3), size=6, scales=16),
     Case(window=None, channels=32, filters=100, size=13, scales=100),
@@ -221,6 +224,33 @@ def test_they_use_the_instruction(case: Case):
         shown = "\n".join(s.show() for s in done.values())
         assert any(f" {name}(" in shown for name in names), shown
         assert "cast(i32, x1[" not in shown
+
+
+GROUPS = {  # columns in a group, steps in it: how many of 12 groups are taken as one
+    (16, 4): 1,
+    (32, 16): 1,
+    (8, 8): 2,
+    (24, 8): 2,
+    (4, 4): 4,
+    (4, 1): 4,
+    (16, 3): 4,
+    (12, 12): 4,
+    (5, 4): None,  # never whole vectors
+    (2, 2): None,  # sixteen divided by two is no divisor of twelve, and more than is worth it
+}
+
+
+@pytest.mark.parametrize("columns, steps", GROUPS)
+def test_groups_are_taken_together_until_they_fill_vectors(columns: int, steps: int):
+    case = Case(channels=12 * steps, filters=12 * columns, groups=12, scales=1)
+    done = tilewright.compile(integer(case), target="avx512-vnni", until="optimized")
+    found = contractions(done)
+    together = GROUPS[columns, steps]
+    assert [n.attrs.groups for n in found] == [12 // (together or 1)]
+    shown = tilewright.compile(integer(case), target="avx512-vnni", until="scheduled")
+    calls = any("vpdpbusd(" in s.show() for s in shown.values())
+    assert calls == (together is not None)
+    check(integer(case), arrays(case)[0], exact=True)
 
 
 DEPTHWISE = [c for c in CASES if c.groups == c.filters == c.channels]

@@ -41,6 +41,7 @@ SUMMED = {"conv": 1, "matmul": -2}  # of the weights' axes, likewise
 # What bytes can be kept as instead, and how much larger they are then; what comes first is best.
 INSTEAD = {u8: ((i8, -128), (i16, 0)), i8: ((u8, 128), (i16, 0))}
 LARGEST = (1 << 31) - 1
+MERGED = 2  # times what a lane adds up: groups that are taken as one, with as much work in vain
 
 
 @dataclass(frozen=True)
@@ -54,26 +55,23 @@ class ByteContraction:
 
 def contract_bytes(graph: Graph, target: Target) -> Graph:
     """The graph with contractions of bytes where `target` has instructions for them."""
-    depths: dict[DType, int] = {}
+    products: dict[DType, Unit] = {}
     windows: dict[DType, Unit] = {}
     for u in units(target):
         kinds = (u.left.buffer.dtype, u.right.buffer.dtype)
         if kinds not in WEIGHTS.items():
             continue
-        if takes_rows(u):
-            windows[kinds[0]] = u
-        else:
-            depths[kinds[0]] = u.depth
-    return remove_dead(_Rewriter(graph, depths, windows).run()) if depths else graph
+        (windows if takes_rows(u) else products)[kinds[0]] = u
+    return remove_dead(_Rewriter(graph, products, windows).run()) if products else graph
 
 
 class _Rewriter:
     def __init__(
-        self, graph: Graph, depths: Mapping[DType, int], windows: Mapping[DType, Unit]
+        self, graph: Graph, products: Mapping[DType, Unit], windows: Mapping[DType, Unit]
     ) -> None:
         self.graph = graph
-        self.depths = depths  # how many products a lane adds up at once, by the data's type
-        self.windows = windows  # what does it for channels of their own, by the same
+        self.products = products  # what multiplies and adds, by the data's type
+        self.windows = windows  # the same, for channels of their own
         self.reader = BytesReader(graph)
         self.constants, self.fresh = dict(graph.constants), fresh_names(graph)
         self.nodes: list[GraphNode] = []
@@ -84,7 +82,7 @@ class _Rewriter:
         found = {n: c for n in self.graph.nodes if (c := self._contraction(n)) is not None}
         if not found:
             return self.graph
-        others = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.depths}
+        others = {c.data.whole for c in found.values() if c.data.whole.dtype not in self.products}
         for v in self.graph.inputs:
             if v in others:
                 self._keep(v, self.graph.nodes[0])
@@ -151,15 +149,17 @@ class _Rewriter:
             whole = self._emit(n, move.op.name, move.attrs, whole)
         zero = self.reader.number(data.zero)
         fill = 0 if zero is None else zero + shift
-        numbers, channels = c.weight, c.weight.shape[SUMMED[n.op.name]]
-        more = -channels % self.depths[whole.dtype]
-        if more and _is_summed_whole(n):
+        attrs, numbers = _wide(n, fill), c.weight
+        product, window = self.products[whole.dtype], self.windows.get(whole.dtype)
+        if window is not None and _fits_depthwise(n, window):
+            more = -numbers.shape[-1] % window.depth
+            attrs, numbers = _widened(attrs, more), _lengthened(numbers, -1, more)
+        elif isinstance(attrs, ConvAttrs):
+            attrs, numbers = _with_wider_groups(attrs, numbers, product)
+        more = -numbers.shape[SUMMED[n.op.name]] % product.depth
+        if more and not (isinstance(attrs, ConvAttrs) and attrs.groups > 1):
             whole = self._lengthened(n, whole, CHANNELS[n.op.name], more)
             numbers = _lengthened(numbers, SUMMED[n.op.name], more)
-        attrs, unit = _wide(n, fill), self.windows.get(whole.dtype)
-        if unit is not None and _fits_depthwise(n, unit):
-            more = -numbers.shape[-1] % unit.depth
-            attrs, numbers = _widened(attrs, more), _lengthened(numbers, -1, more)
         weight = self._constant(n.inputs[1].name, numbers, WEIGHTS[whole.dtype])
         sums = self._emit(n, n.op.name, attrs, whole, weight)
         sums = self._without_zero(n, sums, c, zero, shift)
@@ -214,7 +214,7 @@ class _Rewriter:
     def _keep(self, v: Value, like: GraphNode) -> None:
         """Keeps bytes as a type that can be multiplied, of which all that read them make them
         again."""
-        kind, shift = next((k, n) for k, n in INSTEAD[v.dtype] if k in self.depths)
+        kind, shift = next((k, n) for k, n in INSTEAD[v.dtype] if k in self.products)
         kept = self._cast(like, self._shifted(like, "add", v, shift), kind)
         self.kept[v] = kept, shift
         self.now[v] = self._cast(like, self._shifted(like, "sub", kept, shift), v.dtype)
@@ -246,9 +246,22 @@ class _Rewriter:
         return made
 
 
-def _is_summed_whole(n: GraphNode) -> bool:
-    """Whether every output sums over all channels of the data."""
-    return n.op.name != "conv" or n.attrs_of(ConvAttrs).groups == 1
+def _with_wider_groups(
+    attrs: ConvAttrs, numbers: np.ndarray, unit: Unit
+) -> tuple[ConvAttrs, np.ndarray]:
+    """Some groups taken as one, with weights of 0 between them, where that fills the lanes and
+    steps of an instruction; if they are not too many, for most products are in vain."""
+    filters, channels = numbers.shape[0] // attrs.groups, numbers.shape[1]
+    for n in range(1, min(attrs.groups, MERGED * unit.depth) + 1):
+        if attrs.groups % n == 0 and filters * n % unit.lanes == 0 == channels * n % unit.depth:
+            break
+    else:
+        return attrs, numbers
+    wide = np.zeros((numbers.shape[0], n * channels, *numbers.shape[2:]), numbers.dtype)
+    for o, filter_ in enumerate(numbers):
+        first = o // filters % n * channels
+        wide[o, first : first + channels] = filter_
+    return replace(attrs, groups=attrs.groups // n), wide
 
 
 def _fits_depthwise(n: GraphNode, unit: Unit) -> bool:

@@ -125,14 +125,15 @@ def contractions(
             continue
         if pair[0] == pair[1] or any(_is_indirect(read) for read in pair):
             continue  # a sum of squares reduces one operand; rows that are looked up are no rows
-        dot = find_dot_product(nest, target, s.simplifier, packed=packed)
+        is_grouped = nest.buffer.name in grouped
+        dot = find_dot_product(nest, target, s.simplifier, packed=packed, grouped=is_grouped)
         if dot is not None:
-            yield _with_dot_product(nest, dot)
+            yield _with_dot_product(nest, dot, is_grouped)
             continue
         for data, weight in (pair, pair[::-1]):
             found = roles(s, nest, data, weight, packed)
             if found is not None:
-                found = replace(found, grouped=nest.buffer.name in grouped)
+                found = replace(found, grouped=is_grouped)
                 yield replace(found, total=_total_of(s, found))
                 break
 
@@ -157,13 +158,13 @@ def _reads(nest: Nest, buffer: Buffer) -> list[Load]:
     return [x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == buffer]
 
 
-def _with_dot_product(nest: Nest, dot: DotProduct) -> Contraction:
+def _with_dot_product(nest: Nest, dot: DotProduct, grouped: bool) -> Contraction:
     axes = list(enumerate(nest.store.indices))
     (vector,) = (p for p, i in axes if i == dot.vector)
     own = variables_of(dot.data) - variables_of(dot.weight)
     rows = [p for p, i in axes if i in own and nest.buffer.shape[p] != 1]
     row = rows[-1] if rows else None
-    return Contraction(nest, vector, row, dot.data, dot.weight, dot=dot)
+    return Contraction(nest, vector, row, dot.data, dot.weight, grouped, dot)
 
 
 def roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:

@@ -29,34 +29,41 @@ from tilewright.target.target import Target
 @dataclass(frozen=True)
 class DotProduct:
     """An instruction, and which loops it takes: its lanes those of `vector`, and `depth` iterations
-    of `along`, of the reduction."""
+    of `along`, of the reduction, which has `extent` of them."""
 
     instruction: Instruction
     data: Load
     weight: Load
     vector: Var
     along: Var
+    extent: int
     depth: int
     in_rows: bool = False  # the data has the lanes, too
 
 
 def find_dot_product(
-    nest: Nest, target: Target, s: Simplifier, *, packed: bool
+    nest: Nest, target: Target, s: Simplifier, *, packed: bool, grouped: bool
 ) -> DotProduct | None:
     """How a nest can be done with one of the target's dot products; None if it cannot. With
-    `packed`, operands are taken to lie in memory as that needs."""
+    `packed`, operands are taken to lie in memory as that needs; what is `grouped` has to have whole
+    vectors of columns in a group."""
     for unit in units(target):
         for mapping in mappings(nest, unit):
             found = _dot_product(nest, unit, mapping)
             if found is None:
                 continue
             extents = {x.var: x.extent for x in nest.axes}
-            lanes = unit.size(mapping.axes[0][0])
+            columns = extents[found.vector]
+            if (grouped or found.in_rows) and not _divides(unit.lanes, columns):
+                continue
             if found.in_rows:
-                fits = _rows_can_be_packed if packed else _rows_lie_well
-                if fits(found, lanes, extents[found.vector], s):
+                if (
+                    _rows_can_be_packed(found, columns, s)
+                    if packed
+                    else _rows_lie_well(found, unit, s)
+                ):
                     return found
-            elif _can_be_packed(found, extents[found.vector]) if packed else _lies_well(found, s):
+            elif _can_be_packed(found, columns) if packed else _lies_well(found, s):
                 return found
     return None
 
@@ -81,7 +88,8 @@ def _dot_product(nest: Nest, unit: Unit, mapping: AxisMapping) -> DotProduct | N
     if not isinstance(along.extent, int) or along.extent % depth:
         return None
     in_rows = takes_rows(unit)
-    return DotProduct(unit.instruction, data, weight, vector.var, along.var, depth, in_rows)
+    kind, extent = unit.instruction, along.extent
+    return DotProduct(kind, data, weight, vector.var, along.var, extent, depth, in_rows)
 
 
 def takes_rows(unit: Unit) -> bool:
@@ -105,7 +113,7 @@ def position_of(read: Load, var: Var, extent: Dim | None) -> int | None:
 def _can_be_packed(dot: DotProduct, extent: Dim) -> bool:
     """Whether the loops stand for axes of the operands, and not for places in a window; `extent`
     is that of the lanes' loop."""
-    summed = (position_of(read, dot.along, None) for read in (dot.data, dot.weight))
+    summed = (position_of(read, dot.along, dot.extent) for read in (dot.data, dot.weight))
     return None not in (*summed, position_of(dot.weight, dot.vector, extent))
 
 
@@ -128,23 +136,27 @@ def _lies_well(dot: DotProduct, s: Simplifier) -> bool:
     )
 
 
-def _rows_can_be_packed(dot: DotProduct, lanes: int, extent: Dim, s: Simplifier) -> bool:
+def _divides(lanes: int, extent: Dim) -> bool:
+    return isinstance(extent, int) and extent % lanes == 0
+
+
+def _rows_can_be_packed(dot: DotProduct, extent: Dim, s: Simplifier) -> bool:
     """Whether what is added up are neighbours along the last axis of the data, and the lanes are
     another one: what lies in blocks of these is what the instruction takes."""
     data, weight = dot.data, dot.weight
-    if not data.indices or not isinstance(extent, int) or extent % lanes:
+    if not data.indices:
         return False
     at = position_of(data, dot.vector, None)
     if at is None or at == len(data.indices) - 1:
         return False
     return (
         s.linear(data.indices[-1]).get(dot.along) == 1
-        and position_of(weight, dot.along, None) is not None
+        and position_of(weight, dot.along, dot.extent) is not None
         and position_of(weight, dot.vector, extent) is not None
     )
 
 
-def _rows_lie_well(dot: DotProduct, lanes: int, _: Dim, s: Simplifier) -> bool:
+def _rows_lie_well(dot: DotProduct, unit: Unit, s: Simplifier) -> bool:
     """Whether the data lies in blocks of the lanes, one for each element that is added up."""
     data, weight = dot.data, dot.weight
     if len(weight.indices) < 2 or weight.buffer.shape[-1] != dot.depth:
@@ -152,9 +164,9 @@ def _rows_lie_well(dot: DotProduct, lanes: int, _: Dim, s: Simplifier) -> bool:
     return (
         _is_in_last_block(weight.indices[-1], dot.along)
         and _is_in_last_block(weight.indices[-2], dot.vector)
-        and data.buffer.shape[-1] == lanes
+        and data.buffer.shape[-1] == unit.lanes
         and _is_in_last_block(data.indices[-1], dot.vector)
-        and stride(data.buffer, data.indices, dot.along, s) == lanes
+        and stride(data.buffer, data.indices, dot.along, s) == unit.lanes
     )
 
 

@@ -107,7 +107,7 @@ def _source(s: Schedule, data: Load) -> str:
 
 def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -> Layout | None:
     """A layout of the data in which what a lane adds up are neighbours; None if they are now."""
-    axis = position_of(c.data, dot.along, None)
+    axis = position_of(c.data, dot.along, dot.extent)
     assert axis is not None
     rank = len(c.data.indices)
     if now is None and axis == rank - 1:
@@ -141,7 +141,7 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
     at = position_of(c.weight, vector, c.extent(c.vector))
     assert at is not None
     if c.dot is not None:
-        along, depth = position_of(c.weight, c.dot.along, None), c.dot.depth
+        along, depth = position_of(c.weight, c.dot.along, c.dot.extent), c.dot.depth
         assert along is not None
         outer = [(a, f // depth) for a, f in blocks if f > depth]
         return Layout(tuple(order), (*outer, (at, width), (along, depth)))
