@@ -9,7 +9,7 @@ Each part does without the condition, so that what lies one after another is mov
 from __future__ import annotations
 
 from tilewright.analyze.conditions import at_least_zero, is_place
-from tilewright.ir.expr import Expr, Select
+from tilewright.ir.expr import Expr, Select, as_expr
 from tilewright.ir.loop import For, expressions, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.primitives.stages import nest_loops
@@ -25,16 +25,14 @@ def cut_borders(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[list[L
     the outermost one: (the loops around it, the loops of each part)."""
     for depth in reversed(range(1, len(loops))):
         loop = loops[depth]
-        found = _middle(s, loop)
-        if found is None:
+        before, behind = _borders(s, loop)
+        if not (before or behind):
             continue
-        extent = s.for_(loop).extent
-        assert isinstance(extent, int)
         parts = [loop]
-        if found.start:
-            parts.insert(0, s.peel(loop, found.start))
-        if found.stop < extent:
-            parts.append(s.peel(loop, found.stop - extent))
+        if before:
+            parts.insert(0, s.peel(loop, before))
+        if behind:
+            parts.append(s.peel(loop, -behind))
         return loops[:depth], [_loops_from(s, part) for part in parts]
     return loops, []
 
@@ -43,27 +41,31 @@ def _loops_from(s: Schedule, outermost: Loop) -> list[Loop]:
     return [Loop(x.var) for x in nest_loops(s.for_(outermost))[0]]
 
 
-def _middle(s: Schedule, loop: Loop) -> range | None:
-    """The iterations for which conditions hold that are about this loop alone; None if that is not
-    all but a border."""
-    extent = s.for_(loop).extent
-    if not isinstance(extent, int):
-        return None
-    start, stop = 0, extent
+def _borders(s: Schedule, loop: Loop) -> tuple[int, int]:
+    """How many iterations come before and behind those for which all conditions hold that are about
+    this loop alone; none if that is more than borders, or nothing is between them."""
+    before = behind = 0
+    last = as_expr(s.for_(loop).extent) - 1
     for form in _conditions(s.for_(loop)):
         linear = s.simplifier.linear(form)
-        others = {atom for atom in linear if atom not in (None, loop.var)}
-        if any(loop.var in variables(atom) for atom in others if atom is not None):
-            return None
-        step, constant = linear.get(loop.var, 0), linear.get(None, 0)
-        if step == 1 and not others:
-            start = max(start, -constant)
-        elif step == -1 and not others:
-            stop = min(stop, constant + 1)
-        elif step:
-            return None
-    is_border = max(start, extent - stop) <= MOST and stop - start >= LEAST
-    return range(start, stop) if is_border and (start, stop) != (0, extent) else None
+        step = linear.get(loop.var, 0)
+        inner = {atom for atom in linear if atom not in (None, loop.var)}
+        if any(atom is not None and loop.var in variables(atom) for atom in inner):
+            return 0, 0
+        if step == 0:
+            continue
+        # What has to be 0 or more is so from here on, counted from the end that the step begins at.
+        start = s.simplifier.linear(loop.var - form if step == 1 else last - loop.var - form)
+        if abs(step) != 1 or set(start) - {None}:
+            return 0, 0
+        if step == 1:
+            before = max(before, start.get(None, 0))
+        else:
+            behind = max(behind, start.get(None, 0))
+    extent = s.for_(loop).extent
+    lowest = s.simplifier.bounds(last + 1)[0] or 0
+    is_worth_it = lowest - before - behind >= (LEAST if isinstance(extent, int) else 0)
+    return (before, behind) if is_worth_it and max(before, behind) <= MOST else (0, 0)
 
 
 def _conditions(loop: For) -> list[Expr]:
