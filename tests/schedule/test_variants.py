@@ -8,6 +8,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from tilewright.analyze.conditions import conjuncts
+from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Symbol, as_expr
 from tilewright.ir.loop import If, walk_statements
 from tilewright.plan.contraction import SYMBOLIC_ROWS, SYMBOLIC_WINDOWS
@@ -38,18 +40,37 @@ def ranges_in(model: onnx.ModelProto) -> list[int]:
     branches = [
         s for k in found.values() for s in walk_statements(k.kernel.body) if isinstance(s, If)
     ]
-    return [int(b.cond.b.value) for b in branches if isinstance(b.cond.a, Symbol)]
+    conditions = (conjuncts(b.cond)[0] for b in branches)
+    return [int(c.b.value) for c in conditions if isinstance(c.a, Symbol)]
 
 
 def test_the_values_of_a_symbol_are_those_where_rows_come_to_thresholds() -> None:
     n = Symbol("n", 0, 100)
     assert ranges_of(n, [48, 4]) == (n, [48, 4])
     assert ranges_of((as_expr(n) + 1) // 2, [48, 4]) == (n, [95, 7])
-    assert ranges_of(as_expr(n) * 6, [48, 4, 1]) == (n, [8, 1])
+    assert ranges_of(as_expr(n) * 6, [48, 4, 1]) == (n, [8, 1, None])
     assert ranges_of(n, [101]) is None
-    assert ranges_of(Symbol("m", 5, None), [48, 4]) == (Symbol("m", 5, None), [48])
+    assert ranges_of(n, [101, 7]) == (n, [None, 7])
+    assert ranges_of(Symbol("m", 5, None), [48, 4]) == (Symbol("m", 5, None), [48, None])
     assert ranges_of(as_expr(n) + Symbol("m"), [4]) is None
     assert ranges_of(7, [4]) is None
+
+
+@pytest.mark.parametrize("width, rows", [(56, 14), (40, 10), (64, 8), (21, 7), (25, 5), (12, 4)])
+def test_the_tile_is_taken_that_divides_the_rows(width: int, rows: int) -> None:
+    """Whichever body's condition holds first is what runs."""
+    w = RANDOM.standard_normal((32, 6, 3, 3), np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    model = model_of([node], {"w": w}, [1, 6, "h", "w_"])
+    found = tilewright.compile(model, target=cpu.cpu("avx512"), until="scheduled")
+    (kernel,) = (k.kernel for k in found.values() if "conv" in k.kernel.name)
+    (body,) = kernel.body
+    taken = 0
+    while isinstance(body, If):
+        if all(evaluate_dim(c, {"w_": width, "h": 9}) for c in conjuncts(body.cond)):
+            break
+        (body,), taken = body.orelse, taken + 1
+    assert SYMBOLIC_WINDOWS[taken] == rows
 
 
 def test_products_of_any_number_of_rows() -> None:
@@ -72,8 +93,7 @@ def test_convolutions_of_any_size(stride: int) -> None:
     w = RANDOM.standard_normal((20, 6, 3, 3), np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1], strides=[stride, stride])
     model = model_of([node], {"w": w}, [1, 6, "h", "w_"])
-    most = max(ranges_in(model))
-    assert most == max(SYMBOLIC_WINDOWS) * stride - (stride - 1)
+    assert ranges_in(model) == [n * stride - (stride - 1) for n in SYMBOLIC_WINDOWS]
     module = tilewright.compile(model, target=HOST)
     for height, width in ((1, 1), (3, 4), (5, 9), (7, 17), (9, 33), (4, 48), (6, 95), (3, 97)):
         x = RANDOM.standard_normal((1, 6, height, width), np.float32)

@@ -34,7 +34,14 @@ from tilewright.plan.decoding import decoded_parts, split_parts
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
-from tilewright.plan.register_tile import RegisterTile, register_tile, separate_tile, waste
+from tilewright.plan.register_tile import (
+    RegisterTile,
+    register_tile,
+    separate_tile,
+    tile_cost,
+    waste,
+)
+from tilewright.plan.variants import Variant
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -43,10 +50,12 @@ from tilewright.target.target import Target
 
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
-# The rows of a tile by the least number that there is. A product of a few rows takes as long as its
-# weights take to come from memory: it has them pass once, where registers have room.
+# The rows of a tile by the least number that there is, where that is known late. A product of a few
+# rows takes as long as its weights take to come from memory: it has them pass once, where registers
+# have room. Convolutions read weights again for every row of a picture: there whatever divides the
+# rows best is best.
 SYMBOLIC_ROWS = {48: 6, 9: 5, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
-SYMBOLIC_WINDOWS = {48: 6, 9: 5, 4: 4}  # of convolutions, which read weights again for every row
+SYMBOLIC_WINDOWS = (14, 10, 8, 7, 5, 4)
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -62,6 +71,7 @@ class Contraction:
     grouped: bool = False  # the vector axis has the places in a group (split_groups.py)
     dot: DotProduct | None = None  # the instruction that does it, where that takes more than lanes
     total: Nest | None = None  # what adds up these sums, of blocks
+    variant: Variant | None = None  # what it is scheduled for, of those that there are
 
     @property
     def buffer(self) -> Buffer:
@@ -72,11 +82,20 @@ class Contraction:
         """How many there are."""
         return 1 if self.row is None else self.extent(self.row)
 
-    @property
-    def symbolic_rows(self) -> dict[int, int]:
-        """The rows of a tile, by the least number of rows that it is for, where that is known
-        late."""
-        return SYMBOLIC_ROWS if len(self.nest.reduce) == 1 else SYMBOLIC_WINDOWS
+    def variants(self, target: Target) -> list[Variant]:
+        """Tiles for numbers of rows that are known late, those for more rows first."""
+        if isinstance(self.rows, int):
+            return []
+        if len(self.nest.reduce) == 1:
+            return [Variant(least, rows) for least, rows in SYMBOLIC_ROWS.items()]
+        whole, unit = tile_of(replace(self, variant=None), target).vectors, target.vectors
+        found = []
+        for rows in SYMBOLIC_WINDOWS:
+            fits = (v for v in range(whole, 0, -1) if whole % v == 0)
+            vectors = next(v for v in fits if v == 1 or (rows + 1) * v < unit.registers)
+            cycles = rows * tile_cost(rows, vectors, None, None, self.lanes(target), unit)
+            found.append(Variant(rows, rows, vectors, round(100 * cycles)))
+        return found
 
     @property
     def update(self) -> Expr:
@@ -287,10 +306,12 @@ def _cut_rows_for_cores(
 def tile_of(c: Contraction, target: Target) -> RegisterTile:
     """The register tile for a contraction's rows and columns."""
     rows, symbolic = static_size(c.rows), not isinstance(c.rows, int)
+    if c.variant is not None and c.variant.vectors:
+        return RegisterTile(c.variant.rows, c.variant.vectors)
     columns, lanes = static_size(c.extent(c.vector)), c.lanes(target)
     sums = 1 if c.total is None else 2
     if symbolic:
-        rows = max(c.symbolic_rows.values())
+        rows = max(SYMBOLIC_ROWS.values() if len(c.nest.reduce) == 1 else SYMBOLIC_WINDOWS)
     is_separate = c.axis_var(c.vector) in variables_of(c.data)
     if is_separate and rows is not None and columns is not None and not symbolic and sums == 1:
         return separate_tile(rows, -(-columns // lanes), target.vectors)
@@ -300,8 +321,7 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
     )
     if not symbolic:
         return tile
-    least = limits(c.rows)[0] or 0
-    most = next((n for t, n in c.symbolic_rows.items() if least >= t), 1)
+    most = 1 if c.variant is None else c.variant.rows
     return RegisterTile(min(most, tile.rows), tile.vectors)
 
 

@@ -11,10 +11,12 @@ the schedule's primitives.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.analyze.nests import Nest, is_cheap, nest_of, nests
 from tilewright.base.dtype import f32
 from tilewright.base.errors import ScheduleError
+from tilewright.ir.dims import limits
 from tilewright.ir.expr import Buffer, Dim, Expr, Load, Select, as_dim
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
@@ -34,7 +36,7 @@ from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.reduction import schedule_reductions, schedule_update
 from tilewright.plan.split_groups import split_groups
 from tilewright.plan.units import units
-from tilewright.plan.variants import add_variants, ranges_of
+from tilewright.plan.variants import Variant, add_variants
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
@@ -47,32 +49,38 @@ def default_schedule(
     """Schedules a kernel for a target; `layouts` says how parameters (by name) lie in memory. Where
     the rules meet a shape that they do not foresee, the schedule is a plain one, and its `fallback`
     says what was refused."""
-    s, rows, thresholds = _schedule(kernel, target, layouts or {})
-    found = ranges_of(rows, thresholds)
-    if found is not None and not s.fallback:
-        add_variants(s, kernel, *found, lambda k: _schedule(k, target, layouts or {})[0])
+    s, rows, variants = _schedule(kernel, target, layouts or {})
+    if variants and not s.fallback:
+        add_variants(
+            s, kernel, rows, variants, lambda k, v: _schedule(k, target, layouts or {}, v)[0]
+        )
     return s
 
 
 def _schedule(
-    kernel: Kernel, target: Target, layouts: Mapping[str, Layout]
-) -> tuple[Schedule, Dim, Sequence[int]]:
-    """The schedule, how many rows its contraction has (1 without one), and numbers of rows from
-    which on another schedule is better."""
-    fallback, rows, thresholds = "", as_dim(1), list[int]()
+    kernel: Kernel,
+    target: Target,
+    layouts: Mapping[str, Layout],
+    variant: Variant | None = None,
+) -> tuple[Schedule, Dim, Sequence[Variant]]:
+    """The schedule, how many rows its contraction has (1 without one), and what other schedules
+    there are for some numbers of rows."""
+    fallback, rows, variants = "", as_dim(1), list[Variant]()
     try:
         s, grouped = _prepared(kernel, layouts)
         contraction = find_contraction(s, grouped, target)
         if contraction is not None:
-            rows, thresholds = contraction.rows, [*contraction.symbolic_rows]
-            schedule_contraction(s, contraction, target)
+            rows, variants = contraction.rows, contraction.variants(target)
+            always = limits(rows)[0] or 0
+            variant = variant or next((v for v in variants if v.least <= always), None)
+            schedule_contraction(s, replace(contraction, variant=variant), target)
         else:
             schedule_reductions(s, target)
     except ScheduleError as refusal:  # slower, but never a refusal
         (s, _), fallback = _prepared(kernel, layouts), refusal.what
     refused = schedule_remaining(s, target)
     s.fallback = fallback or refused
-    return s, rows, thresholds
+    return s, rows, variants
 
 
 def _prepared(kernel: Kernel, layouts: Mapping[str, Layout]) -> tuple[Schedule, frozenset[str]]:
