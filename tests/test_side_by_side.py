@@ -1,5 +1,6 @@
 """Kernels that forked processes compile are those compiled alone, whatever befalls them."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -155,6 +156,22 @@ def test_there_are_as_many_as_memory_has_room_for(
 ) -> None:
     monkeypatch.setattr(side_by_side, "available_memory", lambda: room)
     assert side_by_side.processes_for(100) == expected
+
+
+def test_a_process_of_a_pool_compiles_alone(here: list[str]) -> None:
+    """It may have no children."""
+    fork = multiprocessing.get_context("fork")
+    receive, send = fork.Pipe(duplex=False)
+
+    def compile_there() -> None:
+        send.send_bytes(repr(code(compiled())).encode())
+
+    expected = repr(code(compiled())).encode()
+    child = fork.Process(target=compile_there, daemon=True)
+    child.start()
+    assert receive.poll(60)
+    assert receive.recv_bytes() == expected
+    child.join()
 
 
 def test_there_is_work_for_each_of_them() -> None:

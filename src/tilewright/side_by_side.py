@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -69,6 +70,8 @@ def processes_for(kernels: int) -> int:
     """How many processes there is work and room for; 0 where none can be forked."""
     if sys.platform != "linux":  # elsewhere libraries of the system do not survive it
         return 0
+    if multiprocessing.current_process().daemon:  # which may have no children: of somebody's pool
+        return 0
     room = available_memory()
     most = min(available_cpus(), kernels // KERNELS)
     return most if room is None else min(most, room // COMPILE_BYTES)
@@ -81,7 +84,7 @@ def _results(
     forks = _Forks()
     try:
         pool = ProcessPoolExecutor(processes, forks, _begin, (work, os.getpid()))
-    except (OSError, ImportError):  # the system has no semaphores
+    except (OSError, ImportError, NotImplementedError):  # the system has no semaphores
         return
     try:
         asked = _ask(pool, names)
@@ -93,7 +96,8 @@ def _results(
         return
     except BaseException:  # Ctrl-C: nobody waits for what has begun
         for process in forks.started:
-            process.kill()
+            if process.is_alive():
+                process.kill()
         raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
