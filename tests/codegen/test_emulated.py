@@ -27,7 +27,7 @@ from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.targets import cpu
 
-LATER = ("usdot", "bfdot")  # than the emulator's processor
+LATER = ("usdot", "usdot_rows", "bfdot")  # than the emulator's processor
 TARGETS = {"neon": cpu.cpu("neon"), "neon-dot": cpu.cpu("neon-dot")}
 TARGETS["neon-dot"] = replace(
     TARGETS["neon-dot"],
@@ -90,6 +90,25 @@ def quantised(op: str, kind: type[np.integer], zero: int) -> onnx.ModelProto:
     element = TensorProto.UINT8 if kind is np.uint8 else TensorProto.INT8
     inputs = {"x": (element, QUANTISED[op])}
     return model(nodes, inputs, constants=constants, opset=21)
+
+
+@pytest.mark.parametrize("groups, filters, name", [(12, 12, "sdot_rows"), (6, 12, "sdot")])
+def test_groups_of_bytes(groups: int, filters: int, name: str):
+    """Channels of their own, and narrow groups that are taken together."""
+    rng = np.random.default_rng(4)
+    shape = (filters, 12 // groups, 3, 3)
+    w = rng.integers(-90, 90, shape).astype(np.int8)
+    nodes = [node("ConvInteger", ["x", "w"], ["y"], pads=[1, 1, 1, 1], group=groups)]
+    inputs = {"x": (TensorProto.INT8, (1, 12, 7, 9))}
+    source = model(nodes, inputs, constants={"w": w}, opset=21)
+    found = tilewright.compile(source, target=TARGETS["neon-dot"], until="scheduled")
+    assert any(f" {name}(" in s.show() for s in found.values())
+    for schedule in found.values():
+        kernel = schedule.kernel
+        given = [array(k, b.dtype, b.shape) for k, b in enumerate(kernel.inputs)]
+        outputs = run_aarch64(kernel, TARGETS["neon-dot"], given)
+        for a, b in zip(outputs, interpret(kernel, given), strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.parametrize("op", QUANTISED)
