@@ -174,6 +174,22 @@ def test_what_is_no_border_is_not_cut(before: int, extent: int):
     assert (guards(check(program(text))) == {"i < 3"}) == (before == 0)
 
 
+def test_a_long_row_is_shared_and_not_cut():
+    """Around it there is nothing to share."""
+    p = program(
+        """
+        def f(x: f32[1, 60000]):
+            y = tensor(f32[1, 60002])
+            define(y[i, w], select((1 <= w) & (w < 60001), x[i, w - 1], f32(2.0)), i=1, w=60002)
+            return y
+        """
+    )
+    kernel = default_schedule(create_loops(p), cpu.cpu("avx2", cores=2)).kernel
+    loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    assert [x.kind for x in loops].count(LoopKind.PARALLEL) == 1
+    assert guards(kernel)
+
+
 def guards(kernel: Kernel) -> set[str]:
     """What is asked where something is chosen."""
     parts = (e for stmt in walk_statements(kernel.body) for e in expressions(stmt))

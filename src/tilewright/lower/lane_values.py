@@ -212,11 +212,13 @@ class LaneValues:
         own = {atom: k for atom, k in at.items() if atom is not None and lane in variables(atom)}
         if any(variables(atom) != {lane} or not _is_arithmetic(atom) for atom in own):
             return None
-        values = (
-            [(k, self.simplifier(substitute(atom, {lane: const(i)}))) for atom, k in own.items()]
-            for i in range(self.count)
-        )
-        return [sum(k * int(x.value) for k, x in terms if isinstance(x, Const)) for terms in values]
+        found = []
+        for i in range(self.count):
+            terms = [(self.simplifier(substitute(a, {lane: const(i)})), k) for a, k in own.items()]
+            if not all(isinstance(x, Const) for x, _ in terms):
+                return None
+            found.append(sum(k * int(x.value) for x, k in terms if isinstance(x, Const)))
+        return found
 
     def interleaved(
         self, buffer: Buffer, rest: Linear, offsets: list[int], windows: list[range]

@@ -8,6 +8,8 @@ Each part does without the condition, so that what lies one after another is mov
 
 from __future__ import annotations
 
+import math
+
 from tilewright.analyze.conditions import at_least_zero, is_place
 from tilewright.ir.expr import Expr, Select, as_expr
 from tilewright.ir.loop import For, expressions, walk_statements
@@ -20,13 +22,13 @@ LEAST = 4  # iterations between the borders that are worth a loop of their own
 MOST = 4  # at either border: more are no border
 
 
-def cut_borders(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[list[Loop]]]:
-    """Cuts the innermost loop of a perfect nest whose iterations a condition picks, if that is not
-    the outermost one: (the loops around it, the loops of each part)."""
+def cut_borders(s: Schedule, loops: list[Loop], least: int) -> tuple[list[Loop], list[list[Loop]]]:
+    """Cuts the innermost loop of a perfect nest whose iterations a condition picks, if the loops
+    around it have `least` iterations, to be shared among cores: (these, the loops of each part)."""
     for depth in reversed(range(1, len(loops))):
         loop = loops[depth]
         before, behind = _borders(s, loop)
-        if not (before or behind):
+        if not (before or behind) or _iterations(s, loops[:depth]) < least:
             continue
         parts = [loop]
         if before:
@@ -35,6 +37,11 @@ def cut_borders(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[list[L
             parts.append(s.peel(loop, -behind))
         return loops[:depth], [_loops_from(s, part) for part in parts]
     return loops, []
+
+
+def _iterations(s: Schedule, loops: list[Loop]) -> float:
+    extents = [s.for_(loop).extent for loop in loops]
+    return math.prod(n if isinstance(n, int) else math.inf for n in extents)
 
 
 def _loops_from(s: Schedule, outermost: Loop) -> list[Loop]:

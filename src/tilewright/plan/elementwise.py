@@ -33,7 +33,8 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
     nest = nest_of(stmt)
     assert nest is not None
     loops = arrange(s, nest)
-    around, parts = cut_borders(s, loops) if nest.update is None else (loops, [])
+    least = target.tasks if share and target.cores > 1 else 1
+    around, parts = cut_borders(s, loops, least) if nest.update is None else (loops, [])
     if not parts:
         tiled = _schedule_loops(s, around, target, share=share)
     else:
@@ -187,7 +188,9 @@ def _interleave(s: Schedule, loops: list[Loop], lanes: int) -> list[Loop]:
     """Where the innermost loop is short, and what is read lies along the loop around it: a vector
     loop over both, for which lowering reads vectors and interleaves them. Returns the loops around;
     ScheduleError where there is nothing to interleave."""
-    *others, across, last = loops if len(loops) > 1 else [*loops, *loops]
+    if len(loops) < 2:
+        raise ScheduleError("there is no loop around it")
+    *others, across, last = loops
     _require_whole(s, (across,), lanes)
     if s.for_(last).extent not in range(2, RUNS + 1) or _across(s, [across], last, lanes)[1]:
         raise ScheduleError("there is nothing to interleave")
