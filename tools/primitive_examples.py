@@ -27,6 +27,16 @@ def sums(x: f32[4, 8], y: out(f32[4])):
         for r in range(8):
             y[i] += x[i, r]
 """
+PADDED = """
+def padded(x: f32[7], w: finite(f32[3]), y: out(f32[7])):
+    p = alloc(f32[9])
+    for h in range(9):
+        p[h] = select((1 <= h) & (h < 8), x[h - 1], f32(0.0))
+    for i in range(7):
+        y[i] = f32(0.0)
+        for k in range(3):
+            y[i] += p[i + k] * w[k]
+"""
 STAGES = """
 def pairs(x: f32[8], y: out(f32[7])):
     t = alloc(f32[8])
@@ -157,6 +167,7 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     ),
     "split_value": (RELU, 's.split_value(s.loop("i"), (0,))'),
     "init_with": (BIASED, 's.init_with(s.buffer("t"))'),
+    "skip_zeros": (PADDED, 's.skip_zeros(s.loop("k"))'),
     "reuse": (CHAIN, 's.reuse(s.buffer("u"), s.buffer("t"))'),
     "pad": (SQUARES, 's.pad(s.loop("i"), 4)'),
     "pad_buffer": (STAGES, 's.pad_buffer(s.buffer("t"), 0, 16)'),

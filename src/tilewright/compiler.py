@@ -346,7 +346,7 @@ class _Compilation:
 
     def offer(self, n: GraphNode, device: str) -> Option:
         """The best way to run a call on a device; asked once for equal kernels."""
-        program, _ = call_program(n)
+        program, _ = call_program(n, {})
         key = (program, device)
         if key not in self.offers:
             self.offers[key] = best(options_of(program, self.devices.specs[device]))
@@ -390,7 +390,7 @@ class _Compilation:
         for n in graph.nodes:
             if n.op is not CALL:
                 continue
-            program, layouts = call_program(n)
+            program, layouts = call_program(n, graph.constants)
             key = (program, tuple(sorted(layouts.items(), key=str)), n.device)
             if key not in self.keys:
                 name = self.keys[key] = f"k{len(self.keys)}_{program.name}"

@@ -266,7 +266,7 @@ KERNELS = [
         line 1: a parameter has no type
           in: def k(x, y: out(f32[4])):
                     ^
-          hint: expected name: type, name: out(type) or name: scratch(type)
+          hint: expected name: type or finite(type) or out(type) or scratch(type)
         """,
     ),
     (

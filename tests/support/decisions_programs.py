@@ -232,7 +232,7 @@ def graph(i: int) -> Entry:
     texts = [f"{s.name}\n{s.text}" for s in recorder.steps if s.changed]
     uses, signatures = {}, {}
     for k, n in enumerate(n for n in optimized.nodes if n.op is CALL):
-        called, layouts = call_program(n)
+        called, layouts = call_program(n, optimized.constants)
         s = default_schedule(create_loops(called), where, layouts)
         low = backends.lower(s.kernel, where, Recorder(), verify=False)
         uses[n] = KernelUse(f"k{k}", low.scratch, symbols(low))

@@ -378,6 +378,7 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "reuse": _reuse,
     "hoist": _hoist,
     "init_with": _init_with,
+    "skip_zeros": _one_loop,
     "tensorize": _tensorize,
     "pack_layout": _pack_layout,
     "set_memory": _set_memory,

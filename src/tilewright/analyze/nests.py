@@ -93,7 +93,7 @@ def factors(e: Expr) -> tuple[Load, Load] | None:
     """The two reads of a product (conversions set aside); None for anything else."""
     if not isinstance(e, Binary) or e.op is not BinaryOp.MUL:
         return None
-    a, b = _without_casts(e.a), _without_casts(e.b)
+    a, b = without_casts(e.a), without_casts(e.b)
     return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
 
 
@@ -103,7 +103,7 @@ def decoded_factors(e: Expr) -> tuple[Load, Load] | None:
     if not isinstance(e, Binary) or e.op is not BinaryOp.MUL:
         return None
     a, b = _main_read(e.a), _main_read(e.b)
-    plain = any(isinstance(_without_casts(x), Load) for x in (e.a, e.b))
+    plain = any(isinstance(without_casts(x), Load) for x in (e.a, e.b))
     return (a, b) if plain and a is not None and b is not None else None
 
 
@@ -125,16 +125,17 @@ def guarded_factors(e: Expr) -> tuple[Load, Load] | None:
     return (a, b) if isinstance(a, Load) and isinstance(b, Load) else None
 
 
-def _without_casts(e: Expr) -> Expr:
+def without_casts(e: Expr) -> Expr:
+    """What an expression converts."""
     while isinstance(e, Cast):
         e = e.a
     return e
 
 
 def _without_guard(e: Expr) -> Expr:
-    e = _without_casts(e)
+    e = without_casts(e)
     if isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
-        return _without_casts(e.a)
+        return without_casts(e.a)
     return e
 
 

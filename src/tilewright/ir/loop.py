@@ -167,6 +167,7 @@ class Kernel(Node):
     outputs: tuple[Buffer, ...]
     body: Block
     scratch: tuple[Buffer, ...] = ()  # working memory that the caller provides (lowered kernels)
+    finite: tuple[str, ...] = ()  # inputs, by name, that hold neither infinities nor NaN
 
     @property
     def params(self) -> tuple[Buffer, ...]:
@@ -326,8 +327,13 @@ def format_buffer_type(buffer: Buffer) -> str:
     return f"{format_type(buffer.dtype, buffer.shape)}{where}"
 
 
-def format_parameters(buffers: Sequence[Buffer]) -> list[str]:
-    return [f"{identifier(b.name)}: {format_buffer_type(b)}" for b in buffers]
+def format_parameters(buffers: Sequence[Buffer], finite: Sequence[str] = ()) -> list[str]:
+    """Inputs with their types, those that are `finite` marked."""
+    kinds = [(b, format_buffer_type(b)) for b in buffers]
+    return [
+        f"{identifier(b.name)}: {f'finite({kind})' if b.name in finite else kind}"
+        for b, kind in kinds
+    ]
 
 
 def format_stmt(stmt: Stmt) -> list[str]:
@@ -411,7 +417,8 @@ def format_signature(kernel: Kernel) -> str:
     """The text's first lines: parameters and symbolic dimensions."""
     outputs = [f"{identifier(b.name)}: out({format_buffer_type(b)})" for b in kernel.outputs]
     scratch = [f"{identifier(b.name)}: scratch({format_buffer_type(b)})" for b in kernel.scratch]
-    params = ", ".join([*format_parameters(kernel.inputs), *outputs, *scratch])
+    inputs = format_parameters(kernel.inputs, kernel.finite)
+    params = ", ".join([*inputs, *outputs, *scratch])
     head = f"def {identifier(kernel.name)}({params}):"
     return "\n".join([head, *format_symbols(symbols(kernel))])
 

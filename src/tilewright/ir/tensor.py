@@ -77,6 +77,7 @@ class TensorProgram(Node):
     inputs: tuple[Buffer, ...]
     items: tuple[Item, ...]
     outputs: tuple[Buffer, ...]
+    finite: tuple[str, ...] = ()  # inputs, by name, that hold neither infinities nor NaN
 
     def __str__(self) -> str:
         return format_program(self)
@@ -217,7 +218,7 @@ class Builder:
 
 def format_program(program: TensorProgram) -> str:
     """Prints Python syntax, which ir/text/tensor.py parses back."""
-    inputs = ", ".join(format_parameters(program.inputs))
+    inputs = ", ".join(format_parameters(program.inputs, program.finite))
     head = f"def {identifier(program.name)}({inputs}):"
     lines = [head, *format_symbols(symbols(program))]
     declared = set(program.inputs)

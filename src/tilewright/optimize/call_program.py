@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from tilewright.ir.evaluate import op_program
-from tilewright.ir.expr import Buffer
-from tilewright.ir.graph import GraphNode
-from tilewright.ir.tensor import TensorProgram
+from tilewright.ir.expr import Buffer, Select
+from tilewright.ir.graph import GraphNode, Value
+from tilewright.ir.tensor import TensorProgram, stages
 from tilewright.ir.tensor_type import Layout
 from tilewright.ops.function import CallAttrs
 from tilewright.optimize.round_trips import without_round_trips
 
 
-def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
+def call_program(
+    n: GraphNode, constants: Mapping[Value, np.ndarray]
+) -> tuple[TensorProgram, dict[str, Layout]]:
     """The tensor expression of a call, in the names that make equal calls equal, and the layouts
-    of its parameters."""
+    of its parameters. `constants` are the graph's: which of them are finite is part of it where
+    something is padded, whose products with them are left out."""
     distinct = dict.fromkeys(n.inputs)
     names = {v: f"x{i}" for i, v in enumerate(distinct)}
     buffers = [Buffer(names[v], v.dtype, v.shape) for v in n.inputs]
@@ -27,4 +33,11 @@ def call_program(n: GraphNode) -> tuple[TensorProgram, dict[str, Layout]]:
             layouts[buffer.name] = v.type.layout
     body = [inner.op.name for inner in attrs.body.nodes]
     short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
-    return program.with_(name=short), layouts
+    known = {names[v]: constants[v] for v in distinct if v in constants and v.dtype.is_float}
+    finite = [name for name, array in known.items() if _pads(program) and np.isfinite(array).all()]
+    return program.with_(name=short, finite=tuple(finite)), layouts
+
+
+def _pads(program: TensorProgram) -> bool:
+    """Whether some stage stores other values around an array."""
+    return any(isinstance(s.value, Select) for s in stages(program.items) if s.op is None)

@@ -27,7 +27,7 @@ from tilewright.analyze.nests import (
 )
 from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
-from tilewright.ir.loop import For, Store, walk_statements
+from tilewright.ir.loop import For, LoopKind, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.decoding import decoded_parts, split_parts
@@ -55,7 +55,7 @@ EXPANDED = 16  # operations that a function or a division counts for
 # have room. Convolutions read weights again for every row of a picture: there whatever divides the
 # rows best is best.
 SYMBOLIC_ROWS = {48: 6, 9: 5, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
-SYMBOLIC_WINDOWS = (14, 10, 8, 7, 5, 4)
+SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
 
@@ -418,6 +418,7 @@ def _schedule_tile(
         _schedule_tile(s, s.compute_at(blocks.buffer, reduce[-1]), blocks, tile, lanes)
     elif c.total is None:  # a window; a block is no shorter than it looks
         _unroll_window(s, reduce)
+        _skip_borders(s, reduce)
     if row is not None:
         s.unroll(row)
     _lanes(s, vector, lanes)
@@ -441,6 +442,7 @@ def _schedule_dot_product(
     *outer, within = reduce
     wholes = [] if whole == vector else [whole]
     s.reorder(*outer, *other_axes, *rows, *wholes, vector, within)
+    _skip_borders(s, outer)
     s.tensorize(vector, dot.instruction)
     _unroll_window(s, outer)
     for loop in (*rows, *wholes):
@@ -471,10 +473,26 @@ def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Lo
         extent = s.for_(loop).extent
         if factor is not None and isinstance(extent, int) and extent % factor == 0:
             outer, inner = s.split(loop, factor)
-            return [outer, *(x for x in reduce if x != loop), inner]
+            around = window_rows(c)
+            rows = [x for x in reduce if x.var in around]
+            return [*rows, outer, *(x for x in reduce if x != loop and x not in rows), inner]
         if isinstance(extent, int) and (parts := decoded_parts(c.update, loop.var, extent)):
             return split_parts(s, loop, parts, reduce)
     return reduce
+
+
+def window_rows(c: Contraction) -> set[Var]:
+    """Reductions over what is around an element of the data, along axes that no tile is cut from:
+    the rows of a window, of whose columns a tile has several."""
+    tile = {c.axis_var(a) for a in (c.row, c.vector) if a is not None}
+    reduced = {x.var for x in c.nest.reduce if x.extent != 1}
+    axes = variables_of(c.data) - variables_of(c.weight) - reduced - tile
+    found = set[Var]()
+    for i in c.data.indices:
+        used = variables(i)
+        if used & axes and not used & tile:
+            found |= used & reduced
+    return found
 
 
 def _order_for_dot_product(
@@ -482,14 +500,17 @@ def _order_for_dot_product(
 ) -> list[Loop]:
     """Blocks of the data outermost, within them in steps of what a lane adds up, then these."""
     along = Loop(dot.along)
-    others = [x for x in reduce if x != along]
+    around = window_rows(c)
+    rows = [x for x in reduce if x.var in around]
+    others = [x for x in reduce if x != along and x not in rows]
     extent, block = s.for_(along).extent, block_factor(c.data.indices, dot.along) or 0
     blocks = []
     if isinstance(extent, int) and block > dot.depth and extent % block == 0:
         outer, along = s.split(along, block)
         blocks = [outer]
     step, within = s.split(along, dot.depth)
-    return [*blocks, *others, step, within] if blocks else [step, *others, within]
+    rest = [*blocks, *others, step] if blocks else [step, *others]
+    return [*rows, *rest, within]
 
 
 def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
@@ -500,6 +521,13 @@ def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
     if total <= UNROLLED_WINDOW:
         for loop in reduce:
             s.unroll(loop)
+
+
+def _skip_borders(s: Schedule, reduce: list[Loop]) -> None:
+    """Rows and columns of windows that lie in padding are left out, where loops go over them."""
+    for loop in reduce:
+        if s.for_(loop).kind is LoopKind.SERIAL:
+            attempt(s.skip_zeros, loop)
 
 
 def _by_role(s: Schedule, loop: Loop, local: Buffer, tile: RegisterTile, lanes: int) -> None:

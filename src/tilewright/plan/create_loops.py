@@ -23,7 +23,7 @@ def create_loops(program: TensorProgram) -> Kernel:
     made = dict.fromkeys(s.buffer for s in stages(program.items))
     locals_ = [b for b in made if b not in outputs and b not in inputs]
     body = (*(Alloc(b) for b in locals_), *_block(program.items))
-    return Kernel(program.name, program.inputs, program.outputs, body)
+    return Kernel(program.name, program.inputs, program.outputs, body, finite=program.finite)
 
 
 def _block(items: Sequence[Item]) -> Block:

@@ -9,7 +9,14 @@ from tilewright.analyze.nests import nests
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.contraction import Contraction, contractions, roles, static_size, tile_of
+from tilewright.plan.contraction import (
+    Contraction,
+    contractions,
+    roles,
+    static_size,
+    tile_of,
+    window_rows,
+)
 from tilewright.plan.dot_products import DotProduct, position_of
 from tilewright.plan.register_tile import tile_cost
 from tilewright.plan.split_groups import split_groups
@@ -127,7 +134,8 @@ def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None)
     for p, i in enumerate(c.weight.indices):  # batches and tiles first, reductions behind
         if not variables(i) & reduced:
             order.append(p)
-    order += [p for p in range(len(c.weight.indices)) if p not in order]
+    rest = [p for p in range(len(c.weight.indices)) if p not in order]
+    order += sorted(rest, key=lambda p: not variables(c.weight.indices[p]) & window_rows(c))
     blocks: list[tuple[int, int]] = []
     if data is not None and data.blocks:
         axis, factor = data.blocks[-1]

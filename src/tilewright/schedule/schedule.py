@@ -18,6 +18,7 @@ from tilewright.schedule.primitives import (
     reverse,
     ring,
     sink,
+    skip,
     stages,
     values,
     vthread,
@@ -54,6 +55,7 @@ class Schedule(State):
     split_value = values.split_value
     reuse = values.reuse
     init_with = values.init_with
+    skip_zeros = skip.skip_zeros
     peel = caching.peel
 
     fold_init = pipeline.fold_init

@@ -56,6 +56,10 @@ LEVELS: dict[str, Level] = {
     "rvv": Level("generic-rv64", ("m", "a", "f", "d", "v", "zvl256b"), 32, 32, "riscv64"),
 }
 
+# Processors (LLVM's names) that start two multiply-adds of 512 bits a cycle; others start one.
+WIDE = {"cascadelake", "cooperlake", "diamondrapids", "emeraldrapids", "graniterapids"}
+WIDE |= {"icelake-server", "sapphirerapids", "skylake-avx512", "znver5"}
+
 
 def cpu(
     features: str,
@@ -91,7 +95,7 @@ def host(threads: int | None = None) -> Target:
         _cache_bytes(level, default)
         for level, default in ((1, 32 * KiB), (2, 512 * KiB), (3, 8 * MiB))
     )
-    vector = _vector_unit(size, registers)
+    vector = _vector_unit(size, registers, native.processor)
     return _processor("host", cores, _host_clock(), vector, (l1, l2, l3), native)
 
 
@@ -114,9 +118,9 @@ def _processor(
     return t.build()
 
 
-def _vector_unit(size: int, registers: int) -> VectorUnit:
-    rates = ((f32, 1.0), (f64, 1.0)) if size == 64 else ((f32, 2.0), (f64, 2.0))
-    return VectorUnit(size, registers, rates)
+def _vector_unit(size: int, registers: int, processor: str = "") -> VectorUnit:
+    rate = 2.0 if size < 64 or processor in WIDE else 1.0
+    return VectorUnit(size, registers, ((f32, rate), (f64, rate)))
 
 
 def _host_vectors(features: tuple[str, ...], triple: str) -> tuple[int, int]:

@@ -15,7 +15,11 @@ from tilewright.backends.native.text import Function
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Block, Prefetch, Store, walk_statements
 
-METADATA = "!0 = !{i32 1}"  # what !nontemporal refers to
+METADATA = (
+    "!0 = !{i32 1}",  # what !nontemporal refers to
+    "!1 = distinct !{!1, !2}",  # a loop that is not unrolled
+    '!2 = !{!"llvm.loop.unroll.disable"}',
+)
 
 
 def nontemporal_buffers(block: Block) -> frozenset[Buffer]:

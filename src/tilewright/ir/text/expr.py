@@ -72,6 +72,19 @@ class ExprReader(Source):
             raise self.error(at, f"{name_of(text)!r} is defined already", "another name")
         return self.buffers.setdefault(text, Buffer(name_of(text), *self.buffer_type(kind)))
 
+    def role(self, param: ast.arg, *roles: str) -> tuple[str, ast.expr]:
+        """Which of some roles a parameter has ("in": none of them), and its type."""
+        kind, form = param.annotation, " or ".join(["name: type", *(f"{r}(type)" for r in roles)])
+        if kind is None:
+            raise self.error(param, "a parameter has no type", form)
+        if not isinstance(kind, ast.Call):
+            return "in", kind
+        text, call = self.call(kind, form)
+        if text not in roles:
+            raise self.error(param, "this is not a parameter", form)
+        self.no_keywords(call, form)
+        return text, self.arguments(call, form, 1, 1)[0]
+
     def symbols(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Reads the lines `n = symbol(lower, upper)` that `body` starts with; gives the others."""
         for position, stmt in enumerate(body):

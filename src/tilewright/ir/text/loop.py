@@ -45,28 +45,19 @@ class _KernelReader(ExprReader):
         self.scalars[identifier(WORKER.name)] = WORKER
         body = self.symbols(self.function.body)
         params: dict[str, list[Buffer]] = {"in": [], "out": [], "scratch": []}
+        finite = []
         for param in self.parameters(self.function):
-            role, kind = self.role(param)
+            role, kind = self.role(param, "finite", "out", "scratch")
+            if role == "finite":
+                finite.append(name_of(param.arg))
+                role = "in"
             later = [r for r in list(params)[list(params).index(role) + 1 :] if params[r]]
             if later:
                 raise self.error(param, "a parameter is out of order", "inputs, outputs, scratch")
             params[role].append(self.buffer(param, param.arg, kind))
         inputs, outputs, scratch = map(tuple, params.values())
         name = name_of(self.function.name)
-        return Kernel(name, inputs, outputs, self.block(body), scratch)
-
-    def role(self, param: ast.arg) -> tuple[str, ast.expr]:
-        """What a parameter is for, and its type."""
-        kind, form = param.annotation, "name: type, name: out(type) or name: scratch(type)"
-        if kind is None:
-            raise self.error(param, "a parameter has no type", form)
-        if not isinstance(kind, ast.Call):
-            return "in", kind
-        text, call = self.call(kind, form)
-        if text not in ("out", "scratch"):
-            raise self.error(param, "this is not a parameter", form)
-        self.no_keywords(call, form)
-        return text, self.arguments(call, form, 1, 1)[0]
+        return Kernel(name, inputs, outputs, self.block(body), scratch, tuple(finite))
 
     def block(self, body: list[ast.stmt]) -> Block:
         """Statements; what they allocate is forgotten behind them."""

@@ -24,11 +24,11 @@ class _ProgramReader(ExprReader):
         *body, last = self.symbols(self.function.body) or [self.function]
         if not isinstance(last, ast.Return):
             raise self.error(last, "the function does not end here", "return x, …")
-        inputs = []
+        inputs, finite = [], []
         for param in self.parameters(self.function):
-            if param.annotation is None:
-                raise self.error(param, "a parameter has no type", "name: type")
-            inputs.append(self.buffer(param, param.arg, param.annotation))
+            role, kind = self.role(param, "finite")
+            inputs.append(self.buffer(param, param.arg, kind))
+            finite += [inputs[-1].name] * (role == "finite")
         items = self.items_of(body)
         outputs = []
         for node in returned(last):
@@ -36,7 +36,8 @@ class _ProgramReader(ExprReader):
             if text not in self.buffers:
                 raise self.unknown(node, "buffer", name_of(text), list(self.buffers))
             outputs.append(self.buffers[text])
-        return TensorProgram(name_of(self.function.name), tuple(inputs), items, tuple(outputs))
+        name = name_of(self.function.name)
+        return TensorProgram(name, tuple(inputs), items, tuple(outputs), tuple(finite))
 
     def items_of(self, body: list[ast.stmt]) -> tuple[Item, ...]:
         return tuple(item for node in body for item in self.item(node))

@@ -6,7 +6,7 @@ the error, with the place in the program that the checker is at.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilewright.base.dtype import Kind, bool_, index
@@ -72,6 +72,14 @@ class ExprChecker:
     def require(self, condition: bool, what: str, hint: str | None = None) -> None:
         if not condition:
             raise self.fail(what, hint)
+
+    def finite(self, inputs: Sequence[Buffer], names: Sequence[str]) -> None:
+        """Inputs that are said to be finite."""
+        known = {b.name: b.dtype for b in inputs}
+        for name in names:
+            self.require(name in known, f"{name} is said to be finite, and is no input")
+            is_float = name not in known or known[name].is_float
+            self.require(is_float, f"{name} is said to be finite, as all of {known.get(name)} is")
 
     # ---------------------------------------------------------- names
 

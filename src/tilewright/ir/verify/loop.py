@@ -67,6 +67,7 @@ class _KernelChecker(ExprChecker):
             self.declare(buffer)
         self.scalars[WORKER.name] = WORKER
         self.read_only = set(k.inputs)
+        self.finite(k.inputs, k.finite)
         self.block(k.body)
         for buffer in k.outputs:
             self.require(buffer in self.written, f"output {buffer.name} is never written")

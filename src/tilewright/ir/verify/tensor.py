@@ -38,7 +38,7 @@ class _ProgramChecker(ExprChecker):
 
     def fail(self, what: str, hint: str | None = None) -> CompileError:
         p = self.program
-        lines = [f"def {identifier(p.name)}({', '.join(format_parameters(p.inputs))}):"]
+        lines = [f"def {identifier(p.name)}({', '.join(format_parameters(p.inputs, p.finite))}):"]
         heads = [_head(item) for item in self.at]
         heads += [] if heads and isinstance(self.at[-1], Stage) else ["..."]
         lines += [INDENT * (depth + 1) + text for depth, text in enumerate(heads)]
@@ -47,6 +47,7 @@ class _ProgramChecker(ExprChecker):
     def program_(self) -> None:
         for buffer in self.program.inputs:
             self.declare(buffer)
+        self.finite(self.program.inputs, self.program.finite)
         self.items(self.program.items)
         for position, buffer in enumerate(self.program.outputs):
             made = buffer in self.defined and buffer not in self.program.outputs[:position]

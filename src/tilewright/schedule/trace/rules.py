@@ -513,6 +513,7 @@ WITHOUT_RULE: dict[str, str] = {
     "reverse_compute_at": "which iterations of the user belong to a piece follows from extents",
     "ring_buffer": "which places iterations have in common follows from extents",
     "sink": "it adds conditions on the first and the last iteration",
+    "skip_zeros": "its condition is about the element that an iteration reads",
     "split_value": UNUSED,
     "store_nontemporal": UNUSED,
     "tensorize": "which instruction fits, and its fields, follow from extents",
