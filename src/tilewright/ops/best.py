@@ -1,14 +1,20 @@
-"""The best few elements along an axis: rounds of a maximum that leaves out what was taken."""
+"""The best few elements along an axis: rounds of a maximum that leaves out what was taken.
+
+The axis is cut into blocks, about as many as a block has elements, whose greatest elements are
+known: a round takes as long as the square root of the axis (a tournament of two levels).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
-from tilewright.base.dtype import DType, f32, f64, i32, i64
+from tilewright.base.dtype import DType, f32, f64, i32, i64, index
 from tilewright.ir.expr import (
     BinaryOp,
     Bitcast,
     Buffer,
+    Dim,
     Expr,
     UnaryOp,
     cast,
@@ -22,7 +28,8 @@ from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import axis_names, normalize_axis, require
 from tilewright.ops.opaque import TopKAttrs, infer_top_k
 
-FEW = 256  # rounds, up to which they take less time than sorting on the host
+LEAST_BLOCK = 16  # elements
+FEW = 2048  # rounds, up to which they take less time than sorting on the host
 
 
 def takes(dtype: DType) -> bool:
@@ -55,56 +62,105 @@ def _key(x: Expr, largest: bool) -> Expr:
 
 
 def _compute(b: Builder, attrs: TopKAttrs, inputs: Sequence[Buffer]) -> list[Buffer]:
-    """`left` has the keys of what is not taken, the axis last. Of equal elements the first is taken
-    first."""
+    """`left` has the keys of what is not taken, the axis last and in blocks; `tops` has the
+    greatest of each block. A round looks at all tops, and at one block. Of equal elements the first
+    is taken first."""
     (x,) = inputs
-    axis, largest = normalize_axis("top_few", attrs.axis, len(x.shape)), attrs.largest
-    extent = int(x.shape[axis])
+    axis = normalize_axis("top_few", attrs.axis, len(x.shape))
     rest = tuple(d for i, d in enumerate(x.shape) if i != axis)
-    kept = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
-    names = axis_names(len(rest))
-    kind = _key(x[(const(0),) * len(x.shape)], largest).dtype
-    taken, nowhere = const(int(kind.min), kind), const(extent, i32)
-    left = b.state("left", (*rest, extent), kind)
-    values, places = b.state("values", kept, x.dtype), b.state("places", kept, i64)
+    state = _State(b, x, attrs, axis, int(x.shape[axis]), rest)
+    b.scan(1, lambda _: state.begin(attrs.k), name="once")
+    return [state.values, state.places]
 
-    def at(index: Sequence[Expr], place: Expr) -> tuple[Expr, ...]:
-        return (*index[:axis], place, *index[axis:])
 
-    def keys(_: Expr) -> None:
-        b.compute(
-            "keys",
-            (*rest, extent),
-            lambda *i: _key(x[at(i[:-1], i[-1])], largest),
-            names=axis_names(len(rest) + 1),
-            into=(left, lambda *i: i),
+class _State:
+    """What rounds of top_few work on. `rest` are the axes that are not the one in question."""
+
+    def __init__(
+        self, b: Builder, x: Buffer, attrs: TopKAttrs, axis: int, extent: int, rest: tuple[Dim, ...]
+    ) -> None:
+        self.b, self.x, self.largest = b, x, attrs.largest
+        self.axis, self.extent, self.rest = axis, extent, rest
+        self.size = max(LEAST_BLOCK, 1 << (math.isqrt(max(extent, 1)) - 1).bit_length())
+        self.blocks = -(-extent // self.size)
+        self.names = axis_names(len(rest))
+        kind = _key(x[(const(0),) * len(x.shape)], self.largest).dtype
+        self.taken = const(int(kind.min), kind)
+        kept = (*x.shape[:axis], attrs.k, *x.shape[axis + 1 :])
+        self.left = b.state("left", (*rest, self.blocks, self.size), kind)
+        self.tops = b.state("tops", (*rest, self.blocks), kind)
+        self.values, self.places = b.state("values", kept, x.dtype), b.state("places", kept, i64)
+
+    def _at(self, index: Sequence[Expr], place: Expr) -> tuple[Expr, ...]:
+        return (*index[: self.axis], place, *index[self.axis :])
+
+    def begin(self, rounds: int) -> None:
+        """Keys of all elements, then the rounds; what fills the last block counts as taken."""
+        whole = self.blocks * self.size == self.extent
+
+        def key(*i: Expr) -> Expr:
+            place = i[-2] * self.size + i[-1]
+            found = _key(self.x[self._at(i[:-2], place)], self.largest)
+            return found if whole else select(place < self.extent, found, self.taken)
+
+        names, shape = axis_names(len(self.rest) + 2), self.left.shape
+        self.b.compute("keys", shape, key, names=names, into=(self.left, lambda *i: i))
+        self.b.reduce(
+            "top",
+            self.tops.shape,
+            BinaryOp.MAX,
+            [self.size],
+            lambda *i: self.left[i],
+            names=axis_names(len(self.rest) + 1),
+            into=(self.tops, lambda *i: i),
         )
-        b.scan(attrs.k, take)
+        self.b.scan(rounds, self.take)
 
-    def take(t: Expr) -> None:
-        best = b.reduce("best", rest, BinaryOp.MAX, [extent], lambda *i: left[i], names=names)
-        first = b.reduce(
-            "first",
-            rest,
-            BinaryOp.MIN,
-            [extent],
-            lambda *i: select(left[i].equals(best[i[:-1]]), cast(i32, i[-1]), nowhere),
-            names=names,
+    def take(self, t: Expr) -> None:
+        """Takes the greatest key that is left."""
+        b, rest, names = self.b, self.rest, self.names
+        best = b.reduce(
+            "best", rest, BinaryOp.MAX, [self.blocks], lambda *i: self.tops[i], names=names
+        )
+        block = self._first("block", self.blocks, lambda *i: self.tops[i].equals(best[i[:-1]]))
+
+        def within(*i: Expr) -> tuple[Expr, ...]:
+            return (*i[: len(rest)], cast(index, block[i[: len(rest)]]), *i[len(rest) :])
+
+        first = self._first(
+            "first", self.size, lambda *i: self.left[within(*i)].equals(best[i[:-1]])
         )
 
         def place(*i: Expr) -> Expr:
-            return cast(i64, first[i])
+            return cast(i64, block[i]) * self.size + cast(i64, first[i])
 
         def here(*i: Expr) -> tuple[Expr, ...]:
-            return at(i, t)
+            return self._at(i, t)
 
-        b.compute("value", rest, lambda *i: x[at(i, place(*i))], names=names, into=(values, here))
-        b.compute("place", rest, place, names=names, into=(places, here))
-        gone = (left, lambda *i: (*i, place(*i)))
-        b.compute("take", rest, lambda *i: taken, names=names, into=gone)
+        def value(*i: Expr) -> Expr:
+            return self.x[self._at(i, place(*i))]
 
-    b.scan(1, keys, name="once")
-    return [values, places]
+        b.compute("value", rest, value, names=names, into=(self.values, here))
+        b.compute("place", rest, place, names=names, into=(self.places, here))
+        gone = (self.left, lambda *i: (*within(*i), cast(index, first[i])))
+        b.compute("take", rest, lambda *i: self.taken, names=names, into=gone)
+        b.reduce(
+            "next",
+            rest,
+            BinaryOp.MAX,
+            [self.size],
+            lambda *i: self.left[within(*i)],
+            names=names,
+            into=(self.tops, within),
+        )
+
+    def _first(self, name: str, extent: int, condition: Callable[..., Expr]) -> Buffer:
+        """Where a condition holds first along an axis."""
+
+        def number(*i: Expr) -> Expr:
+            return select(condition(*i), cast(i32, i[-1]), const(extent, i32))
+
+        return self.b.reduce(name, self.rest, BinaryOp.MIN, [extent], number, names=self.names)
 
 
 OPS: tuple[Op, ...] = (
