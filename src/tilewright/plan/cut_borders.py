@@ -3,6 +3,9 @@
     for w in 114: pad[w] = select(1 <= w and w < 113, x[w - 1], 0)
 ->  for w in 1: pad[w] = 0;  for w in 112: pad[w + 1] = x[w];  for w in 1: pad[w + 113] = 0
 
+    for w in 114: pad[w] = x[min(max(w - 1, 0), 111)]
+->  for w in 1: pad[w] = x[0];  for w in 112: pad[w + 1] = x[w];  for w in 1: pad[w + 113] = x[111]
+
 Each part does without the condition, so that what lies one after another is moved in whole vectors.
 """
 
@@ -10,9 +13,12 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tilewright.analyze.conditions import at_least_zero, is_place
-from tilewright.ir.expr import Expr, Select, as_expr
-from tilewright.ir.loop import For, expressions, walk_statements
+from tilewright.ir.evaluate import evaluate_expr
+from tilewright.ir.expr import Expr, Load, Select, Symbol, Var, as_expr
+from tilewright.ir.loop import For, expressions, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
@@ -20,6 +26,7 @@ from tilewright.schedule.trace.steps import Loop
 
 LEAST = 4  # iterations between the borders that are worth a loop of their own
 MOST = 4  # at either border: more are no border
+LONGEST = 1 << 16  # iterations whose subscripts are looked at one by one
 
 
 def cut_borders(s: Schedule, loops: list[Loop], least: int) -> tuple[list[Loop], list[list[Loop]]]:
@@ -70,9 +77,30 @@ def _borders(s: Schedule, loop: Loop) -> tuple[int, int]:
         else:
             behind = max(behind, start.get(None, 0))
     extent = s.for_(loop).extent
+    if isinstance(extent, int):
+        runs = [_longest_run(i, loop.var, extent) for i in _bent(s, s.for_(loop))]
+        before = max([before, *(begin for begin, _ in runs)])
+        behind = max([behind, *(extent - end for _, end in runs)])
     lowest = s.simplifier.bounds(last + 1)[0] or 0
     is_worth_it = lowest - before - behind >= (LEAST if isinstance(extent, int) else 0)
     return (before, behind) if is_worth_it and max(before, behind) <= MOST else (0, 0)
+
+
+def _bent(s: Schedule, loop: For) -> set[Expr]:
+    """Subscripts of the loop's variable alone that are no linear form of it."""
+    reads = (x for y in walk_statements((loop,)) for e in expressions(y) for x in loads(e))
+    alone = {i for read in reads for i in read.indices if variables(i) == {loop.var}}
+    return {i for i in alone if set(s.simplifier.linear(i)) - {loop.var, None}}
+
+
+def _longest_run(e: Expr, var: Var, extent: int) -> tuple[int, int]:
+    """Where the most iterations begin and end in which a subscript goes up one by one."""
+    if extent > LONGEST or any(isinstance(x, (Load, Symbol)) for x in e.walk()):
+        return 0, extent
+    steps = np.diff(np.broadcast_to(evaluate_expr(e, {var: np.arange(extent)}, {}), extent))
+    ends = np.flatnonzero(np.concatenate(([True], steps != 1, [True])))
+    longest = int(np.argmax(np.diff(ends)))
+    return int(ends[longest]), int(ends[longest + 1])
 
 
 def _conditions(loop: For) -> list[Expr]:
