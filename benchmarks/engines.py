@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
@@ -135,12 +136,14 @@ class OpenVino(Engine):
         }
         compiled = self.library.Core().compile_model(str(path), "CPU", properties)
         self._request = compiled.create_infer_request()
-        self._count = len(compiled.outputs)
+        # bf16 is handed out as f16, which has other numbers for the same bits
+        short = [x.get_element_type().get_type_name() == "bf16" for x in compiled.outputs]
+        self._kinds = [ml_dtypes.bfloat16 if is_short else None for is_short in short]
 
     def run(self, inputs: Arrays) -> list[np.ndarray]:
         """Inputs and outputs are shared, not copied; the next run overwrites the outputs."""
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
-        return [results[index] for index in range(self._count)]
+        return [results[i] if k is None else results[i].view(k) for i, k in enumerate(self._kinds)]
 
 
 ENGINES: dict[str, type[Engine]] = {

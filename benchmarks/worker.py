@@ -192,7 +192,10 @@ class Server:
 
     def outputs(self, path: str) -> Reply:
         """Save what one run gives."""
-        results = self._engine.run(self._inputs)
+        results = [
+            x.astype(np.float32) if x.dtype.name == "bfloat16" else x  # files do not know it
+            for x in self._engine.run(self._inputs)
+        ]
         with open(path, "wb") as file:
             np.savez(file, **{str(index): result for index, result in enumerate(results)})
         return {"count": len(results)}
