@@ -13,8 +13,15 @@ from tilewright.backends.native.convert import (
     suffix,
     wrap_narrow,
 )
-from tilewright.backends.native.text import Function, LLVMValue, element_type, literal, splat
-from tilewright.base.dtype import Kind, bool_, f32
+from tilewright.backends.native.text import (
+    Function,
+    LLVMValue,
+    element_type,
+    literal,
+    splat,
+    type_name,
+)
+from tilewright.base.dtype import Kind, bool_, f16, f32, f64, i16, i32, i64
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import BinaryOp, CompareOp, UnaryOp
 
@@ -167,21 +174,34 @@ def _select(f: Function, cond: str, a: LLVMValue, b: LLVMValue) -> LLVMValue:
     return _line(f, f"select {_mask(a)} {cond}, {a}, {b}", a)
 
 
+QUIET = {f32: (i32, 22), f64: (i64, 51), f16: (i16, 9)}  # the bit of quiet NaN
+
+
 def _extreme(test: str) -> Callable[[Function, LLVMValue, LLVMValue], LLVMValue]:
     """min or max with NaN handed on. A constant operand goes first: then one comparison and one
-    selection say it all (which is the machine's own min or max). Otherwise NaN is the sum of the
-    two: LLVM would merge the selections if it were one of them, and miss the machine's own."""
+    selection say it all (which is the machine's own min or max, whose second operand is its result
+    where one is NaN). Otherwise NaN of the second is chosen behind that, by a comparison that does
+    not wait for the first, which a reduction has just computed."""
 
     def emit(f: Function, a: LLVMValue, b: LLVMValue) -> LLVMValue:
         if _is_number(b):
             a, b = b, a
-        best = _select(f, f.let(f"fcmp {test} {a}, {b.ref}"), a, b)
         if _is_number(a):
-            return best
-        unordered = f.let(f"fcmp uno {a}, {b.ref}")
-        return _select(f, unordered, _line(f, f"fadd {a}, {b.ref}", a), best)
+            return _select(f, f.let(f"fcmp {test} {a}, {b.ref}"), a, b)
+        best = _select(f, f.let(f"fcmp {test} {b}, {a.ref}"), b, a)
+        return _select(f, f.let(f"fcmp uno {b}, {b.ref}"), _quiet(f, b), best)
 
     return emit
+
+
+def _quiet(f: Function, v: LLVMValue) -> LLVMValue:
+    """NaN with the bit set that makes it a quiet one. LLVM would merge selections of v itself, and
+    miss the machine's own minimum."""
+    of, bit = QUIET[v.dtype]
+    kind = type_name(of, v.lanes)
+    bits = f.let(f"bitcast {v} to {kind}")
+    quiet = f.let(f"or {kind} {bits}, {splat(str(1 << bit), of, v.lanes)}")
+    return _line(f, f"bitcast {kind} {quiet} to {v.type}", v)
 
 
 def _is_number(v: LLVMValue) -> bool:
