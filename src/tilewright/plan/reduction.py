@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.linear import Linear, step_along
 from tilewright.analyze.nests import Nest, nest_of, nests, stride
-from tilewright.ir.expr import Buffer, Load, Var
-from tilewright.ir.loop import For, LoopKind, Stmt, loads, walk_statements
+from tilewright.ir.expr import Buffer, Load, Var, product
+from tilewright.ir.loop import Alloc, For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR
 from tilewright.plan.elementwise import (
@@ -139,7 +139,30 @@ def _place(s: Schedule, buffer: Buffer, target: Target) -> Loop | None:
                 break
             chain.append(loop)
         common = chain if common is None else _shared(common, chain)
+    if common and not of_sums:
+        common = _outside_of_windows(s, common, reads, target)
     return Loop(common[-1].var) if common else None
+
+
+def _outside_of_windows(
+    s: Schedule, around: list[For], reads: list[Access], target: Target
+) -> list[For]:
+    """The loops around a reduction that reads a copy with a window along its last axis, if what it
+    reads altogether is a small part of the first cache: loads of what was stored in two parts a
+    moment ago wait until it is there."""
+    buffer, outside = reads[0].buffer, list(around)
+    for read in reads:
+        own = [x for x in map(nest_of, s.loops_around(read.stmt)) if x and x.update is read.stmt]
+        used = variables(read.indices[-1]) if read.indices else set()
+        if not own or len(used) < 2 or not used & {x.var for x in own[0].reduce}:
+            return around
+        inside = used | {x.var for x in walk_statements((own[0].stmt,)) if isinstance(x, For)}
+        outside = [x for x in outside if x.var not in inside and x.extent != 1]
+    size = product((*buffer.shape, buffer.dtype.bytes))
+    times = product(tuple(x.extent for x in outside))
+    l1 = next((m.size for m in target.memories if m.cached and m.size), 0)
+    known = isinstance(size, int) and isinstance(times, int)
+    return outside if outside and known and 4 * size <= l1 * times else around
 
 
 def _loops_of_lanes(around: Sequence[For], read: Access) -> set[Var]:
@@ -223,6 +246,8 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
     axes = [Loop(x.var) for x in nest.axes if x.extent != 1]
     reduce = [Loop(x.var) for x in nest.reduce if x.extent != 1]
     if axes and _steps_by_one(s, nest, axes[-1]):
+        if _vector_by_vector(s, nest, target):
+            return
         if nest.reduce:
             init = attempt(s.split_init, nest.buffer)
             if init is None or not attempt(s.reorder, *axes[:-1], *reduce, axes[-1]):
@@ -242,6 +267,33 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
         if isinstance(extent, int) and extent >= CHAINS * lanes:
             lanes *= CHAINS  # several accumulators: one alone waits for its own last result
         _vectorize_sum(s, reduce[-1], lanes)
+
+
+def _vector_by_vector(s: Schedule, nest: Nest, target: Target) -> bool:
+    """Where whole vectors do not divide the result, each is computed in a register and copied out,
+    the last one again in part: it is never updated under a mask."""
+    last = Loop(nest.axes[-1].var)
+    extent, lanes = s.for_(last).extent, lanes_of(s, last, target)
+    if not nest.reduce or not isinstance(extent, int) or extent < lanes or extent % lanes == 0:
+        return False
+    if any(isinstance(x, Alloc) for x in walk_statements((nest.stmt,))):
+        return False  # what is computed on the way would be computed for each vector
+    before = s.moment
+    local = attempt(s.cache_write, nest.buffer)
+    if local is not None:
+        pieces = vectorize_innermost(s, Loop(_nest_for(s, nest.buffer).axes[-1].var), lanes)
+        local = attempt(s.compute_at, local, pieces[0]) if len(pieces) == 2 else None
+    if local is None:
+        s.back_to(before)
+        return False
+    schedule_update(s, _nest_for(s, local).stmt, target)
+    return True
+
+
+def _nest_for(s: Schedule, buffer: Buffer) -> Nest:
+    """The nest that writes a buffer, wherever it stands."""
+    found = (nest_of(x) for x in walk_statements(s.kernel.body) if isinstance(x, For))
+    return next(n for n in found if n is not None and n.buffer == buffer)
 
 
 def _as_one(s: Schedule, loops: list[Loop]) -> list[Loop]:
