@@ -11,6 +11,7 @@ its uses share and that its subscripts depend on, so that nothing is computed tw
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -150,14 +151,15 @@ def _outside_of_windows(
     """The loops around a reduction that reads a copy with a window along its last axis, if what it
     reads altogether is a small part of the first cache: loads of what was stored in two parts a
     moment ago wait until it is there."""
-    buffer, outside = reads[0].buffer, list(around)
+    buffer, inside = reads[0].buffer, set[Var]()
     for read in reads:
         own = [x for x in map(nest_of, s.loops_around(read.stmt)) if x and x.update is read.stmt]
         used = variables(read.indices[-1]) if read.indices else set()
         if not own or len(used) < 2 or not used & {x.var for x in own[0].reduce}:
             return around
-        inside = used | {x.var for x in walk_statements((own[0].stmt,)) if isinstance(x, For)}
-        outside = [x for x in outside if x.var not in inside and x.extent != 1]
+        inside |= used | {x.var for x in walk_statements((own[0].stmt,)) if isinstance(x, For)}
+    before = itertools.takewhile(lambda x: x.var not in inside, around)
+    outside = [x for x in before if x.extent != 1]
     size = product((*buffer.shape, buffer.dtype.bytes))
     times = product(tuple(x.extent for x in outside))
     l1 = next((m.size for m in target.memories if m.cached and m.size), 0)
