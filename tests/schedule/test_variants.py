@@ -11,7 +11,7 @@ import tilewright
 from tilewright.analyze.conditions import conjuncts
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Symbol, as_expr
-from tilewright.ir.loop import If, walk_statements
+from tilewright.ir.loop import If, Kernel, walk_statements
 from tilewright.plan.contraction import SYMBOLIC_ROWS, SYMBOLIC_WINDOWS
 from tilewright.plan.variants import ranges_of
 from tilewright.targets import cpu
@@ -64,13 +64,42 @@ def test_the_tile_is_taken_that_divides_the_rows(width: int, rows: int) -> None:
     model = model_of([node], {"w": w}, [1, 6, "h", "w_"])
     found = tilewright.compile(model, target=cpu.cpu("avx512"), until="scheduled")
     (kernel,) = (k.kernel for k in found.values() if "conv" in k.kernel.name)
-    (body,) = kernel.body
-    taken = 0
+    assert SYMBOLIC_WINDOWS[taken(kernel, {"w_": width, "h": 9})] == rows
+
+
+def taken(kernel: Kernel, sizes: dict[str, int]) -> int:
+    """Which of a kernel's bodies runs."""
+    (body,), number = kernel.body, 0
     while isinstance(body, If):
-        if all(evaluate_dim(c, {"w_": width, "h": 9}) for c in conjuncts(body.cond)):
+        if all(evaluate_dim(c, sizes) for c in conjuncts(body.cond)):
             break
-        (body,), taken = body.orelse, taken + 1
-    assert SYMBOLIC_WINDOWS[taken] == rows
+        (body,), number = body.orelse, number + 1
+    return number
+
+
+@pytest.mark.parametrize(
+    "n, rows",
+    [
+        (7, 4),
+        (8, 4),
+        (9, 5),
+        (10, 5),
+        (11, 6),
+        (12, 6),
+        (15, 5),
+        (16, 4),
+        (18, 6),
+        (47, 6),
+        (64, 6),
+    ],
+)
+def test_products_have_the_tile_that_takes_least(n: int, rows: int) -> None:
+    """From 8 rows on, until tiles of 6 are what there is."""
+    w = RANDOM.standard_normal((32, 256), np.float32)
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, ["n", 32])
+    found = tilewright.compile(model, target=cpu.cpu("avx512"), until="scheduled")
+    (kernel,) = (k.kernel for k in found.values() if "matmul" in k.kernel.name)
+    assert [*SYMBOLIC_ROWS.values()][taken(kernel, {"n": n})] == rows
 
 
 def test_products_of_any_number_of_rows() -> None:

@@ -53,8 +53,9 @@ EXPANDED = 16  # operations that a function or a division counts for
 # The rows of a tile by the least number that there is, where that is known late. A product of a few
 # rows takes as long as its weights take to come from memory: it has them pass once, where registers
 # have room. Convolutions read weights again for every row of a picture: there whatever divides the
-# rows best is best.
-SYMBOLIC_ROWS = {48: 6, 9: 5, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
+# rows best is best, and for products of more rows than have room.
+SYMBOLIC_ROWS = {48: 6, 11: 6, 9: 5, 8: 4, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
+SEVERAL_TILES = {11, 9, 8}  # of these numbers the one is taken that takes least
 SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 
@@ -86,16 +87,20 @@ class Contraction:
         """Tiles for numbers of rows that are known late, those for more rows first."""
         if isinstance(self.rows, int):
             return []
-        if len(self.nest.reduce) == 1:
-            return [Variant(least, rows) for least, rows in SYMBOLIC_ROWS.items()]
         whole, unit = tile_of(replace(self, variant=None), target).vectors, target.vectors
-        found = []
-        for rows in SYMBOLIC_WINDOWS:
+
+        def with_cost(least: int, rows: int) -> Variant:
             fits = (v for v in range(whole, 0, -1) if whole % v == 0)
             vectors = next(v for v in fits if v == 1 or (rows + 1) * v < unit.registers)
             cycles = rows * tile_cost(rows, vectors, None, None, self.lanes(target), unit)
-            found.append(Variant(rows, rows, vectors, round(100 * cycles)))
-        return found
+            return Variant(least, rows, vectors, round(100 * cycles))
+
+        if len(self.nest.reduce) == 1:
+            return [
+                with_cost(least, rows) if least in SEVERAL_TILES else Variant(least, rows)
+                for least, rows in SYMBOLIC_ROWS.items()
+            ]
+        return [with_cost(rows, rows) for rows in SYMBOLIC_WINDOWS]
 
     @property
     def update(self) -> Expr:

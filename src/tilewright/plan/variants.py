@@ -103,7 +103,7 @@ def add_variants(
     body_now = general.kernel.body
     for k, (low, variant, inside) in reversed([*enumerate(chosen)]):
         wanted: Expr = compare(CompareOp.GE, symbol, const(low, symbol.dtype))
-        for _, other, _ in chosen[k + 1 :] if variant.cost else ():
+        for other in (v for _, v, _ in chosen[k + 1 :] if variant.cost and v.cost):
             cheaper = compare(CompareOp.LE, _cost(extent, variant), _cost(extent, other))
             wanted = Binary(BinaryOp.AND, wanted, cheaper)
         body_now = (If(wanted, inside, body_now),)
