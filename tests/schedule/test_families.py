@@ -203,7 +203,7 @@ def test_a_long_row_is_shared_and_not_cut():
     assert guards(kernel)
 
 
-BENT = {  # subscripts of x, whose borders are an edge, a mirror, the other end
+NONLINEAR = {  # subscripts of x, whose borders are an edge, a mirror, the other end
     "edge": "min(max(w - {before}, 0), {last})",
     "mirror": "min((w + {around} - {before}) % {around}, {back})",
     "wrap": "(w + {extent} - {before}) % {extent}",
@@ -212,15 +212,15 @@ BENT = {  # subscripts of x, whose borders are an edge, a mirror, the other end
 
 @pytest.mark.parametrize("before, behind", [(1, 1), (0, 2), (3, 0), (4, 4), (5, 0)])
 @pytest.mark.parametrize("extent", [7, 16, 33])
-@pytest.mark.parametrize("mode", BENT)
-def test_what_lies_between_bent_borders_is_moved_in_order(
+@pytest.mark.parametrize("mode", NONLINEAR)
+def test_what_lies_between_nonlinear_borders_is_moved_in_order(
     mode: str, extent: int, before: int, behind: int
 ):
     """Between borders of up to four elements, a subscript is a sum."""
     around = 2 * (extent - 1)
     back = f"{around} - (w + {around} - {before}) % {around}"
     names = {"before": before, "extent": extent, "last": extent - 1, "around": around}
-    place = BENT[mode].format(**names, back=back)
+    place = NONLINEAR[mode].format(**names, back=back)
     n = before + extent + behind
     p = program(
         f"""
@@ -233,8 +233,8 @@ def test_what_lies_between_bent_borders_is_moved_in_order(
     kernel = check(p)
     places = [str(x.indices[-1]) for stmt in walk_statements(kernel.body)
               for e in expressions(stmt) for x in e.walk() if isinstance(x, Load)]  # fmt: skip
-    bent = [i for i in places if "max(" in i or "%" in i or "min(w" in i.replace("w_o", "")]
-    assert bool(bent) == (before == 5), kernel
+    left = [i for i in places if "max(" in i or "%" in i or "min(w" in i.replace("w_o", "")]
+    assert bool(left) == (before == 5), kernel
 
 
 def guards(kernel: Kernel) -> set[str]:

@@ -56,7 +56,9 @@ def test_the_values_of_a_symbol_are_those_where_rows_come_to_thresholds() -> Non
     assert ranges_of(7, [4]) is None
 
 
-@pytest.mark.parametrize("width, rows", [(56, 14), (40, 8), (21, 7), (18, 6), (25, 5), (2, 2)])
+@pytest.mark.parametrize(
+    "width, rows", [(56, 14), (40, 8), (64, 8), (21, 7), (18, 6), (25, 5), (12, 6), (2, 2)]
+)
 def test_the_tile_is_taken_that_divides_the_rows(width: int, rows: int) -> None:
     """Whichever body's condition holds first is what runs."""
     w = RANDOM.standard_normal((32, 6, 3, 3), np.float32)

@@ -255,6 +255,10 @@ def _init_with(d: Draws, s: Schedule) -> Arguments:
     return _mostly_accepted(d, s, "init_with", [(b,) for b in s.allocations()])
 
 
+def _skip_zeros(d: Draws, s: Schedule) -> Arguments:
+    return _mostly_accepted(d, s, "skip_zeros", [(loop,) for loop in s.loops()])
+
+
 def _reuse(d: Draws, s: Schedule) -> Arguments:
     buffers = list(s.allocations())
     found = [(a, b) for a in buffers for b in buffers if a != b]
@@ -378,7 +382,7 @@ _ARGUMENTS: dict[str, Callable[[Draws, Schedule], Arguments]] = {
     "reuse": _reuse,
     "hoist": _hoist,
     "init_with": _init_with,
-    "skip_zeros": _one_loop,
+    "skip_zeros": _skip_zeros,
     "tensorize": _tensorize,
     "pack_layout": _pack_layout,
     "set_memory": _set_memory,

@@ -33,9 +33,9 @@ def call_program(
             layouts[buffer.name] = v.type.layout
     body = [inner.op.name for inner in attrs.body.nodes]
     short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
-    known = {names[v]: constants[v] for v in distinct if v in constants and v.dtype.is_float}
-    finite = [name for name, array in known.items() if _pads(program) and np.isfinite(array).all()]
-    return program.with_(name=short, finite=tuple(finite)), layouts
+    known = [v for v in distinct if v in constants and v.dtype.is_float] if _pads(program) else []
+    finite = tuple(names[v] for v in known if np.isfinite(constants[v]).all())
+    return program.with_(name=short, finite=finite), layouts
 
 
 def _pads(program: TensorProgram) -> bool:

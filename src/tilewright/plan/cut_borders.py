@@ -78,7 +78,7 @@ def _borders(s: Schedule, loop: Loop) -> tuple[int, int]:
             behind = max(behind, start.get(None, 0))
     extent = s.for_(loop).extent
     if isinstance(extent, int):
-        runs = [_longest_run(i, loop.var, extent) for i in _bent(s, s.for_(loop))]
+        runs = [_longest_run(i, loop.var, extent) for i in _nonlinear(s, s.for_(loop))]
         before = max([before, *(begin for begin, _ in runs)])
         behind = max([behind, *(extent - end for _, end in runs)])
     lowest = s.simplifier.bounds(last + 1)[0] or 0
@@ -86,7 +86,7 @@ def _borders(s: Schedule, loop: Loop) -> tuple[int, int]:
     return (before, behind) if is_worth_it and max(before, behind) <= MOST else (0, 0)
 
 
-def _bent(s: Schedule, loop: For) -> set[Expr]:
+def _nonlinear(s: Schedule, loop: For) -> set[Expr]:
     """Subscripts of the loop's variable alone that are no linear form of it."""
     reads = (x for y in walk_statements((loop,)) for e in expressions(y) for x in loads(e))
     alone = {i for read in reads for i in read.indices if variables(i) == {loop.var}}

@@ -13,14 +13,7 @@ from tilewright.backends.native.convert import (
     suffix,
     wrap_narrow,
 )
-from tilewright.backends.native.text import (
-    Function,
-    LLVMValue,
-    element_type,
-    literal,
-    splat,
-    type_name,
-)
+from tilewright.backends.native.text import Function, LLVMValue, element_type, literal, splat
 from tilewright.base.dtype import Kind, bool_, f16, f32, f64, i16, i32, i64
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import BinaryOp, CompareOp, UnaryOp
@@ -198,10 +191,10 @@ def _quiet(f: Function, v: LLVMValue) -> LLVMValue:
     """NaN with the bit set that makes it a quiet one. LLVM would merge selections of v itself, and
     miss the machine's own minimum."""
     of, bit = QUIET[v.dtype]
-    kind = type_name(of, v.lanes)
-    bits = f.let(f"bitcast {v} to {kind}")
-    quiet = f.let(f"or {kind} {bits}, {splat(str(1 << bit), of, v.lanes)}")
-    return _line(f, f"bitcast {kind} {quiet} to {v.type}", v)
+    quiet = constant(1 << bit, of, v.lanes)
+    bits = f.let(f"bitcast {v} to {quiet.type}")
+    nan = f.let(f"or {quiet.type} {bits}, {quiet.ref}")
+    return _line(f, f"bitcast {quiet.type} {nan} to {v.type}", v)
 
 
 def _is_number(v: LLVMValue) -> bool:
