@@ -179,7 +179,8 @@ def test_the_reference_itself():
     mp.mp.dps = 60
     special = {"rsqrt": lambda v: 1 / mp.sqrt(v), "sigmoid": lambda v: 1 / (1 + mp.exp(-v))}
     special |= {"softplus": lambda v: mp.log1p(mp.exp(v)), "pow": mp.power}
-    powers = {f"pow_{n}".replace("-", "minus_"): n for n in (2, 3, 4, -1, -2, -3, -4)}
+    exponents = (2, 3, 4, -1, -2, -3, -4, 0.25, 0.5, 0.75, -0.25, -0.5, -0.75)
+    powers = {f"pow_{n}".replace("-", "minus_"): n for n in exponents}
     special |= {name: (lambda v, n=n: v**n) for name, n in powers.items()}
     for name, case in CASES.items():
         function = special.get(name) or getattr(mp, name)

@@ -12,7 +12,7 @@ from tilewright.analyze.conditions import conjuncts
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Symbol, as_expr
 from tilewright.ir.loop import If, Kernel, walk_statements
-from tilewright.plan.contraction import SYMBOLIC_ROWS, SYMBOLIC_WINDOWS
+from tilewright.plan.contraction_roles import SYMBOLIC_ROWS, SYMBOLIC_WINDOWS
 from tilewright.plan.variants import ranges_of
 from tilewright.targets import cpu
 

@@ -59,18 +59,21 @@ def _rsqrt(x: Expr) -> Expr:
     return const(1, x.dtype) / Unary(UnaryOp.SQRT, x)
 
 
-def _power(exponent: int, seen: float) -> Case:
-    """pow by a constant, which is a product."""
+def _power(exponent: float, seen: float) -> Case:
+    """pow by a constant, which is a product, or one of square roots."""
 
     def power_of_x(x: Expr) -> Expr:
         return Binary(BinaryOp.POW, x, const(float(exponent), x.dtype))
 
     def exact(x: np.ndarray) -> np.ndarray:
-        power = math.prod([x] * abs(exponent))
+        if exponent != round(exponent):  # as C has it: -0.0 and -inf have powers
+            no_number = (x < 0) & np.isfinite(x)
+            return np.where(no_number, np.nan, np.power(np.abs(x), exponent))
+        power = math.prod([x] * abs(round(exponent)))
         return power if exponent > 0 else 1 / power
 
     name = f"pow_{exponent}" if exponent > 0 else f"pow_minus_{-exponent}"
-    mirror = -1 if exponent % 2 else 1
+    mirror = {0: 1, 1: -1}.get(exponent % 2, 0)
     return Case(name, power_of_x, exact, 4, seen, mirror)
 
 
@@ -112,6 +115,8 @@ CASES = {
         Case("atan2", lambda y, x: Binary(BinaryOp.ATAN2, y, x), np.arctan2, 4, 2, operands=2),
         *(_power(n, s) for n, s in {2: 0.5, 3: 1.3, 4: 2.0, -1: 0.5}.items()),
         *(_power(n, s) for n, s in {-2: 2.0, -3: 3.5, -4: 3.5}.items()),
+        *(_power(n, s) for n, s in {0.25: 0.9, 0.5: 0.6, 0.75: 2.5}.items()),
+        *(_power(n, s) for n, s in {-0.25: 2.0, -0.5: 1.6, -0.75: 4.0}.items()),
     )
 }
 

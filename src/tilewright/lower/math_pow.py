@@ -23,6 +23,7 @@ from tilewright.lower.math_common import (
     double,
     number,
     polynomial,
+    root,
     sign_bit,
     whole,
     with_sign,
@@ -31,6 +32,7 @@ from tilewright.lower.math_log import split_any
 
 _BEYOND = 400.0  # 2**this is infinite in f32, and 2**-this is 0
 _PRODUCTS = (-4, -3, -2, -1, 1, 2, 3, 4)  # exponents that are cheaper multiplied out
+_ROOTS = (0.25, 0.5, 0.75)  # and these of square roots
 _LOG2 = (
     0.34073703323221105,
     0.411672361608828,
@@ -80,6 +82,8 @@ def pow_(x: Expr, y: Expr) -> Expr:
     """x**y. Negative x: NaN unless y is whole, and negative if y is odd."""
     if isinstance(y, Const) and y.value in _PRODUCTS:
         return _multiplied(x, int(y.value))
+    if isinstance(y, Const) and abs(float(y.value)) in _ROOTS:
+        return _of_roots(x, float(y.value))
     size = absolute(x)
     half = y * number(0.5)
     is_whole = Unary(UnaryOp.FLOOR, y).equals(y)
@@ -100,6 +104,18 @@ def _multiplied(x: Expr, exponent: int) -> Expr:
     if exponent == -4:
         return _power(one / (x * x), 2)
     return _power(x if exponent > 0 else one / x, abs(exponent))
+
+
+def _of_roots(x: Expr, exponent: float) -> Expr:
+    """x**exponent, whose size is one of _ROOTS; 1 for NaN only where x is. The root of -0.0 is as
+    that of 0, and of -inf as that of inf."""
+    size = absolute(x)
+    half = root(size)
+    quarter = root(half)
+    power = {0.25: quarter, 0.5: half, 0.75: half * quarter}[abs(exponent)]
+    power = power if exponent > 0 else number(1.0) / power
+    undefined = (x < number(0.0)) & (size < number(INFINITY))
+    return select(undefined, number(float("nan")), power)
 
 
 def _power(x: Expr, exponent: int) -> Expr:

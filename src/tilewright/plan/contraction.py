@@ -6,42 +6,32 @@
             for row: for vector: for lane: acc += data * weight     unrolled, vectorized
         for row: for vector: for lane: out = epilogue(acc)
 
-What is called what follows from the accesses: a loop that only one operand uses is a row or a
-column; the columns run along vectors. A loop that both use (a batch, or the channels of a
-depthwise convolution) may run along vectors as well.
+What is called what follows from the accesses: plan/contraction_roles.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tilewright.analyze.nests import (
-    Nest,
-    decoded_factors,
-    is_cheap_operator,
-    nest_of,
-    nests,
-    stride,
-)
+from tilewright.analyze.nests import Nest, is_cheap_operator, nest_of, nests
 from tilewright.ir.dims import limits, same_dim
-from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
+from tilewright.ir.expr import Buffer, Const, Load, Var
 from tilewright.ir.loop import For, LoopKind, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.contraction_roles import (
+    Contraction,
+    reads_of,
+    static_size,
+    tile_of,
+    window_rows,
+)
 from tilewright.plan.decoding import decoded_parts, split_parts
-from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
+from tilewright.plan.dot_products import DotProduct
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
-from tilewright.plan.register_tile import (
-    RegisterTile,
-    register_tile,
-    separate_tile,
-    tile_cost,
-    waste,
-)
-from tilewright.plan.variants import Variant
+from tilewright.plan.register_tile import RegisterTile, waste
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -50,199 +40,7 @@ from tilewright.target.target import Target
 
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
-# The rows of a tile by the least number that there is, where that is known late. A product of a few
-# rows takes as long as its weights take to come from memory: it has them pass once, where registers
-# have room. Convolutions read weights again for every row of a picture: there whatever divides the
-# rows best is best, and for products of more rows than have room.
-SYMBOLIC_ROWS = {48: 6, 11: 6, 9: 5, 8: 4, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
-SEVERAL_TILES = {11, 9, 8}  # of these numbers the one is taken that takes least
-SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """A sum of products, and the roles of its result's axes: positions in its subscripts."""
-
-    nest: Nest
-    vector: int  # the axis that runs along vectors
-    row: int | None  # the axis whose tile is unrolled
-    data: Load
-    weight: Load
-    grouped: bool = False  # the vector axis has the places in a group (split_groups.py)
-    dot: DotProduct | None = None  # the instruction that does it, where that takes more than lanes
-    total: Nest | None = None  # what adds up these sums, of blocks
-    variant: Variant | None = None  # what it is scheduled for, of those that there are
-
-    @property
-    def buffer(self) -> Buffer:
-        return self.nest.buffer
-
-    @property
-    def rows(self) -> Dim:
-        """How many there are."""
-        return 1 if self.row is None else self.extent(self.row)
-
-    def variants(self, target: Target) -> list[Variant]:
-        """Tiles for numbers of rows that are known late, those for more rows first."""
-        if isinstance(self.rows, int):
-            return []
-        whole, unit = tile_of(replace(self, variant=None), target).vectors, target.vectors
-
-        def with_cost(least: int, rows: int) -> Variant:
-            fits = (v for v in range(whole, 0, -1) if whole % v == 0)
-            vectors = next(v for v in fits if v == 1 or (rows + 1) * v < unit.registers)
-            cycles = rows * tile_cost(rows, vectors, None, None, self.lanes(target), unit)
-            return Variant(least, rows, vectors, round(100 * cycles))
-
-        if len(self.nest.reduce) == 1:
-            return [
-                with_cost(least, rows) if least in SEVERAL_TILES else Variant(least, rows)
-                for least, rows in SYMBOLIC_ROWS.items()
-            ]
-        return [with_cost(rows, rows) for rows in SYMBOLIC_WINDOWS]
-
-    @property
-    def update(self) -> Expr:
-        """What is added up."""
-        assert self.nest.update is not None
-        return self.nest.update.value
-
-    def extent(self, axis: int) -> Dim:
-        return self.buffer.shape[axis]
-
-    def axis_var(self, axis: int) -> Var:
-        var = self.nest.store.indices[axis]
-        assert isinstance(var, Var)
-        return var
-
-    def channel(self) -> int:
-        """The axis that stands for the channels in the result: that of the groups if there are."""
-        at = position_of(self.weight, self.axis_var(self.vector), self.extent(self.vector))
-        around = () if at is None else variables(self.weight.indices[at])
-        axes = (p for p, i in enumerate(self.nest.store.indices) if i in around)
-        return next((p for p in axes if p != self.vector and self.grouped), self.vector)
-
-    def lanes(self, target: Target) -> int:
-        """The lanes of a vector: as many as a register has, or of groups as divide them."""
-        lanes = target.vectors.lanes(self.buffer.dtype)
-        extent = static_size(self.extent(self.vector))
-        while self.grouped and extent is not None and extent % lanes:
-            lanes //= 2
-        return lanes
-
-
-def find_contraction(s: Schedule, grouped: frozenset[str], target: Target) -> Contraction | None:
-    """The kernel's sum of products, with its roles; None if there is none that suits vectors.
-    `grouped` are the sums that split_groups took apart."""
-    return next(contractions(s, grouped, target, packed=False), None)
-
-
-def contractions(
-    s: Schedule, grouped: frozenset[str], target: Target, *, packed: bool
-) -> Iterator[Contraction]:
-    """With `packed`, operands are taken to lie in memory as a contraction likes them."""
-    for nest in nests(s.kernel.body):
-        update = nest.update
-        pair = decoded_factors(update.value) if update is not None else None
-        if update is None or pair is None or update.op is not BinaryOp.ADD:
-            continue
-        if pair[0] == pair[1] or any(_is_indirect(read) for read in pair):
-            continue  # a sum of squares reduces one operand; rows that are looked up are no rows
-        is_grouped = nest.buffer.name in grouped
-        dot = find_dot_product(nest, target, s.simplifier, packed=packed, grouped=is_grouped)
-        if dot is not None:
-            yield _with_dot_product(nest, dot, is_grouped)
-            continue
-        for data, weight in (pair, pair[::-1]):
-            found = roles(s, nest, data, weight, packed)
-            if found is not None:
-                found = replace(found, grouped=is_grouped)
-                yield replace(found, total=_total_of(s, found))
-                break
-
-
-def _total_of(s: Schedule, c: Contraction) -> Nest | None:
-    """The sum over blocks, of a contraction's sums within them, if that is all that reads these. It
-    has the contraction's rows and columns, and reads every sum once."""
-    others = (n for n in nests(s.kernel.body) if n is not c.nest)
-    readers = [(n, read) for n in others for read in _reads(n, c.buffer)]
-    if len(readers) != 1:
-        return None
-    total, read = readers[0]
-    is_sum = total.update is not None and total.update.op is BinaryOp.ADD
-    kept = {read.indices[p] for p in (c.vector, c.row) if p is not None}
-    plain = all(isinstance(i, (Var, Const)) for i in read.indices)
-    around = {x.var for x in (*total.axes, *total.reduce) if x.extent != 1}
-    once = around <= set(read.indices) and kept <= set(total.store.indices)
-    return total if is_sum and plain and once else None
-
-
-def _reads(nest: Nest, buffer: Buffer) -> list[Load]:
-    return [x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == buffer]
-
-
-def _with_dot_product(nest: Nest, dot: DotProduct, grouped: bool) -> Contraction:
-    axes = list(enumerate(nest.store.indices))
-    (vector,) = (p for p, i in axes if i == dot.vector)
-    own = variables_of(dot.data) - variables_of(dot.weight)
-    rows = [p for p, i in axes if i in own and nest.buffer.shape[p] != 1]
-    row = rows[-1] if rows else None
-    return Contraction(nest, vector, row, dot.data, dot.weight, grouped, dot)
-
-
-def roles(s: Schedule, nest: Nest, data: Load, weight: Load, packed: bool) -> Contraction | None:
-    """Assigns roles (vector, row) to the result's axes; None if none can run along vectors."""
-    axes = list(enumerate(nest.store.indices))
-    if any(not isinstance(i, Var) and nest.buffer.shape[p] != 1 for p, i in axes):
-        return None
-    in_data, in_weight = variables_of(data), variables_of(weight)
-    long = [(p, i) for p, i in axes if isinstance(i, Var) and nest.buffer.shape[p] != 1]
-    columns = [p for p, i in long if i in in_weight - in_data]
-    rows = [p for p, i in long if i in in_data - in_weight]
-    both = [p for p, i in long if i in in_data & in_weight]
-    candidates = columns or [
-        p for p in both if packed or _runs_along(s, (data, weight), nest.store.indices[p])
-    ]
-    if not packed:
-        candidates = [p for p in candidates if _runs_along(s, (weight,), nest.store.indices[p])]
-    if not candidates:
-        return None
-    vector = max(candidates, key=lambda p: static_size(nest.buffer.shape[p]) or 1 << 30)
-    var = nest.store.indices[vector]
-    assert isinstance(var, Var)
-    if packed and position_of(weight, var, nest.buffer.shape[vector]) is None:
-        return None
-    return Contraction(nest, vector, rows[-1] if rows else None, data, weight)
-
-
-def _is_indirect(read: Load) -> bool:
-    return any(isinstance(x, Load) for i in read.indices for x in i.walk())
-
-
-def variables_of(load: Load) -> set[Var]:
-    """The loop variables in a read's subscripts."""
-    return set().union(*(variables(i) for i in load.indices)) if load.indices else set()
-
-
-def _runs_along(s: Schedule, reads: tuple[Load, ...], var: object) -> bool:
-    return isinstance(var, Var) and all(_vector_readable(s, read, var) for read in reads)
-
-
-def _vector_readable(s: Schedule, read: Load, var: object) -> bool:
-    """Whether neighbours along `var` are neighbours in memory, or every other element there: by
-    stride, or within a block."""
-    assert isinstance(var, Var)
-    if stride(read.buffer, read.indices, var, s.simplifier) in (1, 2):
-        return True
-    return bool(read.indices) and block_factor(read.indices[-1:], var) is not None
-
-
-def static_size(extent: Dim) -> int | None:
-    return extent if isinstance(extent, int) else None
-
-
-# ---------------------------------------------------------------- schedule
 
 
 def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
@@ -258,7 +56,10 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     if row is not None:
         pieces, row = _cut_rows_for_cores(s, row, [vector, *others], tile, lanes, target)
         others = [*pieces, *others]
-    outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
+    if c.overlaps:
+        outer, inner = _tile_row_of_data(s, vector, row, others, tile, lanes)
+    else:
+        outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
     local = s.compute_at(acc, outer[-1])
     local = _schedule_tile(s, local, c, tile, lanes, blocks)
     long = _is_long(s, inner)
@@ -270,7 +71,7 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
 
 def _of_total(c: Contraction, total: Nest) -> Contraction:
     """The roles of the result's axes, of sums of blocks."""
-    (read,) = _reads(total, c.buffer)
+    (read,) = reads_of(total, c.buffer)
     axes = list(total.store.indices)
     row = None if c.row is None else read.indices[c.row]
     return replace(
@@ -306,28 +107,6 @@ def _cut_rows_for_cores(
     pieces = min(whole, key=lambda n: waste(rows // n, tile.rows))
     piece, inside = s.split(row, rows // pieces)
     return [piece], inside
-
-
-def tile_of(c: Contraction, target: Target) -> RegisterTile:
-    """The register tile for a contraction's rows and columns."""
-    rows, symbolic = static_size(c.rows), not isinstance(c.rows, int)
-    if c.variant is not None and c.variant.vectors:
-        return RegisterTile(c.variant.rows, c.variant.vectors)
-    columns, lanes = static_size(c.extent(c.vector)), c.lanes(target)
-    sums = 1 if c.total is None else 2
-    if symbolic:
-        rows = max(SYMBOLIC_ROWS.values() if len(c.nest.reduce) == 1 else SYMBOLIC_WINDOWS)
-    is_separate = c.axis_var(c.vector) in variables_of(c.data)
-    if is_separate and rows is not None and columns is not None and not symbolic and sums == 1:
-        return separate_tile(rows, -(-columns // lanes), target.vectors)
-    apart = c.dot is not None and c.dot.instruction.is_sequence
-    tile = register_tile(
-        rows, columns, lanes, target.vectors, whole=c.grouped, sums=sums, apart=apart
-    )
-    if not symbolic:
-        return tile
-    most = 1 if c.variant is None else c.variant.rows
-    return RegisterTile(min(most, tile.rows), tile.vectors)
 
 
 def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
@@ -387,10 +166,25 @@ def _tile_result_loops(
         s.reorder(vector_o, *others, vector_i)
         return [vector_o, *others], [vector_i]
     s.reorder(vector_o, *others, row, vector_i)
+    row_o, row_i = _split_rows(s, row, tile)
+    return [vector_o, *others, row_o], [row_i, vector_i]
+
+
+def _split_rows(s: Schedule, row: Loop, tile: RegisterTile) -> tuple[Loop, Loop]:
     extent = s.for_(row).extent
     whole = isinstance(extent, int) or (limits(extent)[0] or 0) >= tile.rows
-    row_o, row_i = s.split(row, tile.rows, Tail.SHIFT if whole else Tail.GUARD)
-    return [vector_o, *others, row_o], [row_i, vector_i]
+    return s.split(row, tile.rows, Tail.SHIFT if whole else Tail.GUARD)
+
+
+def _tile_row_of_data(
+    s: Schedule, vector: Loop, row: Loop | None, others: list[Loop], tile: RegisterTile, lanes: int
+) -> tuple[list[Loop], list[Loop]]:
+    """As _tile_result_loops, with a last tile of vectors that begins earlier. What lies around it
+    is shared among cores, for no two of them may store an element."""
+    rows = [] if row is None else list(_split_rows(s, row, tile))
+    vector_o, vector_i = s.split(vector, tile.vectors * lanes, Tail.SHIFT)
+    s.reorder(*others, *rows[:1], vector_o, *rows[1:], vector_i)
+    return [*others, *rows[:1], vector_o], [*rows[1:], vector_i]
 
 
 def _schedule_tile(
@@ -484,20 +278,6 @@ def _order_reduction(s: Schedule, reduce: list[Loop], c: Contraction) -> list[Lo
         if isinstance(extent, int) and (parts := decoded_parts(c.update, loop.var, extent)):
             return split_parts(s, loop, parts, reduce)
     return reduce
-
-
-def window_rows(c: Contraction) -> set[Var]:
-    """Reductions over what is around an element of the data, along axes that no tile is cut from:
-    the rows of a window, of whose columns a tile has several."""
-    tile = {c.axis_var(a) for a in (c.row, c.vector) if a is not None}
-    reduced = {x.var for x in c.nest.reduce if x.extent != 1}
-    axes = variables_of(c.data) - variables_of(c.weight) - reduced - tile
-    found = set[Var]()
-    for i in c.data.indices:
-        used = variables(i)
-        if used & axes and not used & tile:
-            found |= used & reduced
-    return found
 
 
 def _order_for_dot_product(

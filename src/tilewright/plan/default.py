@@ -31,7 +31,8 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.contraction import find_contraction, schedule_contraction
+from tilewright.plan.contraction import schedule_contraction
+from tilewright.plan.contraction_roles import find_contraction
 from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.reduction import schedule_reductions, schedule_update
 from tilewright.plan.split_groups import split_groups

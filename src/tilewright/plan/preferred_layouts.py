@@ -9,7 +9,7 @@ from tilewright.analyze.nests import nests
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.contraction import (
+from tilewright.plan.contraction_roles import (
     Contraction,
     contractions,
     roles,

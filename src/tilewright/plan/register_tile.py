@@ -29,18 +29,20 @@ def register_tile(
     lanes: int,
     unit: VectorUnit,
     *,
+    within: bool = False,
     whole: bool = False,
     sums: int = 1,
     apart: bool = False,
 ) -> RegisterTile:
     """The tile for a result of rows x columns (None: not known), vectors running along columns;
-    with `whole`, no tile reaches beyond the columns. Each element has so many `sums`. Products that
-    are added up `apart`, by an instruction of their own, need a register, and no sum waits for
-    them."""
+    with `within`, no tile is wider than the columns, with `whole`, none reaches beyond them. Each
+    element has so many `sums`. Products that are added up `apart`, by an instruction of their own,
+    need a register, and no sum waits for them."""
     if apart:
         unit = replace(unit, registers=unit.registers - 1, latency=1)
     best, best_cost = RegisterTile(1, 1), float("inf")
-    most_vectors = 8 if columns is None else max(1, -(-columns // lanes))
+    filled = (columns or 0) // lanes if within else -(-(columns or 0) // lanes)
+    most_vectors = 8 if columns is None else max(1, filled)
     for vectors in range(1, min(8, most_vectors) + 1):
         if whole and columns is not None and columns % (vectors * lanes):
             continue

@@ -77,14 +77,12 @@ def pow_(ctx: NodeContext, node: OnnxNode) -> Value:
 
 
 def _power(ctx: NodeContext, base: Value, exponent: Value) -> Value:
-    """Squares and roots as what they are."""
+    """Squares as what they are."""
     number = ctx.known_constant(exponent) if exponent.type.shape in ((), (1,)) else None
     keeps_rank = base.type.rank >= exponent.type.rank
     if number is not None and keeps_rank and base.dtype.is_float:
         if float(number.reshape(())) == 2.0:
             return ctx.emit("mul", [base, base])
-        if float(number.reshape(())) == 0.5:
-            return ctx.emit("sqrt", [base])
     return ctx.emit("pow", [base, exponent])
 
 
