@@ -79,10 +79,9 @@ def pow_(ctx: NodeContext, node: OnnxNode) -> Value:
 def _power(ctx: NodeContext, base: Value, exponent: Value) -> Value:
     """Squares as what they are."""
     number = ctx.known_constant(exponent) if exponent.type.shape in ((), (1,)) else None
-    keeps_rank = base.type.rank >= exponent.type.rank
-    if number is not None and keeps_rank and base.dtype.is_float:
-        if float(number.reshape(())) == 2.0:
-            return ctx.emit("mul", [base, base])
+    is_square = number is not None and float(number.reshape(())) == 2.0
+    if is_square and base.type.rank >= exponent.type.rank and base.dtype.is_float:
+        return ctx.emit("mul", [base, base])
     return ctx.emit("pow", [base, exponent])
 
 
