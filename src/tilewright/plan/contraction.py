@@ -66,7 +66,24 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
-    parallelize(s, outer[:-1] or outer, target)
+    for loops in _separate_last_tile(s, outer, c, tile, lanes):
+        parallelize(s, loops[:-1] or loops, target)
+
+
+def _separate_last_tile(
+    s: Schedule, outer: list[Loop], c: Contraction, tile: RegisterTile, lanes: int
+) -> list[list[Loop]]:
+    """A last tile of fewer vectors is done on its own, where those that it lacks are sums that
+    nobody reads, and LLVM leaves them out. Returns the loops over tiles of each part. Where there
+    is one tile for all rows, weights are what takes time, and come fastest without a gap."""
+    columns = static_size(c.extent(c.vector))
+    vectors = 0 if columns is None else -(-columns // lanes)
+    once = all(s.for_(loop).extent == 1 for loop in outer[1:])
+    if c.overlaps or once or vectors < tile.vectors or vectors % tile.vectors == 0:
+        return [outer]
+    last = s.peel(outer[0], -1)
+    inside = [Loop(x.var) for x in walk_statements(s.for_(last).body) if isinstance(x, For)]
+    return [outer, [last, *inside[: len(outer) - 1]]]
 
 
 def _of_total(c: Contraction, total: Nest) -> Contraction:

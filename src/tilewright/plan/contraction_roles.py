@@ -6,6 +6,7 @@ both use (a batch, or the channels of a depthwise convolution) may run along vec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,13 @@ from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
 from tilewright.ir.substitute import variables
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
-from tilewright.plan.register_tile import RegisterTile, register_tile, separate_tile, tile_cost
+from tilewright.plan.register_tile import (
+    RegisterTile,
+    Stream,
+    register_tile,
+    separate_tile,
+    tile_cost,
+)
 from tilewright.plan.variants import Variant
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -251,6 +258,7 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
         columns,
         lanes,
         target.vectors,
+        stream=_stream(c, target),
         within=c.overlaps,
         whole=c.grouped and not c.overlaps,
         sums=sums,
@@ -260,3 +268,13 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
         return tile
     most = 1 if c.variant is None else c.variant.rows
     return RegisterTile(min(most, tile.rows), tile.vectors)
+
+
+def _stream(c: Contraction, target: Target) -> Stream | None:
+    """The weights that all rows of a product read for the same columns."""
+    depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
+    others = [a for a in range(len(c.buffer.shape)) if a not in (c.row, c.vector)]
+    rows = math.prod(static_size(c.extent(a)) or 0 for a in others)
+    if not depth or c.grouped or c.dot is not None:
+        return None
+    return Stream(depth, rows, tuple(m for m in target.memories if m.cached))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.target.target import VectorUnit
+from tilewright.target.target import Memory, VectorUnit
 
+ROW, VECTOR = 0.05, 0.03  # parts of a step for each row and each vector that a tile has at once
 SLACK = 1.25  # sums by those that hide the latency: with no more, each load that is late stalls
 
 
@@ -23,12 +24,34 @@ class RegisterTile:
     vectors: int
 
 
+@dataclass(frozen=True)
+class Stream:
+    """What all tiles of the same columns read, one after another: a vector for each of `depth`
+    steps and each vector of the tile. It comes from the first of the `caches` of which it takes no
+    more than half, but for the first time. There are so many `rows` of tiles."""
+
+    depth: int
+    rows: int
+    caches: tuple[Memory, ...]
+
+    def cycles(self, rows: int, tile_rows: int, vectors: int, unit: VectorUnit) -> float:
+        """How long one step's vectors take to come, apart from the loads themselves."""
+        size = vectors * unit.bytes
+        if self.rows * rows <= tile_rows:
+            return 0.0
+        for cache in self.caches:
+            if cache.size is not None and self.depth * size <= cache.size // 2:
+                return size * cache.shared_by / (cache.bandwidth or math.inf)
+        return 0.0
+
+
 def register_tile(
     rows: int | None,
     columns: int | None,
     lanes: int,
     unit: VectorUnit,
     *,
+    stream: Stream | None = None,
     within: bool = False,
     whole: bool = False,
     sums: int = 1,
@@ -36,8 +59,9 @@ def register_tile(
 ) -> RegisterTile:
     """The tile for a result of rows x columns (None: not known), vectors running along columns;
     with `within`, no tile is wider than the columns, with `whole`, none reaches beyond them. Each
-    element has so many `sums`. Products that are added up `apart`, by an instruction of their own,
-    need a register, and no sum waits for them."""
+    element has so many `sums`. The `stream` is what comes along the columns. Products that are
+    added up `apart`, by an instruction of their own, need a register, and no sum waits for them.
+    """
     if apart:
         unit = replace(unit, registers=unit.registers - 1, latency=1)
     best, best_cost = RegisterTile(1, 1), float("inf")
@@ -48,7 +72,7 @@ def register_tile(
             continue
         most_rows = (unit.registers - vectors - 1) // (vectors * sums)
         for r in range(1, min(most_rows, rows or most_rows) + 1):
-            cost = tile_cost(r, vectors, rows, columns, lanes, unit)
+            cost = _tiles_cost(r, vectors, rows, columns, lanes, unit, stream)
             if cost < best_cost:
                 best, best_cost = RegisterTile(r, vectors), cost
     return best
@@ -70,15 +94,41 @@ def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterT
     return min(fits, key=order)
 
 
+def _tiles_cost(
+    r: int,
+    v: int,
+    rows: int | None,
+    columns: int | None,
+    lanes: int,
+    unit: VectorUnit,
+    stream: Stream | None,
+) -> float:
+    """As tile_cost, of columns whose last tile has fewer vectors."""
+    if columns is None:
+        return tile_cost(r, v, rows, columns, lanes, unit, stream)
+    vectors = -(-columns // lanes)
+    whole, rest = divmod(vectors, v)
+    parts = [(whole * v, v), (rest, rest)]
+    costs = [n * tile_cost(r, w, rows, n * lanes, lanes, unit, stream) for n, w in parts if n]
+    return sum(costs) / vectors * waste(columns, lanes)
+
+
 def tile_cost(
-    r: int, v: int, rows: int | None, columns: int | None, lanes: int, unit: VectorUnit
+    r: int,
+    v: int,
+    rows: int | None,
+    columns: int | None,
+    lanes: int,
+    unit: VectorUnit,
+    stream: Stream | None = None,
 ) -> float:
     """Cycles per useful multiply-add of a vector, up to a constant."""
     rate = max((n for _, n in unit.multiply_adds), default=1.0)
     work = r * v
-    steps = max(work / rate, (r + v) / 2, SLACK * unit.latency)  # work, two loads a cycle, sums
+    comes = 0.0 if stream is None or rows is None else stream.cycles(rows, r, v, unit)
+    steps = max(work / rate, (r + v) / 2, SLACK * unit.latency, comes)  # two loads a cycle
     wasted = waste(rows, r) * waste(columns, v * lanes)
-    return steps / work * wasted * (1 + 0.2 / r + 0.1 / v)
+    return steps / work * wasted * (1 + ROW / r + VECTOR / v)
 
 
 def waste(extent: int | None, tile: int) -> float:

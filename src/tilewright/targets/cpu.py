@@ -111,8 +111,9 @@ def _processor(
     l1, l2, l3 = caches
     t.memory("register")
     t.memory("l1", l1, cached=True)
-    t.memory("l2", l2, cached=True)
-    t.memory("l3", l3, cached=True, shared_by=cores)
+    wide = vector.bytes == 64 and vector.multiply_adds[0][1] > 1
+    t.memory("l2", l2, cached=True, bandwidth=40 if wide else 32)  # of a stream, as measured
+    t.memory("l3", l3, cached=True, shared_by=cores, bandwidth=16 * cores)
     t.memory("dram", shared_by=cores)
     _declare(t, native.triple.split("-")[0], native.features, vector.bytes)
     return t.build()
