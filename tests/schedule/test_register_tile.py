@@ -12,7 +12,7 @@ L3 = Memory("l3", 8 << 20, True, shared_by=2, bandwidth=32)
 
 
 @pytest.mark.parametrize(
-    ("depth", "vectors", "cycles"),
+    "depth, vectors, cycles",
     [
         (128, 2, 0.0),  # 128 steps of 128 bytes are half of L1
         (129, 2, 4.0),  # 128 bytes for each step, 32 a cycle
