@@ -134,6 +134,26 @@ def test_reads_under_a_condition_are_not_moved():
     run(kernel, numbers("f32", 8, 8))
 
 
+def test_what_all_sides_of_selects_read_is_read_once():
+    """A square of which every side takes something else, as a detection head does."""
+    inverse = "(f32(1.0) / X[a * 8 + v, u])"
+    kernel = program(
+        f"""
+        def turn(X: f32[16, 8], W: f32[3], Y: out(f32[8, 16])):
+            for a in range(2):
+                for u in unroll(8):
+                    for v in vectorize(8):
+                        Y[u, a * 8 + v] = select(
+                            a * 8 + v < 2, {inverse} * f32(8.0),
+                            select(a * 8 + v < 5, {inverse} * W[a * 8 + v - 2], {inverse}))
+        """
+    )
+    compiled = _compiled(kernel, cpu.cpu("avx2"))
+    assert "gather" not in compiled.llvm
+    assert compiled.llvm.count("fdiv") == 8
+    run(kernel, numbers("f32", 16, 8), numbers("f32", 3))
+
+
 def test_a_buffer_that_the_loop_writes_is_read_anew():
     kernel = program(
         """

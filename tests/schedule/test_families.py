@@ -286,6 +286,22 @@ def test_grouped_convolutions_have_vectors(channels: int, out: int, groups: int,
     assert f"f32[1, {groups}, 9" not in str(kernel)  # sums stay in registers
 
 
+@pytest.mark.parametrize("channels, unrolled", [(1, True), (3, False)])
+def test_short_windows_are_unrolled_where_the_code_stays_short(channels: int, unrolled: bool):
+    """9 steps of 18 vectors are, 27 are not."""
+    target = cpu.cpu("avx512")
+    p = operator("conv", (1, channels, 9, 9), (32, channels, 3, 3), **WINDOW)
+    plain = Schedule(create_loops(p))
+    inline_stages(plain)
+    wanted = preferred_layouts(plain, target, {})
+    assert wanted is not None
+    assert wanted.weight[1] is not None
+    s = default_schedule(create_loops(p), target, {wanted.weight[0]: wanted.weight[1]})
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    kinds = {x.kind for x in loops if x.extent == 3}
+    assert kinds == {LoopKind.UNROLL if unrolled else LoopKind.SERIAL}
+
+
 def test_a_multiplied_depthwise_convolution():
     check(operator("conv", (1, 8, 9, 9), (24, 1, 3, 3), **WINDOW, groups=8))
 

@@ -43,6 +43,6 @@ def test_a_few_rows_of_many_vectors_wait_for_their_weights():
 
 
 def test_a_last_tile_counts_by_the_vectors_that_it_has():
-    """Of 7 vectors in tiles of 3, the last tile is of 1: nothing is done for 9."""
+    """Of 7 vectors in tiles of 2, the last tile is of 1: nothing is done for 8."""
     tile = register_tile(14, 7 * 16, 16, WIDE, stream=Stream(600, 14, (L1, L2)))
-    assert (tile.rows, tile.vectors) == (7, 3)
+    assert (tile.rows, tile.vectors) == (14, 2)

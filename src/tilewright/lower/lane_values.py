@@ -300,16 +300,27 @@ class _Scope:
 
 
 def certain(*whole: Expr) -> tuple[Expr, ...]:
-    """The parts of expressions that are evaluated whatever the data: all but sides of selects."""
+    """The parts of expressions that are evaluated whatever the data: of selects the conditions, and
+    what both sides have."""
+    return tuple(_certain(whole, {}))
+
+
+def _certain(whole: Sequence[Expr], of_both: dict[Select, list[Expr]]) -> dict[Expr, None]:
     seen: dict[Expr, None] = {}
     pending = list(whole[::-1])
     while pending:
         e = pending.pop()
-        if e not in seen:
-            seen[e] = None
-            parts = (e.cond,) if isinstance(e, Select) else e.children()
-            pending += [c for c in parts[::-1] if isinstance(c, Expr)]
-    return tuple(seen)
+        if e in seen:
+            continue
+        seen[e] = None
+        parts: Sequence[object] = e.children()
+        if isinstance(e, Select):
+            if e not in of_both:
+                a, b = _certain((e.a,), of_both), _certain((e.b,), of_both)
+                of_both[e] = [x for x in a if x in b]
+            parts = (e.cond, *of_both[e])
+        pending += [c for c in parts[::-1] if isinstance(c, Expr)]
+    return seen
 
 
 def zero(like: Expr) -> Expr:

@@ -41,6 +41,7 @@ from tilewright.target.target import Target
 LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
+UNROLLED = 400  # and of up to so many products of vectors
 
 
 def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
@@ -226,14 +227,14 @@ def _schedule_tile(
     other_axes = [x for x in axes if x not in (row, vector)]
     reduce = _order_reduction(s, reduce, c)
     if c.dot is not None:
-        _schedule_dot_product(s, c.dot, reduce, other_axes, row, vector, lanes)
+        _schedule_dot_product(s, c.dot, reduce, other_axes, row, vector, tile, lanes)
         return local
     inner = [x for x in (row, vector) if x is not None]
     s.reorder(*reduce, *other_axes, *inner)
     if blocks is not None:
         _schedule_tile(s, s.compute_at(blocks.buffer, reduce[-1]), blocks, tile, lanes)
     elif c.total is None:  # a window; a block is no shorter than it looks
-        _unroll_window(s, reduce)
+        _unroll_window(s, reduce, tile)
         _skip_borders(s, reduce)
     if row is not None:
         s.unroll(row)
@@ -248,6 +249,7 @@ def _schedule_dot_product(
     other_axes: list[Loop],
     row: Loop | None,
     vector: Loop,
+    tile: RegisterTile,
     lanes: int,
 ) -> None:
     """Rows and vectors unrolled, each one instruction."""
@@ -260,7 +262,7 @@ def _schedule_dot_product(
     s.reorder(*outer, *other_axes, *rows, *wholes, vector, within)
     _skip_borders(s, outer)
     s.tensorize(vector, dot.instruction)
-    _unroll_window(s, outer)
+    _unroll_window(s, outer, tile)
     for loop in (*rows, *wholes):
         s.unroll(loop)
 
@@ -315,12 +317,13 @@ def _order_for_dot_product(
     return [*rows, *rest, within]
 
 
-def _unroll_window(s: Schedule, reduce: list[Loop]) -> None:
-    """A short reduction (a depthwise window) is unrolled whole: neighbours share their reads."""
+def _unroll_window(s: Schedule, reduce: list[Loop], tile: RegisterTile) -> None:
+    """A short reduction (a depthwise window) is unrolled whole: neighbours share their reads. Of
+    long straight code LLVM would have more reads at once than there are registers."""
     total = 1
     for loop in reduce:
         total *= static_size(s.for_(loop).extent) or UNROLLED_WINDOW + 1
-    if total <= UNROLLED_WINDOW:
+    if total <= UNROLLED_WINDOW and total * tile.rows * tile.vectors <= UNROLLED:
         for loop in reduce:
             s.unroll(loop)
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.target.target import Memory, VectorUnit
 
-ROW, VECTOR = 0.05, 0.03  # parts of a step for each row and each vector that a tile has at once
+ROW, VECTOR = 0.1, 0.03  # parts of a step for each row and each vector that a tile has at once
+REST = 1.01  # for a last tile with code of its own
 SLACK = 1.25  # sums by those that hide the latency: with no more, each load that is late stalls
 
 
@@ -110,7 +111,7 @@ def _tiles_cost(
     whole, rest = divmod(vectors, v)
     parts = [(whole * v, v), (rest, rest)]
     costs = [n * tile_cost(r, w, rows, n * lanes, lanes, unit, stream) for n, w in parts if n]
-    return sum(costs) / vectors * waste(columns, lanes)
+    return sum(costs) / vectors * waste(columns, lanes) * (REST if whole and rest else 1)
 
 
 def tile_cost(
