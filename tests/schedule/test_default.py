@@ -181,3 +181,24 @@ def test_a_last_tile_of_fewer_vectors_stands_alone(rows: int, parts: int):
     inputs = [rng.standard_normal(tuple(map(int, p.shape))).astype(np.float32) for p in (x, w)]
     (found,), (wanted,) = interpret(kernel, inputs), interpret(loops, inputs)
     assert same(found, wanted)
+
+
+@pytest.mark.parametrize("columns", [5, 13, 36, 37])
+@pytest.mark.parametrize("name", ["avx2", "sse2"])
+def test_sums_of_a_part_of_a_vector_stay_in_registers(name: str, columns: int):
+    """Of products of two inputs, each of a batch, whose columns fill no vector."""
+    b, where = Builder({"x", "w"}), target(name)
+    x, w = Buffer("x", f32, (3, 10, 9)), Buffer("w", f32, (3, 9, columns))
+    y = b.reduce(
+        "y", (3, 10, columns), BinaryOp.ADD, (9,), lambda n, i, j, k: x[n, i, k] * w[n, k, j]
+    )
+    loops = create_loops(TensorProgram("k", (x, w), b.items, (y,)))
+    kernel = scheduled(loops, where, {})
+    lanes = where.vectors.lanes(f32)
+    sums = [s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc)]
+    assert sums
+    assert all(int(s.shape[-1]) % lanes == 0 for s in sums)
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(tuple(map(int, p.shape))).astype(np.float32) for p in (x, w)]
+    (found,), (wanted,) = interpret(kernel, inputs), interpret(loops, inputs)
+    assert same(found, wanted)

@@ -219,7 +219,9 @@ def _schedule_tile(
     order = [a for a in range(len(local.shape)) if a not in (c.row, c.vector)]
     order += [a for a in (c.row, c.vector) if a is not None]
     local = s.set_memory(s.pack_layout(local, Layout(tuple(order))), "register")
-    for loop in s.split_init(local):
+    init = s.split_init(local)
+    local = _whole_vectors(s, [*init, Loop(c.axis_var(c.vector))], local, lanes)
+    for loop in init:
         _by_role(s, loop, local, tile, lanes)
     reduce, axes = _update_loops(s, local)
     row = Loop(c.axis_var(c.row)) if c.row is not None else None
@@ -240,6 +242,19 @@ def _schedule_tile(
         s.unroll(row)
     _lanes(s, vector, lanes)
     return local
+
+
+def _whole_vectors(s: Schedule, loops: list[Loop], local: Buffer, lanes: int) -> Buffer:
+    """Sums for all lanes of the last vector, of which a part would not stay in a register."""
+    columns = static_size(local.shape[-1])
+    if columns is None or columns == 1 or columns % lanes == 0:
+        return local
+    before = s.moment
+    for loop in loops:
+        if s.for_(loop).extent == columns and attempt(s.pad, loop, lanes) is None:
+            s.back_to(before)
+            return local
+    return s.buffer(local.name)
 
 
 def _schedule_dot_product(

@@ -85,9 +85,8 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
     other = roles(s, c.nest, c.weight, c.data, packed=False)
     if other is None:
         return False
-    extent = static_size(other.extent(other.vector))
-    if not c.grouped and (extent is None or extent % other.lanes(target)):
-        return False  # masked sums would leave the registers
+    if static_size(other.extent(other.vector)) is None:
+        return False
     other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
     return _lane_cost(other, target) * UNALIGNED < _lane_cost(c, target)
 
