@@ -107,8 +107,8 @@ def _multiplied(x: Expr, exponent: int) -> Expr:
 
 
 def _of_roots(x: Expr, exponent: float) -> Expr:
-    """x**exponent, whose size is one of _ROOTS; 1 for NaN only where x is. The root of -0.0 is as
-    that of 0, and of -inf as that of inf."""
+    """x**exponent, whose size is one of _ROOTS: NaN below 0, but for -inf, whose power is that of
+    inf. That of -0.0 is that of 0."""
     size = absolute(x)
     half = root(size)
     quarter = root(half)

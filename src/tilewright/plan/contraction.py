@@ -17,7 +17,7 @@ from dataclasses import replace
 from tilewright.analyze.nests import Nest, is_cheap_operator, nest_of, nests
 from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import Buffer, Const, Load, Var
-from tilewright.ir.loop import For, LoopKind, Store, walk_statements
+from tilewright.ir.loop import Accumulate, For, LoopKind, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction_roles import (
@@ -251,7 +251,9 @@ def _whole_vectors(s: Schedule, loops: list[Loop], local: Buffer, lanes: int) ->
         return local
     before = s.moment
     for loop in loops:
-        if s.for_(loop).extent == columns and attempt(s.pad, loop, lanes) is None:
+        inside = walk_statements(s.for_(loop).body)
+        (store,) = (x for x in inside if isinstance(x, (Store, Accumulate)))
+        if loop.var in variables(store.indices[-1]) and attempt(s.pad, loop, lanes) is None:
             s.back_to(before)
             return local
     return s.buffer(local.name)

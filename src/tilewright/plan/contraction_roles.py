@@ -102,7 +102,8 @@ class Contraction:
     def overlaps(self) -> bool:
         """Whether the last vectors begin earlier instead of reaching beyond the axis: along a row
         of the data, of a product by groups."""
-        return self.grouped and self.vector != len(self.buffer.shape) - 1
+        is_place = self.vector == len(self.buffer.shape) - 1
+        return self.grouped and not is_place and isinstance(self.extent(self.vector), int)
 
     def lanes(self, target: Target) -> int:
         """The lanes of a vector: as many as a register has; of products by groups as many as divide
