@@ -2,10 +2,13 @@
 
 import numpy as np
 import op_cases as oc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 from op_cases import case, run
 
+import tilewright
 from tilewright.base.dtype import f32, i32
 from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Symbol, as_expr
@@ -103,6 +106,28 @@ def test_concat(shape, data):
         parts.append(numbers((*shape[:axis], extent, *shape[axis + 1 :])))
     result = only(case("concat", *parts, axis=axis, expected=None))
     np.testing.assert_array_equal(result, np.concatenate(parts, axis))
+
+
+@pytest.mark.parametrize("count", [16, 17, 33, 400])
+def test_a_concat_of_many(count):
+    """By halves: one side of a choice behind another would be too deep for recursion."""
+    parts = [numbers((2, i % 3 + 1)) for i in range(count)]
+    result = only(case("concat", *parts, axis=1, expected=None))
+    np.testing.assert_array_equal(result, np.concatenate(parts, 1))
+    names = [f"x{i}" for i in range(count)]
+    concat = helper.make_node("Concat", names, ["y"], axis=1)
+    ends = zip(names, parts, strict=True)
+    model = helper.make_model(
+        helper.make_graph(
+            [concat],
+            "g",
+            [helper.make_tensor_value_info(n, TensorProto.FLOAT, p.shape) for n, p in ends],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        )
+    )
+    given = {n: p.astype(np.float32) for n, p in zip(names, parts, strict=True)}
+    y = tilewright.compile(model, target="host")(**given)
+    np.testing.assert_array_equal(y, np.concatenate(parts, 1).astype(np.float32))
 
 
 @given(SHAPES, st.sampled_from(["sum", "prod", "max", "min"]), st.booleans(), st.data())

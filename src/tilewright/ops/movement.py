@@ -35,6 +35,8 @@ from tilewright.ops.common import (
     require_same_dtype,
 )
 
+IN_TURN = 16  # parts of a concatenation that are asked for one after another
+
 
 @dataclass(frozen=True, slots=True)
 class TransposeAttrs(Attrs):
@@ -248,10 +250,19 @@ def _compute_concat(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer]) -> l
             own = const(0) if x.shape[axis] == 1 else index[axis] - start
             return x.at(*index[:axis], own, *index[axis + 1 :])
 
-        result = read(parts[-1], starts[-2])
-        for x, start, end in reversed(list(zip(parts[:-1], starts, starts[1:-1], strict=False))):
-            result = select(index[axis] < end, read(x, start), result)
-        return result
+        def among(first: int, last: int) -> Expr:
+            """The element of one of some parts: one after another is asked, of many by halves."""
+            if last - first > IN_TURN:
+                middle = (first + last) // 2
+                return select(
+                    index[axis] < starts[middle], among(first, middle), among(middle, last)
+                )
+            result = read(parts[last - 1], starts[last - 1])
+            for p in range(last - 2, first - 1, -1):
+                result = select(index[axis] < starts[p + 1], read(parts[p], starts[p]), result)
+            return result
+
+        return among(0, len(parts))
 
     return [b.compute("concat", shape, value, names=axis_names(len(shape)))]
 
