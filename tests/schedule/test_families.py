@@ -268,7 +268,10 @@ def test_channels_that_become_innermost_are_interleaved(channels: int, size: int
 
 @pytest.mark.parametrize(
     "channels, out, groups",
-    [(32, 32, 8), (32, 32, 4), (48, 48, 2), (24, 48, 4), (48, 12, 4), (18, 18, 3), (22, 22, 2)],
+    [
+        *[(32, 32, 8), (32, 32, 4), (48, 48, 2), (24, 48, 4), (48, 12, 4), (18, 18, 3)],
+        *[(20, 20, 4), (22, 22, 2)],
+    ],
 )
 @pytest.mark.parametrize("stride", [1, 2])
 def test_grouped_convolutions_have_vectors(channels: int, out: int, groups: int, stride: int):
@@ -279,10 +282,9 @@ def test_grouped_convolutions_have_vectors(channels: int, out: int, groups: int,
     size = out // groups
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     vectors = {x.extent for x in loops if x.kind is LoopKind.VECTORIZE}
-    whole = max(n for n in (8, 4, 2, 1) if size % n == 0)
-    along_rows = {1: 8, 2: 4}[stride]  # of 9 pixels and of 5
-    assert vectors & {whole, along_rows}
-    assert max(vectors) >= min(whole, along_rows)
+    assert size % 2 or max(n for n in (8, 4, 2) if size % n == 0) in vectors
+    if size in (5, 11):  # rows of 9 pixels, or of 5
+        assert {1: 8, 2: 4}[stride] in vectors
     assert f"f32[1, {groups}, 9" not in str(kernel)  # sums stay in registers
 
 

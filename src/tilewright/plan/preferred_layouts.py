@@ -83,9 +83,7 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
     """Whether vectors along rows of the data are better than those along the columns, of which
     there are few, or few in a group."""
     other = roles(s, c.nest, c.weight, c.data, packed=False)
-    if other is None:
-        return False
-    if static_size(other.extent(other.vector)) is None:
+    if other is None or static_size(other.extent(other.vector)) is None:
         return False
     other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
     return _lane_cost(other, target) * UNALIGNED < _lane_cost(c, target)

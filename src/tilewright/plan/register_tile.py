@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.target.target import Memory, VectorUnit
 
-ROW, VECTOR = 0.1, 0.03  # parts of a step for each row and each vector that a tile has at once
+ROW, VECTOR = 0.1, 0.03  # parts of a step that the tile's rows share, and that its vectors share
 REST = 1.01  # for a last tile with code of its own
 SLACK = 1.25  # sums by those that hide the latency: with no more, each load that is late stalls
 
@@ -28,8 +28,9 @@ class RegisterTile:
 @dataclass(frozen=True)
 class Stream:
     """What all tiles of the same columns read, one after another: a vector for each of `depth`
-    steps and each vector of the tile. It comes from the first of the `caches` of which it takes no
-    more than half, but for the first time. There are so many `rows` of tiles."""
+    steps and each vector of the tile. After the first time it comes from the first of the `caches`
+    of which it takes no more than half. The rows that a tile is cut from are there `rows` times, as
+    those of a picture are."""
 
     depth: int
     rows: int
@@ -65,6 +66,17 @@ def register_tile(
     """
     if apart:
         unit = replace(unit, registers=unit.registers - 1, latency=1)
+
+    def cost_of(r: int, v: int) -> float:
+        """As tile_cost, but that a last tile has no more vectors than are left."""
+        if columns is None:
+            return tile_cost(r, v, rows, columns, lanes, unit, stream)
+        total = -(-columns // lanes)
+        full, rest = divmod(total, v)
+        parts = [(full * v, v), (rest, rest)]
+        costs = [n * tile_cost(r, w, rows, n * lanes, lanes, unit, stream) for n, w in parts if n]
+        return sum(costs) / total * waste(columns, lanes) * (REST if full and rest else 1)
+
     best, best_cost = RegisterTile(1, 1), float("inf")
     filled = (columns or 0) // lanes if within else -(-(columns or 0) // lanes)
     most_vectors = 8 if columns is None else max(1, filled)
@@ -73,7 +85,7 @@ def register_tile(
             continue
         most_rows = (unit.registers - vectors - 1) // (vectors * sums)
         for r in range(1, min(most_rows, rows or most_rows) + 1):
-            cost = _tiles_cost(r, vectors, rows, columns, lanes, unit, stream)
+            cost = cost_of(r, vectors)
             if cost < best_cost:
                 best, best_cost = RegisterTile(r, vectors), cost
     return best
@@ -93,25 +105,6 @@ def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterT
         return wasted * (1 if 2 * t.rows * t.vectors >= most else 2), -t.rows * t.vectors, -t.rows
 
     return min(fits, key=order)
-
-
-def _tiles_cost(
-    r: int,
-    v: int,
-    rows: int | None,
-    columns: int | None,
-    lanes: int,
-    unit: VectorUnit,
-    stream: Stream | None,
-) -> float:
-    """As tile_cost, of columns whose last tile has fewer vectors."""
-    if columns is None:
-        return tile_cost(r, v, rows, columns, lanes, unit, stream)
-    vectors = -(-columns // lanes)
-    whole, rest = divmod(vectors, v)
-    parts = [(whole * v, v), (rest, rest)]
-    costs = [n * tile_cost(r, w, rows, n * lanes, lanes, unit, stream) for n, w in parts if n]
-    return sum(costs) / vectors * waste(columns, lanes) * (REST if whole and rest else 1)
 
 
 def tile_cost(

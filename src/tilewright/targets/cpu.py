@@ -112,7 +112,7 @@ def _processor(
     t.memory("register")
     t.memory("l1", l1, cached=True)
     wide = vector.bytes == 64 and vector.multiply_adds[0][1] > 1
-    t.memory("l2", l2, cached=True, bandwidth=40 if wide else 32)  # of a stream, as measured
+    t.memory("l2", l2, cached=True, bandwidth=40 if wide else 32)  # 40: of a Zen 5
     t.memory("l3", l3, cached=True, shared_by=cores, bandwidth=16 * cores)
     t.memory("dram", shared_by=cores)
     _declare(t, native.triple.split("-")[0], native.features, vector.bytes)
