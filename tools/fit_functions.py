@@ -4,12 +4,18 @@ Each is fitted to the least greatest weighted error by Lawson's method (least sq
 points, whose weights are multiplied by the error until it is level; C. L. Lawson, 1961), on values
 that mpmath computes with 60 digits. Coefficients are rounded to the type one by one, the lowest
 power first, and the others are fitted again to what is left.
+
+Functions by tables have a polynomial for each of 16 pieces of the operand's range, which the bits
+of operand + offset number: pieces of one size near 0, from there growing as the numbers do. It is
+one of the distance from a centre, next to the middle of the piece, at which the function is almost
+a number of the type (S. Gal, 1986), so that the constant's rounding does not show.
 """
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import mpmath as mp
@@ -145,8 +151,103 @@ FITS = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Table:
+    """`function` from 0 to `end` by `terms` coefficients a piece, an odd one without a constant in
+    its first piece. `low` is what that one's slope lacks in its type."""
+
+    function: Callable[[mp.mpf], mp.mpf]
+    offset: float
+    end: float
+    terms: int
+    odd: bool = False
+    low: float = 0.0
+
+
+SLOPE = 2 / mp.sqrt(mp.pi)  # of erf at 0
+TABLES = {
+    "tanh_pieces": Table(mp.tanh, 0.64, 9.3, 6, odd=True),
+    "erf_pieces": Table(
+        mp.erf, 0.375, 3.95, 6, odd=True, low=float(SLOPE - float(np.float32(SLOPE)))
+    ),
+    "erfc_pieces": Table(lambda x: mp.exp(x * x) * mp.erfc(x), 0.75, 10.1, 6),
+}
+PIECES, SHIFT = 16, 21  # of f32's 23 bits below the exponent, 2 number pieces
+NEAR = 400  # floats on either side of a piece's middle, of which one is its centre
+
+
+def edges(t: Table) -> list[float]:
+    """Where the pieces begin, and the last one ends."""
+    bits = [int(np.float32(x).view(np.int32)) >> SHIFT for x in (t.offset, t.offset + t.end)]
+    begin = [np.int32(k << SHIFT).view(np.float32) for k in range(bits[0] + 1, bits[1] + 1)]
+    return [0.0, *(float(x) - t.offset for x in begin), t.end]
+
+
+def centre(t: Table, middle: float) -> tuple[float, float]:
+    """A float near the middle, and the function's value there, almost without rounding."""
+    near = np.float32(middle).view(np.int32) + np.arange(-NEAR, NEAR + 1, dtype=np.int32)
+    floats = [float(x) for x in near.view(np.float32)]
+    values = [t.function(mp.mpf(x)) for x in floats]
+    off = [abs(y - mp.mpf(float(np.float32(float(y))))) / y for y in values]
+    best = off.index(min(off))
+    return floats[best], float(np.float32(float(values[best])))
+
+
+def pieces(t: Table) -> list[tuple[int, float, float]]:
+    """Each piece's entry in the table, where it begins and where it ends."""
+    first = int(np.float32(t.offset).view(np.int32)) >> SHIFT
+    found = [((first + k), *part) for k, part in enumerate(itertools.pairwise(edges(t)))]
+    assert len(found) <= PIECES, f"{len(found)} pieces: start further from 0, or end before"
+    return [(k % PIECES, low, high) for k, low, high in found]
+
+
+def fit_of_piece(t: Table, low: float, high: float, middle: float, constant: float) -> Fit:
+    """Of the coefficients but the constant, from a piece's centre; errors are relative ones."""
+    at = mp.mpf(middle)
+    return Fit(
+        lambda d: (t.function(at + d) - constant) / d - (t.low if middle == 0 else 0),
+        lambda d: abs(d / t.function(at + d)),
+        TINY if middle == low else low - middle, high - middle, t.terms - 1,
+    )  # fmt: skip
+
+
+def fit_table(t: Table) -> list[list[float]]:
+    """Centres, then coefficients, the highest power first; of an entry without a piece, 0."""
+    columns = [[0.0] * (t.terms + 1) for _ in range(PIECES)]
+    for entry, low, high in pieces(t):
+        from_zero = t.odd and low == 0
+        middle, constant = (0.0, 0.0) if from_zero else centre(t, (low + high) / 2)
+        rest = fit(fit_of_piece(t, low, high, middle, constant))
+        columns[entry] = [middle, *reversed(rest), constant]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def error_of_table(t: Table, rows: Sequence[Sequence[float]]) -> float:
+    """The greatest relative error of a table's polynomials."""
+    rounded = [[float(np.float32(x)) for x in row] for row in rows]
+    worst = 0.0
+    for entry, low, high in pieces(t):
+        middle, *rest, constant = (row[entry] for row in rounded)
+        fitted = fit_of_piece(t, low, high, middle, constant)
+        worst = max(worst, error_of(fitted, rest[::-1]))
+    return worst
+
+
+def print_table(name: str) -> None:
+    rows = fit_table(TABLES[name])
+    off = error_of_table(TABLES[name], rows)
+    sys.stdout.write(f"{name}: off by 2**{np.log2(off):.1f}, centres, then highest power first\n")
+    for row in rows:
+        digits = [str(np.float32(x)) for x in row]
+        lines = [", ".join(digits[k : k + 4]) for k in range(0, PIECES, 4)]
+        sys.stdout.write("        (" + ",\n         ".join(lines) + "),\n")
+
+
 def main() -> None:
-    for name in sys.argv[1:] or FITS:
+    for name in sys.argv[1:] or (*FITS, *TABLES):
+        if name in TABLES:
+            print_table(name)
+            continue
         coefficients = fit(FITS[name])
         error = error_of(FITS[name], coefficients)
         digits = "\n".join(f"    {c!r}," for c in reversed(coefficients))

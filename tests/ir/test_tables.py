@@ -43,7 +43,17 @@ def test_operators():
     assert set(scalar._UNARY) | by_hand == set(UnaryOp)
     assert set(scalar._FLOAT) | set(scalar._INTEGER) == set(BinaryOp)
     assert set(scalar._COMPARE) == set(CompareOp)
-    others = {"select", "cast", "bitcast", "lane", "masked", "branch", "across", "shuffle"}
+    others = {
+        "select",
+        "cast",
+        "bitcast",
+        "lane",
+        "masked",
+        "branch",
+        "across",
+        "shuffle",
+        "lookup",
+    }
     assert others < set(text_expr._FUNCTIONS)
     spelled = set(text_expr._FUNCTIONS) - others
     assert spelled | {"not"} | {op.value for op in expr.INFIX.values()} == {

@@ -33,7 +33,7 @@ from tilewright.ir.expr import (
     as_expr,
 )
 from tilewright.ir.instruction import BlackBox, axis
-from tilewright.ir.lanes import Across, Branch, Lane, Masked, Shuffle
+from tilewright.ir.lanes import Across, Branch, Lane, Lookup, Masked, Shuffle
 from tilewright.ir.loop import (
     WORKER,
     Accumulate,
@@ -206,6 +206,11 @@ def _shuffle(e: Shuffle, env: Env, memory: Memory) -> Any:
     return lanes[list(e.places)] if len(e.places) > 1 else lanes[e.places[0]]
 
 
+def _lookup(e: Lookup, env: Env, memory: Memory) -> Any:
+    entries = np.array(e.entries, e.dtype.numpy)
+    return entries[np.asarray(scalar(e.at, env, memory)) % len(entries)]
+
+
 _SCALAR: dict[type, Any] = {
     Const: lambda e, env, memory: e.dtype.numpy.type(e.value),
     Var: lambda e, env, memory: env[e],
@@ -226,5 +231,6 @@ _SCALAR: dict[type, Any] = {
     Branch: lambda e, env, memory: scalar(e.a if scalar(e.cond, env, memory) else e.b, env, memory),
     Across: _across,
     Shuffle: _shuffle,
+    Lookup: _lookup,
     Opaque: lambda e, env, memory: refuse_opaque(e),
 }

@@ -1,7 +1,7 @@
 """Values of several lanes: what vector loops are made of once `lower/vectorize.py` has decided.
 
     expr += Lane(count) | Masked(mask, load) | Branch(cond, a, b) | Across(op, a)
-          | Shuffle(operands, places)
+          | Shuffle(operands, places) | Lookup(entries, dtype, at)
 
 An expression has as many lanes as the widest of its operands, and an operand of one lane has the
 same value in all of them. A read or a write whose subscript has several lanes happens lane by lane,
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.base.dtype import bool_, index
-from tilewright.base.identifiers import identifier
-from tilewright.base.node import node
+from tilewright.base.dtype import DType, bool_, index
+from tilewright.base.identifiers import format_number, identifier
+from tilewright.base.node import enter_record, known_record, node
 from tilewright.ir.expr import FORMAT, Binary, BinaryOp, Expr, Load, const, format_expr
 
 
@@ -71,6 +71,22 @@ class Shuffle(Expr):
 
     def __post_init__(self) -> None:
         self._set_type(self.operands[0].dtype)
+
+
+@node
+class Lookup(Expr):
+    """The entry of a table of constants at a place, an i32, counted modulo the number of entries,
+    which is a power of 2. Each lane looks up its own: vectors whose registers hold the table do
+    that with one instruction (VectorUnit.table)."""
+
+    entries: tuple[float, ...]
+    dtype: DType
+    at: Expr
+
+    def __new__(cls, entries: tuple[float, ...], dtype: DType, at: Expr) -> Lookup:
+        key = (cls, repr(entries), dtype, at)  # -0.0 differs from 0.0
+        found = known_record(key)
+        return enter_record(key, cls, (entries, dtype, at)) if found is None else found
 
 
 def lanes_of(e: Expr) -> int:
@@ -129,11 +145,17 @@ def _format_shuffle(e: Shuffle) -> tuple[str, int]:
     return f"shuffle([{operands}], {list(e.places)})", 9
 
 
+def _format_lookup(e: Lookup) -> tuple[str, int]:
+    entries = ", ".join(format_number(x, e.dtype) for x in e.entries)
+    return f"lookup({e.dtype}, [{entries}], {e.at})", 9
+
+
 _FORMATS: dict[type[Expr], Any] = {
     Lane: lambda e: (f"lane({e.count})", 9),
     Masked: lambda e: (f"masked({e.mask}, {e.load})", 9),
     Branch: lambda e: (f"branch({e.cond}, {e.a}, {e.b})", 9),
     Across: lambda e: (f"across({identifier(e.op.value)}, {e.a})", 9),
     Shuffle: _format_shuffle,
+    Lookup: _format_lookup,
 }
 FORMAT |= _FORMATS

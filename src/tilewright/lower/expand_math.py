@@ -13,6 +13,7 @@ from collections.abc import Callable
 from tilewright.base.dtype import f32
 from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, const, select
 from tilewright.ir.loop import Kernel, map_block, map_exprs
+from tilewright.lower import math_table
 from tilewright.lower.math_arc import acos, asin, atan, atan2
 from tilewright.lower.math_common import absolute
 from tilewright.lower.math_erf import erf, erfc
@@ -43,6 +44,11 @@ UNARY: dict[UnaryOp, Callable[[Expr], Expr]] = {
     UnaryOp.ERFC: erfc,
     UnaryOp.SIGMOID: sigmoid,
 }
+LOOKED_UP: dict[UnaryOp, Callable[[Expr], Expr]] = {  # where vectors have tables
+    UnaryOp.TANH: math_table.tanh,
+    UnaryOp.ERF: math_table.erf,
+    UnaryOp.ERFC: math_table.erfc,
+}
 BINARY: dict[BinaryOp, Callable[[Expr, Expr], Expr]] = {
     BinaryOp.POW: pow_,
     BinaryOp.ATAN2: atan2,
@@ -60,29 +66,30 @@ def _sigmoid_of_exp(x: Expr) -> Expr:
 _LIBRARY = {UnaryOp.SIGMOID: _sigmoid_of_exp}
 
 
-def expand_math(kernel: Kernel) -> Kernel:
-    """Replaces functions that the target's vectors lack."""
+def expand_math(kernel: Kernel, table: int = 0) -> Kernel:
+    """Replaces functions that vectors lack, which look up in tables of so many f32 at once."""
+    functions = UNARY | LOOKED_UP if table >= math_table.ENTRIES else UNARY
     memo: dict[Expr, Expr] = {}
 
     def visit(e: Expr) -> Expr:
         if not isinstance(e, Expr):
             return e
         if e not in memo:
-            memo[e] = _expand(e.map(visit))
+            memo[e] = _expand(e.map(visit), functions)
         return memo[e]
 
     body = map_block(kernel.body, lambda s: map_exprs(s, visit))
     return kernel if body is kernel.body else kernel.with_(body=body)
 
 
-def _expand(e: Expr) -> Expr:
+def _expand(e: Expr, functions: dict[UnaryOp, Callable[[Expr], Expr]]) -> Expr:
     if isinstance(e, Cast):
         rounded = rounded_cast(e)
         return e if rounded is None else rounded
-    if isinstance(e, Unary) and e.op in UNARY and e.dtype.is_float:
+    if isinstance(e, Unary) and e.op in functions and e.dtype.is_float:
         if e.dtype.bits > 32:
             return _LIBRARY[e.op](e.a) if e.op in _LIBRARY else e
-        wide = UNARY[e.op](_widened(e.a))
+        wide = functions[e.op](_widened(e.a))
     elif isinstance(e, Binary) and e.op in BINARY and e.dtype.is_float and e.dtype.bits <= 32:
         wide = BINARY[e.op](_widened(e.a), _widened(e.b))
     else:

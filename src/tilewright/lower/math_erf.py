@@ -69,13 +69,13 @@ def erf(x: Expr) -> Expr:
 def erfc(x: Expr) -> Expr:
     """1 - erf(x), which has all its bits where it is small."""
     size = minimum(number(_ERFC_END), absolute(x))
-    head = _twelve_bits(size)
+    head = twelve_bits(size)
     tail = head - size
     below = size + number(2.0)
     u = number(1.0) / below
     # 1 - u * (size + 2) is what u lacks, in parts of u: sum and quotient are rounded. In halves
     # of 12 bits the products are exact without fused multiply-add, too.
-    first = _twelve_bits(u)
+    first = twelve_bits(u)
     lost = number(1.0) - number(2.0) * first - first * head + first * tail - (u - first) * below
     t = u - number(_ERFC_ONE)
     scaled = u + u * t * polynomial(t, _ERFC)
@@ -84,6 +84,6 @@ def erfc(x: Expr) -> Expr:
     return select(x < number(0.0), number(2.0) - above, above)
 
 
-def _twelve_bits(x: Expr) -> Expr:
+def twelve_bits(x: Expr) -> Expr:
     """The first 12 of x's 24 bits."""
     return Bitcast(f32, Bitcast(i32, x) & whole(-(1 << 12)))

@@ -82,13 +82,15 @@ class VectorUnit:
     """Vector registers and what the unit does with them.
 
     `multiply_adds` gives, for each element type, how many multiply-adds of one vector start per
-    cycle; `latency` is how long one takes, in cycles.
+    cycle; `latency` is how long one takes, in cycles. `table` is the number of f32 of which one
+    instruction looks one up for each lane (0: there is no such instruction).
     """
 
     bytes: int
     registers: int
     multiply_adds: tuple[tuple[DType, float], ...]
     latency: int = 4
+    table: int = 0
 
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one register."""

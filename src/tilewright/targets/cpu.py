@@ -121,7 +121,8 @@ def _processor(
 
 def _vector_unit(size: int, registers: int, processor: str = "") -> VectorUnit:
     rate = 2.0 if size < 64 or processor in WIDE else 1.0
-    return VectorUnit(size, registers, ((f32, rate), (f64, rate)))
+    table = 16 if size == 64 else 0  # vpermps of AVX-512; those of AVX2 and NEON have fewer
+    return VectorUnit(size, registers, ((f32, rate), (f64, rate)), table=table)
 
 
 def _host_vectors(features: tuple[str, ...], triple: str) -> tuple[int, int]:

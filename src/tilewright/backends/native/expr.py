@@ -18,7 +18,7 @@ from tilewright.backends.native.operators import (
     emit_unary,
 )
 from tilewright.backends.native.text import Function, LLVMValue, memory_type, type_name
-from tilewright.base.dtype import Kind, bool_, index
+from tilewright.base.dtype import Kind, bool_, i32, index
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import refuse_opaque
 from tilewright.ir.expr import (
@@ -36,15 +36,18 @@ from tilewright.ir.expr import (
     Symbol,
     Unary,
     Var,
+    const,
 )
 from tilewright.ir.lanes import (
     Across,
     Branch,
     Lane,
+    Lookup,
     Masked,
     Shuffle,
     consecutive,
     lanes_of,
+    one_lane,
 )
 from tilewright.ir.loop import Block, buffers_written
 
@@ -183,6 +186,22 @@ class ExprEmitter:
         text = f"shufflevector {values[0]}, {second}, <{lanes} x i32> <{places}>"
         return LLVMValue(f.let(text), e.dtype, lanes)
 
+    def emit_lookup(self, e: Lookup) -> LLVMValue:
+        """Lane by lane, as LLVM knows it: it finds the instruction that looks up all lanes of a
+        register, if there is one."""
+        f, lanes, count = self.f, lanes_of(e), len(e.entries)
+        table = ", ".join(str(constant(x, e.dtype)) for x in e.entries)
+        entry = f"extractelement {type_name(e.dtype, count)} <{table}>"
+        place = Binary(BinaryOp.AND, e.at, const(count - 1, i32))
+        found = [f.let(f"{entry}, {self(one_lane(place, i))}") for i in range(lanes)]
+        if lanes == 1:
+            return LLVMValue(found[0], e.dtype)
+        ref = "poison"
+        for i, one in enumerate(found):
+            vector = f"{type_name(e.dtype, lanes)} {ref}"
+            ref = f.let(f"insertelement {vector}, {LLVMValue(one, e.dtype)}, i64 {i}")
+        return LLVMValue(ref, e.dtype, lanes)
+
     # ---------------------------------------------------------- memory
 
     def address(self, buffer: Buffer, at: Expr, *, surely: bool = True) -> str:
@@ -318,4 +337,5 @@ _EMIT: dict[type[Expr], Callable[[ExprEmitter, Any], LLVMValue]] = {
     Branch: ExprEmitter.emit_branch,
     Across: lambda e, x: emit_lanes_reduction(e.f, x.op, e(x.a)),
     Shuffle: ExprEmitter.emit_shuffle,
+    Lookup: ExprEmitter.emit_lookup,
 }

@@ -29,7 +29,7 @@ def native_passes(target: Target) -> tuple[Pass, ...]:
     return (
         run_in_order,  # first: to the others a bound loop is one like any
         expand_f8,
-        expand_math,  # after expand_f8: it sees those as f32
+        partial(expand_math, table=target.vectors.table),  # after expand_f8: it sees those as f32
         split_accumulators,  # before unroll: it looks for loops
         block_sums,  # after split_accumulators: what a lane adds up counts
         unroll,

@@ -31,7 +31,7 @@ from tilewright.ir.expr import (
     as_dim,
     const,
 )
-from tilewright.ir.lanes import Across, Branch, Lane, Masked, Shuffle
+from tilewright.ir.lanes import Across, Branch, Lane, Lookup, Masked, Shuffle
 from tilewright.ir.text.source import Source, number
 
 
@@ -288,6 +288,18 @@ def _read_shuffle(r: ExprReader, node: ast.Call, operands: ast.expr, places: ast
     return Shuffle(values, tuple(r.integer(p, "a lane") for p in places.elts))
 
 
+def _read_lookup(
+    r: ExprReader, node: ast.Call, kind: ast.expr, entries: ast.expr, at: ast.expr
+) -> Expr:
+    dtype, values = r.dtype(kind), []
+    for entry in entries.elts if isinstance(entries, ast.List) else [entries]:
+        value = number(entry)
+        if value is None:
+            raise r.error(entry, "this is no entry of a table", "lookup(f32, [1.0, 2.0], place)")
+        values.append(float(dtype.round(value)))
+    return Lookup(tuple(values), dtype, r.expr(at))
+
+
 def _unary_function(op: UnaryOp) -> tuple[str, Callable[..., Expr]]:
     return f"{op.value}(a)", lambda r, node, a: Unary(op, r.expr(a))
 
@@ -311,6 +323,7 @@ _FUNCTIONS: dict[str, tuple[str, Callable[..., Expr]]] = {
     ),
     "across": ("across(operator, a)", lambda r, node, op, a: Across(r.operator(op), r.expr(a))),
     "shuffle": ("shuffle([a], [lanes])", _read_shuffle),
+    "lookup": ("lookup(type, [entries], place)", _read_lookup),
 }
 
 _AST_BINARY = {

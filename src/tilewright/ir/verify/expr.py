@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tilewright.base.dtype import Kind, bool_, index
+from tilewright.base.dtype import Kind, bool_, i32, index
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.ir.expr import (
     COMBINERS,
@@ -31,7 +31,7 @@ from tilewright.ir.expr import (
     UnaryOp,
     Var,
 )
-from tilewright.ir.lanes import Across, Branch, Lane, Masked, Shuffle, lanes_of
+from tilewright.ir.lanes import Across, Branch, Lane, Lookup, Masked, Shuffle, lanes_of
 
 _FLOATS = frozenset({Kind.FLOAT})
 _INTEGERS = frozenset({Kind.INT, Kind.UINT})
@@ -284,6 +284,17 @@ def _check_shuffle(c: ExprChecker, e: Shuffle) -> Parts:
     return e.operands
 
 
+def _check_lookup(c: ExprChecker, e: Lookup) -> Parts:
+    count = len(e.entries)
+    if count < 2 or count & (count - 1):
+        raise c.fail(f"{e} has a table of {count} entries", "a power of 2, and at least 2, can be")
+    if not e.dtype.is_float or any(e.dtype.round(x) != x for x in e.entries if x == x):
+        raise c.fail(f"{e} has entries that are no {e.dtype}", "round them to a type of floats")
+    if e.at.dtype != i32:
+        raise c.fail(f"the place of {e} is {e.at.dtype}, not i32")
+    return (e.at,)
+
+
 _CHECKS: dict[type, Callable[[ExprChecker, Any], Parts]] = {
     Const: _check_const,
     Var: _check_var,
@@ -301,4 +312,5 @@ _CHECKS: dict[type, Callable[[ExprChecker, Any], Parts]] = {
     Branch: _check_branch,
     Across: _check_across,
     Shuffle: _check_shuffle,
+    Lookup: _check_lookup,
 }
