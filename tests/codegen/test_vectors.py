@@ -73,6 +73,56 @@ def test_lanes_a_few_elements_apart_are_shuffled(dtype, step, lanes):
     run(kernel, numbers(dtype, 3, span))
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool"])
+@pytest.mark.parametrize("first, runs", [("min(u * 16, 8)", 2), ("u * 4", 4), ("u * 2", None)])
+def test_runs_of_lanes_are_stored_and_read_whole(dtype, first, runs):
+    """Blocks of 16 that vectors of 16 begin within: at halves, at quarters, at any even place."""
+    read = first.replace("u", "t")
+    kernel = program(
+        f"""
+        def blocks(X: {dtype}[3, 16], Y: out({dtype}[5, 3, 16])):
+            for a in range(3):
+                for u in range(2):
+                    for v in vectorize(16):
+                        Y[({first} + v) // 16, a, ({first} + v) % 16] = X[a, v]
+                for t in range(2):
+                    for w in vectorize(16):
+                        Y[2 + t, a, w] = Y[({read} + w) // 16, a, ({read} + w) % 16]
+        """
+    )
+    text = _compiled(kernel, cpu.cpu("avx512")).llvm
+    assert ("scatter" in text or "gather" in text) == (runs is None)
+    kernel = kernel.with_(body=(*program(ZERO.format(dtype=dtype)).body, *kernel.body))
+    run(kernel, numbers(dtype, 3, 16))
+
+
+ZERO = """
+def zero(X: {dtype}[3, 16], Y: out({dtype}[5, 3, 16])):
+    for z in range(3):
+        for y in range(5):
+            for x in range(16):
+                Y[y, z, x] = X[z, x]
+"""
+
+
+def test_what_a_store_in_runs_reads_is_read_before():
+    """An element that the first run writes is wanted by the second."""
+    kernel = program(
+        """
+        def shift(X: f32[64], Y: out(f32[4, 2, 16])):
+            for c in range(4):
+                for b in range(2):
+                    for w in vectorize(16):
+                        Y[c, b, w] = X[c * 16 + w]
+            for u in range(2):
+                for v in vectorize(16):
+                    Y[(u * 8 + v) // 16, 1, (u * 8 + v) % 16] = Y[(u * 8 + v + 4) // 16, 1, \
+(u * 8 + v + 4) % 16] + f32(1.0)
+        """
+    )
+    run(kernel, numbers("f32", 64))
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool", "i4"])
 @pytest.mark.parametrize("rows", range(2, 10))
 @pytest.mark.parametrize("columns", [2, 5, 16])

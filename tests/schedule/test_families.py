@@ -270,21 +270,20 @@ def test_channels_that_become_innermost_are_interleaved(channels: int, size: int
     "channels, out, groups",
     [
         *[(32, 32, 8), (32, 32, 4), (48, 48, 2), (24, 48, 4), (48, 12, 4), (18, 18, 3)],
-        *[(20, 20, 4), (22, 22, 2)],
+        *[(20, 20, 4), (22, 22, 2), (40, 40, 2), (28, 28, 2)],
     ],
 )
 @pytest.mark.parametrize("stride", [1, 2])
 def test_grouped_convolutions_have_vectors(channels: int, out: int, groups: int, stride: int):
     """The places in a group run along vectors, as the columns of any contraction do, or pixels of
-    a row, of which the last vector takes some again."""
+    a row; the last vector takes some again where that is one vector less."""
     attrs = {**WINDOW, "strides": (stride, stride), "groups": groups}
     kernel = check(operator("conv", (1, channels, 9, 9), (out, channels // groups, 3, 3), **attrs))
     size = out // groups
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     vectors = {x.extent for x in loops if x.kind is LoopKind.VECTORIZE}
-    assert size % 2 or max(n for n in (8, 4, 2) if size % n == 0) in vectors
-    if size in (5, 11):  # rows of 9 pixels, or of 5
-        assert {1: 8, 2: 4}[stride] in vectors
+    lanes = {3: 2, 4: 4, 6: 4, 5: {1: 8, 2: 4}[stride]}  # of 5, rows of 9 pixels, or of 5
+    assert lanes.get(size, 8) in vectors
     assert f"f32[1, {groups}, 9" not in str(kernel)  # sums stay in registers
 
 
@@ -302,6 +301,35 @@ def test_short_windows_are_unrolled_where_the_code_stays_short(channels: int, un
     loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
     kinds = {x.kind for x in loops if x.extent == 3}
     assert kinds == {LoopKind.UNROLL if unrolled else LoopKind.SERIAL}
+
+
+@pytest.mark.parametrize("size, lanes", [(12, 8), (24, 16), (40, 16), (56, 16), (48, 16), (8, 8)])
+def test_vectors_of_a_group_overlap(size: int, lanes: int):
+    """Two of 16 channels instead of three of 8; the weights of a group lie side by side."""
+    target = cpu.cpu("avx512")
+    p = operator("conv", (1, 2 * size, 7, 7), (2 * size, size, 3, 3), **WINDOW, groups=2)
+    plain = Schedule(create_loops(p))
+    inline_stages(plain)
+    wanted = preferred_layouts(plain, target, {})
+    assert wanted is not None
+    name, layout = wanted.weight
+    assert layout is not None
+    s = default_schedule(create_loops(p), target, {name: layout})
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    assert lanes in {x.extent for x in loops if x.kind is LoopKind.VECTORIZE}
+    assert layout.blocks[-1][1] % size == 0
+
+
+@pytest.mark.parametrize("window, unrolled", [(1, False), (2, True)])
+def test_products_by_groups_are_not_unrolled(window: int, unrolled: bool):
+    """LLVM would read all of a group's pixels ahead of its vectors, and spill them; neighbours of a
+    window share what they read."""
+    size = 12 // window
+    attrs = {**WINDOW, "pads_begin": (0, 0), "pads_end": (0, 0), "groups": 2}
+    kernel = check(operator("conv", (1, 2 * size, 6, 6), (24, size, 1, window), **attrs))
+    loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    (kind,) = {x.kind for x in loops if x.extent == size and x.var.name.startswith("c")}
+    assert kind == (LoopKind.UNROLL if unrolled else LoopKind.SERIAL)
 
 
 def test_a_multiplied_depthwise_convolution():

@@ -28,6 +28,7 @@ from tilewright.analyze.linear import (
     scaled,
     to_expr,
 )
+from tilewright.analyze.quotients import digits, divide
 from tilewright.base.dtype import bool_, index
 from tilewright.base.node import Node
 from tilewright.ir.expr import (
@@ -161,7 +162,7 @@ class Simplifier:
         return _BY_TYPE.get(type(e), _simplify_children)(self, e)
 
     def _floordiv(self, a: Linear, c: int) -> Linear:
-        whole, rest = _divide(a, c)
+        whole, rest = divide(a, c)
         low, high = self.range(rest)
         if low is not None and high is not None and low // c == high // c:
             return add(whole, constant(low // c))
@@ -172,9 +173,9 @@ class Simplifier:
         if g > 1:  # (g*x + r) // (g*d) = (x + r//g) // d
             rest = {atom: k // g for atom, k in rest.items()}
             return self._floordiv(rest, c // g)
-        digits = self._digits(rest, c)
-        if digits is not None:  # (g*x + r) // (g*d) = x // d  for 0 <= r < g
-            g, high, _ = digits
+        parts = digits(rest, c, self.linear, self.range)
+        if parts is not None:  # (g*x + r) // (g*d) = x // d  for 0 <= r < g
+            g, high, _ = parts
             return self._floordiv(high, c // g)
         (atom, k), *more = rest.items()
         if not more and k == 1 and atom is not None and _is_by(atom, BinaryOp.FLOORDIV):
@@ -187,7 +188,7 @@ class Simplifier:
         return {Binary(BinaryOp.FLOORDIV, to_expr(rest), const(c)): 1}
 
     def _mod(self, a: Linear, c: int) -> Linear:
-        _, rest = _divide(a, c)
+        _, rest = divide(a, c)
         low, high = self.range(rest)
         if low is not None and high is not None and low // c == high // c:
             return add(rest, constant(-(low // c) * c))
@@ -199,9 +200,9 @@ class Simplifier:
                 constant(offset // g),
             )
             return add(scaled(self._mod(inner, c // g), g), constant(offset % g))
-        digits = self._digits(rest, c)
-        if digits is not None:
-            g, upper, lower = digits
+        parts = digits(rest, c, self.linear, self.range)
+        if parts is not None:
+            g, upper, lower = parts
             return add(scaled(self._mod(upper, c // g), g), lower)
         (atom, k), *more = rest.items()
         if (
@@ -213,21 +214,6 @@ class Simplifier:
         ):
             return self._mod(self.linear(atom.a), c)
         return {Binary(BinaryOp.MOD, to_expr(rest), const(c)): 1}
-
-    def _digits(self, a: Linear, c: int) -> tuple[int, Linear, Linear] | None:
-        """(g, x, r) with a = g*x + r and 0 <= r < g, for a divisor g of c; None without one."""
-        factors = {abs(k) for atom, k in a.items() if atom is not None}
-        for g in sorted((k for k in factors if k > 1 and c % k == 0), reverse=True):
-            high: Linear = {
-                atom: k // g for atom, k in a.items() if atom is not None and k % g == 0
-            }
-            rest: Linear = {atom: k for atom, k in a.items() if atom is not None and k % g}
-            offset = a.get(None, 0)
-            rest, high = add(rest, constant(offset % g)), add(high, constant(offset // g))
-            least, most = self.range(rest)
-            if least is not None and least >= 0 and most is not None and most < g:
-                return g, high, rest
-        return None
 
     def _symbolic_quotient(self, op: BinaryOp, a: Linear, b: Linear) -> Linear:
         """Division by a symbolic extent: exact terms come out, the rest is below it or an atom."""
@@ -424,18 +410,6 @@ def _is_by(e: Expr, op: BinaryOp) -> TypeGuard[_ByConstant]:
 def _quotient(s: Simplifier, x: Expr, c: int) -> Expr:
     """x // c in canonical form."""
     return s(Binary(BinaryOp.FLOORDIV, x, const(c)))
-
-
-def _divide(a: Linear, c: int) -> tuple[Linear, Linear]:
-    """a = c * whole + rest; a coefficient in rest is in (-c, c), and negative only where a's is."""
-    whole, rest = {}, {}
-    for atom, k in a.items():
-        q = k // c if atom is None or k > 0 else -(-k // c)
-        if q:
-            whole[atom] = q
-        if k - q * c:
-            rest[atom] = k - q * c
-    return whole, rest
 
 
 def _without_factor(atom: Expr | None, factor: Expr | None) -> Expr | None:

@@ -38,6 +38,7 @@ from tilewright.lower.positions import Positions, flat
 
 NEAR = 4  # elements, up to which lanes may be apart that are read as whole vectors, of any type
 SPAN = 32  # bytes, for the same
+SHORTEST = 4  # lanes of which one run is read or written by an instruction of its own
 RUNS = 8  # of consecutive elements, which lanes read as vectors and interleave
 DEAR = 40  # operations, from which on a side of a select is skipped where no lane wants it
 
@@ -174,6 +175,9 @@ class LaneValues:
         if mask is None and step not in (None, 0, 1) and abs(step) <= _nearby(e.buffer):
             return self.strided(e.buffer, rest, step)
         if mask is None and step is None:
+            runs = self.runs(e.buffer, e.indices)
+            if runs is not None:
+                return self.joined(e.buffer, *runs)
             offsets = self.offsets(self.positions.of(e.buffer, e.indices))
             windows = None if offsets is None else windows_of(offsets)
             if windows is not None and offsets is not None:
@@ -241,6 +245,37 @@ class LaneValues:
             count *= 2
         return cast(buffer.dtype, Shuffle(tuple(vectors), tuple(places)))
 
+    def runs(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, list[Linear]] | None:
+        """How many lanes at a time have consecutive elements, whatever other loops do, and where
+        those begin; None if fewer than four do."""
+        lane = self.lane
+        assert lane is not None
+        size = self.count // 2
+        while size >= SHORTEST:
+            within = Var(f"{lane.name}.run")
+            inner = self.simplifier.with_loops({within: size})
+            begin: list[Linear] = []
+            for first in range(0, self.count, size):
+                there = tuple(substitute(i, {lane: within + first}) for i in indices)
+                at = inner.position(there, buffer.shape)
+                if at.pop(within, 0) == 1 and within not in _atoms(at):
+                    begin.append(at)
+            if len(begin) * size == self.count:
+                return size, begin
+            size //= 2
+        return None
+
+    def joined(self, buffer: Buffer, size: int, begin: list[Linear]) -> Expr:
+        """Runs that begin at some positions, one behind the other."""
+        parts: list[Expr] = []
+        for at in begin:
+            read: Expr = Load(flat(buffer), (Binary(BinaryOp.ADD, self.address(at), Lane(size)),))
+            parts.append(Cast(u8, read) if buffer.dtype == bool_ else read)  # bits are dear
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [Shuffle(p, tuple(range(2 * lanes_of(p[0])))) for p in pairs]
+        return cast(buffer.dtype, parts[0])
+
     def place(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> Expr:
         """The position of an element in the flat buffer, in each lane."""
         at = self.positions.of(buffer, indices)
@@ -275,6 +310,11 @@ def windows_of(offsets: Sequence[int]) -> list[range] | None:
             found.append(range(k, k + 1))
     lengths = {len(w) for w in found}
     return found if len(found) <= RUNS and len(lengths) == 1 and min(lengths) > 1 else None
+
+
+def _atoms(at: Linear) -> set[Var]:
+    """The variables of a position."""
+    return set().union(*(variables(atom) for atom in at if atom is not None))
 
 
 def _nearby(buffer: Buffer) -> int:

@@ -25,6 +25,7 @@ from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import (
     Binary,
+    BinaryOp,
     Buffer,
     Dim,
     Expr,
@@ -40,6 +41,7 @@ from tilewright.ir.lanes import (
     Across,
     Lane,
     Masked,
+    Shuffle,
     both,
     lanes_of,
     one_lane,
@@ -148,12 +150,29 @@ class _Vectorizer:
     def store(self, s: Store, mask: Expr | None) -> Block:
         values = self.values
         values.begin(mask, *s.indices, s.value)
+        if mask is None and values.split(values.positions.of(s.buffer, s.indices))[0] is None:
+            runs = values.runs(s.buffer, s.indices)
+            if runs is not None:
+                return self.store_runs(s, *runs)
         place = values.place(s.buffer, s.indices, mask)
         value = values(s.value, mask)
         if lanes_of(place) == 1 and mask is None:
             value = one_lane(value, lanes_of(value) - 1)  # the last stays
         past = s.nontemporal and mask is None and self.is_aligned(s)
         return (Store(flat(s.buffer), (place,), value, past, mask),)
+
+    def store_runs(self, s: Store, size: int, begin: list[Linear]) -> Block:
+        """A store for each run of lanes that have consecutive elements."""
+        before: Block = ()
+        value = spread(self.values(s.value, None), self.values.count)
+        if _reads(value, {s.buffer}):
+            before, value = self.hold(value)
+        places = [Binary(BinaryOp.ADD, self.values.address(at), Lane(size)) for at in begin]
+        parts = [
+            Store(flat(s.buffer), (at,), Shuffle((value,), tuple(range(k, k + size))))
+            for k, at in zip(range(0, self.values.count, size), places, strict=True)
+        ]
+        return (*before, *parts)
 
     def is_aligned(self, s: Store) -> bool:
         """Whether lanes store to an aligned part of a line, if their buffer begins at one."""

@@ -57,7 +57,7 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     if row is not None:
         pieces, row = _cut_rows_for_cores(s, row, [vector, *others], tile, lanes, target)
         others = [*pieces, *others]
-    if c.overlaps:
+    if c.overlaps(target):
         outer, inner = _tile_row_of_data(s, vector, row, others, tile, lanes)
     else:
         outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
@@ -67,20 +67,20 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
-    for loops in _separate_last_tile(s, outer, c, tile, lanes):
+    for loops in _separate_last_tile(s, outer, c, tile, target):
         parallelize(s, loops[:-1] or loops, target)
 
 
 def _separate_last_tile(
-    s: Schedule, outer: list[Loop], c: Contraction, tile: RegisterTile, lanes: int
+    s: Schedule, outer: list[Loop], c: Contraction, tile: RegisterTile, target: Target
 ) -> list[list[Loop]]:
     """A last tile of fewer vectors is done on its own, where those that it lacks are sums that
     nobody reads, and LLVM leaves them out. Returns the loops over tiles of each part. Where there
     is one tile for all rows, weights are what takes time, and come fastest without a gap."""
     columns = static_size(c.extent(c.vector))
-    vectors = 0 if columns is None else -(-columns // lanes)
+    vectors = 0 if columns is None else -(-columns // c.lanes(target))
     once = all(s.for_(loop).extent == 1 for loop in outer[1:])
-    if c.overlaps or once or vectors < tile.vectors or vectors % tile.vectors == 0:
+    if c.overlaps(target) or once or vectors < tile.vectors or vectors % tile.vectors == 0:
         return [outer]
     last = s.peel(outer[0], -1)
     inside = [Loop(x.var) for x in walk_statements(s.for_(last).body) if isinstance(x, For)]
@@ -236,7 +236,8 @@ def _schedule_tile(
     if blocks is not None:
         _schedule_tile(s, s.compute_at(blocks.buffer, reduce[-1]), blocks, tile, lanes)
     elif c.total is None:  # a window; a block is no shorter than it looks
-        _unroll_window(s, reduce, tile)
+        if not c.grouped or _is_window(c):
+            _unroll_window(s, reduce, tile)
         _skip_borders(s, reduce)
     if row is not None:
         s.unroll(row)
@@ -343,6 +344,14 @@ def _unroll_window(s: Schedule, reduce: list[Loop], tile: RegisterTile) -> None:
     if total <= UNROLLED_WINDOW and total * tile.rows * tile.vectors <= UNROLLED:
         for loop in reduce:
             s.unroll(loop)
+
+
+def _is_window(c: Contraction) -> bool:
+    """Whether neighbours in the result read the same elements, which they share where a reduction
+    is unrolled; of a product LLVM would only have more reads to keep for the next vectors."""
+    reduced = {x.var for x in c.nest.reduce if x.extent != 1}
+    tile = {c.axis_var(a) for a in (c.row, c.vector) if a is not None}
+    return any(variables(i) & reduced and variables(i) & tile for i in c.data.indices)
 
 
 def _skip_borders(s: Schedule, reduce: list[Loop]) -> None:

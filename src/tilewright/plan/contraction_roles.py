@@ -98,23 +98,31 @@ class Contraction:
         axes = (p for p, i in enumerate(self.nest.store.indices) if i in around)
         return next((p for p in axes if p != self.vector and self.grouped), self.vector)
 
-    @property
-    def overlaps(self) -> bool:
-        """Whether the last vectors begin earlier instead of reaching beyond the axis: along a row
-        of the data, of a product by groups."""
+    def overlaps(self, target: Target) -> bool:
+        """Whether the last vectors begin earlier instead of reaching beyond the axis, of a product
+        by groups: along a row of the data, and along the places of a group where it takes fewer
+        vectors than those that divide it."""
+        extent = static_size(self.extent(self.vector))
+        if not self.grouped or extent is None:
+            return False
         is_place = self.vector == len(self.buffer.shape) - 1
-        return self.grouped and not is_place and isinstance(self.extent(self.vector), int)
+        lanes = min(target.vectors.lanes(self.buffer.dtype), _power_of_two_up_to(extent))
+        fewer = -(-extent // lanes) < extent // math.gcd(extent, lanes)
+        return not is_place or (fewer and self.dot is None)
 
     def lanes(self, target: Target) -> int:
-        """The lanes of a vector: as many as a register has; of products by groups as many as divide
-        a group, or as fit a row of the data."""
+        """The lanes of a vector: as many as a register has; of products by groups as many as fit
+        the axis, or divide it."""
         lanes = target.vectors.lanes(self.buffer.dtype)
         extent = static_size(self.extent(self.vector))
-        while self.grouped and extent is not None:
-            if extent >= lanes if self.overlaps else extent % lanes == 0:
-                break
-            lanes //= 2
-        return lanes
+        if not self.grouped or extent is None:
+            return lanes
+        fits = min(lanes, _power_of_two_up_to(extent))
+        return fits if self.overlaps(target) else math.gcd(extent, fits)
+
+
+def _power_of_two_up_to(n: int) -> int:
+    return 1 << (max(1, n).bit_length() - 1)
 
 
 def find_contraction(s: Schedule, grouped: frozenset[str], target: Target) -> Contraction | None:
@@ -260,8 +268,8 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
         lanes,
         target.vectors,
         stream=_stream(c, target),
-        within=c.overlaps,
-        whole=c.grouped and not c.overlaps,
+        within=c.overlaps(target),
+        whole=c.grouped and not c.overlaps(target),
         sums=sums,
         apart=apart,
     )

@@ -54,6 +54,8 @@ def preferred_layouts(
         )
     lanes = target.vectors.lanes(c.buffer.dtype)
     width = tile_of(c, target).vectors * c.lanes(target)
+    if c.overlaps(target):  # vectors begin anywhere
+        width = static_size(c.extent(c.vector)) or width
     if width == 1:  # a group of an odd number of channels: there is nothing to pack
         return None
     result = s.kernel.outputs[0]
@@ -86,7 +88,8 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
     if other is None or static_size(other.extent(other.vector)) is None:
         return False
     other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
-    return _lane_cost(other, target) * UNALIGNED < _lane_cost(c, target)
+    packed = 1 if c.overlaps(target) else UNALIGNED
+    return _lane_cost(other, target) * packed < _lane_cost(c, target)
 
 
 def _lane_cost(c: Contraction, target: Target) -> float:

@@ -69,7 +69,7 @@ def register_tile(
 
     def cost_of(r: int, v: int) -> float:
         """As tile_cost, but that a last tile has no more vectors than are left."""
-        if columns is None:
+        if columns is None or within:
             return tile_cost(r, v, rows, columns, lanes, unit, stream)
         total = -(-columns // lanes)
         full, rest = divmod(total, v)
