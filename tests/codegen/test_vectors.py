@@ -105,6 +105,26 @@ def zero(X: {dtype}[3, 16], Y: out({dtype}[5, 3, 16])):
 """
 
 
+@pytest.mark.parametrize("lanes", [8, 12, 20, 24, 36, 40, 48, 56])
+@pytest.mark.parametrize("first", [0, 4, 8, 10])
+def test_runs_of_vectors_of_any_length(lanes, first):
+    kernel = program(
+        f"""
+        def blocks(X: f32[5, 3, 16], Y: out(f32[3, {lanes}]), Z: out(f32[5, 3, 16])):
+            for c in range(5):
+                for b in range(3):
+                    for w in vectorize(16):
+                        Z[c, b, w] = f32(0.0)
+            for a in range(3):
+                for v in vectorize({lanes}):
+                    Y[a, v] = X[(v + {first}) // 16, a, (v + {first}) % 16]
+                for u in vectorize({lanes}):
+                    Z[(u + {first}) // 16, a, (u + {first}) % 16] = X[0, a, u % 16]
+        """
+    )
+    run(kernel, numbers("f32", 5, 3, 16))
+
+
 def test_what_a_store_in_runs_reads_is_read_before():
     """An element that the first run writes is wanted by the second."""
     kernel = program(

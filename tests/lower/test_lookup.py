@@ -94,8 +94,10 @@ def test_entries_of_other_types(dtype: str):
     "entries, at, message",
     [
         ("f32, [1.0, 2.0, 3.0]", "x[i, j]", "has a table of 3 entries"),
+        ("f32, [1.0, 2.0, 3.0]", "x[i, j]", "hint: tables have 2, 4, 8, 16 … entries"),
         ("f32, [1.0]", "x[i, j]", "has a table of 1 entries"),
         ("i32, [1, 2]", "x[i, j]", "has entries that are no i32"),
+        ("i32, [1, 2]", "x[i, j]", "hint: round them to a type of floats"),
         ("f32, [1.0, 2.0]", "i", "the place of lookup(f32, [1.0, 2.0], i) is i64, not i32"),
     ],
 )

@@ -67,7 +67,8 @@ _LIBRARY = {UnaryOp.SIGMOID: _sigmoid_of_exp}
 
 
 def expand_math(kernel: Kernel, table: int = 0) -> Kernel:
-    """Replaces functions that vectors lack, which look up in tables of so many f32 at once."""
+    """Replaces functions that vectors lack; `table` is the number of f32 that one instruction
+    looks up in (VectorUnit.table)."""
     functions = UNARY | LOOKED_UP if table >= math_table.ENTRIES else UNARY
     memo: dict[Expr, Expr] = {}
 

@@ -57,11 +57,12 @@ class LaneValues:
         self._pure: dict[Expr, Expr] = {}  # of the loop: what reads no memory
         self._reads: dict[Expr, bool] = {}
         self._dear: dict[tuple[Select, Expr], bool] = {}
+        self._inside: dict[int, Simplifier] = {}  # of the loop: for a run of so many of its lanes
 
     def enter(self, lane: Var | None, count: int) -> None:
         """From here on expressions belong to the body of this vector loop, or of none."""
         self.lane, self.count = lane, count
-        self.columns, self._memo, self._pure = {}, {}, {}
+        self.columns, self._memo, self._pure, self._inside = {}, {}, {}, {}
 
     def begin(self, mask: Expr | None, *whole: Expr) -> None:
         """From here on expressions are these of a statement, which runs where a mask holds."""
@@ -247,23 +248,27 @@ class LaneValues:
 
     def runs(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[int, list[Linear]] | None:
         """How many lanes at a time have consecutive elements, whatever other loops do, and where
-        those begin; None if fewer than four do."""
+        those begin: a half of the lanes, a quarter …; None if fewer than four do."""
+        size = self.count
+        while size % 2 == 0 and size // 2 >= SHORTEST:
+            size //= 2
+            begin = [self.run(buffer, indices, k, size) for k in range(0, self.count, size)]
+            found = [at for at in begin if at is not None]
+            if len(found) == len(begin):
+                return size, found
+        return None
+
+    def run(
+        self, buffer: Buffer, indices: tuple[Expr, ...], first: int, size: int
+    ) -> Linear | None:
+        """Where so many lanes begin, from a first one on, if their elements are consecutive."""
         lane = self.lane
         assert lane is not None
-        size = self.count // 2
-        while size >= SHORTEST:
-            within = Var(f"{lane.name}.run")
-            inner = self.simplifier.with_loops({within: size})
-            begin: list[Linear] = []
-            for first in range(0, self.count, size):
-                there = tuple(substitute(i, {lane: within + first}) for i in indices)
-                at = inner.position(there, buffer.shape)
-                if at.pop(within, 0) == 1 and within not in _atoms(at):
-                    begin.append(at)
-            if len(begin) * size == self.count:
-                return size, begin
-            size //= 2
-        return None
+        within = Var(f"{lane.name}.run")
+        inner = self._inside.setdefault(size, self.simplifier.with_loops({within: size}))
+        there = tuple(substitute(i, {lane: within + first}) for i in indices)
+        at = inner.position(there, buffer.shape)
+        return at if at.pop(within, 0) == 1 and within not in _variables(at) else None
 
     def joined(self, buffer: Buffer, size: int, begin: list[Linear]) -> Expr:
         """Runs that begin at some positions, one behind the other."""
@@ -312,8 +317,8 @@ def windows_of(offsets: Sequence[int]) -> list[range] | None:
     return found if len(found) <= RUNS and len(lengths) == 1 and min(lengths) > 1 else None
 
 
-def _atoms(at: Linear) -> set[Var]:
-    """The variables of a position."""
+def _variables(at: Linear) -> set[Var]:
+    """Those of a position."""
     return set().union(*(variables(atom) for atom in at if atom is not None))
 
 

@@ -23,7 +23,7 @@ _SHIFT = 21  # what is left of an f32's bits says the piece, counted modulo ENTR
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PiecewisePolynomial:
     """A function from 0 to `end`. Rows: the pieces' centres, then coefficients, the highest power
     first, each ENTRIES f32. `low` is what the first slope lacks as an f32; it does
     not show in other pieces."""
@@ -34,17 +34,17 @@ class Pieces:
     low: float = 0.0
 
 
-def _evaluate(size: Expr, pieces: Pieces) -> Expr:
+def _evaluate(size: Expr, table: PiecewisePolynomial) -> Expr:
     """Horner's rule with each lane's coefficients; NaN gives NaN, whichever they are."""
-    bits = Bitcast(i32, size + number(pieces.offset))
+    bits = Bitcast(i32, size + number(table.offset))
     piece = bits >> whole(_SHIFT)
-    found: list[Expr] = [Lookup(tuple(map(f32.round, row)), f32, piece) for row in pieces.rows]
+    found: list[Expr] = [Lookup(tuple(map(f32.round, row)), f32, piece) for row in table.rows]
     centre, total, *rest, slope, constant = found
     distance = size - centre
     for coefficient in rest:
         total = total * distance + coefficient
-    if pieces.low:
-        constant = distance * number(pieces.low) + constant
+    if table.low:
+        constant = distance * number(table.low) + constant
     return (total * distance + slope) * distance + constant
 
 
@@ -69,7 +69,7 @@ def erfc(x: Expr) -> Expr:
     return select(x < number(0.0), number(2.0) - above, above)
 
 
-_TANH = Pieces(
+_TANH = PiecewisePolynomial(
     offset=0.64,
     end=9.3,
     rows=(
@@ -103,7 +103,7 @@ _TANH = Pieces(
          0.45022976, 0.6261106, 0.7552166, 0.84401846),
     ),
 )  # fmt: skip
-_ERF = Pieces(
+_ERF = PiecewisePolynomial(
     offset=0.375,
     end=3.95,
     rows=(
@@ -138,7 +138,7 @@ _ERF = Pieces(
     ),
     low=-5.8635383e-08,
 )  # fmt: skip
-_ERFC = Pieces(
+_ERFC = PiecewisePolynomial(
     offset=0.75,
     end=10.1,
     rows=(

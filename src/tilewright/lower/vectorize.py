@@ -150,16 +150,20 @@ class _Vectorizer:
     def store(self, s: Store, mask: Expr | None) -> Block:
         values = self.values
         values.begin(mask, *s.indices, s.value)
-        if mask is None and values.split(values.positions.of(s.buffer, s.indices))[0] is None:
-            runs = values.runs(s.buffer, s.indices)
-            if runs is not None:
-                return self.store_runs(s, *runs)
+        runs = self.runs_of(s) if mask is None else None
+        if runs is not None:
+            return self.store_runs(s, *runs)
         place = values.place(s.buffer, s.indices, mask)
         value = values(s.value, mask)
         if lanes_of(place) == 1 and mask is None:
             value = one_lane(value, lanes_of(value) - 1)  # the last stays
         past = s.nontemporal and mask is None and self.is_aligned(s)
         return (Store(flat(s.buffer), (place,), value, past, mask),)
+
+    def runs_of(self, s: Store) -> tuple[int, list[Linear]] | None:
+        """The runs of lanes that a store has consecutive elements for, if not for all of them."""
+        step, _ = self.values.split(self.values.positions.of(s.buffer, s.indices))
+        return None if step is not None else self.values.runs(s.buffer, s.indices)
 
     def store_runs(self, s: Store, size: int, begin: list[Linear]) -> Block:
         """A store for each run of lanes that have consecutive elements."""

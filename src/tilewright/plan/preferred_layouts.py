@@ -88,8 +88,8 @@ def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
     if other is None or static_size(other.extent(other.vector)) is None:
         return False
     other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
-    packed = 1 if c.overlaps(target) else UNALIGNED
-    return _lane_cost(other, target) * packed < _lane_cost(c, target)
+    dearer = 1 if c.overlaps(target) else UNALIGNED  # vectors that overlap are not aligned either
+    return _lane_cost(other, target) * dearer < _lane_cost(c, target)
 
 
 def _lane_cost(c: Contraction, target: Target) -> float:

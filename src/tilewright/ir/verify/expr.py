@@ -287,7 +287,7 @@ def _check_shuffle(c: ExprChecker, e: Shuffle) -> Parts:
 def _check_lookup(c: ExprChecker, e: Lookup) -> Parts:
     count = len(e.entries)
     if count < 2 or count & (count - 1):
-        raise c.fail(f"{e} has a table of {count} entries", "a power of 2, and at least 2, can be")
+        raise c.fail(f"{e} has a table of {count} entries", "tables have 2, 4, 8, 16 … entries")
     if not e.dtype.is_float or any(e.dtype.round(x) != x for x in e.entries if x == x):
         raise c.fail(f"{e} has entries that are no {e.dtype}", "round them to a type of floats")
     if e.at.dtype != i32:
