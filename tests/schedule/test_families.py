@@ -332,6 +332,36 @@ def test_products_by_groups_are_not_unrolled(window: int, unrolled: bool):
     assert kind == (LoopKind.UNROLL if unrolled else LoopKind.SERIAL)
 
 
+@pytest.mark.parametrize(
+    "shape, across",
+    [
+        ((36, 2, 512), True),
+        ((36, 1, 200), True),  # 25 vectors: the last tile has one
+        ((36, 3, 512), False),  # the sums take longer than their stores
+        ((36, 2, 40), False),  # two tiles
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_short_products_are_written_as_lines_lie(
+    shape: tuple[int, int, int], across: bool, turned: bool
+):
+    """Rows of a power of two would fall into a few sets of the cache, one below the other."""
+    rows, depth, columns = shape
+    result, place = (f"{columns}, {rows}", "b, a") if turned else (f"{rows}, {columns}", "a, b")
+    product = f"x[m, k] * w[k, n], k={depth}"
+    text = f"""
+        def f(x: f32[{rows}, {depth}], w: f32[{depth}, {columns}]):
+            s = tensor(f32[{rows}, {columns}])
+            define(s[m, n], reduce(add, f32(0.0), {product}), m={rows}, n={columns})
+            y = tensor(f32[{result}])
+            define(y[{place}], s[a, b] + f32(1.0), a={rows}, b={columns})
+            return y
+        """
+    kernel = check(program(text))
+    outermost = next(x for x in walk_statements(kernel.body) if isinstance(x, For))
+    assert outermost.var.name == ("a_o" if across and not turned else "b_o"), str(kernel)
+
+
 def test_a_multiplied_depthwise_convolution():
     check(operator("conv", (1, 8, 9, 9), (24, 1, 3, 3), **WINDOW, groups=8))
 

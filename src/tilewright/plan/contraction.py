@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from tilewright.analyze.nests import Nest, is_cheap_operator, nest_of, nests
+from tilewright.analyze.nests import Nest, is_cheap_operator, nest_of, nests, stride
 from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import Buffer, Const, Load, Var
 from tilewright.ir.loop import Accumulate, For, LoopKind, Store, walk_statements
@@ -42,6 +42,8 @@ LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 UNROLLED = 400  # and of up to so many products of vectors
+FEW = 2  # terms of a sum that takes no longer than its result is written
+ACROSS = 4  # tiles beside one another, from which columns may go innermost
 
 
 def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
@@ -61,28 +63,39 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         outer, inner = _tile_row_of_data(s, vector, row, others, tile, lanes)
     else:
         outer, inner = _tile_result_loops(s, vector, row, others, tile, lanes)
+    columns = outer[0]
+    if _is_written_by_rows(s, c, outer, out, tile, target):
+        outer = [*outer[1:], columns]
+        s.reorder(*outer)
     local = s.compute_at(acc, outer[-1])
     local = _schedule_tile(s, local, c, tile, lanes, blocks)
     long = _is_long(s, inner)
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
-    for loops in _separate_last_tile(s, outer, c, tile, target):
+    for loops in _separate_last_tile(s, outer, columns, c, tile, target):
         parallelize(s, loops[:-1] or loops, target)
 
 
 def _separate_last_tile(
-    s: Schedule, outer: list[Loop], c: Contraction, tile: RegisterTile, target: Target
+    s: Schedule,
+    outer: list[Loop],
+    vector: Loop,
+    c: Contraction,
+    tile: RegisterTile,
+    target: Target,
 ) -> list[list[Loop]]:
     """A last tile of fewer vectors is done on its own, where those that it lacks are sums that
     nobody reads, and LLVM leaves them out. Returns the loops over tiles of each part. Where there
     is one tile for all rows, weights are what takes time, and come fastest without a gap."""
     columns = static_size(c.extent(c.vector))
     vectors = 0 if columns is None else -(-columns // c.lanes(target))
-    once = all(s.for_(loop).extent == 1 for loop in outer[1:])
+    once = all(s.for_(loop).extent == 1 for loop in outer if loop != vector)
     if c.overlaps(target) or once or vectors < tile.vectors or vectors % tile.vectors == 0:
         return [outer]
-    last = s.peel(outer[0], -1)
+    last = s.peel(vector, -1)
+    if vector != outer[0]:
+        return [outer]
     inside = [Loop(x.var) for x in walk_statements(s.for_(last).body) if isinstance(x, For)]
     return [outer, [last, *inside[: len(outer) - 1]]]
 
@@ -186,6 +199,25 @@ def _tile_result_loops(
     s.reorder(vector_o, *others, row, vector_i)
     row_o, row_i = _split_rows(s, row, tile)
     return [vector_o, *others, row_o], [row_i, vector_i]
+
+
+def _is_written_by_rows(
+    s: Schedule, c: Contraction, outer: list[Loop], out: Buffer, tile: RegisterTile, target: Target
+) -> bool:
+    """Whether columns should go innermost: a sum of one or two terms takes no longer than its
+    store, and lines one behind the other are stored fastest (down the rows, those whose size is a
+    power of two fall into a few sets of the cache)."""
+    columns, rows = static_size(c.extent(c.vector)), static_size(c.rows)
+    depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
+    if c.row is None or c.grouped or not (columns and rows and depth):
+        return False
+    if depth > FEW or columns < ACROSS * tile.vectors * c.lanes(target):
+        return False
+    if rows % tile.rows and target.cores > 1:  # some rows are done twice: by one core
+        return False
+    (store,) = (n.store for n in nests(s.kernel.body) if n.buffer == out)
+    across, down = (stride(out, store.indices, x.var, s.simplifier) for x in (outer[0], outer[-1]))
+    return across is not None and down is not None and across < down
 
 
 def _split_rows(s: Schedule, row: Loop, tile: RegisterTile) -> tuple[Loop, Loop]:
