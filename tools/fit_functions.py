@@ -142,6 +142,10 @@ FITS = {
         lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,
         -0.5, 0.5, 6,
     ),
+    "exp2_short": Fit(
+        lambda f: (mp.mpf(2) ** f - 1) / f if f else mp.log(2), lambda f: f * mp.mpf(2) ** -f,
+        -0.5, 0.5, 5,
+    ),
     "log2": Fit(
         lambda z: mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z),
         lambda z: 1 / (mp.log((1 + mp.sqrt(z)) / (1 - mp.sqrt(z)), 2) / mp.sqrt(z)),
@@ -165,12 +169,16 @@ class Table:
 
 
 SLOPE = 2 / mp.sqrt(mp.pi)  # of erf at 0
+HALF_LOG2_E = float(np.float32(0.5 / np.log(2)))
 TABLES = {
     "tanh_pieces": Table(mp.tanh, 0.64, 9.3, 6, odd=True),
     "erf_pieces": Table(
         mp.erf, 0.375, 3.95, 6, odd=True, low=float(SLOPE - float(np.float32(SLOPE)))
     ),
     "erfc_pieces": Table(lambda x: mp.exp(x * x) * mp.erfc(x), 0.75, 10.1, 6),
+    "normal_pieces": Table(  # without the bell, as machine code computes that
+        lambda x: mp.ncdf(-x) * mp.mpf(2) ** (HALF_LOG2_E * x * x), 1.0, 14.5, 6
+    ),
 }
 PIECES, SHIFT = 16, 21  # of f32's 23 bits below the exponent, 2 number pieces
 NEAR = 400  # floats on either side of a piece's middle, of which one is its centre

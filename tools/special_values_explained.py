@@ -106,6 +106,11 @@ EXPLAINED: tuple[Explained, ...] = (
         lambda d: d.dtype in ("float16", "bfloat16") and _near(d, 0.07, 8e-3),
     ),
     Explained(
+        "GELU of -inf is its limit; the reference multiplies infinity by 0",
+        _ops("Gelu"),
+        lambda d: d.found == 0 and np.isneginf(float(d.operands[0])),
+    ),
+    Explained(
         "16-bit floats: ours keeps the sum in f32, the reference's overflows",
         _ops("Mean"),
         lambda d: d.dtype in ("float16", "bfloat16") and _is_mean(d) and np.isinf(d.wanted),

@@ -26,7 +26,6 @@ from function_cases import (
     exact_results,
     padded,
     samples,
-    units_off,
 )
 from native import NativeKernel
 
@@ -94,7 +93,7 @@ class Sweep:
             self.row.add(off, [x], found, image)
             return
         exact = exact_results(self.case, (x,))
-        self.row.add(units_off(found, exact), [x], found, exact)
+        self.row.add(self.case.off((x,), found), [x], found, exact)
 
 
 def sampled(case: Case, dtype: DType, target: Target) -> Row:
@@ -104,7 +103,7 @@ def sampled(case: Case, dtype: DType, target: Target) -> Row:
     found = np.empty_like(operands[0])
     compiled(case, dtype, found.size, target).fill(operands, [found])
     exact = exact_results(case, operands)
-    row.add(units_off(found, exact), list(operands), found, exact)
+    row.add(case.off(operands, found), list(operands), found, exact)
     return row
 
 
@@ -187,7 +186,7 @@ def markdown(found: list[Row]) -> str:
         by_name.setdefault(row.function, {})[row.dtype] = row
     for name, rows in by_name.items():
         worst = [f"{rows[t].worst:.4f}" if t in rows else "" for t in ("f32", "f16", "bf16")]
-        cells = [f"`{name}`", f"{CASES[name].bound:g}", worst[0], rows["f32"].at, *worst[1:]]
+        cells = [f"`{name}`", CASES[name].promised, worst[0], rows["f32"].at, *worst[1:]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 

@@ -134,7 +134,7 @@ def check(op: UnaryOp | BinaryOp, t: DType, got: np.ndarray, reference, *args) -
         return report(op.value, ~identical(got, wanted, zeros=zeros), got, wanted, *args)
     with np.errstate(all="ignore"):
         exact = reference(*(wide(v) for v in args))  # f64: exact enough for narrower types
-    allowed = {f32: ULPS[op], f64: 4}.get(t, 1)
+    allowed = {f32: CASES[op.value].allowed(args), f64: 4}.get(t, 1)
     near = units_apart(got, exact) <= allowed
     return report(op.value, ~near, got, exact, *args)
 

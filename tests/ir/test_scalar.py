@@ -22,6 +22,7 @@ TYPES = tuple(DTYPES.values())
 ULPS = {
     **dict.fromkeys((UnaryOp.EXP, UnaryOp.EXPM1, UnaryOp.LOG, UnaryOp.LOG1P), 4),
     UnaryOp.SIGMOID: 4,
+    UnaryOp.GELU: 86,  # 8 + 1.5 x**2, for x of -7.25
     **dict.fromkeys((UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN), 4),
     **dict.fromkeys((UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN, UnaryOp.ERF, UnaryOp.ERFC), 4),
     **dict.fromkeys((UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH), 4),

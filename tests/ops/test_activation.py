@@ -78,6 +78,14 @@ def test_gelu(tanh):
     assert found[-1] == x[-1]
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16], ids=str)
+@pytest.mark.parametrize("tanh", [False, True])
+def test_gelu_of_infinities(tanh, dtype):
+    """Its limits: 0 times infinity would be NaN."""
+    found = run("gelu", {"tanh": tanh}, np.array([-np.inf, np.inf, np.nan], dtype))
+    np.testing.assert_array_equal(found, np.array([0, np.inf, np.nan], dtype))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16], ids=str)
 def test_gelu_far_below_0(dtype):
     """By its size, not x's: nothing cancels where erf is nearly -1."""

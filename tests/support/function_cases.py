@@ -16,7 +16,18 @@ import numpy as np
 from native import NativeKernel, build
 
 from tilewright.base.dtype import DType, f32, from_numpy
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Unary, UnaryOp, Var, cast, const
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Expr,
+    Unary,
+    UnaryOp,
+    Var,
+    cast,
+    const,
+    minimum,
+)
 from tilewright.ir.loop import For, Kernel, LoopKind, Store
 from tilewright.ops import activation
 from tilewright.ops.common import widened
@@ -34,7 +45,8 @@ class Case:
     """A function: how a kernel says it, the reference, and how far f32 results may be off in units
     of the last place: `bound` is promised (docs/semantics.md), `seen` is the most that any of all
     2**32 floats is off (docs/accuracy.md), rounded up. `mirror` is f(-x) / f(x), where that is 1 or
-    -1 for all x."""
+    -1 for all x. Where the bound grows with the operand, by `slope` times its square, what is seen
+    grows along with it."""
 
     name: str
     expr: Callable[..., Expr]
@@ -43,6 +55,23 @@ class Case:
     seen: float
     mirror: int = 0
     operands: int = 1
+    slope: float = 0.0
+
+    @property
+    def promised(self) -> str:
+        return f"{self.bound:g}" + (f" + {self.slope:g} x²" if self.slope else "")
+
+    def allowed(self, operands: tuple[np.ndarray, ...]) -> np.ndarray:
+        """What is promised of each result of f32."""
+        with np.errstate(invalid="ignore"):  # NaN becomes an f64
+            square = np.nan_to_num(operands[0].astype(np.float64)).clip(-1e3, 1e3) ** 2
+        return self.bound + self.slope * square
+
+    def off(self, operands: tuple[np.ndarray, ...], found: np.ndarray) -> np.ndarray:
+        """How far results are off in units of the last place, by a bound that does not grow."""
+        off = units_off(found, exact_results(self, operands))
+        short = found.dtype != np.float32
+        return off if short or not self.slope else off * (self.bound / self.allowed(operands))
 
 
 def _op(name: str) -> Callable[..., Expr]:
@@ -53,6 +82,11 @@ def _op(name: str) -> Callable[..., Expr]:
 def _wide(formula: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
     """A formula as operators compute it: in f32 for shorter floats, rounded once."""
     return lambda x: cast(x.dtype, formula(cast(widened(x.dtype), x)))
+
+
+def _decay(x: Expr) -> Expr:
+    """What says itself that it is at most 1, as in a softmax."""
+    return Unary(UnaryOp.EXP, minimum(const(0, x.dtype), x))
 
 
 def _rsqrt(x: Expr) -> Expr:
@@ -82,6 +116,15 @@ def _sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, small, 1.0) / (1.0 + small)
 
 
+def _gelu(x: np.ndarray) -> np.ndarray:
+    """x erfc(-x / sqrt(2)) / 2, where the argument's rounding counts by its slope."""
+    far = -np.sqrt(np.longdouble(0.5)) * np.clip(x, -64.0, 64.0)
+    near = far.astype(np.float64)
+    lost = (far - near).astype(np.float64)
+    share = erfc(near) - lost * 2 / np.sqrt(np.pi) * np.exp(-near * near)
+    return np.maximum(x, -64.0) / 2 * share
+
+
 def _softplus(x: np.ndarray) -> np.ndarray:
     return np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x)))
 
@@ -90,6 +133,7 @@ CASES = {
     case.name: case
     for case in (
         Case("exp", _op("exp"), np.exp, 2, 1.1),
+        Case("exp_to_1", _decay, lambda x: np.exp(np.minimum(x, 0)), 2, 1.1),
         Case("expm1", _op("expm1"), np.expm1, 4, 1.7),
         Case("log", _op("log"), np.log, 2, 0.9),
         Case("log1p", _op("log1p"), np.log1p, 4, 1.5),
@@ -110,6 +154,7 @@ CASES = {
         Case("sqrt", _op("sqrt"), np.sqrt, 0.5, 0.5),
         Case("rsqrt", _wide(_rsqrt), lambda x: 1 / np.sqrt(x), 2, 1.6),
         Case("sigmoid", _op("sigmoid"), _sigmoid, 2, 1.95),
+        Case("gelu", _op("gelu"), _gelu, 8, 7.0, slope=1.5),
         Case("softplus", _wide(activation.softplus), _softplus, 4, 1.8),
         Case("pow", lambda x, y: Binary(BinaryOp.POW, x, y), np.power, 4, 0.6, operands=2),
         Case("atan2", lambda y, x: Binary(BinaryOp.ATAN2, y, x), np.arctan2, 4, 2, operands=2),

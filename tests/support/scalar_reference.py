@@ -116,6 +116,7 @@ _EXACT_UNARY = {
 }
 _MATH = {op: getattr(math, op.value) for op in UnaryOp if hasattr(math, op.value)}
 _MATH[UnaryOp.SIGMOID] = lambda a: (math.exp(a) if a < 0 else 1.0) / (1 + math.exp(-abs(a)))
+_MATH[UnaryOp.GELU] = lambda a: 0.0 if a == -INF else a / 2 * math.erfc(-a / math.sqrt(2))
 _POLES = {
     UnaryOp.LOG: {0.0: -INF},
     UnaryOp.LOG1P: {-1.0: -INF},

@@ -56,6 +56,7 @@ class UnaryOp(_Operator):
     ERF = "erf"
     ERFC = "erfc"  # 1 - erf(x)
     SIGMOID = "sigmoid"  # 1 / (1 + exp(-x))
+    GELU = "gelu"  # x times the normal distribution's share below x
     FLOOR = "floor"
     CEIL = "ceil"
     ROUND = "round"  # half to even

@@ -166,6 +166,11 @@ def _of_each(function: Callable[[float], float]) -> Callable[[Array], Array]:
     return apply
 
 
+def _gelu(a: float) -> float:
+    """a erfc(-a / sqrt(2)) / 2, which is 0 at -inf."""
+    return max(a, -64.0) * 0.5 * math.erfc(-a * 0.5**0.5)
+
+
 def _sigmoid(a: Array) -> Array:
     """1 / (1 + e**-a), and below 0 e**a / (1 + e**a): the power is at most 1."""
     power = np.exp(-np.abs(a))
@@ -201,6 +206,7 @@ _UNARY: dict[UnaryOp, Callable[[Array], Array]] = {
     UnaryOp.ERF: _of_each(math.erf),
     UnaryOp.ERFC: _of_each(math.erfc),
     UnaryOp.SIGMOID: _sigmoid,
+    UnaryOp.GELU: _of_each(_gelu),
     UnaryOp.FLOOR: np.floor,
     UnaryOp.CEIL: np.ceil,
     UnaryOp.ROUND: np.rint,

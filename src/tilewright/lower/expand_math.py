@@ -11,12 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.base.dtype import f32
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, const, select
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Unary,
+    UnaryOp,
+    const,
+    maximum,
+    select,
+)
 from tilewright.ir.loop import Kernel, map_block, map_exprs
 from tilewright.lower import math_table
 from tilewright.lower.math_arc import acos, asin, atan, atan2
 from tilewright.lower.math_common import absolute
-from tilewright.lower.math_erf import erf, erfc
+from tilewright.lower.math_erf import erf, erfc, gelu
 from tilewright.lower.math_exp import cosh, exp, expm1, sigmoid, sinh, tanh
 from tilewright.lower.math_log import acosh, asinh, atanh, log, log1p
 from tilewright.lower.math_pow import pow_
@@ -43,11 +54,13 @@ UNARY: dict[UnaryOp, Callable[[Expr], Expr]] = {
     UnaryOp.ERF: erf,
     UnaryOp.ERFC: erfc,
     UnaryOp.SIGMOID: sigmoid,
+    UnaryOp.GELU: gelu,
 }
 LOOKED_UP: dict[UnaryOp, Callable[[Expr], Expr]] = {  # where vectors have tables
     UnaryOp.TANH: math_table.tanh,
     UnaryOp.ERF: math_table.erf,
     UnaryOp.ERFC: math_table.erfc,
+    UnaryOp.GELU: math_table.gelu,
 }
 BINARY: dict[BinaryOp, Callable[[Expr, Expr], Expr]] = {
     BinaryOp.POW: pow_,
@@ -62,8 +75,14 @@ def _sigmoid_of_exp(x: Expr) -> Expr:
     return select(x < 0, power, one) / (one + power)
 
 
+def _gelu_of_erfc(x: Expr) -> Expr:
+    """x erfc(-x / sqrt(2)) / 2, which is 0 at -inf."""
+    share = Unary(UnaryOp.ERFC, x * const(-(0.5**0.5), x.dtype))
+    return maximum(const(-64.0, x.dtype), x) * const(0.5, x.dtype) * share
+
+
 # Functions of f64 that the C library lacks, by those that it has.
-_LIBRARY = {UnaryOp.SIGMOID: _sigmoid_of_exp}
+_LIBRARY = {UnaryOp.SIGMOID: _sigmoid_of_exp, UnaryOp.GELU: _gelu_of_erfc}
 
 
 def expand_math(kernel: Kernel, table: int = 0) -> Kernel:

@@ -1,4 +1,4 @@
-"""The error function and what it lacks of 1. Polynomials: tools/fit_functions.py.
+"""The error function, what it lacks of 1, and GELU. Polynomials: tools/fit_functions.py.
 
 erf is an odd polynomial below 1, from there 1 - erfc, whose fourth root is a polynomial: good to
 what shows in erf. erfc is e**(-x**2) * u * P(u) with u = 1 / (|x| + 2), after Shepherd and
@@ -10,7 +10,7 @@ rounding would be multiplied by the exponential: the square of x's first 12 bits
 from __future__ import annotations
 
 from tilewright.base.dtype import f32, i32
-from tilewright.ir.expr import Bitcast, Expr, minimum, select
+from tilewright.ir.expr import Bitcast, Expr, maximum, minimum, select
 from tilewright.lower.math_common import (
     absolute,
     number,
@@ -78,10 +78,17 @@ def erfc(x: Expr) -> Expr:
     first = twelve_bits(u)
     lost = number(1.0) - number(2.0) * first - first * head + first * tail - (u - first) * below
     t = u - number(_ERFC_ONE)
-    scaled = u + u * t * polynomial(t, _ERFC)
+    scaled = (u + u * t * polynomial(t, _ERFC)) * number(2.0**-64)
     slope = number(1.0) + number(2.6) * u  # of log(u * P(u)) against log(u), to 0.05
     above = exp_times(-(head * head), tail * (head + size) + slope * lost, scaled)
     return select(x < number(0.0), number(2.0) - above, above)
+
+
+def gelu(x: Expr) -> Expr:
+    """x erfc(-x / sqrt(2)) / 2, in which nothing cancels, and which is 0 at -inf. The roundings of
+    x / sqrt(2) grow with its square."""
+    reach = maximum(number(-16.0), x)  # below, erfc is 0
+    return reach * number(0.5) * erfc(x * number(-(0.5**0.5)))
 
 
 def twelve_bits(x: Expr) -> Expr:

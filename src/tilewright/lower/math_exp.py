@@ -7,7 +7,19 @@ of the argument in two steps is Cody and Waite's (1980); polynomials: tools/fit_
 from __future__ import annotations
 
 from tilewright.base.dtype import f32, i32
-from tilewright.ir.expr import Bitcast, Expr, maximum, minimum, select
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Bitcast,
+    Cast,
+    Const,
+    Expr,
+    Unary,
+    UnaryOp,
+    maximum,
+    minimum,
+    select,
+)
 from tilewright.lower.math_common import (
     LN2_HIGH,
     LN2_LOW,
@@ -22,7 +34,7 @@ from tilewright.lower.math_common import (
 )
 
 _LOG2_E = 1.4426950408889634
-_ROUND = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
+ROUND = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
 _BIAS = 127
 _EXP = (
     0.001393968123011291,
@@ -55,11 +67,14 @@ _EXP2 = (  # (2**f - 1) / f
 
 def _reduced(x: Expr, offset: int, low: Expr | None = None) -> tuple[Expr, Expr]:
     """e**r - 1, and an i32 whose low bits are n + offset; of x + low, of which n counts x only."""
-    shifted = x * number(_LOG2_E) + number(_ROUND + offset)
-    n = shifted - number(_ROUND + offset)
+    shifted = x * number(_LOG2_E) + number(ROUND + offset)
+    n = shifted - number(ROUND + offset)
     r = x - n * number(LN2_HIGH) - n * number(LN2_LOW)
     r = r if low is None else r + low
-    return polynomial(r, _EXP) * (r * r) + r, Bitcast(i32, shifted)
+    a, b, c, d, e = map(number, _EXP)
+    square = r * r  # Estrin's scheme, which waits less than Horner's
+    power = (((a * r + b) * square + (c * r + d)) * r + e) * square + r
+    return power, Bitcast(i32, shifted)
 
 
 def _scaled(x: Expr, halvings: int = 0) -> Expr:
@@ -73,7 +88,22 @@ def _scaled(x: Expr, halvings: int = 0) -> Expr:
 
 def exp(x: Expr) -> Expr:
     """Overflows to inf, underflows gradually."""
-    return _scaled(minimum(number(89.0), maximum(number(-104.0), x)))
+    clamped = maximum(number(-104.0), x)
+    if not _is_at_most_zero(x):
+        return _scaled(minimum(number(89.0), clamped))
+    p, bits = _reduced(clamped, _BIAS + 64)
+    scale = power_of_two(bits)  # 2**64 times as large, and always normal
+    return (p * scale + scale) * number(2.0**-64)
+
+
+def _is_at_most_zero(x: Expr) -> bool:
+    """Whether an operand says itself that it is, as min(0, x) and -|x| do."""
+    if isinstance(x, Cast) and x.a.dtype.is_float:
+        return _is_at_most_zero(x.a)
+    if isinstance(x, Binary) and x.op is BinaryOp.MIN:
+        return any(isinstance(side, Const) and side.value <= 0 for side in (x.a, x.b))
+    size = x.a if isinstance(x, Unary) and x.op is UnaryOp.NEG else None
+    return isinstance(size, Unary) and size.op is UnaryOp.ABS
 
 
 def expm1(x: Expr) -> Expr:
@@ -104,8 +134,8 @@ def tanh(x: Expr) -> Expr:
     square = size * size
     near = size + size * (square * polynomial(square, _TANH))
     exponent = size * number(2 * _LOG2_E)
-    shifted = exponent + number(_ROUND)
-    f = exponent - (shifted - number(_ROUND))
+    shifted = exponent + number(ROUND)
+    f = exponent - (shifted - number(ROUND))
     power = polynomial(f, _EXP2) * f + number(1.0)
     scaled = Bitcast(f32, Bitcast(i32, power) + (Bitcast(i32, shifted) << whole(23)))
     far = number(1.0) - number(2.0) / (scaled + number(1.0))
@@ -113,11 +143,11 @@ def tanh(x: Expr) -> Expr:
 
 
 def exp_times(x: Expr, low: Expr, factor: Expr) -> Expr:
-    """e**(x + low) * factor for x from -104 to 0 and a small `low`, which holds what x as an f32
-    does not. The factor is normal, so that only the last product may lose bits."""
+    """e**(x + low) * 2**64 * factor for x from -104 to 0 and a small `low`, which holds what x as
+    an f32 does not. All but the result is normal, so that only the last product may lose bits."""
     p, bits = _reduced(x, _BIAS + 64, low)
-    scale = power_of_two(bits)  # 2**64 times too large, to be normal
-    return (p * scale + scale) * factor * number(2.0**-64)
+    scale = power_of_two(bits)
+    return (p * scale + scale) * factor
 
 
 def sinh(x: Expr) -> Expr:

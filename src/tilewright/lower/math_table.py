@@ -1,4 +1,4 @@
-"""tanh, erf and erfc by look-ups, for vectors that have a table's worth of entries in a register.
+"""tanh, erf, erfc and GELU by look-ups, for vectors whose registers hold a table.
 
 The range is cut into 16 pieces, of one size near 0 and growing from there: the upper bits of
 operand + offset number them. Each has a polynomial of the distance from its centre, whose
@@ -12,11 +12,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.dtype import f32, i32
-from tilewright.ir.expr import Bitcast, Expr, minimum, select
+from tilewright.ir.expr import Bitcast, Expr, maximum, minimum, select
 from tilewright.ir.lanes import Lookup
-from tilewright.lower.math_common import absolute, number, sign_bit, whole, with_sign
+from tilewright.lower.math_common import (
+    absolute,
+    number,
+    power_of_two,
+    sign_bit,
+    whole,
+    with_sign,
+)
 from tilewright.lower.math_erf import twelve_bits
-from tilewright.lower.math_exp import exp_times
+from tilewright.lower.math_exp import ROUND, exp_times
 
 ENTRIES = 16  # of a table
 _SHIFT = 21  # what is left of an f32's bits says the piece, counted modulo ENTRIES
@@ -26,19 +33,24 @@ _SHIFT = 21  # what is left of an f32's bits says the piece, counted modulo ENTR
 class PiecewisePolynomial:
     """A function from 0 to `end`. Rows: the pieces' centres, then coefficients, the highest power
     first, each ENTRIES f32. `low` is what the first slope lacks as an f32; it does
-    not show in other pieces."""
+    not show in other pieces. Results are `scale` times the function."""
 
     offset: float
     end: float
     rows: tuple[tuple[float, ...], ...]
     low: float = 0.0
+    scale: float = 1.0
 
 
 def _evaluate(size: Expr, table: PiecewisePolynomial) -> Expr:
     """Horner's rule with each lane's coefficients; NaN gives NaN, whichever they are."""
     bits = Bitcast(i32, size + number(table.offset))
     piece = bits >> whole(_SHIFT)
-    found: list[Expr] = [Lookup(tuple(map(f32.round, row)), f32, piece) for row in table.rows]
+    scales = (1.0, *[table.scale] * (len(table.rows) - 1))
+    found: list[Expr] = [
+        Lookup(tuple(f32.round(x * scale) for x in row), f32, piece)
+        for row, scale in zip(table.rows, scales, strict=True)
+    ]
     centre, total, *rest, slope, constant = found
     distance = size - centre
     for coefficient in rest:
@@ -67,6 +79,26 @@ def erfc(x: Expr) -> Expr:
     rest = (head - size) * (head + size)  # head**2 - size**2; head**2 is exact
     above = exp_times(-(head * head), rest, _evaluate(size, _ERFC))
     return select(x < number(0.0), number(2.0) - above, above)
+
+
+def gelu(x: Expr) -> Expr:
+    """max(x, 0) - |x| Q(|x|), where Q(s), the normal distribution's share beyond s, is 2**-t times
+    what the table has, t = s**2 / (2 ln 2). The roundings of t grow with it: units in the last
+    place by as much as x**2. Shares are 2**64 times as large until the last product, which is
+    where bits of the least ones are lost."""
+    size = minimum(number(_NORMAL.end), absolute(x))
+    exponent = size * number(-_HALF_LOG2_E) * size
+    shifted = exponent + number(ROUND + 127 + 64)
+    power = _exp2(exponent - (shifted - number(ROUND + 127 + 64)))
+    share = size * power * power_of_two(Bitcast(i32, shifted))
+    return maximum(x, number(0.0)) - share * _evaluate(size, _NORMAL)
+
+
+def _exp2(f: Expr) -> Expr:
+    """2**f for |f| <= 1/2, within 2**-23.3; by Estrin's scheme, which waits less than Horner's."""
+    a, b, c, d, e = map(number, _EXP2)
+    square = f * f
+    return ((a * f + b) * square + (c * f + d)) * square + (e * f + number(1.0))
 
 
 _TANH = PiecewisePolynomial(
@@ -171,4 +203,48 @@ _ERFC = PiecewisePolynomial(
          0.06789494, 0.05800799, 0.93320596, 0.8191828,
          0.6858558, 0.55682236, 0.4643061, 0.39570183),
     ),
+    scale=2.0**-64,
+)  # fmt: skip
+_EXP2 = (  # (2**f - 1) / f
+    0.0013269542250782251,
+    0.009671292267739773,
+    0.0555071085691452,
+    0.24022246897220612,
+    0.6931470036506653,
+)
+_HALF_LOG2_E = 0.7213475  # the one the table was made with
+_NORMAL = PiecewisePolynomial(
+    offset=1.0,
+    end=14.5,
+    rows=(
+        (1.2500114, 1.7500459, 2.2500408, 2.74996,
+         3.499913, 4.5001273, 5.499965, 6.4999733,
+         8.000144, 10.000076, 12.000237, 13.74985,
+         0.12499824, 0.37499186, 0.6249778, 0.8750067),
+        (-0.0019903472, -0.0008314623, -0.00037496016, -0.00018060711,
+         -6.860636e-05, -2.1937842e-05, -8.205346e-06, -3.45937e-06,
+         -1.151931e-06, -3.3201104e-07, -1.17135244e-07, -5.329227e-08,
+         -0.019910336, -0.011418078, -0.006725655, -0.004047191),
+        (0.006155249, 0.0028435607, 0.0014148871, 0.00075072335,
+         0.00032505137, 0.00012201511, 5.268196e-05, 2.5340016e-05,
+         1.0009644e-05, 3.5069893e-06, 1.463693e-06, 7.546825e-07,
+         0.04824391, 0.02915371, 0.01809766, 0.011523268),
+        (-0.017529331, -0.009074922, -0.005031027, -0.0029569252,
+         -0.001459215, -0.0006517359, -0.00032806513, -0.00018090373,
+         -8.427786e-05, -3.6276953e-05, -1.7991646e-05, -1.0601794e-05,
+         -0.10551097, -0.067819364, -0.044748403, -0.030250065),
+        (0.046321124, 0.027175691, 0.016946597, 0.011119923,
+         0.006387656, 0.0034155585, 0.0020133236, 0.0012765706,
+         0.00071353745, 0.0003766285, 0.00022170396, 0.00014878063,
+         0.20550776, 0.14169271, 0.100166894, 0.072446965),
+        (-0.110490814, -0.074784376, -0.053224042, -0.039450154,
+         -0.026735356, -0.017326148, -0.012057606, -0.008840461,
+         -0.005961708, -0.0038752847, -0.0027145247, -0.0020775266,
+         -0.34221885, -0.25659293, -0.19684912, -0.15414207),
+        (0.23075905, 0.18522823, 0.15364976, 0.13072631,
+         0.10634747, 0.084801175, 0.0703431, 0.060015894,
+         0.049121667, 0.039506372, 0.033018295, 0.02886317,
+         0.45379382, 0.37960652, 0.32336053, 0.27976954),
+    ),
+    scale=2.0**-64,
 )  # fmt: skip

@@ -15,7 +15,6 @@ from tilewright.ir.op import Attrs, Op, attr
 from tilewright.ops.common import NoAttrs, widened
 from tilewright.ops.elementwise import FLOATS, elementwise
 
-_ROOT_HALF = 0.70710678118654752  # sqrt(1/2)
 _GELU_SLOPE, _GELU_CUBE = 0.79788456080286536, 0.044715  # sqrt(2 / pi)
 
 
@@ -65,15 +64,14 @@ def mish(x: Expr) -> Expr:
 
 
 def gelu(x: Expr) -> Expr:
-    """x (1 + erf(x / sqrt(2))) / 2 = x erfc(-x / sqrt(2)) / 2, in which nothing cancels. Within
-    8 + 1.5 x**2 units in the last place: the roundings of x / sqrt(2) grow with its square."""
-    return x * _number(0.5, x) * unary(UnaryOp.ERFC, x * _number(-_ROOT_HALF, x))
+    """x (1 + erf(x / sqrt(2))) / 2, in a form in which nothing cancels."""
+    return unary(UnaryOp.GELU, x)
 
 
 def gelu_tanh(x: Expr) -> Expr:
-    """x (1 + tanh u) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x**3)"""
+    """x (1 + tanh u) / 2 = x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x**3); 0 at -inf."""
     cubic = _number(2 * _GELU_SLOPE * _GELU_CUBE, x) * (x * x) + _number(2 * _GELU_SLOPE, x)
-    return x * sigmoid(x * cubic)
+    return maximum(x, _number(-64, x)) * sigmoid(x * cubic)
 
 
 def elu(x: Expr, alpha: float) -> Expr:

@@ -22,6 +22,7 @@ from tilewright.ir.expr import (
     cast,
     const,
     maximum,
+    minimum,
     product,
     select,
     unary,
@@ -71,8 +72,9 @@ class LrnAttrs(Attrs):
     bias: float = attr(1.0, doc="added to the scaled mean square")
 
 
-def _exp(x: Expr) -> Expr:
-    return unary(UnaryOp.EXP, x)
+def _decay(x: Expr) -> Expr:
+    """e**x of an x that is at most 0, which machine code need not keep from overflow."""
+    return unary(UnaryOp.EXP, minimum(const(0, x.dtype), x))
 
 
 # ---------------------------------------------------------------- softmax
@@ -94,9 +96,11 @@ def _compute_softmax(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer]) -> 
     axes, wide = [normalize_axis("softmax", attrs.axis, len(x.shape))], widened(x.dtype)
     names = axis_names(len(x.shape))
     most = reduce_axes(b, "most", x.shape, axes, BinaryOp.MAX, lambda *i: cast(wide, x[i]))
-    exps = b.compute(
-        "exps", x.shape, lambda *i: _exp(cast(wide, x[i]) - at_reduced(most, i, axes)), names=names
-    )
+
+    def shifted(*i: Expr) -> Expr:
+        return cast(wide, x[i]) - at_reduced(most, i, axes)
+
+    exps = b.compute("exps", x.shape, lambda *i: _decay(shifted(*i)), names=names)
     total = reduce_axes(b, "total", x.shape, axes, BinaryOp.ADD, lambda *i: exps[i])
 
     def value(*i: Expr) -> Expr:
@@ -113,7 +117,7 @@ def _compute_log_softmax(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer])
     def shifted(*i: Expr) -> Expr:
         return cast(wide, x[i]) - at_reduced(most, i, axes)
 
-    total = reduce_axes(b, "total", x.shape, axes, BinaryOp.ADD, lambda *i: _exp(shifted(*i)))
+    total = reduce_axes(b, "total", x.shape, axes, BinaryOp.ADD, lambda *i: _decay(shifted(*i)))
 
     def value(*i: Expr) -> Expr:
         return cast(x.dtype, shifted(*i) - unary(UnaryOp.LOG, at_reduced(total, i, axes)))

@@ -32,7 +32,7 @@ DEAR = frozenset(
     {UnaryOp.EXP, UnaryOp.LOG, UnaryOp.SIN, UnaryOp.COS, UnaryOp.TAN, UnaryOp.ERF}
     | {UnaryOp.ASIN, UnaryOp.ACOS, UnaryOp.ATAN, UnaryOp.SINH, UnaryOp.COSH, UnaryOp.TANH}
     | {UnaryOp.ASINH, UnaryOp.ACOSH, UnaryOp.ATANH, UnaryOp.EXPM1, UnaryOp.LOG1P}
-    | {UnaryOp.SIGMOID, UnaryOp.ERFC}
+    | {UnaryOp.SIGMOID, UnaryOp.ERFC, UnaryOp.GELU}
     | {BinaryOp.POW, BinaryOp.MOD, BinaryOp.REM, BinaryOp.ATAN2}
 )
 
