@@ -19,6 +19,7 @@ from onnx import helper as h
 
 import tilewright as tw
 from tilewright import Options, compiler, side_by_side
+from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
 from tilewright.base.passes import Recorder
 from tilewright.runtime.module import Module
@@ -176,6 +177,41 @@ def test_a_process_of_a_pool_compiles_alone(here: list[str]) -> None:
 
 def test_there_is_work_for_each_of_them() -> None:
     assert [side_by_side.processes_for(n) for n in range(6)] == [0, 0, 1, 1, 2, 2]
+
+
+class Slow:
+    """Whose value takes as long as somebody else says."""
+
+    def __init__(self) -> None:
+        self.begun, self.end = threading.Event(), threading.Event()
+
+    @cached_property
+    def value(self) -> int:
+        """What is computed once."""
+        self.begun.set()
+        self.end.wait()
+        return 1
+
+
+def test_a_property_that_another_thread_computes_while_one_forks() -> None:
+    """functools.cached_property of Python 3.11 holds a lock meanwhile, and in the fork for ever."""
+    slow, quick = Slow(), Slow()
+    quick.end.set()
+    thread = threading.Thread(target=lambda: slow.value)
+    thread.start()
+    slow.begun.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        forked = os.fork()
+    if not forked:
+        signal.alarm(10)
+        os._exit(quick.value + 2)
+    _, status = os.waitpid(forked, 0)
+    slow.end.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(status) == 3
+    assert slow.__dict__["value"] == 1
+    assert Slow.value.__doc__ == "What is computed once."
 
 
 def test_other_threads_compile_as_well() -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from tilewright.analyze.bounds import faults
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
+from tilewright.base.cached_property import cached_property
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.identifiers import identifier

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
+from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError, did_you_mean
 
 if TYPE_CHECKING:

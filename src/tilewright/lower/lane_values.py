@@ -8,13 +8,13 @@ does no more than it may: both sides in all lanes, masked reads, or a branch.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.analyze.linear import Linear, add
 from tilewright.analyze.simplify import Simplifier
+from tilewright.base.cached_property import cached_property
 from tilewright.base.dtype import bool_, index, u8, u64
 from tilewright.ir.expr import (
     Binary,
@@ -338,7 +338,7 @@ class _Scope:
     whole: tuple[Expr, ...]
     mask: Expr | None
 
-    @functools.cached_property
+    @cached_property
     def certain(self) -> frozenset[Expr]:
         """Their parts that are, too."""
         return frozenset(certain(*self.whole))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from tilewright.backends.stream.boxes import queue_numbers
 from tilewright.backends.stream.stream import Site, Stream
+from tilewright.base.cached_property import cached_property
 from tilewright.ir.loop import buffers_written
 from tilewright.runtime.trace_events import Event, block, process, track, write_trace
 from tilewright.target.target import Queue

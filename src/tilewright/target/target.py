@@ -7,8 +7,8 @@ import math
 import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
+from tilewright.base.cached_property import cached_property
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError, did_you_mean
 from tilewright.ir.instruction import Instruction

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.touched import Touched, touched
+from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Hazard

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from functools import cached_property
 
 import numpy as np
 
 from tilewright.backends.stream.stream import Site, Stream
+from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim

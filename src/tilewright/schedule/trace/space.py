@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import ScheduleError, did_you_mean
 from tilewright.ir.loop import Alloc, Block, For, Kernel, sub_blocks
 from tilewright.schedule.trace.derive import (
