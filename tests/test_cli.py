@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 
 import numpy as np
@@ -501,6 +502,40 @@ def test_control_c(model):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, b"", b"")
+
+
+@pytest.mark.parametrize("error, told", [("SIGINT", ["interrupted"]), ("SIGUSR1", ["told", "end"])])
+def test_control_c_in_a_callback(error, told):
+    """Where Python drops exceptions."""
+    text = f"""
+        import os, signal, sys, time, weakref
+        from tilewright.cli.interrupt import keep_interrupts
+
+        class Thing:
+            pass
+
+        def callback(_):
+            os.kill(os.getpid(), signal.{error})
+            time.sleep(0.01)
+
+        def other(*_):
+            raise ValueError
+
+        signal.signal(signal.SIGUSR1, other)
+        sys.unraisablehook = lambda _: print("told")
+        keep_interrupts()
+        thing = Thing()
+        reference = weakref.ref(thing, callback)
+        try:
+            del thing
+            time.sleep(20 if "{error}" == "SIGINT" else 0)
+            print("end")
+        except KeyboardInterrupt:
+            print("interrupted")
+        """
+    command = [sys.executable, "-c", textwrap.dedent(text)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=True)
+    assert (done.stdout.split(), done.stderr) == (told, "")
 
 
 def test_a_reader_that_has_seen_enough(model):

@@ -151,6 +151,36 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("plan/accelerate.py", "extent + 1", "extent + 2"): (
         "of the numbers up to there that divide the extent are taken, and extent + 1 does not"
     ),
+    ("backends/native/convert.py", "dtype.bits <= 16", "dtype.bits <= 17"): ("no type has 17 bits"),
+    (
+        "ops/check.py",
+        "limits(canonical(lookup.extent))[0] or 0",
+        "limits(canonical(lookup.extent))[0] or 1",
+    ): "max(1, ...) is taken of it",
+    ("optimize/simplify_nodes.py", "-1", "-2"): (
+        "numpy takes any negative extent for the one that is left open"
+    ),
+    ("optimize/group_nodes.py", "return []", "return []"): "the same statement",
+    ("schedule/primitives/loops.py", "i < j", "i <= j"): "i and j are different: `if j != i`",
+    (
+        "sim/meaning.py",
+        (
+            "{'fields': [f.name for f in instruction.fields], 'operands': names,"
+            " 'lists': [f'{name}.list' for name in names]}"
+        ),
+        (
+            "{'fields_': [f.name for f in instruction.fields], 'operands': names,"
+            " 'lists': [f'{name}.list' for name in names]}"
+        ),
+    ): "what an argument is called in LLVM's text; it is passed by its position",
+    (
+        "backends/bundles/program.py",
+        "np.where(needed >= 0, started[np.maximum(needed, 0), q] + 1, 0)",
+        "np.where(needed >= 0, started[np.maximum(needed, 0), q] + 1, 1)",
+    ): "the next line takes it only where needed >= 0",
+    ("lower/vectorize.py", "self.values.enter(None, 1)", "self.values.enter(None, 2)"): (
+        "outside of a vector loop no place steps with lanes, and nothing asks for their number"
+    ),
     ("schedule/match/unify.py", "(None, 0)", "(None, 1)"): (
         "who asks for a flag and its value looks at the value where there is a flag"
     ),

@@ -36,6 +36,7 @@ from tilewright.cli.arrays import (
 )
 from tilewright.cli.check import check as check_results
 from tilewright.cli.find_target import find_description
+from tilewright.cli.interrupt import keep_interrupts
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console
 from tilewright.cli.limits import measure_limits
@@ -458,6 +459,7 @@ def _refuse_options(model: Path, request: Request, has_values: bool) -> None:
 
 def _run_command() -> None:
     prepare_output()
+    keep_interrupts()
     require_memory(COMMAND_BYTES, "this command")
     try:
         app()
