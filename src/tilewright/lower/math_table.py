@@ -17,7 +17,6 @@ from tilewright.ir.lanes import Lookup
 from tilewright.lower.math_common import (
     absolute,
     number,
-    power_of_two,
     sign_bit,
     whole,
     with_sign,
@@ -88,10 +87,10 @@ def gelu(x: Expr) -> Expr:
     where bits of the least ones are lost."""
     size = minimum(number(_NORMAL.end), absolute(x))
     exponent = size * number(-_HALF_LOG2_E) * size
-    shifted = exponent + number(ROUND + 127 + 64)
-    power = _exp2(exponent - (shifted - number(ROUND + 127 + 64)))
-    share = size * power * power_of_two(Bitcast(i32, shifted))
-    return maximum(x, number(0.0)) - share * _evaluate(size, _NORMAL)
+    shifted = exponent + number(ROUND + 64)
+    power = Bitcast(i32, _exp2(exponent - (shifted - number(ROUND + 64))))
+    bell = Bitcast(f32, power + (Bitcast(i32, shifted) << whole(23)))
+    return maximum(x, number(0.0)) - size * bell * _evaluate(size, _NORMAL)
 
 
 def _exp2(f: Expr) -> Expr:

@@ -99,11 +99,13 @@ class VectorUnit:
 
 @dataclass(frozen=True)
 class Native:
-    """How machine code for the target is made: LLVM's triple, processor and features."""
+    """How machine code for the target is made: LLVM's triple, processor and features, and what it
+    calls the instruction that looks f32 up in a table (VectorUnit.table)."""
 
     triple: str
     processor: str
     features: tuple[str, ...]
+    lookup: str = ""
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,7 @@ LEVELS: dict[str, Level] = {
 # Processors (LLVM's names) that start two multiply-adds of 512 bits a cycle; others start one.
 WIDE = {"cascadelake", "cooperlake", "diamondrapids", "emeraldrapids", "graniterapids"}
 WIDE |= {"icelake-server", "sapphirerapids", "skylake-avx512", "znver5"}
+LOOKUP = "llvm.x86.avx512.permvar.sf.512"  # vpermps, of 16 entries
 
 
 def cpu(
@@ -77,8 +78,8 @@ def cpu(
         raise TargetError(f"there is no instruction-set level called {features!r}", hint=hint)
     level = LEVELS[features]
     triple = f"{level.arch}-unknown-linux-gnu"
-    native = Native(triple, level.processor, level.features)
     vector = _vector_unit(level.vector_bytes, level.registers)
+    native = Native(triple, level.processor, level.features, LOOKUP if vector.table else "")
     return _processor(f"cpu-{features}", cores, clock, vector, (l1, l2, l3), native)
 
 
@@ -89,13 +90,14 @@ def host(threads: int | None = None) -> Target:
     found = llvm.get_host_cpu_features()
     features = tuple(sorted(name for name, on in found.items() if on))
     triple = llvm.get_process_triple()
-    native = Native(triple, llvm.get_host_cpu_name(), features)
     size, registers = _host_vectors(features, triple)
     l1, l2, l3 = (
         _cache_bytes(level, default)
         for level, default in ((1, 32 * KiB), (2, 512 * KiB), (3, 8 * MiB))
     )
-    vector = _vector_unit(size, registers, native.processor)
+    processor = llvm.get_host_cpu_name()
+    vector = _vector_unit(size, registers, processor)
+    native = Native(triple, processor, features, LOOKUP if vector.table else "")
     return _processor("host", cores, _host_clock(), vector, (l1, l2, l3), native)
 
 

@@ -18,7 +18,7 @@ from tilewright.backends.native.operators import (
     emit_unary,
 )
 from tilewright.backends.native.text import Function, LLVMValue, memory_type, type_name
-from tilewright.base.dtype import Kind, bool_, i32, index
+from tilewright.base.dtype import Kind, bool_, f32, i32, index
 from tilewright.base.errors import CompileError
 from tilewright.ir.evaluate import refuse_opaque
 from tilewright.ir.expr import (
@@ -50,6 +50,7 @@ from tilewright.ir.lanes import (
     one_lane,
 )
 from tilewright.ir.loop import Block, buffers_written
+from tilewright.target.target import Target
 
 NOTHING: frozenset[Buffer] = frozenset()
 
@@ -57,8 +58,9 @@ NOTHING: frozenset[Buffer] = frozenset()
 class ExprEmitter:
     """Emits expressions into one function. Scopes follow the blocks of code."""
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, target: Target) -> None:
         self.f = function
+        self.target = target
         self.pointers: dict[Buffer, str] = {}
         self._values: list[dict[Expr, LLVMValue]] = [{}]  # by enclosing block
         self._readers: list[dict[Buffer, list[Expr]]] = [{}]  # those of them that read a buffer
@@ -187,11 +189,16 @@ class ExprEmitter:
         return LLVMValue(f.let(text), e.dtype, lanes)
 
     def emit_lookup(self, e: Lookup) -> LLVMValue:
-        """Lane by lane, as LLVM knows it: it finds the instruction that looks up all lanes of a
-        register, if there is one."""
+        """By the instruction that looks up all lanes of a register, if there is one, which looks at
+        the low bits of places; else lane by lane."""
         f, lanes, count = self.f, lanes_of(e), len(e.entries)
+        kind = type_name(e.dtype, count)
         table = ", ".join(str(constant(x, e.dtype)) for x in e.entries)
-        entry = f"extractelement {type_name(e.dtype, count)} <{table}>"
+        unit = self.target.vectors.table if e.dtype == f32 else 0
+        if self.target.llvm.lookup and lanes == count == unit:
+            name, places = self.target.llvm.lookup, self(e.at)
+            return LLVMValue(f.call(kind, name, f"{kind} <{table}>", places), e.dtype, lanes)
+        entry = f"extractelement {kind} <{table}>"
         place = Binary(BinaryOp.AND, e.at, const(count - 1, i32))
         found = [f.let(f"{entry}, {self(one_lane(place, i))}") for i in range(lanes)]
         if lanes == 1:

@@ -131,7 +131,7 @@ class StmtEmitter:
     def __init__(self, module: LLVMModule, function: Function) -> None:
         self.module = module
         self.f = function
-        self.e = ExprEmitter(function)
+        self.e = ExprEmitter(function, module.target)
 
     def block(self, block: Block) -> None:
         for stmt in block:
