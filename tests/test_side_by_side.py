@@ -19,8 +19,8 @@ from onnx import helper as h
 
 import tilewright as tw
 from tilewright import Options, compiler, side_by_side
-from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
+from tilewright.base.node import cached_property
 from tilewright.base.passes import Recorder
 from tilewright.runtime.module import Module
 from tilewright.targets import cpu

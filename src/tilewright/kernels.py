@@ -19,10 +19,10 @@ import numpy as np
 from tilewright.analyze.bounds import faults
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
-from tilewright.base.cached_property import cached_property
 from tilewright.base.dtype import from_numpy
 from tilewright.base.errors import CompileError, InputError, ScheduleError, TilewrightError
 from tilewright.base.identifiers import identifier
+from tilewright.base.node import cached_property
 from tilewright.base.passes import Recorder
 from tilewright.chip import ChipKernel, build_controlled, stream_kernel
 from tilewright.ir.arguments import check_arguments

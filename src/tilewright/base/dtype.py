@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError, did_you_mean
+from tilewright.base.node import cached_property
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

@@ -1,4 +1,4 @@
-"""Immutable records: the one way every IR here is made.
+"""Immutable records: the one way every IR here is made; and properties that are computed once.
 
 `@node` is the only place that knows how a record is stored; equality is structural and hashes are
 cached, so that records can be dictionary keys in rewrites however deep they are. Of `Interned`
@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 if sys.version_info >= (3, 11):
     from typing import dataclass_transform
@@ -224,3 +224,26 @@ def field_names(cls: type) -> tuple[str, ...]:
 
 _FIELDS: dict[type, tuple[str, ...]] = _ByClass(field_names)
 _VALUES: dict[type, Callable[[Any], Any]] = _ByClass(_values_of)  # of all fields, to be compared
+
+
+class cached_property(Generic[T]):
+    """A property that is computed once, of instances that have a `__dict__`, where it is kept.
+
+    `functools.cached_property` before Python 3.12 has a lock for all instances. One that another
+    thread holds while this process forks (side_by_side.py) is held for ever in the forked process,
+    which then waits for it. Without a lock two threads may compute the value, of which one stays.
+    """
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self.func, self.name = function, function.__name__  # func: as the standard library's
+        self.__doc__ = function.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> cached_property[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> T: ...
+    def __get__(self, instance: object | None, owner: type) -> cached_property[T] | T:
+        if instance is None:
+            return self
+        found: T = instance.__dict__.setdefault(self.name, self.func(instance))
+        return found

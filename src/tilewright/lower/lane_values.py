@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright.analyze.linear import Linear, add
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.cached_property import cached_property
 from tilewright.base.dtype import bool_, index, u8, u64
+from tilewright.base.node import cached_property
 from tilewright.ir.expr import (
     Binary,
     BinaryOp,

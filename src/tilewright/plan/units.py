@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors
-from tilewright.base.cached_property import cached_property
+from tilewright.base.node import cached_property
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, For, If, Store, walk_statements

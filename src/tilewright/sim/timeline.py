@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.backends.stream.boxes import queue_numbers
 from tilewright.backends.stream.stream import Site, Stream
-from tilewright.base.cached_property import cached_property
+from tilewright.base.node import cached_property
 from tilewright.ir.loop import buffers_written
 from tilewright.runtime.trace_events import Event, block, process, track, write_trace
 from tilewright.target.target import Queue

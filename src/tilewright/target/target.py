@@ -8,9 +8,9 @@ import numbers
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from tilewright.base.cached_property import cached_property
 from tilewright.base.dtype import DType
 from tilewright.base.errors import TargetError, did_you_mean
+from tilewright.base.node import cached_property
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.touched import Touched, touched
-from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
+from tilewright.base.node import cached_property
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Hazard
 from tilewright.runtime import stream_functions as native

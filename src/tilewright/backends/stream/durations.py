@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from tilewright.backends.stream.stream import Site, Stream
-from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
+from tilewright.base.node import cached_property
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim
 from tilewright.target.target import MOST_CYCLES

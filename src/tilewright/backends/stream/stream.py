@@ -16,8 +16,8 @@ from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import Linear, step_along, to_expr
 from tilewright.analyze.simplify import Simplifier
 from tilewright.backends.stream.addresses import Place, check_sizes, place_buffers
-from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import CompileError
+from tilewright.base.node import cached_property
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
 from tilewright.ir.instruction import Instruction, Region, axis

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewright.base.cached_property import cached_property
 from tilewright.base.errors import ScheduleError, did_you_mean
+from tilewright.base.node import cached_property
 from tilewright.ir.loop import Alloc, Block, For, Kernel, sub_blocks
 from tilewright.schedule.trace.derive import (
     Condition,
