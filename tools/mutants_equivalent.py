@@ -157,9 +157,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "limits(canonical(lookup.extent))[0] or 0",
         "limits(canonical(lookup.extent))[0] or 1",
     ): "max(1, ...) is taken of it",
-    ("optimize/simplify_nodes.py", "-1", "-2"): (
-        "numpy takes any negative extent for the one that is left open"
-    ),
     ("optimize/group_nodes.py", "return []", "return []"): "the same statement",
     ("schedule/primitives/loops.py", "i < j", "i <= j"): "i and j are different: `if j != i`",
     (

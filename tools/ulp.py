@@ -93,7 +93,7 @@ class Sweep:
             self.row.add(off, [x], found, image)
             return
         exact = exact_results(self.case, (x,))
-        self.row.add(self.case.off((x,), found), [x], found, exact)
+        self.row.add(self.case.off((x,), found, exact), [x], found, exact)
 
 
 def sampled(case: Case, dtype: DType, target: Target) -> Row:
@@ -103,7 +103,7 @@ def sampled(case: Case, dtype: DType, target: Target) -> Row:
     found = np.empty_like(operands[0])
     compiled(case, dtype, found.size, target).fill(operands, [found])
     exact = exact_results(case, operands)
-    row.add(case.off(operands, found), list(operands), found, exact)
+    row.add(case.off(operands, found, exact), list(operands), found, exact)
     return row
 
 

@@ -14,13 +14,7 @@ from dataclasses import dataclass
 from tilewright.base.dtype import f32, i32
 from tilewright.ir.expr import Bitcast, Expr, maximum, minimum, select
 from tilewright.ir.lanes import Lookup
-from tilewright.lower.math_common import (
-    absolute,
-    number,
-    sign_bit,
-    whole,
-    with_sign,
-)
+from tilewright.lower.math_common import absolute, number, sign_bit, whole, with_sign
 from tilewright.lower.math_erf import twelve_bits
 from tilewright.lower.math_exp import ROUND, exp_times
 
