@@ -52,6 +52,9 @@ from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile
+from tilewright.plan.units import has_contraction
+from tilewright.plan.vector_schedule import tile_vectors
+from tilewright.plan.vector_tiles import VectorChoice, vector_choices
 from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.data import run_stream
@@ -207,6 +210,8 @@ def _build(
         bundled = build_bundles(kernel, target, control)
         found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
         return replace(found, predicted=bundled.predicted, tile=bundled.tile, expect=expect)
+    if not has_contraction(kernel):
+        return _build_vectors(kernel, target, control, parameters)
     model = analytic_model(kernel, target)
     choices = controlled_tiles(kernel, model, control, run_pipelines)
     if not choices:
@@ -219,6 +224,24 @@ def _build(
         kind=lambda choice: (*choice.plan.tile.values(), *choice.plan.order),
     )
     return replace(best, bound=find_bound(model), expect=expect)
+
+
+def _build_vectors(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """A kernel without a contraction, on a chip's element-wise instructions."""
+
+    def build(choice: VectorChoice) -> ChipKernel:
+        s = Schedule(choice.form.kernel)
+        layouts = tile_vectors(
+            s, target, choice.plan, choice.form.memories, overlap=control.overlap
+        )
+        built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
+        tile = {v.name: n for v, n in choice.plan.tile.items()}
+        return replace(built, source=kernel, predicted=choice.cycles, tile=tile)
+
+    choices = vector_choices(kernel, target, control)
+    return build_fastest(choices, build, tries=TRIES, near=NEAR)
 
 
 def check_sizes(kernel: Kernel, target: Target) -> None:

@@ -64,22 +64,25 @@ class RowLayout:
 
 def map_values(
     s: Schedule, target: Target, loop: Loop, rows: RowLayout | None = None, interleave: int = 1
-) -> None:
+) -> Buffer:
     """Replaces the nest of a loop, which stores into one buffer, by calls of the target's
-    instructions. ScheduleError, and the schedule as it was, where they cannot do it. `rows` says
+    instructions; returns the buffer that holds it then (another one, where an instruction works in
+    place). ScheduleError, and the schedule as it was, where they cannot do it. `rows` says
     how buffers that become necessary are to lie; without it none may. Each operation is split into
     `interleave` parts, if its loops can be, so that part 0 of one depends only on part 0 of the one
     before."""
     nest = nest_of(s.for_(loop))
     if nest is None or isinstance(nest.store, Accumulate):
         refuse(f"{loop} does more than store into one buffer", s)
-    if _map(s, target, loop, rows, MAX_COPIES, interleave) is None:
+    found = _map(s, target, loop, rows, MAX_COPIES, interleave)
+    if found is None:
         source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
         raise ScheduleError(
             f"no instructions of {target.name} make {nest.store.buffer} of {source}",
             program=nest.stmt,
             hint="it needs one for each operator, and copies between the memories",
         )
+    return found
 
 
 def bring_part(
@@ -135,7 +138,7 @@ def _use(
             if found is None:
                 return None
         held[operand] = found
-    pattern = _write_of(instruction)
+    pattern = write_of(instruction)
     result = _store(s, loop).buffer
     if pattern is not None and held.get(pattern.buffer, result) != result:  # in place
         s.reuse(result, held[pattern.buffer])
@@ -204,7 +207,7 @@ def covers(
     would be; those that do most first."""
     found = []
     for instruction in target.instructions:
-        pattern = _write_of(instruction)
+        pattern = write_of(instruction)
         if pattern is None or not _same_type_and_memory(pattern.buffer, store.buffer):
             continue
         value = pattern.value
@@ -217,7 +220,7 @@ def covers(
         yield instruction, leaves
 
 
-def _write_of(instruction: Instruction) -> Write | None:
+def write_of(instruction: Instruction) -> Write | None:
     """What an element-wise instruction writes: once, each element in an iteration of its own."""
     inner = list(walk_statements(instruction.body))
     writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
@@ -262,6 +265,38 @@ def _tensorize(
     managed = target.memory(nest.buffer.memory).size is not None
     read = next((x.buffer for x in _loads(nest.store.value) if _managed(target, x.buffer)), None)
     loops = arrange(s, nest, None if managed else read)
+    _call(s, target, loops, instruction, interleave)
+
+
+def map_accumulation(s: Schedule, target: Target, loop: Loop) -> None:
+    """Replaces a nest that accumulates into one buffer by calls of an instruction that does, for
+    one iteration of the reduction after the other. ScheduleError where none can."""
+    nest = _nest(s, loop)
+    reduce = {x.var for x in nest.reduce}
+    before = s.moment
+    for instruction in target.instructions:
+        pattern = write_of(instruction)
+        if not isinstance(pattern, Accumulate) or not _same_type_and_memory(
+            pattern.buffer, nest.buffer
+        ):
+            continue
+        loops = arrange(s, nest)
+        summed = [x for x in loops if x.var in reduce]
+        loops = [*summed, *(x for x in loops if x not in summed)]
+        try:
+            s.reorder(*loops)
+            return _call(s, target, loops, instruction, 1)
+        except ScheduleError:
+            s.back_to(before)  # another instruction may do
+    raise ScheduleError(
+        f"no instruction of {target.name} accumulates {nest.buffer.name}", program=nest.stmt
+    )
+
+
+def _call(
+    s: Schedule, target: Target, loops: list[Loop], instruction: Instruction, interleave: int
+) -> None:
+    """Gives a perfect nest to an instruction: as many of its innermost loops as it has axes."""
     several = [x for x in loops if s.for_(x).extent != 1] or loops[-1:]
     s.reorder(*(x for x in loops if x not in several), *several)
     loops = several

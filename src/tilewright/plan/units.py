@@ -8,11 +8,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.analyze.nests import Nest, factors, guarded_factors
+from tilewright.analyze.nests import Nest, factors, guarded_factors, nests
 from tilewright.base.node import cached_property
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.loop import Accumulate, For, If, Store, walk_statements
+from tilewright.ir.loop import Accumulate, For, If, Kernel, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.target.target import Target
 
@@ -152,6 +152,16 @@ class AxisMapping:
         pairs = [(self.extents.get(x.var), x.extent) for _, x in self.axes]
         known = [(n, m) for n, m in pairs if n is not None and isinstance(m, int)]
         return math.prod(n / m for n, m in known) if len(known) == len(pairs) else math.inf
+
+
+def has_contraction(kernel: Kernel) -> bool:
+    """Whether some nest adds products of two arrays, which a unit may do."""
+    updates = [n.update for n in nests(kernel.body) if n.update is not None]
+    return any(
+        u.op is BinaryOp.ADD and pair is not None and pair[0].buffer != pair[1].buffer
+        for u in updates
+        for pair in [guarded_factors(u.value)]
+    )
 
 
 def units(target: Target) -> Iterator[Unit]:

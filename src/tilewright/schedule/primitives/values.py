@@ -264,7 +264,8 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     _check_apart(state, into, nest, home, outer)
     if any(a.buffer == into for a in accesses(around[position + 1 :])):
         refuse(f"{into.name} is needed after {buffer.name} is computed", state)
-    if any(a.writes and a.buffer == buffer and a.stmt is not store for a in accesses(home)):
+    others = (a for a in accesses(home) if a.writes and a.buffer == buffer and a.stmt is not store)
+    if any(isinstance(a.stmt, Store) for a in others):  # accumulations are of what this one stores
         refuse(f"{buffer.name} is written by another statement as well", state)
     kept = tuple(s for s in home if s != Alloc(buffer))
     kept = replace_in(kept, store, _accumulation(store, into, place) or store)

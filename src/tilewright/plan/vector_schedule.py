@@ -1,0 +1,182 @@
+"""Tiling for element-wise instructions: the schedule of a kernel without a contraction on a chip
+with queues.
+
+    for tiles of the result:                                         stage
+        X_rows = alloc in the unit's memory; copy in                 0
+        Y_rows = alloc in the unit's memory; clear it                1
+        for r, s: Y_rows max= X_rows                                 1
+        copy out                                                     2
+
+Every buffer lies in rows of `lanes` elements along one loop of the result, the lane loop; where all
+arrays are walked through as they lie in memory, that is all loops as one. What is computed before
+the result is computed for each tile.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from tilewright.analyze.nests import Nest, nests
+from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Expr, Load, Var
+from tilewright.ir.loop import loads
+from tilewright.ir.substitute import variables
+from tilewright.ir.tensor_type import Layout
+from tilewright.plan.map_values import RowLayout, map_accumulation, map_values
+from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.unit_plan import nest_with, nests_with
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class VectorPlan:
+    """How element-wise instructions do a kernel, in tiles."""
+
+    lane: Var  # the loop of the result along which rows lie; if `fused`, all of its loops are one
+    lanes: int  # elements of a row
+    tile: Mapping[Var, int]  # iterations of each of the result's loops in one tile
+    fused: bool = False
+    prefetch_distance: int = 1  # steps between the load of a tile and its use
+    result_buffers: int = 2  # tiles of the result that exist at once
+    interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
+
+
+def tile_vectors(
+    s: Schedule,
+    target: Target,
+    plan: VectorPlan,
+    memories: Mapping[str, str],
+    *,
+    overlap: bool = True,
+) -> dict[str, Layout]:
+    """Builds the schedule in the module's docstring, where local buffers lie in these memories;
+    without `overlap` one tile is done after the other. Returns the layouts in which parameters must
+    lie in memory, by name."""
+    local = [n.buffer.name for n in nests(s.kernel.body) if n.buffer.name in memories]
+    lanes = {} if plan.fused else lane_axes(s, plan.lane)
+    layouts = _pack_parameters(s, plan, lanes)
+    tiles, inside, lane = place_tiles(s, plan)
+    for name in local:
+        buffer = s.set_memory(s.buffer(name), memories[name])
+        s.pack_layout(buffer, _in_rows(len(buffer.shape), lanes[name], plan.lanes))
+    for name in local:
+        _map_local(s, target, name, plan)
+    rows = RowLayout(tuple(inside), ((lane, plan.lanes),))
+    map_values(s, target, Loop(inside[0]), rows, plan.interleave)
+    hoist_all(s, tiles)
+    loop = flatten(s, tiles, "", plan.prefetch_distance + 1, plan.result_buffers)
+    count = s.for_(loop).extent
+    if overlap and isinstance(count, int) and count > 1:
+        distance = min(plan.prefetch_distance, count - 1)
+        buffers = min(plan.result_buffers, count - distance)
+        s.pipeline(loop, stages_of(s, loop, distance, buffers))
+    return layouts
+
+
+# ---------------------------------------------------------------- rows
+
+
+def result_nest(s: Schedule) -> Nest:
+    """The nest that computes the kernel's only output."""
+    found = [n for n in nests(s.kernel.body) if n.buffer in s.kernel.outputs]
+    if len(found) != 1 or found[0].update is not None or not found[0].axes:
+        raise ScheduleError("a chip's tiles need one result, in a loop", program=s.kernel)
+    return found[0]
+
+
+def lane_axes(s: Schedule, lane: Var) -> dict[str, int]:
+    """Along which of its axes each buffer lies in rows, if the result does along a loop. A row is
+    of neighbours everywhere: ScheduleError where an access does not follow the loop as it is."""
+    result = result_nest(s)
+    found = {result.buffer.name: _place(s, Load(result.buffer, result.store.indices), lane)}
+    for nest in reversed(nests(s.kernel.body)):
+        if nest.buffer.name not in found:
+            continue
+        along = nest.store.indices[found[nest.buffer.name]]
+        for read in dict.fromkeys(x for w in nest.writes for x in loads(w.value)):
+            place = _place(s, read, along)
+            if found.setdefault(read.buffer.name, place) != place:
+                _refuse(s, read, along)
+    return found
+
+
+def _place(s: Schedule, access: Load, along: Expr) -> int:
+    places = [p for p, i in enumerate(access.indices) if variables(i) & variables(along)]
+    if len(places) != 1 or access.indices[places[0]] != along:
+        _refuse(s, access, along)
+    return places[0]
+
+
+def _refuse(s: Schedule, access: Load, along: Expr) -> NoReturn:
+    raise ScheduleError(
+        f"{access} does not follow {along} as rows of a chip's memory do", program=s.kernel
+    )
+
+
+def _in_rows(rank: int, axis: int, lanes: int) -> Layout:
+    return Layout(tuple(range(rank)), ((axis, lanes),))
+
+
+def _pack_parameters(s: Schedule, plan: VectorPlan, lanes: Mapping[str, int]) -> dict[str, Layout]:
+    """Arranges parameters in rows, where they do not lie so."""
+    layouts = {}
+    for buffer in s.kernel.params:
+        rank, axis = len(buffer.shape), lanes.get(buffer.name)
+        if axis is not None and axis != rank - 1:
+            layouts[buffer.name] = _in_rows(rank, axis, plan.lanes)
+            s.pack_layout(buffer, layouts[buffer.name])
+    return layouts
+
+
+# ---------------------------------------------------------------- tiles
+
+
+def place_tiles(s: Schedule, plan: VectorPlan) -> tuple[list[Loop], list[Var], Var]:
+    """Cuts the result into tiles, and computes everything else where a tile needs it. Returns the
+    loops over tiles, those in a tile, and which of these goes along rows."""
+    result = result_nest(s)
+    loops = [Loop(x.var) for x in result.axes]
+    if plan.fused:
+        loops = [functools.reduce(s.fuse, loops)]
+    tiles: list[Loop] = []
+    inside: list[Loop] = []
+    lane = None
+    for loop, axis in zip(loops, [x.var for x in result.axes], strict=False):
+        size = plan.tile[axis]
+        inner = loop
+        if size != s.for_(loop).extent:
+            outer, inner = s.split(loop, size)
+            tiles.append(outer)
+        if axis == plan.lane:
+            lane = inner.var
+        inside.append(inner)
+    if not tiles:
+        outer, inside[0] = s.split(inside[0], plan.tile[result.axes[0].var])
+        tiles.append(outer)
+    s.reorder(*tiles, *inside)
+    for buffer in reversed(list(s.allocations())):
+        s.compute_at(buffer, tiles[-1])
+    assert lane is not None
+    return tiles, [x.var for x in inside], lane
+
+
+# ---------------------------------------------------------------- instructions
+
+
+def _map_local(s: Schedule, target: Target, name: str, plan: VectorPlan) -> None:
+    """Gives what computes a local buffer to instructions."""
+    if nest_with(s, s.buffer(name)).update is not None:
+        s.split_init(s.buffer(name))
+    nest = nest_with(s, s.buffer(name))
+    loops = tuple(x.var for x in nest.axes)
+    (along,) = variables(nest.store.indices[-1])
+    rows = RowLayout(loops, ((along, plan.lanes),))
+    held = map_values(s, target, Loop(loops[0]), rows, plan.interleave)
+    update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
+    if update is not None:
+        map_accumulation(s, target, Loop((*update.axes, *update.reduce)[0].var))
