@@ -1,20 +1,29 @@
-"""What an instruction does in a cycle at best."""
+"""What an instruction does in a cycle at best, and what calls take."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
 
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.exact import evaluate_exactly
+from tilewright.ir.expand import least_fields
 from tilewright.ir.expr import Dim, Expr, Load, as_expr
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.loop import Accumulate, Block, For, expressions, sub_blocks, walk_statements
-from tilewright.target.target import MOST_CYCLES
+from tilewright.ir.loop import (
+    Accumulate,
+    Block,
+    Call,
+    For,
+    expressions,
+    sub_blocks,
+    walk_statements,
+)
+from tilewright.target.target import MOST_CYCLES, Target
 
 VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
 STARTS = 6  # fields that are tried at both ends together
@@ -109,3 +118,30 @@ def _iterations(block: Block, env: Values) -> np.ndarray:
                 n = n * np.asarray(evaluate_exactly(stmt.extent, env), float)
             found.append(n)
     return np.asarray(np.maximum.reduce(np.broadcast_arrays(*found)))
+
+
+def calls(block: Block, times: int = 1) -> Iterator[tuple[Call, int]]:
+    """Every call of a block, with how often it is done."""
+    for stmt in block:
+        if isinstance(stmt, Call):
+            yield stmt, times
+        extent = stmt.extent if isinstance(stmt, For) and isinstance(stmt.extent, int) else 1
+        for inner in sub_blocks(stmt):
+            yield from calls(inner, times * extent)
+
+
+def block_cycles(block: Block, target: Target) -> float:
+    """Cycles that the calls of a block take of their queues, one after another."""
+    return sum(times * _cycles(call, target) for call, times in calls(block))
+
+
+def _cycles(call: Call, target: Target) -> float:
+    cost, env = call.instruction.cost, least_fields(call)
+    setup, busy = (int(evaluate_exactly(x, env)) for x in (cost.setup, cost.busy))
+    touched = [target.memory(r.buffer.memory) for r in call.regions]
+    moved = (
+        int(evaluate_exactly(cost.bytes_in(m.name), env)) / m.bandwidth
+        for m in touched
+        if m.bandwidth is not None
+    )
+    return setup + max([float(busy), *moved])

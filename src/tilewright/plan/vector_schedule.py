@@ -17,16 +17,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import NoReturn
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Expr, Load, Var
-from tilewright.ir.loop import loads
+from tilewright.ir.expr import DRAM, Expr, Load, Var
+from tilewright.ir.loop import Alloc, Stmt, buffers_written, loads
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import RowLayout, map_accumulation, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.rates import block_cycles, calls
 from tilewright.plan.unit_plan import nest_with, nests_with
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -74,7 +76,7 @@ def tile_vectors(
     if overlap and isinstance(count, int) and count > 1:
         distance = min(plan.prefetch_distance, count - 1)
         buffers = min(plan.result_buffers, count - distance)
-        s.pipeline(loop, stages_of(s, loop, distance, buffers))
+        s.pipeline(loop, stages_of(s, loop, distance, buffers), _order(s, target, loop))
     return layouts
 
 
@@ -180,3 +182,40 @@ def _map_local(s: Schedule, target: Target, name: str, plan: VectorPlan) -> None
     update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
     if update is not None:
         map_accumulation(s, target, Loop((*update.axes, *update.reduce)[0].var))
+
+
+# ---------------------------------------------------------------- order
+
+
+def _order(s: Schedule, target: Target, loop: Loop) -> tuple[int, ...]:
+    """The places of a step's statements: where one queue loads and works, loads come behind as
+    much of the work as takes the time of a store, so that the last step's results leave while the
+    queue does not want the memory outside."""
+    body = [x for x in s.for_(loop).body if not isinstance(x, Alloc)]
+    outside = [_outside(x) for x in body]
+    found = {kind: [k for k, x in enumerate(outside) if x == kind] for kind in Transfer}
+    loads_, work, stores = (found[kind] for kind in Transfer)
+    queues = [{c.instruction.queue for k in part for c, _ in calls((body[k],))} for part in (loads_, work)]
+    if not queues[0] & queues[1] or len(work) < 2:
+        return ()
+    wanted, first = block_cycles([body[k] for k in stores], target), 0
+    while first < len(work) - 1 and block_cycles([body[k] for k in work[:first]], target) < wanted:
+        first += 1
+    turns = [*work[:first], *loads_, *work[first:], *stores]
+    return tuple(turns.index(k) for k in range(len(body)))
+
+
+class Transfer(Enum):
+    """What a statement has to do with the memory outside."""
+
+    LOAD = "load"
+    WORK = "work"
+    STORE = "store"
+
+
+def _outside(stmt: Stmt) -> Transfer:
+    written = {b.memory for b in buffers_written((stmt,))}
+    read = {r.buffer.memory for c, _ in calls((stmt,)) for r in c.regions}
+    if DRAM in written:
+        return Transfer.STORE
+    return Transfer.LOAD if DRAM in read else Transfer.WORK

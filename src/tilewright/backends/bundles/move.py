@@ -14,8 +14,9 @@ from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expand import least_fields
 from tilewright.ir.expr import Load
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Block, Call, For, Store, sub_blocks, walk_statements
+from tilewright.ir.loop import Call, For, Store, walk_statements
 from tilewright.plan.elementwise import arrange, collapse
+from tilewright.plan.rates import calls
 from tilewright.plan.units import copies
 from tilewright.schedule.core.state import Moment, attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -115,23 +116,13 @@ def _cheapest(s: Schedule, loops: list[Loop], instruction: Instruction) -> bool:
     found: list[tuple[int, int, Moment]] = []
     for loop in loops:
         if attempt(s.tensorize, loop, instruction):
-            cost = sum(times * _cycles(call) for call, times in _calls(s.kernel.body, 1))
+            cost = sum(times * _cycles(call) for call, times in calls(s.kernel.body))
             found.append((cost, len(found), s.moment))
         s.back_to(before)
     if not found:
         return False
     s.back_to(min(found, key=lambda f: f[:2])[-1])
     return True
-
-
-def _calls(block: Block, times: int) -> Iterator[tuple[Call, int]]:
-    """Every call, with how often it is done."""
-    for stmt in block:
-        if isinstance(stmt, Call):
-            yield stmt, times
-        extent = stmt.extent if isinstance(stmt, For) and isinstance(stmt.extent, int) else 1
-        for inner in sub_blocks(stmt):
-            yield from _calls(inner, times * extent)
 
 
 def _cycles(call: Call) -> int:

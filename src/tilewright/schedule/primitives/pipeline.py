@@ -80,9 +80,12 @@ def multi_buffer(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int
 
 
 @primitive
-def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
+def pipeline(
+    state: State, loop: Loop, stages: Sequence[int], order: Sequence[int] = ()
+) -> Loop:
     """Overlaps iterations: each statement of the body gets a stage, and one step of the new loop
-    does stage s of iteration i - s.
+    does stage s of iteration i - s. Statements of a step are done in the order of the body, or in
+    that of the numbers in `order`, one for each statement.
 
         for i in n: { A(i); B(i) }     with stages (0, 1)
     ->  A(0);  for i in n - 1: { A(i + 1); B(i) };  B(n - 1)
@@ -95,12 +98,17 @@ def pipeline(state: State, loop: Loop, stages: Sequence[int]) -> Loop:
     body = tuple(s for s in target.body if not isinstance(s, Alloc))
     if len(stages) != len(body) or min(stages, default=1) != 0:
         refuse(f"{len(body)} statements need a stage each, the first of them 0: {stages}", state)
+    places = tuple(order) or tuple(range(len(body)))
+    if sorted(places) != list(range(len(body))):
+        refuse(f"{len(body)} statements need a place each, from 0 on: {places}", state)
     last = max(stages)
     n = as_expr(target.extent)
     if not state.simplifier.proves(n >= last):
         refuse(f"{loop} may run fewer than {last} times", state)
     rings, body = _rings(target, body, stages)
-    _check_pipelined(state, target.with_(body=body), stages)
+    _check_pipelined(state, target.with_(body=body), stages, places)
+    turns = sorted(range(len(body)), key=places.__getitem__)
+    body, stages = tuple(body[k] for k in turns), [stages[k] for k in turns]
     steps: list[Stmt] = []
     taken = state.names()
     for step in range(last):  # prologue: what the first steps do before all stages are busy
@@ -150,8 +158,10 @@ def _step(
     return tuple(out)
 
 
-def _check_pipelined(state: State, target: For, stages: Sequence[int]) -> None:
-    """Stage s of an iteration happens s steps later; within a step, in the body's order."""
+def _check_pipelined(
+    state: State, target: For, stages: Sequence[int], places: Sequence[int]
+) -> None:
+    """Stage s of an iteration happens s steps later; within a step, statements have places."""
 
     def shifted(path: Path) -> Path:
         if not isinstance(path[1], For) or path[1] is not target:
@@ -159,7 +169,7 @@ def _check_pipelined(state: State, target: For, stages: Sequence[int]) -> None:
         position = path[2]
         assert isinstance(position, int)
         late = Late(target, stages[position])
-        return (path[0], late, *path[2:])
+        return (path[0], late, places[position], *path[3:])
 
     pair = violation((target,), (target.var,), shifted, state.simplifier, within=True)
     if pair is not None:
