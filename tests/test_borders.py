@@ -12,7 +12,7 @@ from tilewright.base.errors import ScheduleError
 from tilewright.chip import lower_bound
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
-from tilewright.plan.borders import with_borders
+from tilewright.plan.borders import Border, with_borders
 from tilewright.targets.chips import CHIPS
 
 
@@ -89,8 +89,9 @@ def test_it_computes_the_same(c, size, window, stride, before, after, f):
     wider, borders = with_borders(program)
     x, w, b = arrays(program)
     inputs = dict(zip(program.inputs, (x, w, b), strict=True))
-    held = [np.pad(a, [(n, t - m - n) for n, m, t in zip(borders.get(k.name, (0,) * a.ndim),
-            a.shape, k.shape, strict=True)])
+    none = Border((0,) * 4)
+    held = [np.pad(a, [(n, t - m - n) for n, m, t in zip(borders.get(k.name, none).before, a.shape,
+            k.shape, strict=False)])
             for k, a in zip(wider.inputs, (x, w, b), strict=True)]  # fmt: skip
     assert "select" not in str(wider) or before == after == 0
     (first,) = interpret(program, list(inputs.values()))
@@ -108,7 +109,7 @@ def test_every_read_moves_with_the_border():
                 Y[i] += i32(X[i + r - 1] if 0 <= i + r - 1 < 8 else 0) * i32(W[r])
 
     wider, borders = with_borders(both.kernel)
-    assert borders == {"X": (1,)}
+    assert borders == {"X": Border((1,))}
     assert str(wider) == (
         "def both(X: i8[10], W: i8[3], Y: out(i32[8])):\n"
         "    for i in range(8):\n"

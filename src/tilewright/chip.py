@@ -45,7 +45,7 @@ from tilewright.ir.verify.loop import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model
-from tilewright.plan.borders import Borders, choose_borders
+from tilewright.plan.borders import Border, Borders, choose_borders
 from tilewright.plan.bound import ContractionBound, find_bound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
@@ -83,7 +83,7 @@ class ChipKernel:
     timeline: Timeline
     parameters: tuple[str, ...]
     layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
-    borders: Borders = field(default_factory=dict)  # of 0s before inputs' elements, on the chip
+    borders: Borders = field(default_factory=dict)  # what lies around inputs, on the chip
     predicted: float | None = None  # cycles, by the model that chose its tiles
     bound: ContractionBound | ResourceBound | None = None  # what no schedule can beat
     program: BundleProgram | None = None  # of bundles, on a statically scheduled chip
@@ -147,12 +147,15 @@ class ChipKernel:
         return assembly(self.program)
 
     def _arrange(self, held: Buffer, array: np.ndarray) -> np.ndarray:
-        """An input as it lies in the chip's memory: what is added of it is 0."""
+        """An input as it lies in the chip's memory, with its border."""
         kind = self._type(held)
         shape = [int(n) for n in kind.shape]
-        before = self.borders.get(held.name, (0,) * len(shape))
-        added = [(b, n - m - b) for b, n, m in zip(before, shape, array.shape, strict=True)]
-        return arrange(np.pad(array, added) if any(map(any, added)) else array, kind)
+        border = self.borders.get(held.name, Border((0,) * len(shape)))
+        sizes = zip(border.before, shape, array.shape, strict=True)
+        added = [(b, n - m - b) for b, n, m in sizes]
+        if any(map(any, added)):
+            array = np.pad(array, added, constant_values=border.fill)
+        return arrange(array, kind)
 
     def _read(self, held: Buffer, memory: np.ndarray) -> np.ndarray:
         """An output that lies in the chip's memory, without what was added of it."""
@@ -233,10 +236,10 @@ def _build_vectors(
 
     def build(choice: VectorChoice) -> ChipKernel:
         s = Schedule(choice.form.kernel)
-        layouts = tile_vectors(
+        tiled = tile_vectors(
             s, target, choice.plan, choice.form.memories, overlap=control.overlap
         )
-        built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
+        built = stream_kernel(s, target, parameters, tiled.layouts, serial=control.serial)
         tile = {v.name: n for v, n in choice.plan.tile.items()}
         return replace(built, source=kernel, predicted=choice.cycles, tile=tile)
 

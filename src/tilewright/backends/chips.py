@@ -12,6 +12,7 @@ from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
+from tilewright.plan.borders import Border
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
 from tilewright.runtime.devices import DEVICES
@@ -63,8 +64,8 @@ def _held(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
     shape = tuple(int(n) for n in given.shape if isinstance(n, int))
     filled = next(b for b in chip.filled.params if b.name == given.name)
     kind = TensorType(filled.dtype, filled.shape, chip.layouts.get(given.name))
-    before = tuple(chip.borders.get(given.name, (0,) * len(filled.shape)))
-    return Held(shape, kind, form.axes[given.name], before)
+    border = chip.borders.get(given.name, Border((0,) * len(filled.shape)))
+    return Held(shape, kind, form.axes[given.name], border.before, border.fill)
 
 
 def chip_part(device: str, kernels: Mapping[str, ChipKernel], host: Target) -> DevicePart:

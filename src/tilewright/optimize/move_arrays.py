@@ -23,13 +23,14 @@ from tilewright.optimize.arrange import arrange
 @dataclass(frozen=True)
 class Held:
     """How an array of `shape` lies in a device's memory: as `type`, without the axes of one element
-    that `axes` leaves out, `before` zeros before the first element along each of the others. It is
-    arranged by the host's kernel called `kernel`; without one the bytes are the same."""
+    that `axes` leaves out, with `before` elements before the first along each of the others, which
+    hold `fill`, as those behind the last do. It is arranged by the host's kernel called `kernel`; without one the bytes are the same."""
 
     shape: tuple[int, ...]
     type: TensorType
     axes: tuple[int, ...]
     before: tuple[int, ...]
+    fill: float = 0
     kernel: str = ""
 
     @staticmethod
@@ -54,7 +55,9 @@ class Held:
         """The elements of an array as they lie in the device's memory."""
         sizes = zip(self.before, self.type.shape, self.inner, strict=True)
         added = [(b, int(n) - m - b) for b, n, m in sizes]
-        return arrange(np.pad(array.reshape(self.inner), added), self.type)
+        return arrange(
+            np.pad(array.reshape(self.inner), added, constant_values=self.fill), self.type
+        )
 
 
 def packing(held: Held, name: str) -> TensorProgram:
@@ -70,7 +73,7 @@ def packing(held: Held, name: str) -> TensorProgram:
         inner = [i - b for i, b in zip(index, held.before, strict=True)]
         at = dict(zip(held.axes, inner, strict=False))  # an array of one element has no axes
         element = x[tuple(at.get(a, 0) for a in range(len(held.shape)))]
-        return select(all_of(*inside), element, const(0, x.dtype)) if inside else element
+        return select(all_of(*inside), element, const(held.fill, x.dtype)) if inside else element
 
     out = builder.compute("y", held.type.shape, value)
     return TensorProgram(name, (x,), builder.items, (out,))

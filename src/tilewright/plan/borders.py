@@ -1,5 +1,5 @@
-"""Kernels whose guarded reads are 0 outside of an input: the same kernel, of inputs with those 0s
-around them.
+"""Kernels whose guarded reads are one number outside of an input: the same kernel, of inputs with
+that number around them.
 
     X: i8[8, 8]                                         X: i8[10, 10]
     Y[i, j] += select(inside, X[i + r - 1, …], 0) * …   ->   Y[i, j] += X[i + r, …] * …
@@ -32,15 +32,25 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.units import mappings, units
+from tilewright.plan.units import has_contraction, mappings, units
 from tilewright.target.target import Target
 
-Borders = Mapping[str, tuple[int, ...]]  # of inputs: elements before the first, along each axis
+
+@dataclass(frozen=True)
+class Border:
+    """What lies around an input: how many elements before the first, along each axis, and what
+    they are, like those behind the last."""
+
+    before: tuple[int, ...]
+    fill: float = 0
+
+
+Borders = Mapping[str, Border]  # of inputs, by name
 
 
 def choose_borders(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
-    """The kernel in its normal form; where no unit takes it without the guards of reads, with 0s
-    around its inputs instead."""
+    """The kernel in its normal form; where no unit takes it without the guards of reads, with what
+    they give around its inputs instead."""
     kernel = normal_form(kernel)
     every = itertools.product(nests(kernel.body), units(target))
     taken = any(True for nest, unit in every for _ in mappings(nest, unit))
@@ -48,17 +58,21 @@ def choose_borders(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
 
 
 def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:
-    """The kernel without the guards of reads that give 0 just outside of an input, and what its
-    inputs hold before their own elements; as it is where there are no such reads."""
+    """The kernel without the guards of reads that give one number just outside of an input, and
+    what its inputs hold around their own elements; as it is where there are no such reads."""
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     s = Simplifier({x.var: x.extent for x in loops}, keep_units=True)
     found = [g for g in _guarded(kernel.body, ()) if g.load.buffer in kernel.inputs]
     found = [g for g in found if g.is_for_bounds(s)]
+    fills = {b: {g.fill for g in found if g.load.buffer == b} for b in kernel.inputs}
+    if has_contraction(kernel):  # whose loops may be filled up with 0s
+        found = [g for g in found if fills[g.load.buffer] == {0}]
+    found = [g for g in found if len(fills[g.load.buffer]) == 1]
     if not found:
         return kernel, {}
     plain = {g.select: g.plain for g in found}
     body = map_block(kernel.body, lambda stmt: map_exprs(stmt, lambda e: substitute(e, plain)))
-    borders: dict[str, tuple[int, ...]] = {}
+    borders: dict[str, Border] = {}
     inputs = list(kernel.inputs)
     for buffer in dict.fromkeys(g.load.buffer for g in found):
         before, after = _border(buffer, [g.load for g in found if g.load.buffer == buffer], s)
@@ -69,19 +83,22 @@ def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:
             return tuple(s(i + b) for i, b in zip(at, by, strict=True))
 
         body = rewrite_accesses(body, buffer, wider, place)
-        borders[buffer.name] = before
+        (fill,) = fills[buffer]
+        borders[buffer.name] = Border(before, fill)
         inputs[inputs.index(buffer)] = wider
     return kernel.with_(inputs=tuple(inputs), body=body), borders
 
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A read that is 0 unless conditions hold, the loops and the statement that it is in."""
+    """A read that is one number unless conditions hold, the loops and the statement that it is
+    in."""
 
     select: Select
     load: Load
     conditions: tuple[Expr, ...]
     plain: Expr
+    fill: float
     loops: tuple[For, ...]
     stmt: Stmt
 
@@ -107,17 +124,27 @@ def _guarded(block: Block, loops: tuple[For, ...]) -> Iterator[_Guarded]:
             yield from _guarded(inner, inside)
 
 
-def _read_of(e: Expr) -> tuple[Load, tuple[Expr, ...], Expr] | None:
-    """The read of a value that is 0 unless some conditions hold, these, and the value without."""
+def _read_of(e: Expr) -> tuple[Load, tuple[Expr, ...], Expr, float] | None:
+    """The read of a value that is one number unless some conditions hold, these, the value without,
+    and that number, of the read's own type (0 is one of each)."""
     if isinstance(e, Load):
-        return e, (), e
+        return e, (), e, 0
     if isinstance(e, Cast):
         inner = _read_of(e.a)
-        return inner and (inner[0], inner[1], e.with_(a=inner[2]))
-    if isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
+        return inner and (inner[0], inner[1], e.with_(a=inner[2]), inner[3])
+    if isinstance(e, Select) and isinstance(e.b, Const):
         inner = _read_of(e.a)
-        return inner and (inner[0], (e.cond, *inner[1]), inner[2])
+        if inner is None or (inner[1] and inner[3] != e.b.value) or not _holds(inner[0], e.b):
+            return None
+        return inner[0], (e.cond, *inner[1]), inner[2], e.b.value
     return None
+
+
+def _holds(read: Load, fill: Const) -> bool:
+    """Whether what is read could be that number, and would then be converted to it."""
+    return fill.value == 0 or (
+        read.dtype.is_integer and read.dtype.min <= fill.value <= read.dtype.max
+    )
 
 
 def _border(

@@ -27,14 +27,17 @@ def create_loops(program: TensorProgram) -> Kernel:
 
 
 def _block(items: Sequence[Item]) -> Block:
-    return tuple(stmt for i in items for stmt in (_scan(i) if isinstance(i, Scan) else _nest(i)))
+    return tuple(
+        stmt for i in items for stmt in (_scan(i) if isinstance(i, Scan) else stage_loops(i))
+    )
 
 
 def _scan(scan: Scan) -> Block:
     return (For(scan.step.var, scan.step.extent, _block(scan.items)),)
 
 
-def _nest(stage: Stage) -> Block:
+def stage_loops(stage: Stage) -> Block:
+    """The loop nest of a stage."""
     if stage.op is None:
         return _loops(stage.axes, (Store(stage.buffer, stage.indices, stage.value),))
     assert stage.init is not None

@@ -14,6 +14,7 @@ Instructions that do more are tried first.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -282,15 +283,24 @@ def map_accumulation(s: Schedule, target: Target, loop: Loop) -> None:
             continue
         loops = arrange(s, nest)
         summed = [x for x in loops if x.var in reduce]
-        loops = [*summed, *(x for x in loops if x not in summed)]
+        rows = [x for x in loops if x not in summed]
         try:
-            s.reorder(*loops)
+            s.reorder(*summed, *rows)
+            loops = rows if _comes_back(s, rows, instruction) else [*summed, *rows]
             return _call(s, target, loops, instruction, 1)
         except ScheduleError:
             s.back_to(before)  # another instruction may do
     raise ScheduleError(
         f"no instruction of {target.name} accumulates {nest.buffer.name}", program=nest.stmt
     )
+
+
+def _comes_back(s: Schedule, rows: list[Loop], instruction: Instruction) -> bool:
+    """Whether an instruction that did several sweeps over rows would be at one again too soon."""
+    wanted = max((n for _, n in instruction.distances), default=0)
+    extents = [s.for_(x).extent for x in rows]
+    count = math.prod(n for n in extents if isinstance(n, int))
+    return count < wanted * math.prod(n for n in _extents(instruction) if isinstance(n, int))
 
 
 def _call(

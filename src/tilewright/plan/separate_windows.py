@@ -29,12 +29,12 @@ def separate_windows(program: TensorProgram) -> TensorProgram:
     names = Builder({x.name for x in program.walk() if isinstance(x, (Var, Buffer, Symbol))})
     items: list[Item] = []
     for item in program.items:
-        items += _separated(item, names) if isinstance(item, Stage) else [item]
+        items += separate_stage(item, names) if isinstance(item, Stage) else [item]
     return program if len(items) == len(program.items) else program.with_(items=tuple(items))
 
 
-def _separated(stage: Stage, names: Builder) -> list[Item]:
-    """The stage, or the passes that do the same."""
+def separate_stage(stage: Stage, names: Builder) -> list[Item]:
+    """The stage, or the passes that do the same, of which the last computes its buffer."""
     load, sides = stage.value, _sides(stage)
     if sides is None or len(sides) < 2:
         return [stage]
@@ -63,7 +63,7 @@ def _separated(stage: Stage, names: Builder) -> list[Item]:
         buffer, tuple(axes), places, read, (along,), stage.op, neutral(stage.op, read.dtype)
     )
     again = Load(buffer, tuple(slid if p == position else i for p, i in enumerate(load.indices)))
-    return [first, *_separated(stage.with_(value=again, reduce=rest), names)]
+    return [first, *separate_stage(stage.with_(value=again, reduce=rest), names)]
 
 
 def _sides(stage: Stage) -> dict[int, Axis] | None:

@@ -14,7 +14,9 @@ the same once they are cut off. What is computed is the same, to the bit.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import partial
 
 from tilewright.analyze.nests import Nest, nest_of, without_casts
 from tilewright.base.dtype import DType
@@ -23,6 +25,7 @@ from tilewright.ir.expr import (
     DRAM,
     BinaryOp,
     Buffer,
+    Cast,
     Const,
     Expr,
     Load,
@@ -32,9 +35,29 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Accumulate, Alloc, Block, For, Kernel, Stmt, Store, loads, map_block, map_exprs
-from tilewright.ir.substitute import rewrite
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    Kernel,
+    Stmt,
+    Store,
+    loads,
+    map_block,
+    map_exprs,
+)
+from tilewright.ir.substitute import rewrite, substitute
+from tilewright.ir.tensor import Axis, Builder, Stage
+from tilewright.plan.create_loops import stage_loops
+from tilewright.plan.fit_operators import (
+    fit_value,
+    row_instructions,
+    row_operators,
+    row_size,
+)
 from tilewright.plan.map_values import write_of
+from tilewright.plan.separate_windows import separate_stage
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.target.target import Target
 
@@ -53,7 +76,7 @@ def vector_form(kernel: Kernel, target: Target) -> VectorForm:
 
 
 @dataclass(frozen=True)
-class _Accumulation:
+class Accumulation:
     """An instruction that combines rows with rows: acc[…] op= operand[…]."""
 
     instruction: Instruction
@@ -61,7 +84,7 @@ class _Accumulation:
     operand: Buffer
 
 
-def accumulation(target: Target, op: BinaryOp, dtype: DType) -> _Accumulation | None:
+def find_accumulation(target: Target, op: BinaryOp, dtype: DType) -> Accumulation | None:
     """The target's instruction that accumulates with an operator: in this type, or in a wider one
     that gives the same once it is cut off."""
     found = []
@@ -75,7 +98,7 @@ def accumulation(target: Target, op: BinaryOp, dtype: DType) -> _Accumulation | 
             continue
         wider = acc.dtype.is_integer and dtype.is_integer and acc.dtype.bits >= dtype.bits
         if acc.dtype == dtype or (wider and acc.dtype.is_signed):
-            found.append(_Accumulation(instruction, acc, operand.buffer))
+            found.append(Accumulation(instruction, acc, operand.buffer))
     return min(found, key=lambda a: a.acc.dtype.bits, default=None)
 
 
@@ -83,7 +106,10 @@ class _Form:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel, self.target = kernel, target
         self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+        self.builder = Builder(self.names)
         self.memories: dict[str, str] = {}
+        self.rows = row_operators(target)
+        self.operands = [b for i in row_instructions(target) for b in i.operands]
 
     def formed(self) -> VectorForm:
         body: list[Stmt] = []
@@ -91,17 +117,41 @@ class _Form:
         for stmt in self.kernel.body:
             stmt = _reading(stmt, wide)
             nest = nest_of(stmt)
-            if nest is None or nest.update is None:
+            if nest is None:
                 body.append(stmt)
-                continue
-            body += self._reduction(nest, wide)
+            elif nest.update is None:
+                body += self._elementwise(nest, wide)
+            else:
+                body += self._reduction(nest, wide)
         allocated = tuple(s for s in body if not isinstance(s, Alloc) or s.buffer not in wide)
         return VectorForm(self.kernel.with_(body=allocated), self.memories)
+
+    def _elementwise(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
+        """A nest of one store, in the types and operators of the target's instructions."""
+        store = nest.store
+        value = fit_value(store.value, self.rows)
+        if nest.buffer in self.kernel.params:
+            return map_block((nest.stmt,), partial(_storing, buffer=nest.buffer, value=value))
+        if isinstance(value, Cast) and value.dtype not in self.rows.types:
+            value = value.a
+        like = next((b for b in self.operands if b.dtype == value.dtype), None)
+        if like is None:
+            raise ScheduleError(
+                f"no instruction of {self.target.name} has rows of {value.dtype}, which"
+                f" {nest.buffer.name} needs",
+                program=nest.stmt,
+            )
+        local = self._local(nest.buffer, like, "rows")
+        wide[nest.buffer] = local
+        return (
+            Alloc(local),
+            *map_block((nest.stmt,), partial(_storing, buffer=local, value=value)),
+        )
 
     def _reduction(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
         update = nest.update
         assert update is not None
-        unit = accumulation(self.target, update.op, nest.buffer.dtype)
+        unit = find_accumulation(self.target, update.op, nest.buffer.dtype)
         if unit is None or len(nest.writes) != 2:
             raise ScheduleError(
                 f"no instruction of {self.target.name} accumulates {nest.buffer.name} by"
@@ -109,36 +159,93 @@ class _Form:
                 program=nest.stmt,
                 hint="a reduction needs an instruction that combines rows with rows in place",
             )
-        acc = self._local(nest.buffer, unit.acc, "rows")
         before: list[Stmt] = []
         value = self._staged(nest, update.value, unit, before)
-        first = self._first(nest, unit, before)
-        at = update.indices
-
-        def visit(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, For):
-                return stmt.with_(body=map_block(stmt.body, visit))
-            if isinstance(stmt, Accumulate):
-                return Accumulate(acc, at, update.op, value)
-            return Store(acc, nest.store.indices, first)
-
-        (reduced,) = map_block((nest.stmt,), visit)
-        found = (*before, Alloc(acc), reduced)
+        acc = self._local(nest.buffer, unit.acc, "rows")
+        axes, over = ([Axis(x.var, x.extent) for x in loops] for loops in (nest.axes, nest.reduce))
+        first = nest.store.value
+        first = (
+            const(first.value, acc.dtype) if isinstance(first, Const) else cast(acc.dtype, first)
+        )
+        stage = Stage(acc, tuple(axes), update.indices, value, tuple(over), update.op, first)
+        found = [*before]
+        for passed in self._passes(stage, unit):
+            found += self._loops(passed, unit)
         if nest.buffer not in self.kernel.outputs:
             wide[nest.buffer] = acc
-            return found
-        last: Stmt = Store(nest.buffer, at, _narrow(Load(acc, at), nest.buffer.dtype))
+            return tuple(found)
+        last: Stmt = Store(
+            nest.buffer, update.indices, _narrow(Load(acc, update.indices), nest.buffer.dtype)
+        )
         for loop in reversed(nest.axes):
             last = loop.with_(body=(last,))
         return (*found, *copy_block((last,), self.names))
 
+    def _passes(self, stage: Stage, unit: Accumulation) -> list[Stage]:
+        """A reduction over a window as one along each side, where that saves work; and one of a few
+        rows in parts, so that an instruction does not come back to a row too soon."""
+        every = [s for s in separate_stage(stage, self.builder) if isinstance(s, Stage)]
+        found: list[Stage] = []
+        for each in every:
+            if each is not every[-1]:
+                self.memories[each.buffer.name] = unit.acc.memory
+                # A maximum may begin with what the last one begins with, sums with nothing.
+                start = None if each.op is BinaryOp.ADD else stage.init
+                each = each.with_(init=start)
+            found += self._in_parts(each, unit)
+        return found
+
+    def _in_parts(self, stage: Stage, unit: Accumulation) -> list[Stage]:
+        rows = math.prod(int(a.extent) for a in stage.axes) / row_size(unit.instruction)
+        wanted = max((n for _, n in unit.instruction.distances), default=0)
+        extent = int(stage.reduce[-1].extent)
+        parts = [n for n in range(2, extent) if extent % n == 0 and n * rows >= wanted]
+        if rows >= wanted or not parts:
+            return [stage]
+        last, count = stage.reduce[-1], parts[0]
+        part = Axis(Var(self.builder.fresh(f"{last.var.name}_part")), count)
+        within = Axis(Var(self.builder.fresh(last.var.name)), extent // count)
+        again = Axis(Var(self.builder.fresh(f"{last.var.name}_part")), count)
+        axes = tuple(Axis(Var(self.builder.fresh(a.var.name)), a.extent) for a in stage.axes)
+        names = {a.var: b.var for a, b in zip(stage.axes, axes, strict=True)}
+        names |= {last.var: part.var * within.extent + within.var}
+        shape = tuple(int(a.extent) for a in (part, *axes))
+        held = stage.buffer.with_(
+            name=self.builder.fresh(f"{stage.buffer.name}_parts"), shape=shape
+        )
+        self.memories[held.name] = unit.acc.memory
+        places = (part.var, *(a.var for a in axes))
+        value, over = substitute(stage.value, names), (*stage.reduce[:-1], within)
+        start = None if stage.op is BinaryOp.ADD else stage.init
+        first = Stage(held, (part, *axes), places, value, over, stage.op, start)
+        return [
+            first,
+            stage.with_(
+                value=Load(held, (again.var, *(a.var for a in stage.axes))), reduce=(again,)
+            ),
+        ]
+
+    def _loops(self, stage: Stage, unit: Accumulation) -> Block:
+        """A reduction as a nest. A number that no instruction stores is added to 0."""
+        assert stage.op is not None
+        start = stage.start(stage.op)
+        before: Block = ()
+        if isinstance(start, Const) and not any(
+            _stores(i, unit.acc, start.value) for i in self.target.instructions
+        ):
+            zero = self._local(stage.buffer, unit.acc, "zero")
+            clear = Stage(zero, stage.axes, stage.indices, const(0, zero.dtype))
+            before = (Alloc(zero), *copy_block(stage_loops(clear), self.names))
+            start = Load(zero, stage.indices) + start
+        return (*before, Alloc(stage.buffer), *stage_loops(stage.with_(init=start)))
+
     def _local(self, like: Buffer, operand: Buffer, suffix: str) -> Buffer:
         """A local buffer of the shape of one, as an instruction's operand."""
-        name = self._name(f"{like.name}_{suffix}")
+        name = self.builder.fresh(f"{like.name}_{suffix}")
         self.memories[name] = operand.memory
         return like.with_(name=name, dtype=operand.dtype, memory=DRAM)
 
-    def _staged(self, nest: Nest, value: Expr, unit: _Accumulation, before: list[Stmt]) -> Expr:
+    def _staged(self, nest: Nest, value: Expr, unit: Accumulation, before: list[Stmt]) -> Expr:
         """What is accumulated, once it lies in the operand's memory in its type: for every element
         of the buffer that it is made of."""
         places = dict.fromkeys(x.indices for x in loads(value))
@@ -152,7 +259,7 @@ class _Form:
         (at,), (shape,) = places, shapes
         source = next(loads(value)).buffer
         staged = self._local(source.with_(name=nest.buffer.name), unit.operand, "operand")
-        axes = tuple(Var(self._name(f"{source.name}_{d}")) for d in range(len(shape)))
+        axes = tuple(Var(self.builder.fresh(f"{source.name}_{d}")) for d in range(len(shape)))
 
         def here(e: Expr) -> Expr:
             return Load(e.buffer, axes) if isinstance(e, Load) else e
@@ -163,28 +270,6 @@ class _Form:
         before += [Alloc(staged), stmt]
         return Load(staged, at)
 
-    def _first(self, nest: Nest, unit: _Accumulation, before: list[Stmt]) -> Expr:
-        """What a reduction begins with: a number that no instruction stores is added to 0."""
-        value, dtype = nest.store.value, unit.acc.dtype
-        if not isinstance(value, Const):
-            return cast(dtype, value)
-        first = const(value.value, dtype)
-        if any(_stores(i, unit.acc, first.value) for i in self.target.instructions):
-            return first
-        zero = self._local(nest.buffer, unit.acc, "zero")
-        clear: Stmt = Store(zero, nest.store.indices, const(0, zero.dtype))
-        for loop in reversed(nest.axes):
-            clear = loop.with_(body=(clear,))
-        before += [Alloc(zero), *copy_block((clear,), self.names)]
-        return Load(zero, nest.store.indices) + first
-
-    def _name(self, wish: str) -> str:
-        name, n = wish, 1
-        while name in self.names:
-            name, n = f"{wish}_{n}", n + 1
-        self.names.add(name)
-        return name
-
 
 def _stores(instruction: Instruction, acc: Buffer, value: object) -> bool:
     """Whether an instruction stores a number in rows like these."""
@@ -193,6 +278,13 @@ def _stores(instruction: Instruction, acc: Buffer, value: object) -> bool:
         return False
     kind = (pattern.buffer.memory, pattern.buffer.dtype)
     return kind == (acc.memory, acc.dtype) and pattern.value.value == value
+
+
+def _storing(stmt: Stmt, buffer: Buffer, value: Expr) -> Stmt:
+    """A nest of one store, of another value in another buffer."""
+    if isinstance(stmt, For):
+        return stmt.with_(body=map_block(stmt.body, partial(_storing, buffer=buffer, value=value)))
+    return Store(buffer, stmt.indices, value) if isinstance(stmt, Store) else stmt
 
 
 def _narrow(value: Expr, dtype: DType) -> Expr:

@@ -23,7 +23,15 @@ from typing import NoReturn
 from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import DRAM, Expr, Load, Var
-from tilewright.ir.loop import Alloc, Stmt, buffers_written, loads
+from tilewright.ir.loop import (
+    Alloc,
+    For,
+    Kernel,
+    Stmt,
+    buffers_written,
+    loads,
+    walk_statements,
+)
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import RowLayout, map_accumulation, map_values
@@ -48,6 +56,15 @@ class VectorPlan:
     interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
 
 
+@dataclass(frozen=True)
+class Tiled:
+    """The layouts in which parameters must lie in memory, and the buffers in which a schedule holds
+    each of the kernel's local ones (in place of others, where instructions work so), by name."""
+
+    layouts: dict[str, Layout]
+    held: dict[str, str]
+
+
 def tile_vectors(
     s: Schedule,
     target: Target,
@@ -55,29 +72,32 @@ def tile_vectors(
     memories: Mapping[str, str],
     *,
     overlap: bool = True,
-) -> dict[str, Layout]:
+) -> Tiled:
     """Builds the schedule in the module's docstring, where local buffers lie in these memories;
-    without `overlap` one tile is done after the other. Returns the layouts in which parameters must
-    lie in memory, by name."""
+    without `overlap` one tile is done after the other."""
     local = [n.buffer.name for n in nests(s.kernel.body) if n.buffer.name in memories]
     lanes = {} if plan.fused else lane_axes(s, plan.lane)
     layouts = _pack_parameters(s, plan, lanes)
+    sliced = sliced_reduction(s.kernel, memories)
     tiles, inside, lane = place_tiles(s, plan)
+    around = [*tiles]
+    if sliced is not None and sliced.loop in plan.tile:
+        around.append(_slice(s, sliced, plan.tile[sliced.loop]))
     for name in local:
         buffer = s.set_memory(s.buffer(name), memories[name])
         s.pack_layout(buffer, _in_rows(len(buffer.shape), lanes[name], plan.lanes))
-    for name in local:
-        _map_local(s, target, name, plan)
+    held = {name: _map_local(s, target, name, plan) for name in local}
     rows = RowLayout(tuple(inside), ((lane, plan.lanes),))
     map_values(s, target, Loop(inside[0]), rows, plan.interleave)
-    hoist_all(s, tiles)
-    loop = flatten(s, tiles, "", plan.prefetch_distance + 1, plan.result_buffers)
+    result = held[sliced.result] if sliced is not None else ""
+    hoist_all(s, around, result)
+    loop = flatten(s, around, result, plan.prefetch_distance + 1, plan.result_buffers)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > 1:
         distance = min(plan.prefetch_distance, count - 1)
         buffers = min(plan.result_buffers, count - distance)
         s.pipeline(loop, stages_of(s, loop, distance, buffers), _order(s, target, loop))
-    return layouts
+    return Tiled(layouts, held)
 
 
 # ---------------------------------------------------------------- rows
@@ -170,8 +190,9 @@ def place_tiles(s: Schedule, plan: VectorPlan) -> tuple[list[Loop], list[Var], V
 # ---------------------------------------------------------------- instructions
 
 
-def _map_local(s: Schedule, target: Target, name: str, plan: VectorPlan) -> None:
-    """Gives what computes a local buffer to instructions."""
+def _map_local(s: Schedule, target: Target, name: str, plan: VectorPlan) -> str:
+    """Gives what computes a local buffer to instructions; returns the name of the buffer that holds
+    it then."""
     if nest_with(s, s.buffer(name)).update is not None:
         s.split_init(s.buffer(name))
     nest = nest_with(s, s.buffer(name))
@@ -181,7 +202,61 @@ def _map_local(s: Schedule, target: Target, name: str, plan: VectorPlan) -> None
     held = map_values(s, target, Loop(loops[0]), rows, plan.interleave)
     update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
     if update is not None:
-        map_accumulation(s, target, Loop((*update.axes, *update.reduce)[0].var))
+        assert isinstance(update.stmt, For)
+        map_accumulation(s, target, Loop(update.stmt.var))
+    return held.name
+
+
+# ---------------------------------------------------------------- slices
+
+
+@dataclass(frozen=True)
+class SlicedReduction:
+    """A reduction whose operand may be brought in slices, along its outermost loop."""
+
+    result: str
+    operand: str
+    loop: Var
+    extent: int
+
+
+def sliced_reduction(kernel: Kernel, memories: Mapping[str, str]) -> SlicedReduction | None:
+    """The reduction of a kernel of which a tile need not have the whole operand at once: the only
+    one that reads what was brought for it, and nothing else does."""
+    found = []
+    every = nests(kernel.body)
+    brought = {n.buffer.name for n in every if n.update is None and n.buffer.name in memories}
+    for nest in every:
+        read = {x.buffer.name for w in nest.writes for x in loads(w.value)} & brought
+        if nest.update is None or not nest.reduce:
+            continue
+        operands = {x.buffer.name for x in loads(nest.update.value)} & read
+        extent = nest.reduce[0].extent
+        if len(operands) == 1 and isinstance(extent, int):
+            found.append(SlicedReduction(nest.buffer.name, *operands, nest.reduce[0].var, extent))
+    if len(found) != 1:
+        return None
+    users = [
+        n
+        for n in every
+        if any(x.buffer.name == found[0].operand for w in n.writes for x in loads(w.value))
+    ]
+    return found[0] if len(users) == 1 else None
+
+
+def _slice(s: Schedule, sliced: SlicedReduction, size: int) -> Loop:
+    """Cuts the reduction into slices, and brings the operand of each where it is needed. Returns
+    the loop over slices."""
+    s.split_init(s.buffer(sliced.result))
+    outer, _ = s.split(Loop(sliced.loop), size)
+    buffer = s.buffer(sliced.result)
+    update = next(n for n in nests_with(s.kernel.body, buffer) if n.update is not None)
+    rest = [Loop(x.var) for x in (*update.axes, *update.reduce) if x.var != outer.var]
+    order = [x.var for x in walk_statements((update.stmt,)) if isinstance(x, For)]
+    rest.sort(key=lambda x: order.index(x.var))
+    s.reorder(outer, *rest)
+    s.compute_at(s.buffer(sliced.operand), outer)
+    return outer
 
 
 # ---------------------------------------------------------------- order
@@ -195,7 +270,9 @@ def _order(s: Schedule, target: Target, loop: Loop) -> tuple[int, ...]:
     outside = [_outside(x) for x in body]
     found = {kind: [k for k, x in enumerate(outside) if x == kind] for kind in Transfer}
     loads_, work, stores = (found[kind] for kind in Transfer)
-    queues = [{c.instruction.queue for k in part for c, _ in calls((body[k],))} for part in (loads_, work)]
+    queues = [
+        {c.instruction.queue for k in part for c, _ in calls((body[k],))} for part in (loads_, work)
+    ]
     if not queues[0] & queues[1] or len(work) < 2:
         return ()
     wanted, first = block_cycles([body[k] for k in stores], target), 0

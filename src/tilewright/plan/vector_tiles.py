@@ -12,24 +12,33 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tilewright.analyze.linear import linear
-from tilewright.analyze.nests import nests, stride
-from tilewright.backends.stream.durations import durations
+from tilewright.analyze.nests import Nest, nests, stride
+from tilewright.backends.stream.addresses import bytes_of
+from tilewright.backends.stream.durations import Durations, durations
 from tilewright.backends.stream.stream import expand_stream
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Load, Var
-from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Call, For, Kernel, loads, walk_statements
+from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.ir.loop import Call, Kernel, buffers_written, loads
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.map_values import write_of
+from tilewright.plan.fit_operators import row_instructions, row_size
 from tilewright.plan.vector_form import VectorForm, vector_form
-from tilewright.plan.vector_schedule import VectorPlan, lane_axes, result_nest, tile_vectors
+from tilewright.plan.vector_schedule import (
+    VectorPlan,
+    lane_axes,
+    result_nest,
+    sliced_reduction,
+    tile_vectors,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 PREFETCH_DISTANCES = (2, 1)  # that are tried: loads may share the queue of what they are for
 INTERLEAVES = (1, 2)
+SLICES = 2  # of the ways to slice a reduction that fit, that are looked at
 PROBE = 64  # rows of the tile that is looked at
 
 
@@ -45,34 +54,36 @@ class VectorChoice:
 def vector_choices(kernel: Kernel, target: Target, control: Control) -> Iterator[VectorChoice]:
     """Plans that fit the memories, the fastest first. ScheduleError if no instruction does what the
     kernel does."""
+    sizes = row_sizes(target)
+    if not sizes:
+        raise ScheduleError(
+            f"{kernel.name} has no contraction, and no instruction of {target.name} works on rows"
+            " of its own memories",
+            program=kernel,
+            hint="an ALU or a vector unit would: one instruction for each operator",
+        )
     form = vector_form(kernel, target)
     refusal = None
     found: list[VectorChoice] = []
-    for lanes in row_sizes(target):
+    for lanes in sizes:
         for bare in _lane_loops(form.kernel, lanes):
             try:
                 found += _Model(form, target, bare, control).choices()
             except ScheduleError as error:
                 refusal = refusal or error
-    if refusal is not None and not found:
-        raise refusal
+    if not found:
+        raise refusal or ScheduleError(
+            f"no loop of {kernel.name} goes along rows of {' or '.join(map(str, sizes))} elements"
+            f" in all of its arrays, as instructions of {target.name} do",
+            program=kernel,
+            hint="a loop of the result has to be a subscript of every array, as it is",
+        )
     return iter(sorted(found, key=lambda c: c.cycles))
 
 
 def row_sizes(target: Target) -> list[int]:
     """How many elements the rows of the target's element-wise instructions have."""
-    found = dict.fromkeys(
-        _row(i)
-        for i in target.instructions
-        if write_of(i) is not None
-        and all(target.memory(b.memory).size is not None for b in i.operands)
-    )
-    return list(found)
-
-
-def _row(instruction: Instruction) -> int:
-    loops = (x.extent for x in walk_statements(instruction.body) if isinstance(x, For))
-    return math.prod(n for n in loops if isinstance(n, int))
+    return list(dict.fromkeys(row_size(i) for i in row_instructions(target)))
 
 
 def _lane_loops(kernel: Kernel, lanes: int) -> Iterator[VectorPlan]:
@@ -84,7 +95,9 @@ def _lane_loops(kernel: Kernel, lanes: int) -> Iterator[VectorPlan]:
     count = math.prod(int(x.extent) for x in axes)
     if count % lanes == 0 and _walks_through(s):
         yield VectorPlan(axes[0].var, lanes, {}, fused=True)
-    for loop in sorted(axes[::-1], key=lambda x: -(-int(x.extent) // lanes) * lanes / int(x.extent)):
+    for loop in sorted(
+        axes[::-1], key=lambda x: -(-int(x.extent) // lanes) * lanes / int(x.extent)
+    ):
         try:
             lane_axes(s, loop.var)
         except ScheduleError:
@@ -120,7 +133,12 @@ class _Work:
     rate: float
     setup: float
     wait: float
-    bytes: float  # cycles of the memory outside, for an element
+    moved: float  # cycles of the memory outside, for an element
+    outside: Buffer | None  # what it brings, or takes away
+    in_slices: bool  # whether every slice of a reduction does it again
+    sweeps: int  # iterations of a reduction
+    apart: int  # elements that an accumulation has to have, to do several sweeps in one call
+    latency: int  # of a call
 
 
 class _Model:
@@ -139,6 +157,9 @@ class _Model:
             self.extents = {self.bare.lane: math.prod(self.extents.values())}
         free = {v: self._sizes(v) for v in self.extents}
         self.sizes = control.sizes(form.kernel.name, self.extents, free)
+        self.lanes = {} if self.bare.fused else lane_axes(s, self.bare.lane)
+        self.shapes = {b.name: b.shape for b in s.kernel.params}
+        self.sliced = sliced_reduction(s.kernel, self.form.memories)
         self.work: list[_Work] = []
         self.held: list[tuple[str, str, float]] = []  # memory, box, bytes of an element
         self._probe()
@@ -147,90 +168,169 @@ class _Model:
         extent, step = self.extents[var], self.bare.lanes if var == self.bare.lane else 1
         return [n for n in range(step, extent + 1, step) if extent % n == 0]
 
-    def boxes(self, tile: Mapping[Var, int]) -> dict[str, int]:
-        """Elements of each local buffer that a tile needs; of the result by the name ""."""
-        found = {"": math.prod(tile.values())}
-        shapes: dict[str, list[int]] = {}
-        for nest in reversed(self.nests) if not self.bare.fused else ():
-            sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
+    def boxes(self, tile: Mapping[Var, int]) -> dict[str, tuple[int, ...]]:
+        """The part of each buffer that a step needs; of the result by the name "" as well."""
+        found = {"": tuple(tile[v] for v in self.extents)}
+        if self.bare.fused:
+            return found
+        for nest in reversed(self.nests):
+            sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)} | tile
             if nest.buffer == self.result.buffer:
-                sizes |= tile
+                found[nest.buffer.name] = _reach(nest.store.indices, sizes)
             else:
-                shape = shapes.get(nest.buffer.name, [1] * len(nest.store.indices))
-                along = zip(nest.store.indices, shape, strict=True)
+                along = zip(nest.store.indices, found[nest.buffer.name], strict=True)
                 sizes |= {i: n for i, n in along if isinstance(i, Var)}
             for read in (x for w in nest.writes for x in loads(w.value)):
-                if read.buffer.name in self.form.memories:
-                    reach = [
-                        1 + sum(abs(k) * (sizes.get(v, 1) - 1) for v, k in linear(i).items() if isinstance(v, Var))
-                        for i in read.indices
-                    ]
-                    old = shapes.get(read.buffer.name, [1] * len(reach))
-                    limits = map(int, read.buffer.shape)
-                    new = [min(max(a, b), m) for a, b, m in zip(reach, old, limits, strict=True)]
-                    shapes[read.buffer.name] = new
-        return found | {name: math.prod(shape) for name, shape in shapes.items()}
+                reach = _reach(read.indices, sizes)
+                old = found.get(read.buffer.name, reach)
+                limits = map(int, read.buffer.shape)
+                new = tuple(min(max(a, b), m) for a, b, m in zip(reach, old, limits, strict=True))
+                found[read.buffer.name] = new
+        return found
+
+    def _outside(self, buffer: Buffer, boxes: Mapping[str, tuple[int, ...]]) -> float:
+        """Times the bytes of a parameter's part that the memory moves, which gives whole lines."""
+        if buffer.name not in boxes:
+            return 1.0
+        part, axis = boxes[buffer.name], self.lanes[buffer.name]
+        last = axis == len(part) - 1
+        run = 1 if last else self.bare.lanes
+        whole = [int(n) for n in self.shapes[buffer.name]]
+        for n, m in zip(reversed(part), reversed(whole), strict=True):
+            run *= n
+            if n != m:
+                break
+        line = self.target.memory(buffer.memory).line
+        return max(1.0, line / (run * buffer.dtype.bytes))
 
     def _tiles(self) -> list[dict[Var, int]]:
-        return [dict(zip(self.sizes, each, strict=True)) for each in itertools.product(*self.sizes.values())]
+        return [
+            dict(zip(self.sizes, each, strict=True))
+            for each in itertools.product(*self.sizes.values())
+        ]
 
     def _probe(self) -> None:
         """Reads work and memory off the schedule of a small tile."""
-        tile = min(self._tiles(), key=lambda t: abs(math.log(math.prod(t.values()) / (PROBE * self.bare.lanes))))
-        s = Schedule(self.form.kernel)
-        tile_vectors(s, self.target, replace(self.bare, tile=tile), self.form.memories, overlap=False)
+        tile = min(
+            self._tiles(),
+            key=lambda t: abs(math.log(math.prod(t.values()) / (PROBE * self.bare.lanes))),
+        )
+        s, plan = Schedule(self.form.kernel), replace(self.bare, tile=tile)
+        tiled = tile_vectors(s, self.target, plan, self.form.memories, overlap=False)
+        # Where a buffer took the place of others, of the last.
+        names = {held: name for name, held in tiled.held.items()}
         boxes = self.boxes(tile)
+        elements = {name: math.prod(part) for name, part in boxes.items()}
         turns = math.prod(self.extents.values()) / math.prod(tile.values())
         stream = expand_stream(s.kernel, self.target, limits=False)
         times = durations(stream)
         for k, site in enumerate(stream.sites):
-            rows = stream.rows(k)
-            written = {r.buffer.name for r in site.call.regions} & boxes.keys()
-            box = max(written, key=lambda b: boxes[b], default="")
-            local = all(self.target.memory(r.buffer.memory).size is not None for r in site.call.regions)
-            busy = float((times.work - times.setup)[rows].sum())
-            moved = float(times.transfer[rows].max(1, initial=0).sum())
-            setup = float(times.setup[rows].sum())
-            wait = float(times.latency[rows].sum()) if local else 0.0
-            self.work.append(_Work(
-                site.instruction.queue, box, busy / turns / boxes[box], setup / turns, wait / turns, moved / turns / boxes[box],
-            ))
+            self.work.append(self._work(site.call, times, stream.rows(k), turns, boxes, names))
         for buffer in s.allocations():
-            box = buffer.name if buffer.name in boxes else ""
-            size = math.prod(map(int, buffer.shape)) * buffer.dtype.bytes
-            self.held.append((buffer.memory, box, size / boxes[box]))
+            box = names.get(buffer.name, "")
+            self.held.append((buffer.memory, box, bytes_of(buffer) / elements[box]))
+
+    def _work(
+        self, call: Call, times: Durations, rows: np.ndarray, turns: float,
+        boxes: Mapping[str, tuple[int, ...]], names: Mapping[str, str],
+    ) -> _Work:  # fmt: skip
+        """What a call of the probe costs."""
+        written = {b.name for b in buffers_written((call,))}
+        box = next((names[b] for b in written if b in names), "")
+        touched = [
+            r.buffer for r in call.regions if self.target.memory(r.buffer.memory).size is None
+        ]
+        outside = next(iter(touched), None)
+        read = {names.get(r.buffer.name) for r in call.regions if r.buffer.name not in written}
+        each = turns * math.prod(boxes[box])
+        lines = 1.0 if outside is None else self._outside(outside, boxes)
+        wait = 0.0 if touched else float(times.latency[rows].sum())
+        sums = (n for n in self.nests if n.update is not None and read & _read(n))
+        sweeps = next((math.prod(int(x.extent) for x in n.reduce) for n in sums), 1)
+        distances = [n for _, n in call.instruction.distances] if sweeps > 1 else []
+        return _Work(
+            queue=call.instruction.queue,
+            box=box,
+            rate=float((times.work - times.setup)[rows].sum()) / each / lines,
+            setup=float(times.setup[rows].sum()) / turns,
+            wait=wait / turns,
+            moved=float(times.transfer[rows].max(1, initial=0).sum()) / each / lines,
+            outside=outside,
+            in_slices=self.sliced is not None and self.sliced.operand in read,
+            sweeps=sweeps,
+            apart=max(distances, default=0) * self.bare.lanes,
+            latency=int(times.latency[rows].max(initial=0)),
+        )
 
     def choices(self) -> list[VectorChoice]:
+        """All tiles that fit, with the largest slices of a reduction that do."""
         found = []
-        for tile in self._tiles():
-            boxes = self.boxes(tile)
+        paces = itertools.product(PREFETCH_DISTANCES, INTERLEAVES)
+        for tile, (distance, parts) in itertools.product(
+            self._tiles(), list(paces) if self.control.overlap else [(0, 1)]
+        ):
             turns = math.prod(self.extents.values()) // math.prod(tile.values())
-            for distance, parts in itertools.product(PREFETCH_DISTANCES, INTERLEAVES):
-                if not self.control.overlap and (distance, parts) != (1, 1):
-                    continue
-                if not self._fits(boxes, min(distance, turns - 1) + 1 if self.control.overlap else 1):
-                    continue
-                plan = replace(self.bare, tile=tile, prefetch_distance=distance, interleave=parts)
-                found.append(VectorChoice(self.form, plan, self._cycles(boxes, turns, parts)))
+            fitting = (
+                (slices, self.boxes(part))
+                for slices, part in self._slices(tile)
+                if self._fits(self.boxes(part), min(distance, turns * slices - 1) + 1)
+            )
+            for slices, boxes in itertools.islice(fitting, SLICES):
+                part = dict(tile)
+                if self.sliced is not None and slices > 1:
+                    part[self.sliced.loop] = self.sliced.extent // slices
+                plan = replace(self.bare, tile=part, prefetch_distance=distance, interleave=parts)
+                cycles = self._cycles(boxes, turns, slices, parts)
+                found.append(VectorChoice(self.form, plan, cycles))
         return found
 
-    def _fits(self, boxes: Mapping[str, int], places: int) -> bool:
+    def _slices(self, tile: dict[Var, int]) -> Iterator[tuple[int, dict[Var, int]]]:
+        """In how many slices a tile's reduction can be done, and what a step does then."""
+        yield 1, tile
+        if self.sliced is not None:
+            extent = self.sliced.extent
+            for n in (n for n in range(2, extent + 1) if extent % n == 0):
+                yield n, tile | {self.sliced.loop: extent // n}
+
+    def _fits(self, boxes: Mapping[str, tuple[int, ...]], places: int) -> bool:
         used: dict[str, float] = {}
         for memory, box, size in self.held:
-            used[memory] = used.get(memory, 0.0) + size * boxes[box] * places
+            used[memory] = used.get(memory, 0.0) + size * math.prod(boxes[box]) * places
         return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
 
-    def _cycles(self, boxes: Mapping[str, int], turns: int, parts: int) -> float:
+    def _cycles(
+        self, boxes: Mapping[str, tuple[int, ...]], turns: int, slices: int, parts: int
+    ) -> float:
+        """Cycles of all tiles; what a slice does is done so many times for each."""
         queues: dict[str, float] = {}
         bus = 0.0
         for work in self.work:
-            wait = work.wait if parts == 1 else 0.0
-            queues[work.queue] = queues.get(work.queue, 0.0) + work.rate * boxes[work.box] + work.setup + wait
-            bus += work.bytes * boxes[work.box]
-        longest = max(*queues.values(), bus)
+            lines = 1.0 if work.outside is None else self._outside(work.outside, boxes)
+            in_slice = self.sliced is not None and work.box == self.sliced.operand
+            elements = math.prod(boxes[work.box]) * lines * (slices if in_slice else 1)
+            once = work.setup + (work.wait if parts == 1 else 0.0)
+            once *= slices if in_slice or work.in_slices else 1
+            if math.prod(boxes[work.box]) < work.apart:
+                once = work.sweeps * (work.setup + work.latency)
+            queues[work.queue] = queues.get(work.queue, 0.0) + work.rate * elements + once
+            bus += work.moved * elements
         if not self.control.overlap:
             return turns * sum(queues.values())
-        return turns * longest + sum(queues.values()) - max(queues.values())
+        ends = (sum(queues.values()) - max(queues.values())) / slices
+        return turns * max(*queues.values(), bus) + ends
+
+
+def _read(nest: Nest) -> set[str]:
+    """The names of the buffers that a nest accumulates."""
+    return {x.buffer.name for x in loads(nest.update.value)} if nest.update is not None else set()
+
+
+def _reach(indices: Sequence[Expr], sizes: Mapping[Var, int]) -> tuple[int, ...]:
+    """Elements along each subscript, for so many iterations of each loop."""
+    return tuple(
+        1 + sum(abs(k) * (sizes.get(v, 1) - 1) for v, k in linear(i).items() if isinstance(v, Var))
+        for i in indices
+    )
 
 
 def _filled(form: VectorForm, plan: VectorPlan) -> tuple[VectorForm, VectorPlan]:

@@ -1,0 +1,122 @@
+"""Values written with the operators that a chip's element-wise instructions have.
+
+    y: i8 = max(min(x, 96), 0)    ->   cast(i8, max(min(cast(i32, x), 96), 0))     rows are of i32
+    a - b                         ->   a + b * -1                                  no subtraction
+    abs(a)                        ->   max(a, a * -1)
+
+Each gives the same, to the bit: of integers that are cut off, of floats as multiplying by -1 is
+exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tilewright.base.dtype import DType
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Unary,
+    UnaryOp,
+    binary,
+    cast,
+    const,
+)
+from tilewright.ir.instruction import Instruction
+from tilewright.ir.loop import Accumulate, For, walk_statements
+from tilewright.ir.substitute import rewrite
+from tilewright.plan.map_values import write_of
+from tilewright.target.target import Target
+
+KEEP_RANGE = (BinaryOp.MIN, BinaryOp.MAX)  # results are one of the operands
+WRAP = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL)  # the same once cut off, whatever the width
+
+
+@dataclass(frozen=True)
+class RowOperators:
+    """What a target's instructions compute on rows of its own memories."""
+
+    types: frozenset[DType]
+    operators: frozenset[object]
+
+
+def row_instructions(target: Target) -> list[Instruction]:
+    """The target's element-wise instructions whose operands all lie in memories of its own."""
+    return [
+        i
+        for i in target.instructions
+        if write_of(i) is not None
+        and i.operands
+        and all(target.memory(b.memory).size is not None for b in i.operands)
+    ]
+
+
+def row_size(instruction: Instruction) -> int:
+    """How many elements a row of an instruction has."""
+    loops = (x.extent for x in walk_statements(instruction.body) if isinstance(x, For))
+    return math.prod(n for n in loops if isinstance(n, int))
+
+
+def row_operators(target: Target) -> RowOperators:
+    """The types and operators of those instructions."""
+    types: set[DType] = set()
+    operators: set[object] = set()
+    for instruction in row_instructions(target):
+        write = write_of(instruction)
+        assert write is not None
+        types |= {b.dtype for b in instruction.operands}
+        operators |= {x.op for x in write.value.walk() if isinstance(x, (Binary, Unary))}
+        operators |= {write.op} if isinstance(write, Accumulate) else set()
+    return RowOperators(frozenset(types), frozenset(operators))
+
+
+def fit_value(value: Expr, rows: RowOperators) -> Expr:
+    """A stored value with these operators, in these types, as far as it can be."""
+    value = rewrite(value, lambda e: _replaced(e, rows.operators))
+    if value.dtype in rows.types or not value.dtype.is_integer:
+        return value
+    wider = [t for t in rows.types if t.is_signed and t.is_integer and t.bits > value.dtype.bits]
+    if not wider or (isinstance(value, Cast) and value.a.dtype in rows.types):
+        return value
+    found = _widened(value, min(wider, key=lambda t: t.bits))
+    return value if found is None else Cast(value.dtype, found[0])
+
+
+def _replaced(e: Expr, operators: Collection[object]) -> Expr:
+    has_product = BinaryOp.MUL in operators and e.dtype.is_signed
+    if isinstance(e, Binary) and e.op is BinaryOp.SUB and e.op not in operators:
+        if has_product and BinaryOp.ADD in operators and not isinstance(e.b, Const):
+            return e.a + e.b * const(-1, e.dtype)
+    if isinstance(e, Unary) and e.op not in operators and has_product:
+        negative = e.a * const(-1, e.dtype)
+        if e.op is UnaryOp.NEG:
+            return negative
+        if e.op is UnaryOp.ABS and BinaryOp.MAX in operators:
+            return binary(BinaryOp.MAX, e.a, negative)
+    return e
+
+
+def _widened(e: Expr, dtype: DType) -> tuple[Expr, bool] | None:
+    """The value in a wider type, the same once it is cut off, and whether it is the same before;
+    None where it might not be."""
+    if isinstance(e, Const):
+        return const(e.value, dtype), True
+    if isinstance(e, Load):
+        return cast(dtype, e), True
+    if isinstance(e, Cast):
+        return (cast(dtype, e), True) if isinstance(e.a, Load) else None
+    if not isinstance(e, Binary):
+        return None
+    a, b = _widened(e.a, dtype), _widened(e.b, dtype)
+    if a is None or b is None:
+        return None
+    exact = a[1] and b[1]
+    if e.op in WRAP:
+        return binary(e.op, a[0], b[0]), False
+    return (binary(e.op, a[0], b[0]), True) if e.op in KEEP_RANGE and exact else None
