@@ -236,12 +236,11 @@ def _build_vectors(
 
     def build(choice: VectorChoice) -> ChipKernel:
         s = Schedule(choice.form.kernel)
-        tiled = tile_vectors(
-            s, target, choice.plan, choice.form.memories, overlap=control.overlap
-        )
+        tiled = tile_vectors(s, target, choice.plan, choice.form.memories, overlap=control.overlap)
         built = stream_kernel(s, target, parameters, tiled.layouts, serial=control.serial)
         tile = {v.name: n for v, n in choice.plan.tile.items()}
-        return replace(built, source=kernel, predicted=choice.cycles, tile=tile)
+        filled = choice.form.source
+        return replace(built, source=kernel, filled=filled, predicted=choice.cycles, tile=tile)
 
     choices = vector_choices(kernel, target, control)
     return build_fastest(choices, build, tries=TRIES, near=NEAR)

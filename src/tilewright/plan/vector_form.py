@@ -15,10 +15,10 @@ the same once they are cut off. What is computed is the same, to the bit.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from tilewright.analyze.nests import Nest, nest_of, without_casts
+from tilewright.analyze.nests import Nest, nest_of, nests, stride, without_casts
 from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import (
@@ -59,20 +59,59 @@ from tilewright.plan.fit_operators import (
 from tilewright.plan.map_values import write_of
 from tilewright.plan.separate_windows import separate_stage
 from tilewright.schedule.primitives.loops import copy_block
+from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
 class VectorForm:
-    """A kernel in that form, and the memory in which each of its local buffers is computed."""
+    """A kernel in that form, and the memory in which each of its local buffers is computed; the
+    kernel with its parameters as they are, which lie in memory as those of a flat one do."""
 
     kernel: Kernel
     memories: dict[str, str]
+    source: Kernel
+
+    @property
+    def is_flat(self) -> bool:
+        return self.kernel is not self.source
 
 
 def vector_form(kernel: Kernel, target: Target) -> VectorForm:
     """The kernel in that form. ScheduleError where a reduction has no instruction."""
     return _Form(kernel, target).formed()
+
+
+def flat_form(form: VectorForm) -> VectorForm | None:
+    """A kernel of one nest that goes through every array as it lies in memory, with one loop; None
+    for others."""
+    s = Schedule(form.kernel)
+    found = nests(s.kernel.body)
+    if len(found) != 1 or found[0].update is not None:
+        return None
+    (nest,) = found
+    reads = [(x.buffer, x.indices) for x in loads(nest.store.value)]
+    for buffer, indices in [*reads, (nest.buffer, nest.store.indices)]:
+        step = 1
+        for loop in reversed(nest.axes):
+            if loop.extent != 1 and stride(buffer, indices, loop.var, s.simplifier) != step:
+                return None
+            step *= int(loop.extent) if isinstance(loop.extent, int) else 0
+        if math.prod(int(n) for n in buffer.shape) != step:
+            return None
+    var = Var("_".join(x.var.name for x in nest.axes))
+    flat = {b: b.with_(shape=(step,)) for b in form.kernel.params}
+
+    def along(e: Expr) -> Expr:
+        return Load(flat[e.buffer], (var,)) if isinstance(e, Load) else e
+
+    store = Store(flat[nest.buffer], (var,), rewrite(nest.store.value, along))
+    kernel = form.kernel.with_(
+        inputs=tuple(flat[b] for b in form.kernel.inputs),
+        outputs=tuple(flat[b] for b in form.kernel.outputs),
+        body=(For(var, step, (store,)),),
+    )
+    return replace(form, kernel=kernel)
 
 
 @dataclass(frozen=True)
@@ -124,7 +163,8 @@ class _Form:
             else:
                 body += self._reduction(nest, wide)
         allocated = tuple(s for s in body if not isinstance(s, Alloc) or s.buffer not in wide)
-        return VectorForm(self.kernel.with_(body=allocated), self.memories)
+        formed = self.kernel.with_(body=allocated)
+        return VectorForm(formed, self.memories, formed)
 
     def _elementwise(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
         """A nest of one store, in the types and operators of the target's instructions."""

@@ -7,14 +7,12 @@ with queues.
         for r, s: Y_rows max= X_rows                                 1
         copy out                                                     2
 
-Every buffer lies in rows of `lanes` elements along one loop of the result, the lane loop; where all
-arrays are walked through as they lie in memory, that is all loops as one. What is computed before
-the result is computed for each tile.
+Every buffer lies in rows of `lanes` elements along one loop of the result, the lane loop. What is
+computed before the result is computed for each tile.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -47,10 +45,9 @@ from tilewright.target.target import Target
 class VectorPlan:
     """How element-wise instructions do a kernel, in tiles."""
 
-    lane: Var  # the loop of the result along which rows lie; if `fused`, all of its loops are one
+    lane: Var  # the loop of the result along which rows lie
     lanes: int  # elements of a row
     tile: Mapping[Var, int]  # iterations of each of the result's loops in one tile
-    fused: bool = False
     prefetch_distance: int = 1  # steps between the load of a tile and its use
     result_buffers: int = 2  # tiles of the result that exist at once
     interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
@@ -76,7 +73,7 @@ def tile_vectors(
     """Builds the schedule in the module's docstring, where local buffers lie in these memories;
     without `overlap` one tile is done after the other."""
     local = [n.buffer.name for n in nests(s.kernel.body) if n.buffer.name in memories]
-    lanes = {} if plan.fused else lane_axes(s, plan.lane)
+    lanes = lane_axes(s, plan.lane)
     layouts = _pack_parameters(s, plan, lanes)
     sliced = sliced_reduction(s.kernel, memories)
     tiles, inside, lane = place_tiles(s, plan)
@@ -163,8 +160,6 @@ def place_tiles(s: Schedule, plan: VectorPlan) -> tuple[list[Loop], list[Var], V
     loops over tiles, those in a tile, and which of these goes along rows."""
     result = result_nest(s)
     loops = [Loop(x.var) for x in result.axes]
-    if plan.fused:
-        loops = [functools.reduce(s.fuse, loops)]
     tiles: list[Loop] = []
     inside: list[Loop] = []
     lane = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.analyze.linear import linear
-from tilewright.analyze.nests import Nest, nests, stride
+from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import Durations, durations
 from tilewright.backends.stream.stream import expand_stream
@@ -25,7 +25,7 @@ from tilewright.ir.loop import Call, Kernel, buffers_written, loads
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
-from tilewright.plan.vector_form import VectorForm, vector_form
+from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_schedule import (
     VectorPlan,
     lane_axes,
@@ -38,6 +38,8 @@ from tilewright.target.target import Target
 
 PREFETCH_DISTANCES = (2, 1)  # that are tried: loads may share the queue of what they are for
 INTERLEAVES = (1, 2)
+SAME = 0.01  # of the cycles: no difference
+NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
 SLICES = 2  # of the ways to slice a reduction that fit, that are looked at
 PROBE = 64  # rows of the tile that is looked at
 
@@ -66,9 +68,9 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> Iterator
     refusal = None
     found: list[VectorChoice] = []
     for lanes in sizes:
-        for bare in _lane_loops(form.kernel, lanes):
+        for each, loop in _lane_loops(form, lanes):
             try:
-                found += _Model(form, target, bare, control).choices()
+                found += _Model(each, target, VectorPlan(loop, lanes, {}), control).choices()
             except ScheduleError as error:
                 refusal = refusal or error
     if not found:
@@ -78,7 +80,12 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> Iterator
             program=kernel,
             hint="a loop of the result has to be a subscript of every array, as it is",
         )
-    return iter(sorted(found, key=lambda c: c.cycles))
+    # Of those that take as long, the one that wants arrays as they lie; then, of each way to lay
+    # rows, the best one first: what memory does with short runs is seen only once it is built.
+    found.sort(key=lambda c: c.cycles * (1.0 if c.form.is_flat else 1 + SAME))
+    first = {(c.plan.lane, c.plan.lanes): c for c in reversed(found)}
+    heads = [c for c in found if c in first.values() and c.cycles < NEAR * found[0].cycles]
+    return iter([*heads, *(c for c in found if c not in heads)])
 
 
 def row_sizes(target: Target) -> list[int]:
@@ -86,38 +93,22 @@ def row_sizes(target: Target) -> list[int]:
     return list(dict.fromkeys(row_size(i) for i in row_instructions(target)))
 
 
-def _lane_loops(kernel: Kernel, lanes: int) -> Iterator[VectorPlan]:
+def _lane_loops(form: VectorForm, lanes: int) -> Iterator[tuple[VectorForm, Var]]:
     """The loops of the result along which rows may lie: all as one, if arrays are walked through as
     they lie, then those that are filled up least."""
-    s = Schedule(kernel)
-    result = result_nest(s)
-    axes = [x for x in result.axes if isinstance(x.extent, int)]
-    count = math.prod(int(x.extent) for x in axes)
-    if count % lanes == 0 and _walks_through(s):
-        yield VectorPlan(axes[0].var, lanes, {}, fused=True)
-    for loop in sorted(
-        axes[::-1], key=lambda x: -(-int(x.extent) // lanes) * lanes / int(x.extent)
-    ):
+    flat = flat_form(form)
+    if flat is not None:
+        (loop,) = result_nest(Schedule(flat.kernel)).axes
+        if isinstance(loop.extent, int) and loop.extent % lanes == 0:
+            yield flat, loop.var
+    s = Schedule(form.kernel)
+    axes = [(x.var, x.extent) for x in result_nest(s).axes if isinstance(x.extent, int)]
+    for var, _ in sorted(reversed(axes), key=lambda x: -(-x[1] // lanes) * lanes / x[1]):
         try:
-            lane_axes(s, loop.var)
+            lane_axes(s, var)
         except ScheduleError:
             continue
-        yield VectorPlan(loop.var, lanes, {})
-
-
-def _walks_through(s: Schedule) -> bool:
-    """Whether the kernel is one nest that goes through every array as it lies in memory."""
-    result = result_nest(s)
-    if len(nests(s.kernel.body)) > 1:
-        return False
-    reads = [(x.buffer, x.indices) for x in loads(result.store.value)]
-    for buffer, indices in [*reads, (result.buffer, result.store.indices)]:
-        step = 1
-        for loop in reversed(result.axes):
-            if loop.extent != 1 and stride(buffer, indices, loop.var, s.simplifier) != step:
-                return False
-            step *= int(loop.extent) if isinstance(loop.extent, int) else 0
-    return True
+        yield form, var
 
 
 # ---------------------------------------------------------------- the model
@@ -153,11 +144,9 @@ class _Model:
         self.result = result_nest(s)
         self.nests = nests(s.kernel.body)
         self.extents = {x.var: int(x.extent) for x in self.result.axes if isinstance(x.extent, int)}
-        if self.bare.fused:
-            self.extents = {self.bare.lane: math.prod(self.extents.values())}
         free = {v: self._sizes(v) for v in self.extents}
         self.sizes = control.sizes(form.kernel.name, self.extents, free)
-        self.lanes = {} if self.bare.fused else lane_axes(s, self.bare.lane)
+        self.lanes = lane_axes(s, self.bare.lane)
         self.shapes = {b.name: b.shape for b in s.kernel.params}
         self.sliced = sliced_reduction(s.kernel, self.form.memories)
         self.work: list[_Work] = []
@@ -171,8 +160,6 @@ class _Model:
     def boxes(self, tile: Mapping[Var, int]) -> dict[str, tuple[int, ...]]:
         """The part of each buffer that a step needs; of the result by the name "" as well."""
         found = {"": tuple(tile[v] for v in self.extents)}
-        if self.bare.fused:
-            return found
         for nest in reversed(self.nests):
             sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)} | tile
             if nest.buffer == self.result.buffer:
@@ -190,8 +177,6 @@ class _Model:
 
     def _outside(self, buffer: Buffer, boxes: Mapping[str, tuple[int, ...]]) -> float:
         """Times the bytes of a parameter's part that the memory moves, which gives whole lines."""
-        if buffer.name not in boxes:
-            return 1.0
         part, axis = boxes[buffer.name], self.lanes[buffer.name]
         last = axis == len(part) - 1
         run = 1 if last else self.bare.lanes
@@ -227,7 +212,9 @@ class _Model:
         for k, site in enumerate(stream.sites):
             self.work.append(self._work(site.call, times, stream.rows(k), turns, boxes, names))
         for buffer in s.allocations():
-            box = names.get(buffer.name, "")
+            size = math.prod(int(n) for n in buffer.shape)
+            alike = (name for name, n in elements.items() if n == size)
+            box = names.get(buffer.name) or next(alike, "")  # values in between, of its elements
             self.held.append((buffer.memory, box, bytes_of(buffer) / elements[box]))
 
     def _work(
@@ -335,11 +322,10 @@ def _reach(indices: Sequence[Expr], sizes: Mapping[Var, int]) -> tuple[int, ...]
 
 def _filled(form: VectorForm, plan: VectorPlan) -> tuple[VectorForm, VectorPlan]:
     """The form with its lane loop filled to whole rows."""
-    if plan.fused:
-        return form, plan
     loop = next(x for x in result_nest(Schedule(form.kernel)).axes if x.var == plan.lane)
     extent = int(loop.extent) if isinstance(loop.extent, int) else 0
     wanted = -(-extent // plan.lanes) * plan.lanes
     if wanted == extent:
         return form, plan
-    return replace(form, kernel=fill_kernel(form.kernel, {plan.lane: wanted})), plan
+    filled = fill_kernel(form.kernel, {plan.lane: wanted})
+    return replace(form, kernel=filled, source=filled), plan

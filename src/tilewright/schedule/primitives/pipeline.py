@@ -80,9 +80,7 @@ def multi_buffer(state: State, buffer: Buffer, loops: Sequence[Loop], depth: int
 
 
 @primitive
-def pipeline(
-    state: State, loop: Loop, stages: Sequence[int], order: Sequence[int] = ()
-) -> Loop:
+def pipeline(state: State, loop: Loop, stages: Sequence[int], order: Sequence[int] = ()) -> Loop:
     """Overlaps iterations: each statement of the body gets a stage, and one step of the new loop
     does stage s of iteration i - s. Statements of a step are done in the order of the body, or in
     that of the numbers in `order`, one for each statement.
