@@ -51,7 +51,7 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.restrict_tiles import controlled_tiles, no_tile
+from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
 from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoice, vector_choices
@@ -170,9 +170,11 @@ class ChipKernel:
 
 
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
-    """Cycles that no schedule of a kernel with one contraction can beat. Where the chip cannot
-    guard reads, the 0s around an input are bytes to bring."""
+    """Cycles that no schedule of a kernel with one contraction, or none, can beat. Where the chip
+    cannot guard reads, what lies around an input are bytes to bring."""
     wider, _ = choose_borders(kernel, target)
+    if not has_contraction(wider):
+        return vector_choices(wider, target, CHOSEN).bound
     return find_bound(analytic_model(wider, target))
 
 
@@ -214,7 +216,7 @@ def _build(
         found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
         return replace(found, predicted=bundled.predicted, tile=bundled.tile, expect=expect)
     if not has_contraction(kernel):
-        return _build_vectors(kernel, target, control, parameters)
+        return _build_vectors(kernel, target, control, parameters, expect)
     model = analytic_model(kernel, target)
     choices = controlled_tiles(kernel, model, control, run_pipelines)
     if not choices:
@@ -230,7 +232,11 @@ def _build(
 
 
 def _build_vectors(
-    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+    kernel: Kernel,
+    target: Target,
+    control: Control,
+    parameters: Sequence[str],
+    expect: Callable[[Target], float | None] | None,
 ) -> ChipKernel:
     """A kernel without a contraction, on a chip's element-wise instructions."""
 
@@ -242,8 +248,11 @@ def _build_vectors(
         filled = choice.form.source
         return replace(built, source=kernel, filled=filled, predicted=choice.cycles, tile=tile)
 
-    choices = vector_choices(kernel, target, control)
-    return build_fastest(choices, build, tries=TRIES, near=NEAR)
+    found = vector_choices(kernel, target, control)
+    if not found.plans:
+        raise no_tile_fits(kernel, target, control)
+    best = build_fastest(found.plans, build, tries=TRIES, near=NEAR)
+    return replace(best, bound=found.bound, expect=expect)
 
 
 def check_sizes(kernel: Kernel, target: Target) -> None:
@@ -271,6 +280,9 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
     """What the analytic model expects of the best tiles on a chip; None if no tile fits."""
     if target.bundles is not None:
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
+    if not has_contraction(kernel):
+        plans = vector_choices(kernel, target, control).plans
+        return min((c.cycles for c in plans), default=None)
     model = analytic_model(kernel, target)
     return next((c.cycles for c in controlled_tiles(kernel, model, control, run_pipelines)), None)
 

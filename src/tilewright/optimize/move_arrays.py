@@ -24,7 +24,8 @@ from tilewright.optimize.arrange import arrange
 class Held:
     """How an array of `shape` lies in a device's memory: as `type`, without the axes of one element
     that `axes` leaves out, with `before` elements before the first along each of the others, which
-    hold `fill`, as those behind the last do. It is arranged by the host's kernel called `kernel`; without one the bytes are the same."""
+    hold `fill`, as those behind the last do. It is arranged by the host's kernel called `kernel`;
+    without one the bytes are the same."""
 
     shape: tuple[int, ...]
     type: TensorType

@@ -51,12 +51,12 @@ def find_bound(model: TileModel) -> ContractionBound:
     latencies = [p.move.latency for p in moves if p.move is not None]
     ends = min(setups, default=0.0) + min(latencies, default=0)
     fill = _fill(model, tiles)
-    drain, control = _drain(model, tiles), _control(model.target)
+    drain, control = _drain(model, tiles), control_cycles(model.target)
     return ContractionBound(_work(model, fill), _moves(model, moves), fill, drain, ends, control)
 
 
-def _control(target: Target) -> float:
-    """Until the first instruction is in its queue, and from when all others are done."""
+def control_cycles(target: Target) -> float:
+    """Cycles until the first instruction is in its queue, and from when all others are done."""
     cycles = target.issue
     if target.fetch is not None:
         memory = target.memory(target.fetch.memory)

@@ -91,8 +91,8 @@ def fit_value(value: Expr, rows: RowOperators) -> Expr:
 def _replaced(e: Expr, operators: Collection[object]) -> Expr:
     has_product = BinaryOp.MUL in operators and e.dtype.is_signed
     if isinstance(e, Binary) and e.op is BinaryOp.SUB and e.op not in operators:
-        if has_product and BinaryOp.ADD in operators and not isinstance(e.b, Const):
-            return e.a + e.b * const(-1, e.dtype)
+        fits = has_product and BinaryOp.ADD in operators and not isinstance(e.b, Const)
+        return e.a + e.b * const(-1, e.dtype) if fits else e
     if isinstance(e, Unary) and e.op not in operators and has_product:
         negative = e.a * const(-1, e.dtype)
         if e.op is UnaryOp.NEG:

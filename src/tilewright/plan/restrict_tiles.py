@@ -13,6 +13,7 @@ from tilewright.plan.choose_tiles import Choice, choose_tiles
 from tilewright.plan.control import Control
 from tilewright.plan.step_times import Run
 from tilewright.plan.tile_model import TileModel, tile_sizes
+from tilewright.target.target import Target
 from tilewright.target.vary import with_memory
 
 LARGEST = 1 << 40  # bytes
@@ -30,21 +31,38 @@ def controlled_tiles(
 def no_tile(kernel: Kernel, model: TileModel, control: Control) -> TargetError:
     """The error where no tile fits: which memory is too small."""
     target = model.target
-    what = f"no tile of {kernel.name}" + (f" with {control}" if str(control) else "")
-    ways = ["smaller tiles, or fewer loops whole"] * bool(str(control))
-    ways += ["overlap=False, which needs no second place for operands"] * control.overlap
-    hint = ", or ".join(ways) or "that is one step of the unit"
-    sizes = {m.name: m.size for m in target.memories if m.size is not None}
-    for name, size in sizes.items():
+    for name, size in _sizes(target).items():
         need = _least(size, partial(_fits, kernel, model, control, name))
         if need is not None:
-            what += f" fits {name} of {target.name}, which has {size:,} bytes"
-            return TargetError(f"{what}: the smallest takes {need:,}", hint=hint)
-    held = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+            what = (
+                f"{_what(kernel, control)} fits {name} of {target.name}, which has {size:,} bytes"
+            )
+            return TargetError(f"{what}: the smallest takes {need:,}", hint=_hint(control))
+    return no_tile_fits(kernel, target, control)
+
+
+def no_tile_fits(kernel: Kernel, target: Target, control: Control) -> TargetError:
+    """The error where no tile fits, and no memory alone is to blame."""
+    held = ", ".join(f"{name} {size:,}" for name, size in _sizes(target).items())
+    several = ": several are too small" if len(_sizes(target)) > 1 else ""
     return TargetError(
-        f"{what} fits the memories of {target.name}, in bytes ({held}): several are too small",
-        hint=hint,
+        f"{_what(kernel, control)} fits the memories of {target.name}, in bytes ({held}){several}",
+        hint=_hint(control),
     )
+
+
+def _sizes(target: Target) -> dict[str, int]:
+    return {m.name: m.size for m in target.memories if m.size is not None}
+
+
+def _what(kernel: Kernel, control: Control) -> str:
+    return f"no tile of {kernel.name}" + (f" with {control}" if str(control) else "")
+
+
+def _hint(control: Control) -> str:
+    ways = ["smaller tiles, or fewer loops whole"] * bool(str(control))
+    ways += ["overlap=False, which needs no second place for operands"] * control.overlap
+    return ", or ".join(ways) or "that is one step of the unit"
 
 
 def _fits(kernel: Kernel, model: TileModel, control: Control, memory: str, size: int) -> bool:

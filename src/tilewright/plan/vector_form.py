@@ -1,12 +1,12 @@
 """Kernels without a contraction as a chip's element-wise instructions compute them: reductions in
 the type of the instruction that accumulates, of operands that are brought there in that type.
 
-    for c, h, w:                                  for …: X_rows[…] = cast(i32, X[…])
-        Y[c, h, w] = -128                         for c, h, w: Y_zero[c, h, w] = 0
-        for r, s: Y max= X[c, h + r, w + s]  ->   for c, h, w:
-                                                      Y_rows[c, h, w] = Y_zero[c, h, w] + -128
-                                                      for r, s: Y_rows max= X_rows[c, h + r, w + s]
-                                                  for c, h, w: Y[c, h, w] = cast(i8, Y_rows[c, h, w])
+    for c, w:                              for …: X_rows[…] = cast(i32, X[…])
+        Y[c, w] = -128                     for c, w: Y_zero[c, w] = 0
+        for s: Y max= X[c, 2 * w + s]  ->  for c, w:
+                                               Y_rows[c, w] = Y_zero[c, w] + -128
+                                               for s: Y_rows max= X_rows[c, 2 * w + s]
+                                           for c, w: Y[c, w] = cast(i8, Y_rows[c, w])
 
 Maxima and minima are the same in a wider type of integers; sums and products that wrap around are
 the same once they are cut off. What is computed is the same, to the bit.
@@ -247,8 +247,8 @@ class _Form:
         within = Axis(Var(self.builder.fresh(last.var.name)), extent // count)
         again = Axis(Var(self.builder.fresh(f"{last.var.name}_part")), count)
         axes = tuple(Axis(Var(self.builder.fresh(a.var.name)), a.extent) for a in stage.axes)
-        names = {a.var: b.var for a, b in zip(stage.axes, axes, strict=True)}
-        names |= {last.var: part.var * within.extent + within.var}
+        names: dict[Expr, Expr] = {a.var: b.var for a, b in zip(stage.axes, axes, strict=True)}
+        names[last.var] = part.var * within.extent + within.var
         shape = tuple(int(a.extent) for a in (part, *axes))
         held = stage.buffer.with_(
             name=self.builder.fresh(f"{stage.buffer.name}_parts"), shape=shape

@@ -228,7 +228,8 @@ def sliced_reduction(kernel: Kernel, memories: Mapping[str, str]) -> SlicedReduc
         operands = {x.buffer.name for x in loads(nest.update.value)} & read
         extent = nest.reduce[0].extent
         if len(operands) == 1 and isinstance(extent, int):
-            found.append(SlicedReduction(nest.buffer.name, *operands, nest.reduce[0].var, extent))
+            (operand,) = operands
+            found.append(SlicedReduction(nest.buffer.name, operand, nest.reduce[0].var, extent))
     if len(found) != 1:
         return None
     users = [
@@ -270,8 +271,10 @@ def _order(s: Schedule, target: Target, loop: Loop) -> tuple[int, ...]:
     ]
     if not queues[0] & queues[1] or len(work) < 2:
         return ()
-    wanted, first = block_cycles([body[k] for k in stores], target), 0
-    while first < len(work) - 1 and block_cycles([body[k] for k in work[:first]], target) < wanted:
+    wanted = block_cycles(tuple(body[k] for k in stores), target)
+    first, done = 0, 0.0
+    while first < len(work) - 1 and done < wanted:
+        done += block_cycles((body[work[first]],), target)
         first += 1
     turns = [*work[:first], *loads_, *work[first:], *stores]
     return tuple(turns.index(k) for k in range(len(body)))

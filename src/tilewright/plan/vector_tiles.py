@@ -22,9 +22,11 @@ from tilewright.backends.stream.stream import expand_stream
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.loop import Call, Kernel, buffers_written, loads
+from tilewright.plan.bound import ContractionBound, control_cycles
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
+from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
 from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_schedule import (
     VectorPlan,
@@ -53,9 +55,17 @@ class VectorChoice:
     cycles: float
 
 
-def vector_choices(kernel: Kernel, target: Target, control: Control) -> Iterator[VectorChoice]:
-    """Plans that fit the memories, the fastest first. ScheduleError if no instruction does what the
-    kernel does."""
+@dataclass(frozen=True)
+class VectorChoices:
+    """Plans that fit the memories, the fastest first, and the cycles that none can beat."""
+
+    plans: tuple[VectorChoice, ...]
+    bound: ContractionBound
+
+
+def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorChoices:
+    """The plans for a kernel without a contraction. ScheduleError if no instruction does what the
+    kernel does, TargetError if no tile fits."""
     sizes = row_sizes(target)
     if not sizes:
         raise ScheduleError(
@@ -66,26 +76,34 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> Iterator
         )
     form = vector_form(kernel, target)
     refusal = None
-    found: list[VectorChoice] = []
+    models: list[_Model] = []
     for lanes in sizes:
         for each, loop in _lane_loops(form, lanes):
             try:
-                found += _Model(each, target, VectorPlan(loop, lanes, {}), control).choices()
+                models.append(_Model(each, target, VectorPlan(loop, lanes, {}), control))
             except ScheduleError as error:
                 refusal = refusal or error
-    if not found:
+    if not models:
         raise refusal or ScheduleError(
             f"no loop of {kernel.name} goes along rows of {' or '.join(map(str, sizes))} elements"
             f" in all of its arrays, as instructions of {target.name} do",
             program=kernel,
             hint="a loop of the result has to be a subscript of every array, as it is",
         )
+    bound = min((m.bound() for m in models), key=lambda b: b.cycles)
+    return VectorChoices(_in_order([c for m in models for c in m.choices()]), bound)
+
+
+def _in_order(found: list[VectorChoice]) -> tuple[VectorChoice, ...]:
+    """Choices in the order in which they are worth a try."""
+    if not found:
+        return ()
     # Of those that take as long, the one that wants arrays as they lie; then, of each way to lay
     # rows, the best one first: what memory does with short runs is seen only once it is built.
     found.sort(key=lambda c: c.cycles * (1.0 if c.form.is_flat else 1 + SAME))
     first = {(c.plan.lane, c.plan.lanes): c for c in reversed(found)}
     heads = [c for c in found if c in first.values() and c.cycles < NEAR * found[0].cycles]
-    return iter([*heads, *(c for c in found if c not in heads)])
+    return (*heads, *(c for c in found if c not in heads))
 
 
 def row_sizes(target: Target) -> list[int]:
@@ -102,8 +120,10 @@ def _lane_loops(form: VectorForm, lanes: int) -> Iterator[tuple[VectorForm, Var]
         if isinstance(loop.extent, int) and loop.extent % lanes == 0:
             yield flat, loop.var
     s = Schedule(form.kernel)
-    axes = [(x.var, x.extent) for x in result_nest(s).axes if isinstance(x.extent, int)]
-    for var, _ in sorted(reversed(axes), key=lambda x: -(-x[1] // lanes) * lanes / x[1]):
+    inner_first = reversed(result_nest(s).axes)
+    axes = [(x.var, x.extent) for x in inner_first if isinstance(x.extent, int)]
+    axes.sort(key=lambda x: -(-x[1] // lanes) * lanes / x[1])
+    for var, _ in axes:
         try:
             lane_axes(s, var)
         except ScheduleError:
@@ -122,9 +142,11 @@ class _Work:
     queue: str
     box: str  # the local buffer; "" for the result
     rate: float
+    least: float  # the same at best
     setup: float
     wait: float
     moved: float  # cycles of the memory outside, for an element
+    least_moved: float  # the same, for what has to be moved
     outside: Buffer | None  # what it brings, or takes away
     in_slices: bool  # whether every slice of a reduction does it again
     sweeps: int  # iterations of a reduction
@@ -161,7 +183,8 @@ class _Model:
         """The part of each buffer that a step needs; of the result by the name "" as well."""
         found = {"": tuple(tile[v] for v in self.extents)}
         for nest in reversed(self.nests):
-            sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)} | tile
+            sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
+            sizes |= tile
             if nest.buffer == self.result.buffer:
                 found[nest.buffer.name] = _reach(nest.store.indices, sizes)
             else:
@@ -210,7 +233,17 @@ class _Model:
         stream = expand_stream(s.kernel, self.target, limits=False)
         times = durations(stream)
         for k, site in enumerate(stream.sites):
-            self.work.append(self._work(site.call, times, stream.rows(k), turns, boxes, names))
+            self.work.append(
+                self._work(
+                    site.call,
+                    stream.fields[stream.rows(k)],
+                    times,
+                    stream.rows(k),
+                    turns,
+                    boxes,
+                    names,
+                )
+            )
         for buffer in s.allocations():
             size = math.prod(int(n) for n in buffer.shape)
             alike = (name for name, n in elements.items() if n == size)
@@ -218,7 +251,7 @@ class _Model:
             self.held.append((buffer.memory, box, bytes_of(buffer) / elements[box]))
 
     def _work(
-        self, call: Call, times: Durations, rows: np.ndarray, turns: float,
+        self, call: Call, fields: np.ndarray, times: Durations, rows: np.ndarray, turns: float,
         boxes: Mapping[str, tuple[int, ...]], names: Mapping[str, str],
     ) -> _Work:  # fmt: skip
         """What a call of the probe costs."""
@@ -235,13 +268,22 @@ class _Model:
         sums = (n for n in self.nests if n.update is not None and read & _read(n))
         sweeps = next((math.prod(int(x.extent) for x in n.reduce) for n in sums), 1)
         distances = [n for _, n in call.instruction.distances] if sweeps > 1 else []
+        instruction = call.instruction
+        done = float(iterations_of(instruction, fields).sum()) / each
+        needed = 0.0
+        if outside is not None:
+            rate = self.target.memory(outside.memory).bandwidth or math.inf
+            term = instruction.cost.bytes_in(outside.memory)
+            needed = done / most_for(instruction, term) / rate
         return _Work(
-            queue=call.instruction.queue,
+            queue=instruction.queue,
             box=box,
             rate=float((times.work - times.setup)[rows].sum()) / each / lines,
+            least=max(needed, done / most_a_cycle(instruction)),
             setup=float(times.setup[rows].sum()) / turns,
             wait=wait / turns,
             moved=float(times.transfer[rows].max(1, initial=0).sum()) / each / lines,
+            least_moved=needed,
             outside=outside,
             in_slices=self.sliced is not None and self.sliced.operand in read,
             sweeps=sweeps,
@@ -267,9 +309,30 @@ class _Model:
                 if self.sliced is not None and slices > 1:
                     part[self.sliced.loop] = self.sliced.extent // slices
                 plan = replace(self.bare, tile=part, prefetch_distance=distance, interleave=parts)
-                cycles = self._cycles(boxes, turns, slices, parts)
+                cycles = self._cycles(boxes, turns, slices, parts, distance)
                 found.append(VectorChoice(self.form, plan, cycles))
         return found
+
+    def bound(self) -> ContractionBound:
+        """Cycles that no tiles beat: the busiest queue without set-ups and halos, or everything
+        moved once."""
+        whole = self.boxes(self.extents)
+        queues: dict[str, float] = {}
+        for x in self.work:
+            queues[x.queue] = queues.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
+        busiest = max(queues, key=lambda q: queues[q])
+        moves = [x for x in self.work if x.outside is not None]
+        loads_ = [x for x in moves if x.outside in self.form.kernel.inputs]
+        stores = [x for x in moves if x not in loads_]
+        # What the busiest queue brings itself, it can bring while it waits for the first of it.
+        others = [x for x in loads_ if x.queue != busiest]
+        fill = min((x.latency for x in others), default=0)
+        drain = min((x.latency for x in stores if x.queue != busiest), default=0)
+        bus = sum(x.least_moved * math.prod(whole[x.box]) for x in moves)
+        ends = min((x.latency for x in moves), default=0)
+        return ContractionBound(
+            queues[busiest], bus, fill, drain, ends, control_cycles(self.target)
+        )
 
     def _slices(self, tile: dict[Var, int]) -> Iterator[tuple[int, dict[Var, int]]]:
         """In how many slices a tile's reduction can be done, and what a step does then."""
@@ -286,7 +349,12 @@ class _Model:
         return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
 
     def _cycles(
-        self, boxes: Mapping[str, tuple[int, ...]], turns: int, slices: int, parts: int
+        self,
+        boxes: Mapping[str, tuple[int, ...]],
+        turns: int,
+        slices: int,
+        parts: int,
+        distance: int,
     ) -> float:
         """Cycles of all tiles; what a slice does is done so many times for each."""
         queues: dict[str, float] = {}
@@ -301,10 +369,14 @@ class _Model:
                 once = work.sweeps * (work.setup + work.latency)
             queues[work.queue] = queues.get(work.queue, 0.0) + work.rate * elements + once
             bus += work.moved * elements
+        # From the first load of a tile until its result is outside.
+        late = {x.queue: x.latency for x in self.work if x.outside is not None}
+        chain = sum(queues.values()) + sum(late.values())
         if not self.control.overlap:
-            return turns * sum(queues.values())
-        ends = (sum(queues.values()) - max(queues.values())) / slices
-        return turns * max(*queues.values(), bus) + ends
+            return turns * chain
+        at_once = distance + self.bare.result_buffers
+        longest = max(*queues.values(), bus, chain / at_once)
+        return turns * longest + (chain - max(queues.values())) / slices
 
 
 def _read(nest: Nest) -> set[str]:
