@@ -297,6 +297,9 @@ class _Form:
                 hint="a reduction has to read one place of its operands, without a condition",
             )
         (at,), (shape,) = places, shapes
+        held = self.memories.get(value.buffer.name) if isinstance(value, Load) else None
+        if held == unit.operand.memory and value.dtype == unit.operand.dtype:
+            return value
         source = next(loads(value)).buffer
         staged = self._local(source.with_(name=nest.buffer.name), unit.operand, "operand")
         axes = tuple(Var(self.builder.fresh(f"{source.name}_{d}")) for d in range(len(shape)))

@@ -200,6 +200,8 @@ class _Model:
 
     def _outside(self, buffer: Buffer, boxes: Mapping[str, tuple[int, ...]]) -> float:
         """Times the bytes of a parameter's part that the memory moves, which gives whole lines."""
+        if buffer.name not in boxes:
+            return 1.0
         part, axis = boxes[buffer.name], self.lanes[buffer.name]
         last = axis == len(part) - 1
         run = 1 if last else self.bare.lanes
