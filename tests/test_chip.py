@@ -163,9 +163,10 @@ def test_a_kernel_the_chip_cannot_do():
         build_chip(differences.kernel, CHIP)
     program = str(differences.kernel).replace("\n", "\n      ")
     assert str(error.value) == (
-        "no instruction of tiny takes a contraction of this kernel\n"
+        "differences has no contraction, and no instruction of tiny works on rows of its own"
+        " memories\n"
         f"  in: {program}\n"
-        "  hint: each axis of an instruction needs a loop that plays its part"
+        "  hint: an ALU or a vector unit would: one instruction for each operator"
     )
 
 

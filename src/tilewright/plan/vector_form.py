@@ -239,7 +239,7 @@ class _Form:
         rows = math.prod(int(a.extent) for a in stage.axes) / row_size(unit.instruction)
         wanted = max((n for _, n in unit.instruction.distances), default=0)
         extent = int(stage.reduce[-1].extent)
-        parts = [n for n in range(2, extent) if extent % n == 0 and n * rows >= wanted]
+        parts = [n for n in range(2, extent + 1) if extent % n == 0 and n * rows >= wanted]
         if rows >= wanted or not parts:
             return [stage]
         last, count = stage.reduce[-1], parts[0]

@@ -111,17 +111,30 @@ def result_nest(s: Schedule) -> Nest:
 def lane_axes(s: Schedule, lane: Var) -> dict[str, int]:
     """Along which of its axes each buffer lies in rows, if the result does along a loop. A row is
     of neighbours everywhere: ScheduleError where an access does not follow the loop as it is."""
+    return _follow_lane(s, lane)[0]
+
+
+def lane_loops(s: Schedule, lane: Var) -> list[Var]:
+    """The loop of each nest that goes along those rows."""
+    return _follow_lane(s, lane)[1]
+
+
+def _follow_lane(s: Schedule, lane: Var) -> tuple[dict[str, int], list[Var]]:
     result = result_nest(s)
     found = {result.buffer.name: _place(s, Load(result.buffer, result.store.indices), lane)}
+    loops = []
     for nest in reversed(nests(s.kernel.body)):
         if nest.buffer.name not in found:
             continue
         along = nest.store.indices[found[nest.buffer.name]]
+        if not isinstance(along, Var):
+            _refuse(s, Load(nest.buffer, nest.store.indices), along)
+        loops.append(along)
         for read in dict.fromkeys(x for w in nest.writes for x in loads(w.value)):
             place = _place(s, read, along)
             if found.setdefault(read.buffer.name, place) != place:
                 _refuse(s, read, along)
-    return found
+    return found, loops
 
 
 def _place(s: Schedule, access: Load, along: Expr) -> int:

@@ -12,16 +12,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tilewright.analyze.linear import linear
 from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import Durations, durations
-from tilewright.backends.stream.stream import expand_stream
+from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Var
-from tilewright.ir.loop import Call, Kernel, buffers_written, loads
+from tilewright.ir.loop import Kernel, buffers_written, loads
 from tilewright.plan.bound import ContractionBound, control_cycles
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
@@ -31,6 +29,7 @@ from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_schedule import (
     VectorPlan,
     lane_axes,
+    lane_loops,
     result_nest,
     sliced_reduction,
     tile_vectors,
@@ -154,6 +153,18 @@ class _Work:
     latency: int  # of a call
 
 
+@dataclass(frozen=True)
+class _Probe:
+    """The stream of a small tile, what its instructions take, how many tiles it is, the part of
+    each buffer that one needs, and which box the elements of each buffer of the stream are of."""
+
+    stream: Stream
+    times: Durations
+    turns: float
+    boxes: Mapping[str, tuple[int, ...]]
+    names: Mapping[str, str]
+
+
 class _Model:
     """Queues, memories and cycles of one way to lay rows."""
 
@@ -227,36 +238,25 @@ class _Model:
         )
         s, plan = Schedule(self.form.kernel), replace(self.bare, tile=tile)
         tiled = tile_vectors(s, self.target, plan, self.form.memories, overlap=False)
-        # Where a buffer took the place of others, of the last.
-        names = {held: name for name, held in tiled.held.items()}
         boxes = self.boxes(tile)
         elements = {name: math.prod(part) for name, part in boxes.items()}
-        turns = math.prod(self.extents.values()) / math.prod(tile.values())
-        stream = expand_stream(s.kernel, self.target, limits=False)
-        times = durations(stream)
-        for k, site in enumerate(stream.sites):
-            self.work.append(
-                self._work(
-                    site.call,
-                    stream.fields[stream.rows(k)],
-                    times,
-                    stream.rows(k),
-                    turns,
-                    boxes,
-                    names,
-                )
-            )
+        # Where a buffer took the place of others, it is the last; a value in between is of the box
+        # that has as many elements.
+        names = {held: name for name, held in tiled.held.items()}
         for buffer in s.allocations():
             size = math.prod(int(n) for n in buffer.shape)
             alike = (name for name, n in elements.items() if n == size)
-            box = names.get(buffer.name) or next(alike, "")  # values in between, of its elements
+            box = names.setdefault(buffer.name, next(alike, ""))
             self.held.append((buffer.memory, box, bytes_of(buffer) / elements[box]))
+        turns = math.prod(self.extents.values()) / math.prod(tile.values())
+        stream = expand_stream(s.kernel, self.target, limits=False)
+        probe = _Probe(stream, durations(stream), turns, boxes, names)
+        self.work += [self._work(probe, k) for k in range(len(stream.sites))]
 
-    def _work(
-        self, call: Call, fields: np.ndarray, times: Durations, rows: np.ndarray, turns: float,
-        boxes: Mapping[str, tuple[int, ...]], names: Mapping[str, str],
-    ) -> _Work:  # fmt: skip
+    def _work(self, probe: _Probe, k: int) -> _Work:
         """What a call of the probe costs."""
+        call, rows = probe.stream.sites[k].call, probe.stream.rows(k)
+        times, turns, boxes, names = probe.times, probe.turns, probe.boxes, probe.names
         written = {b.name for b in buffers_written((call,))}
         box = next((names[b] for b in written if b in names), "")
         touched = [
@@ -271,7 +271,7 @@ class _Model:
         sweeps = next((math.prod(int(x.extent) for x in n.reduce) for n in sums), 1)
         distances = [n for _, n in call.instruction.distances] if sweeps > 1 else []
         instruction = call.instruction
-        done = float(iterations_of(instruction, fields).sum()) / each
+        done = float(iterations_of(instruction, probe.stream.fields[rows]).sum()) / each
         needed = 0.0
         if outside is not None:
             rate = self.target.memory(outside.memory).bandwidth or math.inf
@@ -395,11 +395,13 @@ def _reach(indices: Sequence[Expr], sizes: Mapping[Var, int]) -> tuple[int, ...]
 
 
 def _filled(form: VectorForm, plan: VectorPlan) -> tuple[VectorForm, VectorPlan]:
-    """The form with its lane loop filled to whole rows."""
-    loop = next(x for x in result_nest(Schedule(form.kernel)).axes if x.var == plan.lane)
+    """The form with its lane loop, and those of other nests that go along with it, filled to whole
+    rows."""
+    s = Schedule(form.kernel)
+    loop = next(x for x in result_nest(s).axes if x.var == plan.lane)
     extent = int(loop.extent) if isinstance(loop.extent, int) else 0
     wanted = -(-extent // plan.lanes) * plan.lanes
     if wanted == extent:
         return form, plan
-    filled = fill_kernel(form.kernel, {plan.lane: wanted})
+    filled = fill_kernel(form.kernel, dict.fromkeys(lane_loops(s, plan.lane), wanted))
     return replace(form, kernel=filled, source=filled), plan

@@ -1,0 +1,191 @@
+"""Kernels without a contraction on chips: to the bit, no faster than their bound, near to it; and
+what is said where a chip cannot do one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vector_kernels import CASES, arguments, softmax, vector_chip, wide
+
+from tilewright import grid, i8, i32, kernel, reduce
+from tilewright.base.errors import ScheduleError, TargetError
+from tilewright.chip import build_chip, lower_bound
+from tilewright.ir.interpret import interpret
+from tilewright.ir.python.words import out
+from tilewright.targets.tiny import tiny
+from tilewright.targets.vta import vta
+
+LEAST = 0.5  # of the bound, for kernels of a few hundred cycles
+CHIPS = {"16": vta(), "32": vta(block=32, inp=64 << 10, wgt=1 << 20, acc=256 << 10, bus=16)}
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("name", CASES)
+def test_exact_and_near_the_bound(name: str, chip: str):
+    case = CASES[name]
+    built = build_chip(case.kernel, CHIPS[chip])
+    *inputs, result = arguments(case.kernel)
+    built(*inputs, result)
+    np.testing.assert_array_equal(result, case.expected(*wide(*inputs)).astype(np.int8))
+    assert built.bound is not None
+    assert built.bound.cycles == lower_bound(case.kernel, CHIPS[chip]).cycles
+    assert LEAST * built.cycles <= built.bound.cycles <= built.cycles
+
+
+@pytest.mark.parametrize("name", ["add", "max pool", "large average", "centred"])
+def test_without_overlap(name: str):
+    case = CASES[name]
+    built = build_chip(case.kernel, CHIPS["16"], overlap=False)
+    *inputs, result = arguments(case.kernel)
+    built(*inputs, result)
+    np.testing.assert_array_equal(result, case.expected(*wide(*inputs)).astype(np.int8))
+    assert built.cycles >= build_chip(case.kernel, CHIPS["16"]).cycles
+
+
+@pytest.mark.parametrize("name", ["add", "max pool", "large average"])
+def test_any_order_that_waits_allow(name: str):
+    """Every byte is watched while instructions run in other orders."""
+    case = CASES[name]
+    built = build_chip(case.kernel, CHIPS["16"])
+    *inputs, result = arguments(case.kernel)
+    result[...] = case.expected(*wide(*inputs)).astype(np.int8)
+    assert built.replay(*inputs, result, orders=6) is None
+
+
+def test_a_softmax_from_instructions_alone():
+    built = build_chip(softmax.kernel, vector_chip())
+    x = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+    y = np.zeros_like(x)
+    built(x, y)
+    e = np.exp(x - x.max(0))
+    np.testing.assert_allclose(y, e / e.sum(0), rtol=1e-5)
+    used = {site.instruction.name for site in built.stream.sites}
+    assert used == {
+        "load_rows", "lowest", "most", "sub", "exponent", "zero", "sum", "div", "store_rows"
+    }  # fmt: skip
+    assert built.bound is not None
+    assert 0.8 * built.cycles <= built.bound.cycles <= built.cycles
+
+
+def test_windows_share_work():
+    """9 x 9 maxima as two passes of 9: 81 additions to each row would be 2 cycles each."""
+    kernel = CASES["large pool"].kernel
+    rows = 32 * 7 * 7 // 16
+    assert build_chip(kernel, CHIPS["16"]).cycles < 81 * 2 * rows / 2
+
+
+def test_tiles_as_the_author_says():
+    built = build_chip(CASES["max pool"].kernel, CHIPS["16"], tile={"h_1": 1})
+    assert built.tile["h_1"] == 1
+    with pytest.raises(ScheduleError) as error:
+        build_chip(CASES["max pool"].kernel, CHIPS["16"], tile={"r": 1})
+    assert error.value.what.startswith("'r' is no loop of ")
+
+
+# ---------------------------------------------------------------- random kernels
+
+
+@st.composite
+def pools(draw):
+    """A reduction over windows, with what follows it."""
+    c, rows, step, size = (draw(st.integers(m, n)) for m, n in ((2, 40), (1, 6), (1, 2), (1, 3)))
+    before = draw(st.integers(0, size - 1))
+    n = step * (rows - 1) + size - before
+    sums, shift = draw(st.booleans()), draw(st.integers(0, 4))
+    fill = 0 if sums else -128
+
+    if sums:
+
+        @kernel
+        def pool(x: i8[c, n, n], y: out(i8[c, rows, rows])):
+            for k, h, w in grid(c, rows, rows):
+                found: i32 = 3
+                for r, s in reduce(size, size):
+                    i = h * step + r - before
+                    j = w * step + s - before
+                    found += i32(x[k, i, j] if 0 <= i < n and 0 <= j < n else fill)
+                y[k, h, w] = i8(max(min(found >> shift, 127), -128))
+
+        return pool.kernel
+
+    @kernel
+    def largest(x: i8[c, n, n], y: out(i8[c, rows, rows])):
+        for k, h, w in grid(c, rows, rows):
+            found: i8 = -128
+            for r, s in reduce(size, size):
+                i = h * step + r - before
+                j = w * step + s - before
+                found = max(found, x[k, i, j] if 0 <= i < n and 0 <= j < n else fill)
+            y[k, h, w] = found
+
+    return largest.kernel
+
+
+@settings(max_examples=25)
+@given(pools(), st.integers(0, 99))
+def test_random_pools(pool, seed: int):
+    built = build_chip(pool, CHIPS["16"])
+    *inputs, result = arguments(pool, seed)
+    built(*inputs, result)
+    np.testing.assert_array_equal(result, interpret(pool, inputs)[0])
+    assert built.bound is not None
+    assert built.bound.cycles <= built.cycles
+
+
+# ---------------------------------------------------------------- what a chip cannot do
+
+
+def test_a_chip_without_rows():
+    with pytest.raises(ScheduleError) as error:
+        build_chip(CASES["add"].kernel, tiny())
+    assert error.value.what == (
+        "add has no contraction, and no instruction of tiny works on rows of its own memories"
+    )
+    assert error.value.hint == "an ALU or a vector unit would: one instruction for each operator"
+
+
+def test_an_operator_that_no_instruction_has():
+    with pytest.raises(ScheduleError) as error:
+        build_chip(softmax.kernel, vta())
+    assert error.value.what == "no instruction of vta accumulates most by max"
+
+
+def test_a_result_that_no_instruction_stores():
+    @kernel
+    def sums(x: i8[64, 32], z: out(i32[32])):
+        for i in grid(32):
+            total: i32 = 0
+            for j in reduce(64):
+                total += i32(x[j, i])
+            z[i] = total
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(sums.kernel, vta())
+    assert error.value.what == "no instructions of vta make z: i32[32] of total_rows: i32[2, 16]"
+
+
+def test_no_loop_that_goes_along_rows():
+    @kernel
+    def turned(x: i8[32, 32], y: i8[32, 32], z: out(i8[32, 32])):
+        for i, j in grid(32, 32):
+            z[i, j] = max(x[i, j], y[31 - j, 31 - i])
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(turned.kernel, vta())
+    assert error.value.what == (
+        "no loop of turned goes along rows of 16 elements in all of its arrays, as instructions of"
+        " vta do"
+    )
+    assert error.value.hint == (
+        "a loop of the result has to be a subscript of every array, as it is"
+    )
+
+
+def test_a_memory_too_small():
+    small = vta(acc=4 << 10)
+    with pytest.raises(TargetError) as error:
+        build_chip(CASES["centred"].kernel, small, whole=["c"])
+    assert error.value.what == (
+        "no tile of centred with c whole fits the memories of vta, in bytes (inp 32,768,"
+        " wgt 262,144, acc 4,096, uop 32,768): several are too small"
+    )
