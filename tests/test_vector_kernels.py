@@ -12,6 +12,7 @@ from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import build_chip, lower_bound
 from tilewright.ir.interpret import interpret
 from tilewright.ir.python.words import out
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
@@ -128,6 +129,50 @@ def test_random_pools(pool, seed: int):
     *inputs, result = arguments(pool, seed)
     built(*inputs, result)
     np.testing.assert_array_equal(result, interpret(pool, inputs)[0])
+    assert built.bound is not None
+    assert built.bound.cycles <= built.cycles
+
+
+@st.composite
+def chains(draw):
+    """Operators one after another, of bytes at a place and numbers of its channel."""
+    shape = [draw(st.integers(2, n)) for n in (34, 6, 9)]
+    place = draw(st.sampled_from(["a, b, c", "a, b, c", "b, a, c"]))
+
+    def number(least: int, most: int) -> str:
+        return f"i32({draw(st.integers(least, most))})"
+
+    def value(depth: int) -> str:
+        if depth == 0 or draw(st.integers(0, 4)) == 0:
+            leaves = ["cast(i32, x[a, b, c])", "cast(i32, y[a, b, c])", "s[a]", number(-99, 99)]
+            return draw(st.sampled_from(leaves))
+        one, other = value(depth - 1), value(depth - 1)
+        forms = [f"({one} + {other})", f"({one} - {other})", f"max({one}, {other})"]
+        forms += [f"min({one}, {other})", f"abs({one})", f"({one} >> {number(0, 9)})"]
+        forms += [f"({one} * {number(-9, 9)})"]
+        return draw(st.sampled_from(forms))
+
+    dims = {"a": shape[0], "b": shape[1], "c": shape[2]}
+    sizes = ", ".join(str(dims[v]) for v in place.split(", "))
+    n, m, k = shape
+    total = f"{value(3)} + cast(i32, x[a, b, c])"
+    return parse_kernel(
+        f"def chain(x: i8[{n}, {m}, {k}], y: i8[{n}, {m}, {k}], s: i32[{n}],"
+        f" z: out(i8[{sizes}])):\n"
+        f"    for a in range({n}):\n"
+        f"        for b in range({m}):\n"
+        f"            for c in range({k}):\n"
+        f"                z[{place}] = cast(i8, max(min({total}, i32(127)), i32(-128)))\n"
+    )
+
+
+@settings(max_examples=25)
+@given(chains(), st.integers(0, 99))
+def test_random_chains(chain, seed: int):
+    *inputs, result = arguments(chain, seed)
+    built = build_chip(chain, CHIPS["16"])
+    built(*inputs, result)
+    np.testing.assert_array_equal(result, interpret(chain, inputs)[0])
     assert built.bound is not None
     assert built.bound.cycles <= built.cycles
 

@@ -20,7 +20,7 @@ from tilewright.schedule.schedule import Schedule
         (ROWS, lambda s, i: s.peel(i, 2), "peel(loop=i, count=2)"),
         (ROWS, lambda s, i: s.vthread(i, 2), "vthread(loop=i, n=2, through=())"),
         (ROWS, lambda s, i: s.pad(i, 4), "pad(loop=i, multiple=4)"),
-        (LOCAL, lambda s, i: s.pipeline(i, (0, 1)), "pipeline(loop=i, stages=(0, 1))"),
+        (LOCAL, lambda s, i: s.pipeline(i, (0, 1)), "pipeline(loop=i, stages=(0, 1), order=())"),
     ],
 )
 def test_keep_from(program: str, cut: Callable[[Schedule, Loop], object], applied: str):

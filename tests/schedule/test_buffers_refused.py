@@ -228,7 +228,7 @@ def test_pipeline_with_too_few_stages():
         steps,
         """
         2 statements need a stage each, the first of them 0: (0,)
-          while applying pipeline(loop=i, stages=(0,))
+          while applying pipeline(loop=i, stages=(0,), order=())
           in: …
         """,
     )
@@ -244,7 +244,7 @@ def test_pipeline_against_the_order():
         """
         the order matters: read after write: write of t[i % 2, a], then read of t[i % 2,
           7 - b], for example at i=0, a=0 and at i=0, b=7
-          while applying pipeline(loop=i, stages=(1, 0))
+          while applying pipeline(loop=i, stages=(1, 0), order=())
           in: …
         """,
     )
@@ -260,7 +260,7 @@ def test_pipeline_workers():
         steps,
         """
         i is a loop of kind parallel already
-          while applying pipeline(loop=i, stages=(0, 1))
+          while applying pipeline(loop=i, stages=(0, 1), order=())
           in: …
         """,
     )

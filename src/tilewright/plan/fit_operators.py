@@ -32,6 +32,7 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Accumulate, For, walk_statements
 from tilewright.ir.substitute import rewrite
 from tilewright.plan.map_values import write_of
+from tilewright.schedule.primitives.padding import folded
 from tilewright.target.target import Target
 
 KEEP_RANGE = (BinaryOp.MIN, BinaryOp.MAX)  # results are one of the operands
@@ -78,7 +79,7 @@ def row_operators(target: Target) -> RowOperators:
 
 def fit_value(value: Expr, rows: RowOperators) -> Expr:
     """A stored value with these operators, in these types, as far as it can be."""
-    value = rewrite(value, lambda e: _replaced(e, rows.operators))
+    value = rewrite(rewrite(value, folded), lambda e: folded(_replaced(e, rows.operators)))
     if value.dtype in rows.types or not value.dtype.is_integer:
         return value
     wider = [t for t in rows.types if t.is_signed and t.is_integer and t.bits > value.dtype.bits]
@@ -91,8 +92,11 @@ def fit_value(value: Expr, rows: RowOperators) -> Expr:
 def _replaced(e: Expr, operators: Collection[object]) -> Expr:
     has_product = BinaryOp.MUL in operators and e.dtype.is_signed
     if isinstance(e, Binary) and e.op is BinaryOp.SUB and e.op not in operators:
-        fits = has_product and BinaryOp.ADD in operators and not isinstance(e.b, Const)
-        return e.a + e.b * const(-1, e.dtype) if fits else e
+        if BinaryOp.ADD not in operators:
+            return e
+        if isinstance(e.b, Const) and e.b.value != e.dtype.min:
+            return e.a + const(-e.b.value, e.dtype)
+        return e.a + e.b * const(-1, e.dtype) if has_product else e
     if isinstance(e, Unary) and e.op not in operators and has_product:
         negative = e.a * const(-1, e.dtype)
         if e.op is UnaryOp.NEG:

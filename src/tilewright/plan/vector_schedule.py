@@ -93,7 +93,8 @@ def tile_vectors(
     if overlap and isinstance(count, int) and count > 1:
         distance = min(plan.prefetch_distance, count - 1)
         buffers = min(plan.result_buffers, count - distance)
-        s.pipeline(loop, stages_of(s, loop, distance, buffers), _order(s, target, loop))
+        order = _order(s, target, loop) if distance else ()
+        s.pipeline(loop, stages_of(s, loop, distance, buffers), order)
     return Tiled(layouts, held)
 
 
@@ -172,27 +173,18 @@ def place_tiles(s: Schedule, plan: VectorPlan) -> tuple[list[Loop], list[Var], V
     """Cuts the result into tiles, and computes everything else where a tile needs it. Returns the
     loops over tiles, those in a tile, and which of these goes along rows."""
     result = result_nest(s)
-    loops = [Loop(x.var) for x in result.axes]
     tiles: list[Loop] = []
-    inside: list[Loop] = []
-    lane = None
-    for loop, axis in zip(loops, [x.var for x in result.axes], strict=False):
-        size = plan.tile[axis]
-        inner = loop
-        if size != s.for_(loop).extent:
-            outer, inner = s.split(loop, size)
+    inside: dict[Var, Loop] = {}
+    cut = [x for x in result.axes if x.extent != plan.tile[x.var]] or result.axes[:1]
+    for x in result.axes:
+        inside[x.var] = Loop(x.var)
+        if x in cut:
+            outer, inside[x.var] = s.split(Loop(x.var), plan.tile[x.var])
             tiles.append(outer)
-        if axis == plan.lane:
-            lane = inner.var
-        inside.append(inner)
-    if not tiles:
-        outer, inside[0] = s.split(inside[0], plan.tile[result.axes[0].var])
-        tiles.append(outer)
-    s.reorder(*tiles, *inside)
+    s.reorder(*tiles, *inside.values())
     for buffer in reversed(list(s.allocations())):
         s.compute_at(buffer, tiles[-1])
-    assert lane is not None
-    return tiles, [x.var for x in inside], lane
+    return tiles, [x.var for x in inside.values()], inside[plan.lane].var
 
 
 # ---------------------------------------------------------------- instructions

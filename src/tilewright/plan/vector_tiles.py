@@ -37,7 +37,7 @@ from tilewright.plan.vector_schedule import (
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-PREFETCH_DISTANCES = (2, 1)  # that are tried: loads may share the queue of what they are for
+PREFETCH_DISTANCES = (2, 1, 0)  # that are tried: loads may share the queue of what they are for
 INTERLEAVES = (1, 2)
 SAME = 0.01  # of the cycles: no difference
 NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
@@ -182,6 +182,9 @@ class _Model:
         self.lanes = lane_axes(s, self.bare.lane)
         self.shapes = {b.name: b.shape for b in s.kernel.params}
         self.sliced = sliced_reduction(s.kernel, self.form.memories)
+        self.brought = {n.buffer.name for n in self.nests if n.update is None} - {
+            self.result.buffer.name
+        }
         self.work: list[_Work] = []
         self.held: list[tuple[str, str, float]] = []  # memory, box, bytes of an element
         self._probe()
@@ -304,7 +307,7 @@ class _Model:
             fitting = (
                 (slices, self.boxes(part))
                 for slices, part in self._slices(tile)
-                if self._fits(self.boxes(part), min(distance, turns * slices - 1) + 1)
+                if self._fits(self.boxes(part), distance, turns * slices)
             )
             for slices, boxes in itertools.islice(fitting, SLICES):
                 part = dict(tile)
@@ -344,10 +347,14 @@ class _Model:
             for n in (n for n in range(2, extent + 1) if extent % n == 0):
                 yield n, tile | {self.sliced.loop: extent // n}
 
-    def _fits(self, boxes: Mapping[str, tuple[int, ...]], places: int) -> bool:
+    def _fits(self, boxes: Mapping[str, tuple[int, ...]], distance: int, steps: int) -> bool:
+        places = min(distance, steps - 1) + 1
+        results = min(self.bare.result_buffers, steps) if self.control.overlap else 1
         used: dict[str, float] = {}
         for memory, box, size in self.held:
-            used[memory] = used.get(memory, 0.0) + size * math.prod(boxes[box]) * places
+            # What is brought for a reduction is not stored, and has no place for that.
+            turns = places if box in self.brought else max(places, results)
+            used[memory] = used.get(memory, 0.0) + size * math.prod(boxes[box]) * turns
         return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
 
     def _cycles(

@@ -462,7 +462,7 @@ class _Padding:
             if isinstance(x, Select) and not self.added(write, x.cond):
                 return x.b
             padding = self._padding(x, write) if isinstance(x, Load) else None
-            return _folded(x) if padding is None else padding
+            return folded(x) if padding is None else padding
 
         return rewrite(e, value)
 
@@ -485,7 +485,7 @@ def _holds(stmt: Stmt, target: Stmt) -> bool:
     return any(s is target for s in walk_statements((stmt,)))
 
 
-def _folded(e: Expr) -> Expr:
+def folded(e: Expr) -> Expr:
     """Arithmetic on constants; a product with the integer 0."""
     parts = [x for x in e.children() if isinstance(x, Expr)]
     if e.dtype.is_integer and isinstance(e, Binary) and e.op is BinaryOp.MUL:
