@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from vector_kernels import CASES, arguments, softmax, vector_chip, wide
 
-from tilewright import grid, i8, i32, kernel, reduce
+from tilewright import grid, i8, i32, kernel, local, reduce
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import build_chip, lower_bound
 from tilewright.ir.interpret import interpret
@@ -224,6 +224,95 @@ def test_no_loop_that_goes_along_rows():
     assert error.value.hint == (
         "a loop of the result has to be a subscript of every array, as it is"
     )
+
+
+def test_an_array_in_parts():
+    """Both parts would be one array in the chip's memory."""
+
+    @kernel
+    def joined(x: i8[4, 16], z: out(i8[8, 16])):
+        t = local(i8[8, 16])
+        for i, j in grid(4, 16):
+            t[i, j] = x[i, j]
+        for i, j in grid(4, 16):
+            t[i + 4, j] = max(x[i, j], i8(0))
+        for i, j in grid(8, 16):
+            z[i, j] = min(t[i, j], t[7 - i, j])
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(joined.kernel, vta())
+    assert error.value.what == (
+        "t is computed in several parts, and a chip's tiles need one nest of loops for each array"
+    )
+
+
+def test_a_condition():
+    @kernel
+    def half(x: i8[8, 16], z: out(i8[8, 16])):
+        t = local(i32[16])
+        for j in grid(16):
+            t[j] = 0
+            for i in reduce(8):
+                if i < 4:
+                    t[j] += i32(x[i, j])
+        for i, j in grid(8, 16):
+            z[i, j] = i8(min(t[j], 127))
+
+    with pytest.raises(ScheduleError) as error:
+        build_chip(half.kernel, vta())
+    assert error.value.what == (
+        "half does something under a condition, and instructions of vta do all of their elements"
+    )
+
+
+def test_values_that_depend_on_where_they_are():
+    @kernel
+    def ramp(x: i8[8, 16], z: out(i8[8, 16])):
+        for i, j in grid(8, 16):
+            z[i, j] = i8(min(i32(x[i, j]) + i32(j), 127))
+
+    *inputs, result = arguments(ramp.kernel)
+    build_chip(ramp.kernel, vta())(*inputs, result)
+    np.testing.assert_array_equal(result, interpret(ramp.kernel, inputs)[0])
+
+
+@pytest.mark.parametrize("op", ["mul", "add", "min"])
+def test_reductions_of_few_rows(op: str):
+    """They are done in parts, which begin with what changes nothing."""
+
+    @kernel
+    def product(x: i8[12, 16], z: out(i8[16])):
+        for j in grid(16):
+            total: i32 = 3
+            for i in reduce(12):
+                total *= i32(x[i, j])
+            z[j] = i8(total & 127)
+
+    @kernel
+    def total(x: i8[12, 16], z: out(i8[16])):
+        for j in grid(16):
+            total: i32 = 3
+            for i in reduce(12):
+                total += abs(i32(x[i, j]))
+            z[j] = i8(min(total >> 4, 127))
+
+    @kernel
+    def least(x: i8[12, 16], z: out(i8[16])):
+        for j in grid(16):
+            found: i8 = 5
+            for i in reduce(12):
+                found = min(found, x[i, j])
+            z[j] = found
+
+    chosen = {"mul": product, "add": total, "min": least}[op].kernel
+    if op == "mul":  # a conjunction is nothing that VTA has
+        with pytest.raises(ScheduleError):
+            build_chip(chosen, vta())
+        chosen = parse_kernel(str(chosen).replace("& i32(127)", ">> i32(0)"))
+    *inputs, result = arguments(chosen)
+    built = build_chip(chosen, vta())
+    built(*inputs, result)
+    np.testing.assert_array_equal(result, interpret(chosen, inputs)[0])
 
 
 def test_a_memory_too_small():

@@ -40,14 +40,16 @@ from tilewright.ir.loop import (
     Alloc,
     Block,
     For,
+    If,
     Kernel,
     Stmt,
     Store,
     loads,
     map_block,
     map_exprs,
+    walk_statements,
 )
-from tilewright.ir.substitute import rewrite, substitute
+from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.ir.tensor import Axis, Builder, Stage
 from tilewright.plan.create_loops import stage_loops
 from tilewright.plan.fit_operators import (
@@ -61,6 +63,8 @@ from tilewright.plan.separate_windows import separate_stage
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
+
+IDEMPOTENT = (BinaryOp.MIN, BinaryOp.MAX, BinaryOp.AND, BinaryOp.OR)
 
 
 @dataclass(frozen=True)
@@ -106,6 +110,8 @@ def flat_form(form: VectorForm) -> VectorForm | None:
         return Load(flat[e.buffer], (var,)) if isinstance(e, Load) else e
 
     store = Store(flat[nest.buffer], (var,), rewrite(nest.store.value, along))
+    if variables(store.value) - {var}:
+        return None  # a value that depends on where it is
     kernel = form.kernel.with_(
         inputs=tuple(flat[b] for b in form.kernel.inputs),
         outputs=tuple(flat[b] for b in form.kernel.outputs),
@@ -135,7 +141,7 @@ def find_accumulation(target: Target, op: BinaryOp, dtype: DType) -> Accumulatio
         acc = pattern.buffer
         if not isinstance(operand, Load) or target.memory(acc.memory).size is None:
             continue
-        wider = acc.dtype.is_integer and dtype.is_integer and acc.dtype.bits >= dtype.bits
+        wider = acc.dtype.is_integer and dtype.is_integer and acc.dtype.bits > dtype.bits
         if acc.dtype == dtype or (wider and acc.dtype.is_signed):
             found.append(Accumulation(instruction, acc, operand.buffer))
     return min(found, key=lambda a: a.acc.dtype.bits, default=None)
@@ -151,8 +157,9 @@ class _Form:
         self.operands = [b for i in row_instructions(target) for b in i.operands]
 
     def formed(self) -> VectorForm:
+        self._check()
         body: list[Stmt] = []
-        wide: dict[Buffer, Buffer] = {}  # reductions, by what they were
+        wide: dict[Buffer, Buffer] = {}  # what nests compute, by what it was
         for stmt in self.kernel.body:
             stmt = _reading(stmt, wide)
             nest = nest_of(stmt)
@@ -165,6 +172,26 @@ class _Form:
         allocated = tuple(s for s in body if not isinstance(s, Alloc) or s.buffer not in wide)
         formed = self.kernel.with_(body=allocated)
         return VectorForm(formed, self.memories, formed)
+
+    def _check(self) -> None:
+        """Refuses a kernel of which nests depend on conditions, or compute parts of one array."""
+        for stmt in walk_statements(self.kernel.body):
+            if isinstance(stmt, If):
+                raise ScheduleError(
+                    f"{self.kernel.name} does something under a condition, and instructions of"
+                    f" {self.target.name} do all of their elements",
+                    program=stmt,
+                    hint="select a value instead: a if condition else b",
+                )
+        written = [n.buffer for n in nests(self.kernel.body)]
+        several = next((b for b in written if written.count(b) > 1), None)
+        if several is not None:
+            raise ScheduleError(
+                f"{several.name} is computed in several parts, and a chip's tiles need one nest of"
+                " loops for each array",
+                program=self.kernel,
+                hint="make a kernel of each part",
+            )
 
     def _elementwise(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
         """A nest of one store, in the types and operators of the target's instructions."""
@@ -229,9 +256,7 @@ class _Form:
         for each in every:
             if each is not every[-1]:
                 self.memories[each.buffer.name] = unit.acc.memory
-                # A maximum may begin with what the last one begins with, sums with nothing.
-                start = None if each.op is BinaryOp.ADD else stage.init
-                each = each.with_(init=start)
+                each = each.with_(init=_first_of_part(stage))
             found += self._in_parts(each, unit)
         return found
 
@@ -256,7 +281,7 @@ class _Form:
         self.memories[held.name] = unit.acc.memory
         places = (part.var, *(a.var for a in axes))
         value, over = substitute(stage.value, names), (*stage.reduce[:-1], within)
-        start = None if stage.op is BinaryOp.ADD else stage.init
+        start = _first_of_part(stage)
         first = Stage(held, (part, *axes), places, value, over, stage.op, start)
         return [
             first,
@@ -307,11 +332,19 @@ class _Form:
         def here(e: Expr) -> Expr:
             return Load(e.buffer, axes) if isinstance(e, Load) else e
 
+        if not isinstance(value, Load):  # which an instruction brings as it is
+            value = fit_value(value, self.rows)
         stmt: Stmt = Store(staged, axes, cast(staged.dtype, rewrite(value, here)))
         for var, extent in zip(reversed(axes), reversed(shape), strict=True):
             stmt = For(var, extent, (stmt,))
         before += [Alloc(staged), stmt]
         return Load(staged, at)
+
+
+def _first_of_part(stage: Stage) -> Expr | None:
+    """What a part of a reduction begins with: the same as all of it, if that may count twice; None
+    for what changes nothing."""
+    return stage.init if stage.op in IDEMPOTENT and isinstance(stage.init, Const) else None
 
 
 def _stores(instruction: Instruction, acc: Buffer, value: object) -> bool:
