@@ -31,7 +31,7 @@ from tilewright.backends.stream.order_transfers import order_transfers
 from tilewright.backends.stream.registers import place_settings
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.backends.stream.waits import Waits, synchronise
-from tilewright.base.errors import CompileError, TargetError
+from tilewright.base.errors import CompileError, TargetError, TilewrightError
 from tilewright.explain.explain import explain
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
@@ -51,7 +51,10 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
+from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
+from tilewright.plan.unit_form import MadeArray, UnitForm
+from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoice, vector_choices
@@ -75,6 +78,7 @@ class ChipKernel:
     in the order of its parameters: outputs are written in place, and returned."""
 
     source: Kernel  # as it was written
+    form: UnitForm  # the same as the unit takes it, and how its arrays are made
     filled: Kernel  # the same with loops that fill the unit, and parameters with room for them
     kernel: Kernel  # as scheduled: loops over calls
     target: Target
@@ -95,8 +99,7 @@ class ChipKernel:
         given, inputs = self._arguments(arrays)
         results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
         for held, memory in zip(self.kernel.outputs, results, strict=True):
-            array = given[held.name]
-            array[...] = self._read(held, memory)
+            given[held.name][...] = self._read(held, memory)
         outputs = [given[b.name] for b in self.source.outputs]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -120,7 +123,12 @@ class ChipKernel:
         found, _ = check_arguments(self.source.name, order, arrays)
         given = {b.name: a for b, a in zip(order, found, strict=True)}
         held = self.kernel.inputs
-        return given, {b: self._arrange(b, given[b.name]) for b in held}
+        return given, {b: self._arrange(b, self._made(b.name, given)) for b in held}
+
+    def _made(self, name: str, given: Mapping[str, Any]) -> np.ndarray:
+        """An input of the form, made of the arrays that are given."""
+        made = self.form.made.get(name, MadeArray((name,)))
+        return made.of([given[source] for source in made.sources])
 
     @property
     def cycles(self) -> int:
@@ -160,9 +168,10 @@ class ChipKernel:
     def _read(self, held: Buffer, memory: np.ndarray) -> np.ndarray:
         """An output that lies in the chip's memory, without what was added of it."""
         kind = self._type(held)
-        source = next(b for b in self.source.outputs if b.name == held.name)
+        made = next(b for b in self.form.kernel.outputs if b.name == held.name)
         whole = read_arranged(memory, kind, tuple(int(n) for n in kind.shape))
-        return whole[tuple(slice(0, int(n)) for n in source.shape)]
+        inside = whole[tuple(slice(0, int(n)) for n in made.shape)]
+        return self.form.results.get(held.name, MadeArray((held.name,))).of([inside])
 
     def _type(self, held: Buffer) -> TensorType:
         buffer = next(b for b in self.filled.params if b.name == held.name)
@@ -170,8 +179,22 @@ class ChipKernel:
 
 
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
-    """Cycles that no schedule of a kernel with one contraction, or none, can beat. Where the chip
-    cannot guard reads, what lies around an input are bytes to bring."""
+    """Cycles that no schedule of a kernel with one contraction, or none, can beat, in the form of
+    which that is least. Where the chip cannot guard reads, what lies around an input are bytes to
+    bring."""
+    found: list[ContractionBound] = []
+    refusal: TilewrightError | None = None
+    for form in unit_forms(normal_form(kernel), target):
+        try:
+            found.append(_bound_of(form.kernel, target))
+        except (CompileError, TargetError) as error:
+            refusal = refusal or error
+    if refusal is not None and not found:
+        raise refusal
+    return min(found, key=lambda b: b.cycles)
+
+
+def _bound_of(kernel: Kernel, target: Target) -> ContractionBound:
     wider, _ = choose_borders(kernel, target)
     if not has_contraction(wider):
         return vector_choices(wider, target, CHOSEN).bound
@@ -200,9 +223,34 @@ def build_controlled(
 ) -> ChipKernel:
     """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
-    wider, borders = choose_borders(kernel, target)
-    built = _build(wider, target, control, parameters)
-    return replace(built, source=kernel, borders=borders)
+    best: ChipKernel | None = None
+    refusal: TilewrightError | None = None
+    for form in unit_forms(normal_form(kernel), target):
+        try:
+            if best is None or _may_beat(form, target, best.cycles):
+                built = _built(kernel, form, target, control, parameters)
+                best = built if best is None or built.cycles < best.cycles else best
+        except (CompileError, TargetError) as error:
+            refusal = refusal or error
+    if best is None:
+        assert refusal is not None  # the kernel itself is a form
+        raise refusal
+    return best
+
+
+def _may_beat(form: UnitForm, target: Target, cycles: int) -> bool:
+    """Whether a form may take less, which is not known of a statically scheduled chip."""
+    return target.bundles is None and _bound_of(form.kernel, target).cycles < cycles
+
+
+def _built(
+    kernel: Kernel, form: UnitForm, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """The kernel in one of its forms."""
+    wider, borders = choose_borders(form.kernel, target)
+    order = tuple(parameters) or tuple(b.name for b in kernel.params)
+    built = _build(wider, target, control, order)
+    return replace(built, source=kernel, form=form, borders=borders)
 
 
 def _build(
@@ -333,16 +381,9 @@ def stream_kernel(
     buffers = (*s.original.inputs, *s.original.outputs)
     order = tuple(parameters) or tuple(b.name for b in buffers)
     return ChipKernel(
-        s.original,
-        s.original,
-        s.kernel,
-        target,
-        stream,
-        waits,
-        timeline,
-        order,
-        dict(layouts or {}),
-    )
+        s.original, UnitForm(s.original), s.original, s.kernel, target, stream, waits, timeline,
+        order, dict(layouts or {}),
+    )  # fmt: skip
 
 
 def _bundled(
@@ -355,7 +396,7 @@ def _bundled(
     """A program of bundles, as a kernel to be called."""
     order = tuple(parameters) or tuple(b.name for b in (*s.original.inputs, *s.original.outputs))
     return ChipKernel(
-        s.original, s.original, s.kernel, target, program.stream, program.tokens,
-        program.timeline, order,
-        dict(layouts or {}), bound=program_bound(program), program=program,
+        s.original, UnitForm(s.original), s.original, s.kernel, target, program.stream,
+        program.tokens, program.timeline, order, dict(layouts or {}),
+        bound=program_bound(program), program=program,
     )  # fmt: skip

@@ -1,0 +1,51 @@
+"""The forms of a kernel that may suit a chip's units: the kernel as it is first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.analyze.nests import guarded_factors, nests
+from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
+from tilewright.ir.loop import Accumulate, Kernel, Stmt, map_block, map_inner_blocks
+from tilewright.ir.substitute import substitute
+from tilewright.plan.diagonal import diagonal_forms
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
+from tilewright.target.target import Target
+
+
+def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
+    """The forms of a kernel in normal form."""
+    twice = with_two_operands(kernel)
+    yield UnitForm(kernel)
+    if twice is not None:
+        yield twice
+    yield from diagonal_forms(kernel, target)
+
+
+def with_two_operands(kernel: Kernel) -> UnitForm | None:
+    """The kernel of two inputs that hold the same, where a contraction has both factors from one;
+    None for others."""
+    for nest in nests(kernel.body):
+        update = nest.update
+        pair = guarded_factors(update.value) if update is not None else None
+        if update is None or update.op is not BinaryOp.ADD or pair is None:
+            continue
+        first, second = pair
+        if first.buffer == second.buffer and first != second and first.buffer in kernel.inputs:
+            return _with_another(kernel, update, second)
+    return None
+
+
+def _with_another(kernel: Kernel, update: Accumulate, read: Load) -> UnitForm:
+    """The kernel with an input of its own for a read of an update."""
+    names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+    again = read.buffer.with_(name=fresh(f"{read.buffer.name}_again", names))
+    value = substitute(update.value, {read: Load(again, read.indices)})
+
+    def replaced(stmt: Stmt) -> Stmt:
+        if stmt is update:
+            return update.with_(value=value)
+        return map_inner_blocks(stmt, lambda block: map_block(block, replaced))
+
+    form = kernel.with_(inputs=(*kernel.inputs, again), body=map_block(kernel.body, replaced))
+    return UnitForm(form, {again.name: MadeArray((read.buffer.name,))})
