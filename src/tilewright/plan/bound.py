@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.ir.instruction import Hazard
 from tilewright.plan.pieces import OperandTile, Sizes, queue_cycles
-from tilewright.plan.rates import least, most_a_cycle, most_for
+from tilewright.plan.rates import least, most_for
 from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes
 from tilewright.plan.units import mappings, units
 from tilewright.target.target import Target
@@ -43,8 +43,8 @@ class ContractionBound:
 
 
 def find_bound(model: TileModel) -> ContractionBound:
-    """What no schedule can beat, one that pads nothing either: with the instructions that a kernel
-    is mapped to, and all that could contract."""
+    """What no schedule can beat: with the instructions that a kernel is mapped to, and all that
+    could contract, in the best of the ways that loops can be their axes."""
     tiles = cartesian(tile_sizes(model))  # not always the smallest is there first
     moves = [p for p in (*model.loads, model.store) if p is not None and p.move is not None]
     setups = [float(np.min(p.times(tiles)[1])) for p in moves]
@@ -92,11 +92,14 @@ def _work(model: TileModel, fill: float) -> float:
     """Cycles of the contraction where all queues that can do it share it; if that is one, with what
     it has to do besides: what reads nothing may be done while operands come."""
     rates: dict[str, float] = {}
+    extents = {v: int(n[0]) for v, n in model.wanted.items()}
     for unit in units(model.target):
-        if unit == model.unit or any(m.waste < math.inf for m in mappings(model.nest, unit)):
+        found = [m for m in mappings(model.nest, unit) if m.waste < math.inf]
+        found += [model.mapping] if unit == model.unit else []
+        for mapping in found:
             queue = unit.instruction.queue
-            rates[queue] = max(rates.get(queue, 0.0), most_a_cycle(unit.instruction))
-    products = math.prod(int(n[0]) for n in model.wanted.values())
+            rates[queue] = max(rates.get(queue, 0.0), mapping.most_a_cycle(extents))
+    products = math.prod(extents.values())
     work = products / sum(rates.values())
     if len(rates) > 1:
         return work

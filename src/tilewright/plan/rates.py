@@ -28,22 +28,25 @@ from tilewright.target.target import MOST_CYCLES, Target
 VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
 STARTS = 6  # fields that are tried at both ends together
 Values = dict[Expr, object]
+Limits = tuple[tuple[str, int], ...]  # of fields, by name
 
 
-def most_a_cycle(instruction: Instruction) -> float:
+def most_a_cycle(instruction: Instruction, limits: Limits = ()) -> float:
     """Iterations of its loops that an instruction does in a cycle, at most."""
-    return most_for(instruction, instruction.cost.setup + instruction.cost.busy)
+    return most_for(instruction, instruction.cost.setup + instruction.cost.busy, limits)
 
 
 @lru_cache(maxsize=1 << 10)
-def most_for(instruction: Instruction, term: Dim) -> float:
+def most_for(instruction: Instruction, term: Dim, limits: Limits = ()) -> float:
     """Iterations of its loops that an instruction does for 1 of a term of its cost, at most: where
     the cost of each axis is a factor of its own, or is added, the best of all values that fields
-    admit."""
+    admit, up to `limits` of some."""
     cost = as_expr(term)
     loops = (x for x in walk_statements(instruction.body) if isinstance(x, For))
     extents = {x.extent for x in loops if isinstance(x.extent, Expr)}
-    used = [f for f in instruction.fields if f.symbol in extents or f.symbol in set(cost.walk())]
+    limit = dict(limits)
+    fields = (f.with_(high=min(f.high, limit.get(f.name, f.high))) for f in instruction.fields)
+    used = [f for f in fields if f.symbol in extents or f.symbol in set(cost.walk())]
     least: Values = {f.symbol: np.int64(f.low) for f in instruction.fields}
 
     def rate(values: Values) -> np.ndarray:

@@ -438,6 +438,8 @@ def tile_sizes(model: TileModel) -> dict[Var, list[int]]:
             found = [d for d in found if mapping.unit.step(ranged[loop.var], d) > 1]
         if loop.var in whole:
             found = [loop.extent]
+        elif mapping.unit.whole and loop.var not in steps:
+            found = [1]  # it is around the calls
         sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
         if not sizes[loop.var]:
             raise _uncut(model, loop, loop.var in whole)

@@ -24,7 +24,6 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.rates import most_a_cycle
 from tilewright.plan.units import AxisMapping, Unit, copies, mappings, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -102,10 +101,13 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
     refusal = None
     none = True
     for nest in nests(kernel.body):
-        order = [loop.var for loop in (*nest.axes, *nest.reduce)]
+        every = (*nest.axes, *nest.reduce)
+        order = [loop.var for loop in every]
+        extents = {x.var: x.extent for x in every if isinstance(x.extent, int)}
         found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
         # Of those that take as long, loops further in: they step by less in memory.
-        found.sort(key=lambda m: (_time(m), -sum(order.index(x.var) for _, x in m.axes)))
+        times = {m: 1 / m.most_a_cycle(extents) for m in found}
+        found.sort(key=lambda m: (times[m], -sum(order.index(x.var) for _, x in m.axes)))
         for mapping in found:
             try:
                 filled = fill_kernel(kernel, mapping.extents)
@@ -120,11 +122,6 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",
         )
-
-
-def _time(mapping: AxisMapping) -> float:
-    """Estimates the cycles per useful multiply-add at peak, padding included."""
-    return mapping.waste / most_a_cycle(mapping.unit.instruction)
 
 
 def _mapped(kernel: Kernel, result: str, mapping: AxisMapping) -> tuple[Kernel, Nest, AxisMapping]:

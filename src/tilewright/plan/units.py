@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests
@@ -14,6 +14,7 @@ from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, For, If, Kernel, Store, walk_statements
 from tilewright.ir.substitute import variables
+from tilewright.plan.rates import most_a_cycle
 from tilewright.target.target import Target
 
 
@@ -153,6 +154,21 @@ class AxisMapping:
         known = [(n, m) for n, m in pairs if n is not None and isinstance(m, int)]
         return math.prod(n / m for n, m in known) if len(known) == len(pairs) else math.inf
 
+    def most_a_cycle(self, extents: Mapping[Var, int]) -> float:
+        """Iterations of the program's loops, which run so often, that the unit does in a cycle at
+        most: an axis of a fixed number is filled, and one of a range is no longer than its loop."""
+        limits: list[tuple[str, int]] = []
+        filled = 1.0
+        mapped = {axis: loop.var for axis, loop in self.axes if loop.var in extents}
+        for axis in self.unit.fixed:
+            var, size = mapped.get(axis), self.unit.loops[axis].extent
+            if var is not None:
+                filled *= self.extents.get(var, extents[var]) / extents[var]
+            if not isinstance(size, int):
+                most = self.extents.get(var, extents[var]) if var is not None else 1
+                limits.append((self.unit.range(axis).name, most))
+        return most_a_cycle(self.unit.instruction, tuple(limits)) / filled
+
 
 def has_contraction(kernel: Kernel) -> bool:
     """Whether some nest adds products of two arrays, which a unit may do."""
@@ -226,10 +242,11 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[AxisMapping]:
 def _all_of(
     nest: Nest, axes: Sequence[tuple[Var, For]], pairs: Sequence[tuple[Load, Load]]
 ) -> bool:
-    """Whether a mapping has all loops, and those that share a subscript in the program do so in the
-    instruction."""
+    """Whether a mapping has all loops but those along both factors and the result, which are around
+    its calls, and loops that share a subscript in the program do so in the instruction."""
     mapped = {axis: loop.var for axis, loop in axes}
-    if {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values()):
+    left = {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values())
+    if any(not all(any(v in variables(i) for i in x.indices) for _, x in pairs) for v in left):
         return False
     for operand, access in pairs:
         groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]
