@@ -84,6 +84,13 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     read, nest = epilogue_of(s, acc)
     access, _ = plan.result
     axes = dict(zip(read.indices, access.indices, strict=True))
+    stepped = next((i for i in nest.store.indices if i not in axes), None)
+    if stepped is not None:
+        raise ScheduleError(
+            f"{nest.buffer.name} is written at {stepped}, and {plan.unit.instruction.name} writes"
+            " its results one after the other",
+            program=nest.stmt,
+        )
     copy = nest_with(s, s.buffer(name))
     outer: dict[Var, Loop] = {}
     inside = []

@@ -9,6 +9,8 @@ from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
 from tilewright.ir.loop import Accumulate, Kernel, Stmt, map_block, map_inner_blocks
 from tilewright.ir.substitute import substitute
 from tilewright.plan.diagonal import diagonal_forms
+from tilewright.plan.packed_windows import packed_forms
+from tilewright.plan.phases import phase_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
 from tilewright.target.target import Target
 
@@ -19,7 +21,9 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield UnitForm(kernel)
     if twice is not None:
         yield twice
+    yield from phase_forms(kernel)
     yield from diagonal_forms(kernel, target)
+    yield from packed_forms(kernel)
 
 
 def with_two_operands(kernel: Kernel) -> UnitForm | None:

@@ -242,11 +242,12 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[AxisMapping]:
 def _all_of(
     nest: Nest, axes: Sequence[tuple[Var, For]], pairs: Sequence[tuple[Load, Load]]
 ) -> bool:
-    """Whether a mapping has all loops but those along both factors and the result, which are around
+    """Whether a mapping has all loops but those along the weights and the result, which are around
     its calls, and loops that share a subscript in the program do so in the instruction."""
     mapped = {axis: loop.var for axis, loop in axes}
     left = {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values())
-    if any(not all(any(v in variables(i) for i in x.indices) for _, x in pairs) for v in left):
+    shared = (set().union(*map(variables, x.indices)) for _, x in pairs[1:])
+    if not left <= set.intersection(*shared):
         return False
     for operand, access in pairs:
         groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]

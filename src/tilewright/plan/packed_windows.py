@@ -1,0 +1,114 @@
+"""Windows that the host puts side by side (im2col), for units that add up along one loop: all loops
+of a sum as one.
+
+    for y, x:                                     for y, x:
+      for c, r, s:                          ->      for k:
+        Y[y, x] += X[c, 2 * y + r, …] * W[c, r, s]    Y[y, x] += P[y, x, k] * V[k]
+
+A picture of three channels would leave most of a unit idle that adds up sixteen; what it costs is
+that elements are brought once for each window that has them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from tilewright.analyze.nests import Nest, nests, without_casts
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
+from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_blocks
+from tilewright.ir.substitute import substitute, variables
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
+
+
+def packed_forms(kernel: Kernel) -> Iterator[UnitForm]:
+    """The kernel with windows side by side, where a contraction of two inputs adds up along several
+    loops of which some share a subscript with the result's."""
+    for nest in nests(kernel.body):
+        update = nest.update
+        if update is None or update.op is not BinaryOp.ADD or len(_summed(nest)) < 2:
+            continue
+        if isinstance(update.value, Binary) and update.value.op is BinaryOp.MUL:
+            pair = [_read(kernel, e) for e in (update.value.a, update.value.b)]
+            windows = any(_is_window(x, nest) for x in pair if x is not None)
+            if None not in pair and windows and pair[0] != pair[1]:
+                yield _Packed(kernel, nest).form()
+
+
+def _summed(nest: Nest) -> list[For]:
+    return [x for x in nest.reduce if x.extent != 1]
+
+
+def _read(kernel: Kernel, e: Expr) -> Buffer | None:
+    """The input of which a factor is one element, or a number in its place."""
+    inner = without_casts(e)
+    inner = without_casts(inner.a) if isinstance(inner, Select) else inner
+    found = list(loads(e))
+    is_one = isinstance(inner, Load) and len(found) == 1 and inner.buffer in kernel.inputs
+    return found[0].buffer if is_one else None
+
+
+def _is_window(buffer: Buffer, nest: Nest) -> bool:
+    """Whether loops of the sum and of the result share a subscript."""
+    assert nest.update is not None
+    axes, summed = ({x.var for x in loops} for loops in (nest.axes, _summed(nest)))
+    reads = (x for x in loads(nest.update.value) if x.buffer == buffer)
+    return any(variables(i) & axes and variables(i) & summed for x in reads for i in x.indices)
+
+
+class _Packed:
+    def __init__(self, kernel: Kernel, nest: Nest) -> None:
+        assert nest.update is not None
+        assert isinstance(nest.update.value, Binary)
+        self.kernel, self.nest, self.update = kernel, nest, nest.update
+        self.factors = (nest.update.value.a, nest.update.value.b)
+        self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+        self.one = Var(fresh("_".join(x.var.name for x in _summed(nest)), self.names))
+        self.extents = [int(x.extent) for x in nest.reduce if isinstance(x.extent, int)]
+
+    def form(self) -> UnitForm:
+        """The kernel with one loop for the sum, and how its factors are made."""
+        packed = [self._factor(e) for e in self.factors]
+        product = packed[0][0] * packed[1][0]
+        loop = For(self.one, math.prod(self.extents), (self.update.with_(value=product),))
+        summed = {x.var for x in self.nest.reduce}
+
+        def replaced(stmt: Stmt) -> Stmt:
+            if isinstance(stmt, For) and stmt.var in summed:
+                return loop
+            return map_inner_blocks(stmt, lambda block: map_block(block, replaced))
+
+        body = tuple(replaced(x) if x is self.nest.stmt else x for x in self.kernel.body)
+        new = {name: buffer for _, name, buffer, _ in packed}
+        kernel = self.kernel.with_(
+            inputs=tuple(new.get(b.name, b) for b in self.kernel.inputs), body=body
+        )
+        return UnitForm(kernel, {name: array for _, name, _, array in packed})
+
+    def _factor(self, factor: Expr) -> tuple[Expr, str, Buffer, MadeArray]:
+        """What a factor is in the kernel; the name of its input, that input as it is packed, and
+        how it is made."""
+        (read,) = loads(factor)
+        element = without_casts(factor)
+        axes = [x for x in self.nest.axes if x.var in variables(element)]
+        shape = tuple(int(x.extent) for x in axes if isinstance(x.extent, int))
+        shape = (*shape, math.prod(self.extents))
+        packed = read.buffer.with_(dtype=element.dtype, shape=shape)
+
+        def value(*at: Expr) -> Expr:
+            loops = [*(x.var for x in axes), *(x.var for x in self.nest.reduce)]
+            places = [*at[:-1], *_places(at[-1], self.extents)]
+            return substitute(element, dict(zip(loops, places, strict=True)))
+
+        place = Load(packed, (*(x.var for x in axes), self.one))
+        array = made(f"{read.buffer.name}_windows", shape, [read.buffer], value)
+        return cast(factor.dtype, place), read.buffer.name, packed, array
+
+
+def _places(at: Expr, extents: Sequence[int]) -> list[Expr]:
+    """The iteration of each loop, outermost first, of an iteration of all as one."""
+    found: list[Expr] = []
+    for n in reversed(extents[1:]):
+        found.insert(0, at % n)
+        at = at // n
+    return [at, *found]
