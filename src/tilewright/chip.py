@@ -46,18 +46,20 @@ from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Border, Borders, choose_borders
-from tilewright.plan.bound import ContractionBound, find_bound
+from tilewright.plan.bound import ContractionBound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
+from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import MadeArray, UnitForm
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_schedule import tile_vectors
-from tilewright.plan.vector_tiles import VectorChoice, vector_choices
+from tilewright.plan.vector_tiles import VectorChoice, VectorChoices, vector_choices
+from tilewright.plan.ways import Way, find_ways
 from tilewright.schedule.core.state import State
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.data import run_stream
@@ -183,23 +185,7 @@ def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     """Cycles that no schedule of a kernel with one contraction, or none, can beat, in the form of
     which that is least. Where the chip cannot guard reads, what lies around an input are bytes to
     bring."""
-    found: list[ContractionBound] = []
-    refusal: TilewrightError | None = None
-    for form in unit_forms(normal_form(kernel), target):
-        try:
-            found.append(_bound_of(form.kernel, target))
-        except (CompileError, TargetError) as error:
-            refusal = refusal or error
-    if refusal is not None and not found:
-        raise refusal
-    return min(found, key=lambda b: b.cycles)
-
-
-def _bound_of(kernel: Kernel, target: Target) -> ContractionBound:
-    wider, _ = choose_borders(kernel, target)
-    if not has_contraction(wider):
-        return vector_choices(wider, target, CHOSEN).bound
-    return find_bound(analytic_model(wider, target))
+    return find_ways(kernel, target)[0].bound
 
 
 def build_chip(
@@ -224,70 +210,91 @@ def build_controlled(
 ) -> ChipKernel:
     """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
-    best: ChipKernel | None = None
-    refusal: TilewrightError | None = None
-    for form in unit_forms(normal_form(kernel), target):
-        try:
-            if best is None or _may_beat(form, target, best.cycles):
-                built = _built(kernel, form, target, control, parameters)
-                best = built if best is None or built.cycles < best.cycles else best
-        except (CompileError, TargetError) as error:
-            refusal = refusal or error
-    if best is None:
-        assert refusal is not None  # the kernel itself is a form
-        raise refusal
-    return best
-
-
-def _may_beat(form: UnitForm, target: Target, cycles: int) -> bool:
-    """Whether a form may take less by so much that it is worth a try, which is not known of a
-    statically scheduled chip."""
-    return target.bundles is None and _bound_of(form.kernel, target).cycles < GAIN * cycles
-
-
-def _built(
-    kernel: Kernel, form: UnitForm, target: Target, control: Control, parameters: Sequence[str]
-) -> ChipKernel:
-    """The kernel in one of its forms."""
-    wider, borders = choose_borders(form.kernel, target)
     order = tuple(parameters) or tuple(b.name for b in kernel.params)
-    built = _build(wider, target, control, order)
-    return replace(built, source=kernel, form=form, borders=borders)
+    if target.bundles is not None:
+        built = _build_bundles(kernel, target, control, order)
+    else:
+        built = _build_stream(kernel, target, control, order)
+    return replace(built, source=kernel)
 
 
-def _build(
+def _build_stream(
     kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
+    """The fastest of a kernel's forms, of those that may be."""
+    ways = find_ways(kernel, target, control)
+    best: ChipKernel | None = None
+    refusal: TilewrightError | None = None
+    for way in ways:
+        if best is not None and way.bound.cycles >= GAIN * best.cycles:
+            break
+        try:
+            built = _build_way(way, target, control, parameters)
+        except (CompileError, TargetError) as error:
+            refusal = refusal or error
+            continue
+        best = built if best is None or built.cycles < best.cycles else best
+    if best is None:
+        assert refusal is not None  # there is a way
+        raise refusal
+    return replace(best, bound=ways[0].bound)
+
+
+def _build_way(way: Way, target: Target, control: Control, parameters: Sequence[str]) -> ChipKernel:
+    """A kernel in one of its forms."""
+    kernel, model = way.kernel, way.model
+    if isinstance(model, VectorChoices):
+        best = _build_vectors(kernel, target, control, parameters, model)
+    else:
+        best = _build_contraction(kernel, target, control, parameters, model)
     # The model knows of no order but that of tiles.
     expect = None if control.serial else partial(expected_cycles, kernel, control)
-    if target.bundles is not None:
-        _check_order(target, control.serial)
-        bundled = build_bundles(kernel, target, control)
-        found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
-        return replace(found, predicted=bundled.predicted, tile=bundled.tile, expect=expect)
-    if not has_contraction(kernel):
-        return _build_vectors(kernel, target, control, parameters, expect)
-    model = analytic_model(kernel, target)
+    return replace(best, form=way.form, borders=way.borders, expect=expect)
+
+
+def _build_contraction(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str], model: TileModel
+) -> ChipKernel:
+    """A kernel with a contraction, on a unit that contracts."""
     choices = controlled_tiles(kernel, model, control, run_pipelines)
     if not choices:
         raise no_tile(kernel, model, control)
-    best = build_fastest(
+    return build_fastest(
         choices,
         lambda choice: build_choice(kernel, target, choice, control, parameters),
         tries=TRIES,
         near=NEAR,
         kind=lambda choice: (*choice.plan.tile.values(), *choice.plan.order),
     )
-    return replace(best, bound=find_bound(model), expect=expect)
+
+
+def _build_bundles(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """The first of a kernel's forms that a statically scheduled chip does."""
+    _check_order(target, control.serial)
+    refusal: TilewrightError | None = None
+    for form in unit_forms(normal_form(kernel), target):
+        wider, borders = choose_borders(form.kernel, target)
+        try:
+            bundled = build_bundles(wider, target, control)
+        except (CompileError, TargetError) as error:
+            refusal = refusal or error
+            continue
+        found = _bundled(bundled.schedule, bundled.program, target, parameters, bundled.layouts)
+        expect = partial(expected_cycles, wider, control)
+        return replace(
+            found, form=form, borders=borders, predicted=bundled.predicted, tile=bundled.tile,
+            expect=expect,
+        )  # fmt: skip
+    assert refusal is not None  # the kernel itself is a form
+    raise refusal
 
 
 def _build_vectors(
-    kernel: Kernel,
-    target: Target,
-    control: Control,
-    parameters: Sequence[str],
-    expect: Callable[[Target], float | None] | None,
-) -> ChipKernel:
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str],
+    found: VectorChoices,
+) -> ChipKernel:  # fmt: skip
     """A kernel without a contraction, on a chip's element-wise instructions."""
 
     def build(choice: VectorChoice) -> ChipKernel:
@@ -295,14 +302,11 @@ def _build_vectors(
         tiled = tile_vectors(s, target, choice.plan, choice.form.memories, overlap=control.overlap)
         built = stream_kernel(s, target, parameters, tiled.layouts, serial=control.serial)
         tile = {v.name: n for v, n in choice.plan.tile.items()}
-        filled = choice.form.source
-        return replace(built, source=kernel, filled=filled, predicted=choice.cycles, tile=tile)
+        return replace(built, filled=choice.form.source, predicted=choice.cycles, tile=tile)
 
-    found = vector_choices(kernel, target, control)
     if not found.plans:
         raise no_tile_fits(kernel, target, control)
-    best = build_fastest(found.plans, build, tries=TRIES, near=NEAR)
-    return replace(best, bound=found.bound, expect=expect)
+    return build_fastest(found.plans, build, tries=TRIES, near=NEAR)
 
 
 def check_sizes(kernel: Kernel, target: Target) -> None:

@@ -62,7 +62,10 @@ def _model(
     s = Schedule(kernel)
     model = TileModel(s, target, nest, mapping, wanted)
     least = choose_tiles(model, None, overlap=False)
-    if not least or mapping.unit.whole:  # which does all that follows
+    if not least:
+        return model
+    if mapping.unit.whole:  # which does all that follows, or cannot
+        tile_for_unit(Schedule(kernel), target, least[0].plan, overlap=False)
         return model
     try:
         accumulator_work = _accumulator_work(kernel, target, model, least[0].plan)

@@ -30,6 +30,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, variables
+from tilewright.plan.rates import most_a_cycle
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
 from tilewright.plan.units import Unit, units
 from tilewright.target.target import Target
@@ -58,22 +59,41 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
 
 def lane_numbers(target: Target) -> list[int]:
     """How many lanes the units have both along what they add up and along the second operand."""
-    found: list[int] = []
-    for unit in units(target):
-        summed, across = _sizes(unit, (True, True, False)), _sizes(unit, (False, True, True))
-        found += sorted(summed & across)
+    found = [n for unit in units(target) if (n := _lanes(unit)) is not None]
     return list(dict.fromkeys(found))
 
 
-def _sizes(unit: Unit, part: tuple[bool, bool, bool]) -> set[int]:
-    """What the axes admit on which just these depend: the factors, and the result."""
-    found: set[int] = set()
-    for axis in unit.fixed:
-        if tuple(axis in _variables(x) for x in unit.operands) == part:
-            extent = unit.loops[axis].extent
-            sizes = LANES if not isinstance(extent, int) else (extent,)
-            found |= {n for n in sizes if isinstance(extent, int) or unit.range(axis).admits(n)}
-    return found
+def _lanes(unit: Unit) -> int | None:
+    """How many lanes a unit has both ways; where it has any number, with how many it does most of a
+    diagonal in a cycle."""
+    summed, across = _axis(unit, (True, True, False)), _axis(unit, (False, True, True))
+    pairs = [(a, b) for a in summed for b in across]
+    for a, b in pairs:
+        extents = unit.loops[a].extent, unit.loops[b].extent
+        if isinstance(extents[0], int) and extents[0] == extents[1]:
+            return extents[0]
+    ranged = [p for p in pairs if not any(isinstance(unit.loops[v].extent, int) for v in p)]
+    if not ranged:
+        return None
+    fields = [unit.range(v) for v in ranged[0]]
+    sizes = [n for n in LANES if all(f.admits(n) for f in fields)]
+    rates = {
+        n: most_a_cycle(unit.instruction, tuple((f.name, (n,)) for f in fields)) / n for n in sizes
+    }
+    return max(sizes, key=lambda n: rates[n], default=None)
+
+
+def _axis(unit: Unit, part: tuple[bool, bool, bool]) -> list[Var]:
+    """The axes that just these depend on: the factors, and the result."""
+    every = ((v, tuple(v in _variables(x) for x in unit.operands)) for v in unit.fixed)
+    return [v for v, parts in every if parts == part and not _in_window(unit, v)]
+
+
+def _in_window(unit: Unit, axis: Var) -> bool:
+    """Whether an axis shares a subscript with others."""
+    return any(
+        axis in variables(i) and len(variables(i)) > 1 for x in unit.operands for i in x.indices
+    )
 
 
 # ---------------------------------------------------------------- an axis of all arrays

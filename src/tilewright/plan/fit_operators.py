@@ -85,7 +85,7 @@ def fit_value(value: Expr, rows: RowOperators) -> Expr:
     wider = [t for t in rows.types if t.is_signed and t.is_integer and t.bits > value.dtype.bits]
     if not wider or (isinstance(value, Cast) and value.a.dtype in rows.types):
         return value
-    found = _widened(value, min(wider, key=lambda t: t.bits))
+    found = widened(value, min(wider, key=lambda t: t.bits))
     return value if found is None else Cast(value.dtype, found[0])
 
 
@@ -106,7 +106,7 @@ def _replaced(e: Expr, operators: Collection[object]) -> Expr:
     return e
 
 
-def _widened(e: Expr, dtype: DType) -> tuple[Expr, bool] | None:
+def widened(e: Expr, dtype: DType) -> tuple[Expr, bool] | None:
     """The value in a wider type, the same once it is cut off, and whether it is the same before;
     None where it might not be."""
     if isinstance(e, Const):
@@ -117,7 +117,7 @@ def _widened(e: Expr, dtype: DType) -> tuple[Expr, bool] | None:
         return (cast(dtype, e), True) if isinstance(e.a, Load) else None
     if not isinstance(e, Binary):
         return None
-    a, b = _widened(e.a, dtype), _widened(e.b, dtype)
+    a, b = widened(e.a, dtype), widened(e.b, dtype)
     if a is None or b is None:
         return None
     exact = a[1] and b[1]

@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.analyze.nests import Nest, nest_of, nests
+from tilewright.analyze.nests import Nest, nest_of, nests, without_casts
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Instruction
@@ -215,7 +215,9 @@ def covers(
         if isinstance(pattern, Accumulate):  # in place
             value = Binary(pattern.op, Load(pattern.buffer, pattern.indices), value)
         for leaves in _Cover(instruction, s.simplifier).leaves(value, store.value):
-            if not any(isinstance(part, Const) for _, part in leaves):
+            moves = isinstance(without_casts(value), Load)
+            same = any(part == store.value for _, part in leaves) and not moves
+            if not same and not any(isinstance(part, Const) for _, part in leaves):
                 found.append((_size(value), instruction, leaves))
     for _, instruction, leaves in sorted(found, key=lambda f: -f[0]):
         yield instruction, leaves
@@ -249,10 +251,6 @@ class _Cover(Matcher):
 
     def _operand(self, pattern: Load, e: Expr, b: Binding) -> Iterator[Binding]:
         yield b.with_part(pattern.buffer, e)
-
-    def _without(self, pattern: Binary, e: Expr, b: Binding) -> Iterator[Binding]:
-        """Rejects matches in which an operator of the instruction would be the identity."""
-        yield from ()
 
 
 # ---------------------------------------------------------------- loops

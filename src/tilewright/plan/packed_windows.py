@@ -32,7 +32,12 @@ def packed_forms(kernel: Kernel) -> Iterator[UnitForm]:
             pair = [_read(kernel, e) for e in (update.value.a, update.value.b)]
             windows = any(_is_window(x, nest) for x in pair if x is not None)
             if None not in pair and windows and pair[0] != pair[1]:
-                yield _Packed(kernel, nest).form()
+                yield pack(kernel, nest)
+
+
+def pack(kernel: Kernel, nest: Nest) -> UnitForm:
+    """The kernel with one loop for all that a contraction of two inputs adds up."""
+    return _Packed(kernel, nest).form()
 
 
 def _summed(nest: Nest) -> list[For]:

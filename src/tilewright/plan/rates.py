@@ -28,25 +28,25 @@ from tilewright.target.target import MOST_CYCLES, Target
 VALUES = 1 << 12  # of a field that are tried; of more, as many from each end
 STARTS = 6  # fields that are tried at both ends together
 Values = dict[Expr, object]
-Limits = tuple[tuple[str, int], ...]  # of fields, by name
+Sizes = tuple[tuple[str, tuple[int, ...]], ...]  # that fields may have, by name, smallest first
 
 
-def most_a_cycle(instruction: Instruction, limits: Limits = ()) -> float:
+def most_a_cycle(instruction: Instruction, sizes: Sizes = ()) -> float:
     """Iterations of its loops that an instruction does in a cycle, at most."""
-    return most_for(instruction, instruction.cost.setup + instruction.cost.busy, limits)
+    return most_for(instruction, instruction.cost.setup + instruction.cost.busy, sizes)
 
 
 @lru_cache(maxsize=1 << 10)
-def most_for(instruction: Instruction, term: Dim, limits: Limits = ()) -> float:
+def most_for(instruction: Instruction, term: Dim, sizes: Sizes = ()) -> float:
     """Iterations of its loops that an instruction does for 1 of a term of its cost, at most: where
     the cost of each axis is a factor of its own, or is added, the best of all values that fields
-    admit, up to `limits` of some."""
+    admit, or that `sizes` has of some."""
     cost = as_expr(term)
     loops = (x for x in walk_statements(instruction.body) if isinstance(x, For))
     extents = {x.extent for x in loops if isinstance(x.extent, Expr)}
-    limit = dict(limits)
-    fields = (f.with_(high=min(f.high, limit.get(f.name, f.high))) for f in instruction.fields)
-    used = [f for f in fields if f.symbol in extents or f.symbol in set(cost.walk())]
+    used = [f for f in instruction.fields if f.symbol in extents or f.symbol in set(cost.walk())]
+    only = dict(sizes)
+    tried = {f: np.array(only[f.name]) if f.name in only else _values_of(f) for f in used}
     least: Values = {f.symbol: np.int64(f.low) for f in instruction.fields}
 
     def rate(values: Values) -> np.ndarray:
@@ -57,23 +57,27 @@ def most_for(instruction: Instruction, term: Dim, limits: Limits = ()) -> float:
             return np.where(cycles > 0, done / np.maximum(cycles, 1e-9), math.inf)
 
     best = 0.0
-    for ends in itertools.product(*((f.low, f.high) for f in used[:STARTS])):
-        best = max(best, _climb(rate, used, dict(zip(used, ends, strict=False))))
+    ends = (only[f.name][-1:] if f.name in only else (f.low, f.high) for f in used[:STARTS])
+    for start in itertools.product(*ends):
+        at = {f: int(tried[f][0]) for f in used} | dict(zip(used, start, strict=False))
+        best = max(best, _climb(rate, tried, at))
     return best
 
 
-def _climb(rate: Callable[[Values], np.ndarray], used: list[Field], at: dict[Field, int]) -> float:
+def _climb(
+    rate: Callable[[Values], np.ndarray], tried: dict[Field, np.ndarray], at: dict[Field, int]
+) -> float:
     """The best rate that is found by changing one field at a time."""
-    at = {f: at.get(f, f.low) for f in used}
     best = float(rate({f.symbol: np.int64(n) for f, n in at.items()}))
     while True:
         before = best
-        for f in used:
-            tried = _values_of(f)
+        for f, values in tried.items():
+            if len(values) == 1:
+                continue
             others: Values = {g.symbol: np.int64(n) for g, n in at.items() if g is not f}
-            rates = np.broadcast_to(rate({**others, f.symbol: tried}), tried.shape)
+            rates = np.broadcast_to(rate({**others, f.symbol: values}), values.shape)
             if rates.max() > best:
-                best, at[f] = float(rates.max()), int(tried[rates.argmax()])
+                best, at[f] = float(rates.max()), int(values[rates.argmax()])
         if best <= before:
             return best
 

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.ir.evaluate import evaluate_program
-from tilewright.ir.expr import Buffer, Expr
+from tilewright.ir.expr import Buffer, Expr, Load
 from tilewright.ir.loop import Kernel
-from tilewright.ir.tensor import Builder, TensorProgram
+from tilewright.ir.substitute import rewrite, substitute
+from tilewright.ir.tensor import Builder, TensorProgram, stages
 
 
 @dataclass(frozen=True)
@@ -59,3 +60,42 @@ def fresh(name: str, names: set[str]) -> str:
         unique, n = f"{name}_{n}", n + 1
     names.add(unique)
     return unique
+
+
+def composed(first: UnitForm, second: UnitForm) -> UnitForm:
+    """A form of a form's kernel, as one of the kernel's own."""
+    arrays = {name: _composed(array, first.made) for name, array in second.made.items()}
+    kept = {b.name for b in second.kernel.inputs} - set(arrays)
+    arrays |= {name: array for name, array in first.made.items() if name in kept}
+    results = {**first.results}
+    for name, array in second.results.items():
+        before = first.results.get(name)
+        results[name] = array if before is None else _composed(before, {name: array})
+    return UnitForm(second.kernel, arrays, results)
+
+
+def _composed(array: MadeArray, before: Mapping[str, MadeArray]) -> MadeArray:
+    """An array that is made of others, some of which are made themselves, in one step."""
+    if array.program is None:
+        return before.get(array.sources[0], array)
+    (stage,) = stages(array.program.items)
+    sources = {b.name: b for b in array.program.inputs if b.name not in before}
+
+    def element(e: Expr) -> Expr:
+        made_before = before.get(e.buffer.name) if isinstance(e, Load) else None
+        if made_before is None or not isinstance(e, Load):
+            return e
+        if made_before.program is None:
+            (name,) = made_before.sources
+            sources[name] = e.buffer.with_(name=name)
+            return Load(sources[name], e.indices)
+        (inner,) = stages(made_before.program.items)
+        sources.update({b.name: b for b in made_before.program.inputs})
+        return substitute(
+            inner.value, dict(zip((a.var for a in inner.axes), e.indices, strict=True))
+        )
+
+    value = rewrite(stage.value, element)
+    items = (stage.with_(value=value),)
+    program = array.program.with_(inputs=tuple(sources.values()), items=items)
+    return MadeArray(tuple(sources), program)

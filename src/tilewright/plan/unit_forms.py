@@ -8,6 +8,7 @@ from tilewright.analyze.nests import guarded_factors, nests
 from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
 from tilewright.ir.loop import Accumulate, Kernel, Stmt, map_block, map_inner_blocks
 from tilewright.ir.substitute import substitute
+from tilewright.plan.as_products import product_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
@@ -24,6 +25,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield from phase_forms(kernel)
     yield from diagonal_forms(kernel, target)
     yield from packed_forms(kernel)
+    yield from product_forms(kernel, target)
 
 
 def with_two_operands(kernel: Kernel) -> UnitForm | None:

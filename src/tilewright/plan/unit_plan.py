@@ -105,9 +105,10 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
         order = [loop.var for loop in every]
         extents = {x.var: x.extent for x in every if isinstance(x.extent, int)}
         found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
-        # Of those that take as long, loops further in: they step by less in memory.
-        times = {m: 1 / m.most_a_cycle(extents) for m in found}
-        found.sort(key=lambda m: (times[m], -sum(order.index(x.var) for _, x in m.axes)))
+        # Of those that take as long, fewer calls, then loops further in: they step by less in
+        # memory.
+        costs = {m: (1 / m.most_a_cycle(extents), m.around(extents)) for m in found}
+        found.sort(key=lambda m: (costs[m], -sum(order.index(x.var) for _, x in m.axes)))
         for mapping in found:
             try:
                 filled = fill_kernel(kernel, mapping.extents)

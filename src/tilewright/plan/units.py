@@ -147,6 +147,11 @@ class AxisMapping:
                 found[loop.var] = extent
         return found
 
+    def around(self, extents: Mapping[Var, int]) -> int:
+        """Iterations of the loops that no axis takes."""
+        mapped = {x.var for _, x in self.axes}
+        return math.prod(n for v, n in extents.items() if v not in mapped)
+
     @property
     def waste(self) -> float:
         """Work the unit does for each piece wanted: 1 where all axes divide."""
@@ -156,8 +161,8 @@ class AxisMapping:
 
     def most_a_cycle(self, extents: Mapping[Var, int]) -> float:
         """Iterations of the program's loops, which run so often, that the unit does in a cycle at
-        most: an axis of a fixed number is filled, and one of a range is no longer than its loop."""
-        limits: list[tuple[str, int]] = []
+        most: axes of a fixed number are filled, and those of a range take equal parts of loops."""
+        sizes: list[tuple[str, tuple[int, ...]]] = []
         filled = 1.0
         mapped = {axis: loop.var for axis, loop in self.axes if loop.var in extents}
         for axis in self.unit.fixed:
@@ -165,9 +170,11 @@ class AxisMapping:
             if var is not None:
                 filled *= self.extents.get(var, extents[var]) / extents[var]
             if not isinstance(size, int):
-                most = self.extents.get(var, extents[var]) if var is not None else 1
-                limits.append((self.unit.range(axis).name, most))
-        return most_a_cycle(self.unit.instruction, tuple(limits)) / filled
+                field = self.unit.range(axis)
+                whole = self.extents.get(var, extents[var]) if var is not None else 1
+                parts = (n for n in range(1, whole + 1) if whole % n == 0 and field.admits(n))
+                sizes.append((field.name, tuple(parts) or (field.low,)))
+        return most_a_cycle(self.unit.instruction, tuple(sizes)) / filled
 
 
 def has_contraction(kernel: Kernel) -> bool:
@@ -242,12 +249,15 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[AxisMapping]:
 def _all_of(
     nest: Nest, axes: Sequence[tuple[Var, For]], pairs: Sequence[tuple[Load, Load]]
 ) -> bool:
-    """Whether a mapping has all loops but those along the weights and the result, which are around
-    its calls, and loops that share a subscript in the program do so in the instruction."""
+    """Whether a mapping has all loops that share a subscript, and as the instruction has them, and
+    all of the sums; others are around its calls."""
     mapped = {axis: loop.var for axis, loop in axes}
     left = {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values())
-    shared = (set().union(*map(variables, x.indices)) for _, x in pairs[1:])
-    if not left <= set.intersection(*shared):
+    if left & {x.var for x in nest.reduce}:
+        return False
+    weights, result = ({v for i in x.indices for v in variables(i)} for _, x in pairs[1:])
+    left -= weights & result  # they do not go along with a window
+    if any(variables(i) & left and i not in left for _, x in pairs for i in x.indices):
         return False
     for operand, access in pairs:
         groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]

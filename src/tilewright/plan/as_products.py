@@ -1,0 +1,435 @@
+"""Sums with constant factors, as products with a matrix that has these on its diagonal: for units
+that multiply matrices, on chips whose other instructions do not add.
+
+    for c, y, x:                                  for c, y, x:
+      Z[c, y, x] = i8(max(min(                ->    for t: S[c, y, x] += XY[t, c, y, x] * F[t]
+          77 * X[c, y, x] + 51 * Y[c, y, x] >> 7, …   Z[c, y, x] = i8(max(min(S[c, y, x] >> 7, …
+
+XY is both arrays, F is (77, 51). A factor beyond a byte is several terms. Which loop the diagonal
+goes along, and how it is cut, is up to `diagonal.py`. Sums of integers wrap around, so that they
+are the same in any order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.analyze.nests import Nest, nests, without_casts
+from tilewright.base.dtype import DType
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    binary,
+    cast,
+    const,
+    select,
+)
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    Block,
+    For,
+    Kernel,
+    Stmt,
+    Store,
+    loads,
+    map_block,
+    map_inner_blocks,
+)
+from tilewright.ir.substitute import substitute
+from tilewright.plan.diagonal import Diagonal, follow, lane_numbers
+from tilewright.plan.fit_operators import widened
+from tilewright.plan.packed_windows import pack
+from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made
+from tilewright.plan.units import Unit, has_contraction, units
+from tilewright.target.target import Target
+
+TERMS = 16  # that a sum may have
+Interval = tuple[int, int]
+
+
+def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
+    """The kernel as products with a diagonal matrix, for each way to say what follows the sums."""
+    if has_contraction(kernel):
+        return
+    unit = next(units(target), None)
+    found = _find_sum(kernel, unit) if unit is not None else None
+    if unit is None or found is None:
+        return
+    ways = itertools.product(
+        (False, True) if found.factor != 1 else (False,),
+        (False, True) if found.constant else (False,),
+        (False, True),
+    )
+    for multiply, addend, clip in ways:
+        made_of = found.multiplied() if multiply else found
+        summed = _Products(kernel, made_of, unit, addend=addend, clip=clip).form()
+        if summed is not None:
+            yield from _on_diagonals(summed, target)
+
+
+def _on_diagonals(summed: UnitForm, target: Target) -> Iterator[UnitForm]:
+    """A form with its factors on a diagonal along the axis that fills whole blocks best."""
+    kernel = summed.kernel
+    nest = next(n for n in nests(kernel.body) if n.update is not None)
+    assert nest.update is not None
+    data, factor = loads(nest.update.value)
+    for lanes in lane_numbers(target):
+        every = [(x, follow(kernel, x.var)) for x in nest.axes]
+        fits = [(x, a) for x, a in every if a is not None and data.buffer in a.places]
+        if fits:
+            _, along = min(fits, key=lambda f: -(-f[1].extent // lanes) * lanes / f[1].extent)
+            form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())
+            yield form
+            within = next(n for n in nests(form.kernel.body) if n.update is not None)
+            if len(within.reduce) > 1:
+                yield composed(form, pack(form.kernel, within))
+
+
+# ---------------------------------------------------------------- sums
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """What a result is made of: `value` has in it a `part` that is the sum of terms, elements and
+    their factors, and a constant. Elements are added up by `nest`, or there is one of each."""
+
+    result: Nest
+    value: Expr
+    part: Expr
+    terms: tuple[tuple[Expr, int], ...]
+    constant: int
+    nest: Nest | None
+    factor: int = 1  # of the terms, which multiplies their sum
+
+    def multiplied(self) -> _Sum:
+        """The same with the factor in the terms."""
+        return replace(self, terms=tuple((e, k * self.factor) for e, k in self.terms), factor=1)
+
+    @property
+    def interval(self) -> Interval:
+        """Between which numbers the sum is."""
+        times = [x.extent for x in self.nest.reduce] if self.nest is not None else []
+        count = math.prod(n for n in times if isinstance(n, int))
+        ends = [sorted((k * int(e.dtype.min), k * int(e.dtype.max))) for e, k in self.terms]
+        low, high = (sum(each) * count for each in zip(*ends, strict=True))
+        low, high = sorted((low * self.factor, high * self.factor))
+        return self.constant + low, self.constant + high
+
+
+def _find_sum(kernel: Kernel, unit: Unit) -> _Sum | None:
+    """The sum of a kernel's only result; None where that is made of anything else."""
+    every = nests(kernel.body)
+    results = [n for n in every if n.buffer in kernel.outputs]
+    if len(results) != 1 or len(results[0].writes) > 1 or results[0].update is not None:
+        return None
+    (result,) = results
+    kind, sums = unit.left.buffer.dtype, unit.update.buffer.dtype
+    value = result.store.value
+    wide = _wide(value, sums)
+    found = _part(wide, kind) if wide is not None else None
+    if wide is None or found is None:
+        return None
+    part, terms = found
+    value = wide if value.dtype == sums else Cast(value.dtype, wide)
+    constant = terms.pop(None, 0)
+    first = next(iter(terms))
+    if len(terms) == 1 and isinstance(first, Load) and first.dtype == sums:
+        nest = next((n for n in every if n.buffer == first.buffer), None)
+        inner_terms = _added_up(nest, kind) if nest is not None and len(every) == 2 else None
+        if inner_terms is None or nest is None:
+            return None
+        pairs = [(e, k) for e, k in inner_terms.items() if e is not None]
+        return _sum(result, value, part, pairs, constant, nest, terms[first])
+    plain = all(e is not None and e.dtype == kind for e in terms) and len(every) == 1
+    pairs = [(e, k) for e, k in terms.items() if e is not None]
+    return _sum(result, value, part, pairs, constant, None) if plain else None
+
+
+def _sum(
+    result: Nest,
+    value: Expr,
+    part: Expr,
+    terms: Sequence[tuple[Expr, int]],
+    constant: int,
+    nest: Nest | None,
+    factor: int = 1,
+) -> _Sum | None:
+    """The sum, with what all factors have in common beside them."""
+    common = math.gcd(*(k for _, k in terms))
+    if not common:
+        return None
+    each = tuple((e, k // common) for e, k in terms)
+    return _Sum(result, value, part, each, constant, nest, common * factor)
+
+
+def _wide(value: Expr, dtype: DType) -> Expr | None:
+    """What a value is before it is cut off, in a type."""
+    if isinstance(value, Cast) and value.a.dtype == dtype:
+        return value.a
+    found = widened(value, dtype)
+    return None if found is None else found[0]
+
+
+def _added_up(nest: Nest, kind: DType) -> dict[Expr | None, int] | None:
+    """The terms of what a nest adds up, from 0."""
+    first = nest.store.value
+    update = nest.update
+    if update is None or update.op is not BinaryOp.ADD or len(nest.writes) != 2:
+        return None
+    if not isinstance(first, Const) or first.value != 0:
+        return None
+    terms = _terms(update.value, kind)
+    return terms if terms and None not in terms else None
+
+
+def _part(e: Expr, kind: DType) -> tuple[Expr, dict[Expr | None, int]] | None:
+    """The largest part of a value that is a sum of terms, if all that it reads is in there."""
+    terms = _terms(e, kind)
+    if terms is not None and any(x is not None for x in terms):
+        return e, terms
+    if isinstance(e, Load):
+        return None
+    reading = [x for x in e.children() if isinstance(x, Expr) and any(True for _ in loads(x))]
+    return _part(reading[0], kind) if len(reading) == 1 else None
+
+
+def _terms(e: Expr, kind: DType) -> dict[Expr | None, int] | None:
+    """A value as elements of a type with their factors, and a constant (None)."""
+    if isinstance(e, Const):
+        return {None: int(e.value)}
+    if isinstance(e, Load) and not e.buffer.dtype.is_float:
+        return {e: 1}
+    if isinstance(e, Cast) and e.a.dtype == kind and _element(e.a) is not None:
+        return {without_casts(e): 1}
+    if isinstance(e, Unary) and e.op is UnaryOp.NEG:
+        return _scaled(_terms(e.a, kind), -1)
+    if not isinstance(e, Binary):
+        return None
+    a, b = _terms(e.a, kind), _terms(e.b, kind)
+    if a is None or b is None:
+        return None
+    if e.op in (BinaryOp.ADD, BinaryOp.SUB):
+        sign = 1 if e.op is BinaryOp.ADD else -1
+        return {x: a.get(x, 0) + sign * b.get(x, 0) for x in dict.fromkeys((*a, *b))}
+    if e.op is BinaryOp.MUL and (set(a) == {None} or set(b) == {None}):
+        return _scaled(b, a[None]) if set(a) == {None} else _scaled(a, b[None])
+    if e.op is BinaryOp.SHL and set(b) == {None} and 0 <= b[None] < 31:
+        return _scaled(a, 1 << b[None])
+    return None
+
+
+def _scaled(terms: dict[Expr | None, int] | None, by: int) -> dict[Expr | None, int] | None:
+    return terms if terms is None else {x: k * by for x, k in terms.items()}
+
+
+def _element(e: Expr) -> Load | None:
+    """The read of an element, 0 where a condition does not hold."""
+    e = without_casts(e)
+    if isinstance(e, Select) and isinstance(e.b, Const) and e.b.value == 0:
+        e = without_casts(e.a)
+    return e if isinstance(e, Load) else None
+
+
+# ---------------------------------------------------------------- the form
+
+
+class _Products:
+    """A kernel's sum as products with factors. With `addend` its constant is an array that sums
+    begin with; with `clip` what follows is limited to what it is anyway, as a unit may want it."""
+
+    def __init__(
+        self, kernel: Kernel, found: _Sum, unit: Unit, *, addend: bool, clip: bool
+    ) -> None:
+        self.kernel, self.sum, self.addend, self.clip = kernel, found, addend, clip
+        self.type, self.factor_type = unit.update.buffer.dtype, unit.right.buffer.dtype
+        self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+        self.terms = [(e, piece) for e, k in found.terms for piece in _pieces(k, self.factor_type)]
+
+    def form(self) -> UnitForm | None:
+        """The kernel in that form; None where it has none."""
+        elements = list(dict.fromkeys(e for e, _ in self.terms))
+        value = self._limited(self.sum.value) if self.clip else self.sum.value
+        if value is None or not 0 < len(self.terms) <= TERMS:
+            return None
+        arrays: dict[str, MadeArray] = {}
+        data = self._data(elements, arrays)
+        if data is None:
+            return None
+        factors = self._constants("factors", [k for _, k in self.terms], self.factor_type, arrays)
+        term = Var(fresh("term", self.names))
+        many = len(self.terms) > 1
+        place: Expr = term if many else const(0)
+        element = substitute(data, {_TERM: place})
+        product = cast(self.type, element) * cast(self.type, Load(factors, (place,)))
+        body, sums = self._sums(product, term if many else None)
+        inputs = {x.buffer for x in loads(element)} | {factors}
+        result = self._result(value, sums, inputs, arrays)
+        kept = [b for b in self.kernel.inputs if b in inputs]
+        new = sorted(inputs - set(kept), key=lambda b: b.name)
+        kernel = self.kernel.with_(inputs=(*kept, *new), body=(*body, result))
+        return UnitForm(kernel, arrays)
+
+    def _data(self, elements: Sequence[Expr], arrays: dict[str, MadeArray]) -> Expr | None:
+        """An element of the term's array: of the only one that there is, or of one that has all
+        arrays, one after the other."""
+        reads = [e for e in elements if isinstance(e, Load)]
+        if len(elements) == 1:
+            return elements[0]
+        shapes, places = {x.buffer.shape for x in reads}, {x.indices for x in reads}
+        inputs = all(x.buffer in self.kernel.inputs for x in reads)
+        if len(reads) < len(elements) or len(shapes) > 1 or len(places) > 1 or not inputs:
+            return None
+        ((at,), (shape,)) = places, shapes
+        order = [e.buffer for e, _ in self.terms if isinstance(e, Load)]
+        name = fresh("_".join(b.name for b in dict.fromkeys(order)), self.names)
+        held = Buffer(name, order[0].dtype, (len(order), *shape))
+
+        def value(*index: Expr) -> Expr:
+            return _one_of(index[0], [Load(b, index[1:]) for b in order])
+
+        sizes = (len(order), *(int(n) for n in shape))
+        arrays[name] = made(f"{name}_terms", sizes, list(dict.fromkeys(order)), value)
+        return Load(held, (_TERM, *at))
+
+    def _constants(
+        self, name: str, values: Sequence[int], dtype: DType, arrays: dict[str, MadeArray]
+    ) -> Buffer:
+        """An array of numbers."""
+        name = fresh(name, self.names)
+
+        def value(at: Expr) -> Expr:
+            return _one_of(at, [const(v, dtype) for v in values])
+
+        arrays[name] = made(f"{name}_values", (len(values),), [], value)
+        return Buffer(name, dtype, (len(values),))
+
+    def _sums(self, product: Expr, term: Var | None) -> tuple[Block, Load]:
+        """The nest that adds up the products, and its sum where the result reads it."""
+        nest, result = self.sum.nest, self.sum.result
+        if nest is not None:
+            update = nest.update
+            assert update is not None
+            (read,) = loads(self.sum.part)
+            stmt = _replaced(nest.stmt, update, _around(update.with_(value=product), term,
+                                                        len(self.terms)))  # fmt: skip
+            return (Alloc(nest.buffer), stmt), read
+        axes = list(result.axes)
+        renamed: dict[Expr, Expr] = {x.var: Var(fresh(x.var.name, self.names)) for x in axes}
+        shape = tuple(x.extent for x in axes)
+        sums = Buffer(fresh("sums", self.names), self.type, shape)
+        at = tuple(renamed[x.var] for x in axes)
+        update = Accumulate(sums, at, BinaryOp.ADD, substitute(product, renamed))
+        body: Block = (Store(sums, at, const(0, self.type)), _around(update, term, len(self.terms)))
+        for x in reversed(axes):
+            var = renamed[x.var]
+            assert isinstance(var, Var)
+            body = (x.with_(var=var, body=body),)
+        return (Alloc(sums), *body), Load(sums, tuple(x.var for x in axes))
+
+    def _result(
+        self, value: Expr, sums: Load, inputs: set[Buffer], arrays: dict[str, MadeArray]
+    ) -> Stmt:
+        """The nest of the result, of the sum."""
+        result = self.sum.result
+        factor = self.sum.factor
+        total: Expr = sums if factor == 1 else sums * const(factor, self.type)
+        if self.addend:
+            extent = result.axes[0].extent
+            assert isinstance(extent, int)
+            numbers = self._same("addend", extent, self.sum.constant, arrays)
+            inputs.add(numbers)
+            total = total + Load(numbers, (result.axes[0].var,))
+        elif self.sum.constant:
+            total = total + const(self.sum.constant, self.type)
+        new = substitute(value, {self.sum.part: total})
+        return _replaced(result.stmt, result.store, result.store.with_(value=new))
+
+    def _same(self, name: str, extent: int, number: int, arrays: dict[str, MadeArray]) -> Buffer:
+        """An array of one number."""
+        name = fresh(name, self.names)
+        arrays[name] = made(f"{name}_values", (extent,), [], lambda _: const(number, self.type))
+        return Buffer(name, self.type, (extent,))
+
+    def _limited(self, value: Expr) -> Expr | None:
+        """The value limited to the range of its type; None where that is not known to be the same,
+        or is said already."""
+        if not isinstance(value, Cast) or not value.dtype.is_integer:
+            return None
+        inner, low, high = value.a, int(value.dtype.min), int(value.dtype.max)
+        said = isinstance(inner, Binary) and inner.op in (BinaryOp.MIN, BinaryOp.MAX)
+        found = None if said else _interval(inner, {self.sum.part: self.sum.interval})
+        if found is None or found[0] < low or found[1] > high:
+            return None
+        at_most = binary(BinaryOp.MIN, inner, const(high, inner.dtype))
+        return Cast(value.dtype, binary(BinaryOp.MAX, at_most, const(low, inner.dtype)))
+
+
+_TERM = Var("term?")  # stands for the term's number until that is known
+
+
+def _pieces(factor: int, kind: DType) -> list[int]:
+    """A factor as the sum of numbers of a type."""
+    found: list[int] = []
+    while factor and len(found) <= TERMS:
+        found.append(max(int(kind.min), min(int(kind.max), factor)))
+        factor -= found[-1]
+    return found
+
+
+def _one_of(at: Expr, values: Sequence[Expr]) -> Expr:
+    """The value of this number."""
+    found = values[-1]
+    for k in reversed(range(len(values) - 1)):
+        found = found if values[k] == found else select(at.equals(k), values[k], found)
+    return found
+
+
+def _around(stmt: Stmt, term: Var | None, count: int) -> Stmt:
+    return stmt if term is None else For(term, count, (stmt,))
+
+
+def _replaced(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt:
+    if stmt is old:
+        return new
+    return map_inner_blocks(stmt, lambda b: map_block(b, lambda x: _replaced(x, old, new)))
+
+
+def _interval(e: Expr, known: Mapping[Expr, Interval]) -> Interval | None:
+    """Between which numbers a value of integers is, if no step of it can overflow."""
+    if e in known:
+        return known[e]
+    if isinstance(e, Const):
+        return int(e.value), int(e.value)
+    if not isinstance(e, Binary) or e.op not in _ENDS:
+        return None
+    a, b = _interval(e.a, known), _interval(e.b, known)
+    if a is None or b is None:
+        return None
+    if e.op is BinaryOp.SHR and not (0 <= b[0] == b[1] < e.dtype.bits):
+        return None
+    ends = [_ENDS[e.op](x, y) for x in a for y in b]
+    low, high = min(ends), max(ends)
+    return (low, high) if e.dtype.min <= low and high <= e.dtype.max else None
+
+
+_ENDS: dict[BinaryOp, Callable[[int, int], int]] = {
+    BinaryOp.ADD: lambda x, y: x + y,
+    BinaryOp.SUB: lambda x, y: x - y,
+    BinaryOp.MUL: lambda x, y: x * y,
+    BinaryOp.SHR: lambda x, y: x >> y,
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+}

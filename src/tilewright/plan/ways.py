@@ -1,0 +1,60 @@
+"""The ways to do a kernel on a chip with queues: its forms that the chip's instructions do, each
+with the model that chooses tiles, and with cycles that no tiles of it beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.errors import CompileError, TargetError, TilewrightError
+from tilewright.ir.loop import For, Kernel, walk_statements
+from tilewright.plan.analytic_model import analytic_model
+from tilewright.plan.borders import Borders, choose_borders
+from tilewright.plan.bound import ContractionBound, find_bound
+from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.normal_form import normal_form
+from tilewright.plan.tile_model import TileModel
+from tilewright.plan.unit_form import UnitForm
+from tilewright.plan.unit_forms import unit_forms
+from tilewright.plan.units import has_contraction
+from tilewright.plan.vector_tiles import VectorChoices, vector_choices
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class Way:
+    """A form of a kernel, with the borders that its inputs get, the model of its contraction, or
+    its tiles if it has none, and the cycles that it takes at least."""
+
+    form: UnitForm
+    kernel: Kernel  # of the form, with borders
+    borders: Borders
+    model: TileModel | VectorChoices
+    bound: ContractionBound
+
+
+def find_ways(kernel: Kernel, target: Target, control: Control = CHOSEN) -> list[Way]:
+    """The ways to do a kernel, those first that may take least; the first refusal, if there is no
+    way. An author who names loops means the kernel's: forms that have others are left out."""
+    named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
+    found: list[Way] = []
+    refusal: TilewrightError | None = None
+    for k, form in enumerate(unit_forms(normal_form(kernel), target)):
+        loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
+        if k and not named <= loops:
+            continue
+        try:
+            found.append(_way(form, target, control))
+        except (CompileError, TargetError) as error:
+            refusal = refusal or error
+    if refusal is not None and not found:
+        raise refusal
+    return sorted(found, key=lambda w: w.bound.cycles)
+
+
+def _way(form: UnitForm, target: Target, control: Control) -> Way:
+    kernel, borders = choose_borders(form.kernel, target)
+    if has_contraction(kernel):
+        model = analytic_model(kernel, target)
+        return Way(form, kernel, borders, model, find_bound(model))
+    choices = vector_choices(kernel, target, control)
+    return Way(form, kernel, borders, choices, choices.bound)
