@@ -17,6 +17,8 @@ from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import ChipKernel, build_chip, lower_bound
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
+from tilewright.plan.analytic_model import analytic_model
+from tilewright.plan.bound import find_bound
 from tilewright.sim.events import simulate
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.vary import with_bursts
@@ -98,11 +100,15 @@ def test_nothing_is_there_earlier_than_the_bound_says():
         for o, h, w in grid(32, 7, 7):
             Y[o, h, w] = cast(i8, max(min(total[o, h, w] >> 8, 127), -128))
 
-    built = build_chip(layer.kernel, with_bursts(conv_engine(), 64, 256))
-    assert built.bound.cycles <= built.cycles
+    chip = with_bursts(conv_engine(), 64, 256)
+    built = build_chip(layer.kernel, chip)
+    bound = find_bound(analytic_model(layer.kernel, chip))
+    assert (
+        built.bound.cycles <= bound.cycles <= built.cycles
+    )  # windows side by side may be there earlier
     planes = 32 + 256 * 81 // 16  # set up once; all side by side
     weights = 32 + 256 * 9 // 16  # of one filter
-    assert built.bound.fill == planes + weights + 64
+    assert bound.fill == planes + weights + 64
 
 
 @pytest.fixture(scope="module")

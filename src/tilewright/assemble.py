@@ -62,6 +62,11 @@ class SubmittedKernel:
     program: TensorProgram
     option: Option
 
+    @property
+    def given(self) -> int:
+        """How many arrays the device is given."""
+        return len(self.option.held) - len(self.program.outputs)
+
 
 AnyKernel = CompiledKernel | SubmittedKernel
 

@@ -412,7 +412,7 @@ class _Compilation:
         found: dict[str, Any] = dict(kernels)
         arrangements: dict[tuple[Held, bool], str] = {}
         for kernel in kernels.values():
-            count = len(kernel.program.inputs)
+            count = kernel.given
             for k, held in enumerate(kernel.option.held):
                 key = (held, k < count)
                 if held.is_same or key in arrangements:
@@ -569,7 +569,7 @@ class _Compilation:
     def _use_of(self, kernel: CompiledKernel | SubmittedKernel) -> KernelUse:
         if isinstance(kernel, CompiledKernel):
             return KernelUse(kernel.name, kernel.signature.scratch, kernel.symbols)
-        count = len(kernel.program.inputs)
+        count = kernel.given
         held = tuple(
             replace(h, kernel=self.arrangements.get((h, k < count), ""))
             for k, h in enumerate(kernel.option.held)

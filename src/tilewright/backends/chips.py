@@ -15,6 +15,7 @@ from tilewright.optimize.move_arrays import Held
 from tilewright.plan.borders import Border
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
+from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import DevicePart
 from tilewright.sim.part import KIND as SIMULATOR
@@ -43,41 +44,56 @@ def chip_options(program: TensorProgram, target: Target) -> list[Option]:
 
 
 def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
-    held = tuple(_held(chip, form, b) for b in (*kernel.inputs, *kernel.outputs))
-    types = [h.type for h in held]
-    count = len(kernel.inputs)
+    given = [_given(chip, form, kernel, b) for b in chip.form.kernel.inputs]
+    results = [_result(chip, form, b) for b in kernel.outputs]
     return Option(
-        operands=tuple(types[:count]),
-        results=tuple(types[count:]),
+        operands=tuple(h.type for h in given),
+        results=tuple(h.type for h in results),
         seconds=chip.cycles / chip.target.clock,
         cycles=chip.cycles,
         joules=chip.timeline.joules or None,
         bytes=int(chip.timeline.bytes.sum()),
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
-        held=held,
+        held=(*given, *results),
         built=chip,
     )
 
 
-def _held(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
-    """How the chip holds a parameter of the model's kernel."""
-    shape = tuple(int(n) for n in given.shape if isinstance(n, int))
+def _given(chip: ChipKernel, form: DeviceForm, kernel: Kernel, given: Buffer) -> Held:
+    """How the chip holds an input of its form of the model's kernel."""
     filled = next(b for b in chip.filled.params if b.name == given.name)
     kind = TensorType(filled.dtype, filled.shape, chip.layouts.get(given.name))
     border = chip.borders.get(given.name, Border((0,) * len(filled.shape)))
-    return Held(shape, kind, form.axes[given.name], border.before, border.fill)
+    array = chip.form.made.get(given.name, MadeArray((given.name,)))
+    operands = tuple(_numbers(kernel)[name] for name in array.sources)
+    if array.program is None:
+        source = kernel.inputs[operands[0]]
+        axes = form.axes[source.name]
+        return Held(sizes_of(source), kind, axes, border.before, border.fill, operands=operands)
+    shape = sizes_of(given)
+    made = of_operands(array, [kernel.inputs[k] for k in operands], form.axes)
+    axes = tuple(range(len(shape)))
+    return Held(shape, kind, axes, border.before, border.fill, "", operands, made)
+
+
+def _numbers(kernel: Kernel) -> dict[str, int]:
+    return {b.name: k for k, b in enumerate(kernel.inputs)}
+
+
+def _result(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
+    """How the chip gives a result of the model's kernel."""
+    filled = next(b for b in chip.filled.params if b.name == given.name)
+    kind = TensorType(filled.dtype, filled.shape, chip.layouts.get(given.name))
+    array, axes = chip.form.results.get(given.name), form.axes[given.name]
+    before = (0,) * len(filled.shape)
+    made = None if array is None else with_axes(array, sizes_of(given), axes)
+    return Held(sizes_of(given), kind, axes, before, made=made)
 
 
 def chip_part(device: str, kernels: Mapping[str, ChipKernel], host: Target) -> DevicePart:
     """What the simulator of a chip is given."""
-    streams = {name: (chip.stream, _parameters(chip)) for name, chip in kernels.items()}
+    streams = {name: (chip.stream, chip.kernel.params) for name, chip in kernels.items()}
     return simulator_part(device, streams, host)
-
-
-def _parameters(chip: ChipKernel) -> tuple[Buffer, ...]:
-    """The parameters as scheduled, in the order of the model's."""
-    by_name = {b.name: b for b in chip.kernel.params}
-    return tuple(by_name[b.name] for b in (*chip.source.inputs, *chip.source.outputs))
 
 
 SIMULATED = DEVICES[SIMULATOR]

@@ -113,10 +113,10 @@ def options(program: TensorProgram, target: Target | DeviceSpec) -> list[Option]
     one option with the obstacle. CompileError if the backend's answer is neither."""
     spec = spec_of(given=target)
     found = spec.backend.options(program, spec.target)
-    count = len(program.inputs) + len(program.outputs)
-    wrong = [o for o in found if not (spec.is_host or o.obstacle or len(o.held) == count)]
+    wrong = [o for o in found if not (spec.is_host or o.obstacle or _holds_all(o, program))]
     if found and not wrong:
         return found
+    count = len(program.inputs) + len(program.outputs)
     what = f"says how {len(wrong[0].held)} of {count} arrays are held" if wrong else "has no option"
     raise CompileError(
         f"backend {spec.backend.name!r} {what} for {program.name}",
@@ -124,3 +124,14 @@ def options(program: TensorProgram, target: Target | DeviceSpec) -> list[Option]
         hint="an Option has one Held for each operand and result, or an obstacle: see"
         " docs/new-device-kind.md",
     )
+
+
+def _holds_all(option: Option, program: TensorProgram) -> bool:
+    """Whether an option says of all results how they are held, and of operands by their number, or
+    of which of them others are made."""
+    given = len(option.held) - len(program.outputs)
+    if all(h.operands is None for h in option.held):
+        return given == len(program.inputs)
+    numbers = range(len(program.inputs))
+    made = option.held[:given]
+    return given >= 0 and all(h.operands is not None and {*h.operands} <= {*numbers} for h in made)

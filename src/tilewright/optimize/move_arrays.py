@@ -10,12 +10,15 @@ the host.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.ir.expr import Buffer, Expr, all_of, const, select
-from tilewright.ir.tensor import Builder, TensorProgram
+from tilewright.ir.evaluate import evaluate_program
+from tilewright.ir.expr import Buffer, Expr, Load, all_of, const, select
+from tilewright.ir.substitute import rewrite, substitute
+from tilewright.ir.tensor import Builder, TensorProgram, stages
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.arrange import arrange
 
@@ -25,7 +28,11 @@ class Held:
     """How an array of `shape` lies in a device's memory: as `type`, without the axes of one element
     that `axes` leaves out, with `before` elements before the first along each of the others, which
     hold `fill`, as those behind the last do. It is arranged by the host's kernel called `kernel`;
-    without one the bytes are the same."""
+    without one the bytes are the same.
+
+    What a device takes may be `made` of several of a kernel's operands, or of none, by one stage of
+    index formulas; `operands` are their numbers, where that is not the one with its own number. The
+    array of a result is `made` of what the device gives. `shape` is then that of what is made."""
 
     shape: tuple[int, ...]
     type: TensorType
@@ -33,6 +40,8 @@ class Held:
     before: tuple[int, ...]
     fill: float = 0
     kernel: str = ""
+    operands: tuple[int, ...] | None = None
+    made: TensorProgram | None = None
 
     @staticmethod
     def row_major(buffer: Buffer) -> Held:
@@ -44,16 +53,20 @@ class Held:
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """The shape without what is added around it."""
+        """The shape without what is added around it, as the device has it."""
+        if self.made is not None and self.operands is None:  # a result
+            return tuple(int(n) for n in self.made.inputs[0].shape)
         return tuple(self.shape[a] for a in self.axes) or (1,) * self.type.rank
 
     @property
     def is_same(self) -> bool:
         """Whether the bytes are those of the row-major array."""
-        return self.type.layout is None and self.inner == self.type.shape
+        same = self.type.layout is None and self.inner == self.type.shape
+        return same and self.made is None
 
-    def arranged(self, array: np.ndarray) -> np.ndarray:
-        """The elements of an array as they lie in the device's memory."""
+    def arranged(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """The elements of operands as they lie in the device's memory."""
+        array = arrays[0] if self.made is None else evaluate_program(self.made, list(arrays))[0]
         sizes = zip(self.before, self.type.shape, self.inner, strict=True)
         added = [(b, int(n) - m - b) for b, n, m in sizes]
         return arrange(
@@ -62,9 +75,10 @@ class Held:
 
 
 def packing(held: Held, name: str) -> TensorProgram:
-    """The program that makes, of x0, what the device is given."""
-    builder = Builder({"x0"})
-    x = Buffer("x0", held.type.dtype, held.shape)
+    """The program that makes, of x0 and more, what the device is given."""
+    plain = Buffer("x0", held.type.dtype, held.shape)
+    inputs = (plain,) if held.made is None else held.made.inputs
+    builder = Builder({b.name for b in inputs})
 
     def value(*index: Expr) -> Expr:
         inside = []
@@ -73,11 +87,14 @@ def packing(held: Held, name: str) -> TensorProgram:
             inside += [i < before + size] if before + size < n else []
         inner = [i - b for i, b in zip(index, held.before, strict=True)]
         at = dict(zip(held.axes, inner, strict=False))  # an array of one element has no axes
-        element = x[tuple(at.get(a, 0) for a in range(len(held.shape)))]
-        return select(all_of(*inside), element, const(held.fill, x.dtype)) if inside else element
+        place = tuple(at.get(a, const(0)) for a in range(len(held.shape)))
+        element = plain[place] if held.made is None else _element(held.made, place)
+        return (
+            select(all_of(*inside), element, const(held.fill, plain.dtype)) if inside else element
+        )
 
     out = builder.compute("y", held.type.shape, value)
-    return TensorProgram(name, (x,), builder.items, (out,))
+    return TensorProgram(name, tuple(inputs), builder.items, (out,))
 
 
 def unpacking(held: Held, name: str) -> TensorProgram:
@@ -85,9 +102,20 @@ def unpacking(held: Held, name: str) -> TensorProgram:
     builder = Builder({"x0"})
     x = Buffer("x0", held.type.dtype, held.type.shape)
 
+    def inside(at: Sequence[Expr]) -> Expr:
+        return x[tuple(i + b for i, b in zip(at, held.before, strict=True))]
+
     def value(*index: Expr) -> Expr:
-        kept = [index[a] for a in held.axes] or [const(0)]
-        return x[tuple(i + b for i, b in zip(kept, held.before, strict=True))]
+        if held.made is None:
+            return inside([index[a] for a in held.axes] or [const(0)])
+        made = _element(held.made, index)
+        return rewrite(made, lambda e: inside(e.indices) if isinstance(e, Load) else e)
 
     out = builder.compute("y", held.shape, value)
     return TensorProgram(name, (x,), builder.items, (out,))
+
+
+def _element(made: TensorProgram, at: Sequence[Expr]) -> Expr:
+    """The element at a place of what a program of one stage makes."""
+    (stage,) = stages(made.items)
+    return substitute(stage.value, dict(zip((a.var for a in stage.axes), at, strict=True)))

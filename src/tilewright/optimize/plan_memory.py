@@ -189,7 +189,7 @@ class _Planner:
         self.slots = _Slots()
         self.storages: list[_Storage] = []
         self.found: dict[tuple[Value, str], _Storage] = {}  # of a root, by space
-        self.given: dict[tuple[Value, str, Held], _Given] = {}  # what devices hold
+        self.given: dict[tuple[tuple[Value, ...], str, Held], _Given] = {}  # what devices hold
         self.made: dict[Value, _Given] = {}  # roots that a device made
         self.arrays: dict[_Storage, np.ndarray] = {}  # constants as devices hold them
         self.busy: set[str] = set()  # devices that may not be done
@@ -284,12 +284,17 @@ class _Planner:
     def _submit(self, n: GraphNode, use: KernelUse) -> None:
         """The steps of a node that a device runs: operands as it holds them are there first."""
         space = self.spaces[n.device]
-        operands = list(zip(n.inputs, use.held, strict=False))
-        for v, held in operands:
-            self._give(v, held, space)
-        inputs = tuple(self._give(v, held, space) for v, held in operands)
+        count = len(use.held) - len(n.outputs)
+        numbers = [(k,) if h.operands is None else h.operands for k, h in enumerate(use.held)]
+        operands = [
+            (tuple(n.inputs[k] for k in of), held)
+            for of, held in zip(numbers[:count], use.held, strict=False)
+        ]
+        for values, held in operands:
+            self._give(values, held, space)
+        inputs = tuple(self._give(values, held, space) for values, held in operands)
         outputs = []
-        for v, held in zip(n.outputs, use.held[len(operands) :], strict=True):
+        for v, held in zip(n.outputs, use.held[count:], strict=True):
             storage = self._storage(MemoryKind.ARENA, space, held.type)
             slot = self.slots.add(_in_space(v.name, space), storage, held.type)
             self.made[v], self.home[v] = _Given(slot, storage, held), HOST
@@ -300,12 +305,13 @@ class _Planner:
             if v in self.direct:
                 self._use(v, HOST)
 
-    def _give(self, value: Value, held: Held, space: str) -> str:
-        """The slot of a value as a device holds it, given to the device if need be; in use in the
+    def _give(self, values: tuple[Value, ...], held: Held, space: str) -> str:
+        """The slot of what a device holds of values, given to the device if need be; in use in the
         next step."""
-        key = (value, space, held)
+        key = (values, space, held)
         if key not in self.given:
-            self.given[key] = self._there(value, held, space) or self._sent(value, held, space)
+            there = self._there(values[0], held, space) if len(values) == 1 else None
+            self.given[key] = there or self._sent(values, held, space)
         self.given[key].storage.last = len(self.steps)
         return self.given[key].slot
 
@@ -313,23 +319,27 @@ class _Planner:
         """What the device itself made, if it lies there as it is wanted, with nothing around it."""
         made = self.made.get(value)
         same = made is not None and made.storage.space == space and made.held.type == held.type
+        plain = held.made is None and (made is None or made.held.made is None)
         whole = held.inner == held.type.shape == (made.held.inner if made else ())
-        return made if same and whole else None
+        return made if same and plain and whole else None
 
-    def _sent(self, value: Value, held: Held, space: str) -> _Given:
-        """A constant is arranged now; the host arranges others, and copies them."""
-        root, name = self._root(value), _in_space(value.name, space)
-        if root in self.graph.constants:
+    def _sent(self, values: tuple[Value, ...], held: Held, space: str) -> _Given:
+        """What is made of constants is arranged now; the host arranges others, and copies them."""
+        found = [self._root(v) for v in values]
+        name = _in_space(values[0].name if values else "constant", space)
+        if all(r in self.graph.constants for r in found):
             storage = self._storage(MemoryKind.CONSTANTS, space, held.type)
-            self.arrays[storage] = held.arranged(self.graph.constants[root])
+            self.arrays[storage] = held.arranged([self.graph.constants[r] for r in found])
             return _Given(self.slots.add(name, storage, held.type), storage, held)
-        source = self._use(value, HOST)
+        for v in values:  # copies first: their steps come before the one that reads all
+            self._use(v, HOST)
+        sources = [self._use(v, HOST) for v in values]
         if held.is_same:
-            source = self.slots.add(value.name, self.found[root, HOST], held.type)
+            source = self.slots.add(values[0].name, self.found[found[0], HOST], held.type)
         else:
             staging = self._storage(MemoryKind.ARENA, HOST, held.type)
-            arranged = self.slots.add(value.name, staging, held.type)
-            self._step(KernelCall(held.kernel, self.host, (source, arranged)))
+            arranged = self.slots.add(values[0].name, staging, held.type)
+            self._step(KernelCall(held.kernel, self.host, (*sources, arranged)))
             source, staging.last = arranged, len(self.steps)
         self._finish(space)
         storage = self._storage(MemoryKind.ARENA, space, held.type)

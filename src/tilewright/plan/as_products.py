@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.analyze.nests import Nest, nests, without_casts
+from tilewright.analyze.nests import Nest, guarded_factors, nests, without_casts
 from tilewright.base.dtype import DType
 from tilewright.ir.expr import (
     Binary,
@@ -41,12 +41,14 @@ from tilewright.ir.loop import (
     Alloc,
     Block,
     For,
+    If,
     Kernel,
     Stmt,
     Store,
     loads,
     map_block,
     map_inner_blocks,
+    walk_statements,
 )
 from tilewright.ir.substitute import substitute
 from tilewright.plan.diagonal import Diagonal, follow, lane_numbers
@@ -62,7 +64,8 @@ Interval = tuple[int, int]
 
 def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel as products with a diagonal matrix, for each way to say what follows the sums."""
-    if has_contraction(kernel):
+    guarded = any(isinstance(x, If) for x in walk_statements(kernel.body))
+    if guarded or has_contraction(kernel):
         return
     unit = next(units(target), None)
     found = _find_sum(kernel, unit) if unit is not None else None
@@ -85,7 +88,9 @@ def _on_diagonals(summed: UnitForm, target: Target) -> Iterator[UnitForm]:
     kernel = summed.kernel
     nest = next(n for n in nests(kernel.body) if n.update is not None)
     assert nest.update is not None
-    data, factor = loads(nest.update.value)
+    pair = guarded_factors(nest.update.value)
+    assert pair is not None
+    data, factor = pair
     for lanes in lane_numbers(target):
         every = [(x, follow(kernel, x.var)) for x in nest.axes]
         fits = [(x, a) for x, a in every if a is not None and data.buffer in a.places]

@@ -31,7 +31,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, sizes_of
 from tilewright.plan.units import Unit, units
 from tilewright.target.target import Target
 
@@ -147,8 +147,9 @@ def _depends(value: Expr, loops: set[Var]) -> bool:
         e = todo.pop()
         if e in loops:
             return True
-        parts = {x for x in e.children() if isinstance(x, Expr)} - seen
-        todo += parts - loops if isinstance(e, Load) else parts
+        parts = {x for x in e.children() if isinstance(x, Expr)}
+        parts -= seen | loops if isinstance(e, Load) else seen
+        todo += parts
         seen |= parts
     return False
 
@@ -266,7 +267,7 @@ class Diagonal:
         def value(*at: Expr) -> Expr:
             return self._element(source, at[:d], at[d], at[d + 1], at[d + 2 :])
 
-        return made(f"{source.name}_blocks", _sizes_of(new), [source], value)
+        return made(f"{source.name}_blocks", sizes_of(new), [source], value)
 
     def _element(
         self, source: Buffer, before: Index, block: Expr, lane: Expr, behind: Index, *also: Expr
@@ -292,7 +293,7 @@ class Diagonal:
             summed, lane = at[d + 1], at[d + 2]
             return self._element(source, at[:d], at[d], lane, at[d + 3 :], summed.equals(lane))
 
-        return made(f"{source.name}_diagonal", _sizes_of(self.matrix), [source], value)
+        return made(f"{source.name}_diagonal", sizes_of(self.matrix), [source], value)
 
     def _joined(self, source: Buffer) -> MadeArray:
         """A result, of its blocks."""
@@ -301,11 +302,7 @@ class Diagonal:
         def value(*at: Expr) -> Expr:
             return Load(new, (*at[:d], at[d] // self.lanes, at[d] % self.lanes, *at[d + 1 :]))
 
-        return made(f"{source.name}_joined", _sizes_of(source), [new], value)
-
-
-def _sizes_of(buffer: Buffer) -> tuple[int, ...]:
-    return tuple(int(n) for n in buffer.shape)
+        return made(f"{source.name}_joined", sizes_of(source), [new], value)
 
 
 def _variables(access: Load) -> set[Var]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.ir.evaluate import evaluate_program
-from tilewright.ir.expr import Buffer, Expr, Load
+from tilewright.ir.expr import Buffer, Expr, Load, const
 from tilewright.ir.loop import Kernel
 from tilewright.ir.substitute import rewrite, substitute
 from tilewright.ir.tensor import Builder, TensorProgram, stages
@@ -99,3 +99,47 @@ def _composed(array: MadeArray, before: Mapping[str, MadeArray]) -> MadeArray:
     items = (stage.with_(value=value),)
     program = array.program.with_(inputs=tuple(sources.values()), items=items)
     return MadeArray(tuple(sources), program)
+
+
+# ---------------------------------------------------------------- arrays of models
+
+
+def sizes_of(buffer: Buffer) -> tuple[int, ...]:
+    """The shape of a buffer, which is numbers."""
+    return tuple(int(n) for n in buffer.shape)
+
+
+def of_operands(
+    array: MadeArray, operands: Sequence[Buffer], axes: Mapping[str, tuple[int, ...]]
+) -> TensorProgram:
+    """The program that makes an array of a model's operands x0, x1, …, which have more axes, of one
+    element, than those that `axes` names."""
+    before = {}
+    for k, operand in enumerate(operands):
+        x, kept = operand.with_(name=f"x{k}"), axes[operand.name]
+
+        def value(*at: Expr, x: Buffer = x, kept: tuple[int, ...] = kept) -> Expr:
+            found = dict(zip(kept, at, strict=False))
+            return Load(x, tuple(found.get(d, const(0)) for d in range(len(x.shape))))
+
+        shape = tuple(int(operand.shape[d]) for d in kept) or (1,)
+        before[operand.name] = made(operand.name, shape, [x], value)
+    program = _composed(array, before).program
+    assert program is not None
+    order = [operand.with_(name=f"x{k}") for k, operand in enumerate(operands)]
+    return program.with_(inputs=tuple(order))
+
+
+def with_axes(array: MadeArray, shape: tuple[int, ...], kept: tuple[int, ...]) -> TensorProgram:
+    """The program that makes a model's result, which has more axes, of one element, than `kept`."""
+    assert array.program is not None
+    (stage,) = stages(array.program.items)
+
+    def value(*at: Expr) -> Expr:
+        inner = [at[d] for d in kept] or [const(0)]
+        names = dict(zip((a.var for a in stage.axes), inner, strict=True))
+        return substitute(stage.value, names)
+
+    program = made(array.program.name, shape, array.program.inputs, value).program
+    assert program is not None
+    return program
