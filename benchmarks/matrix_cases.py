@@ -31,9 +31,7 @@ def dense(batch: int, c: int = 512, f: int = 512) -> Case:
         for i, j in grid(batch, f):
             Y[i, j] = cast(i8, max(min((total[i, j] + bias[j]) >> SHIFT, 127), -128))
 
-    return Case(
-        f"dense, batch {batch}", dense.kernel, lambda x, w, b: narrow(product(x, w.T) + b)
-    )
+    return Case(f"dense, batch {batch}", dense.kernel, lambda x, w, b: narrow(product(x, w.T) + b))
 
 
 def taps(x: np.ndarray, k: int, step: int, dilation: int, n: int) -> Iterator[np.ndarray]:
@@ -87,9 +85,7 @@ def residual_conv(n: int, c: int, f: int) -> Case:
     """A 3x3 convolution, to which an activation is added."""
 
     @kernel
-    def conv(
-        X: i8[c, n, n], W: i8[f, c, 3, 3], bias: i32[f], R: i8[f, n, n], Y: i8[f, n, n]
-    ):
+    def conv(X: i8[c, n, n], W: i8[f, c, 3, 3], bias: i32[f], R: i8[f, n, n], Y: i8[f, n, n]):
         total = local(i32[f, n, n])
         for o, y, x in grid(f, n, n):
             total[o, y, x] = 0
@@ -259,9 +255,7 @@ def two_convs(n: int, c: int) -> Case:
     """A 3x3 convolution behind a 1x1."""
 
     @kernel
-    def chain(
-        X: i8[c, n, n], V: i8[c, c], B: i32[c], W: i8[c, c, 3, 3], D: i32[c], Y: i8[c, n, n]
-    ):
+    def chain(X: i8[c, n, n], V: i8[c, c], B: i32[c], W: i8[c, c, 3, 3], D: i32[c], Y: i8[c, n, n]):
         first = local(i32[c, n, n])
         middle = local(i8[c, n, n])
         second = local(i32[c, n, n])
