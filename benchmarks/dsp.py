@@ -40,7 +40,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tilewright.backends.bundles.code import loops
-from tilewright.chip import ChipKernel, build_chip
+from tilewright.chip import build_chip
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.loop import Kernel
 from tilewright.targets.dsp import dsp
 

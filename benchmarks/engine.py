@@ -29,13 +29,8 @@ from rich.table import Table
 
 from tilewright import cast, dims, grid, i8, i32, kernel, local, reduce
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import (
-    ChipKernel,
-    build_chip,
-    build_choice,
-    lower_bound,
-    stream_kernel,
-)
+from tilewright.chip import build_chip, build_choice, lower_bound
+from tilewright.chip_kernel import ChipKernel, stream_kernel
 from tilewright.ir.loop import Call, For, Kernel, Store, walk_statements
 from tilewright.ir.python.words import out
 from tilewright.plan.choose_tiles import Choice

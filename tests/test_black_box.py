@@ -7,7 +7,7 @@ import pytest
 import tilewright
 from tilewright import grid, i8, opaque
 from tilewright.base.errors import CompileError
-from tilewright.chip import ChipKernel, stream_kernel
+from tilewright.chip_kernel import ChipKernel, stream_kernel
 from tilewright.ir.instruction import BlackBox
 from tilewright.ir.python.kernel import dims
 from tilewright.ir.python.words import out

@@ -6,7 +6,8 @@ from byte_kernels import gemm, layer, plane_layer
 from epilogue_chips import CHIPS
 
 from tilewright import cast, grid, i8, i32, reduce
-from tilewright.chip import ChipKernel, build_chip, lower_bound
+from tilewright.chip import build_chip, lower_bound
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.python.words import out
 from tilewright.plan.rates import least, most_a_cycle
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view

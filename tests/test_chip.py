@@ -14,7 +14,8 @@ from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.decode import decode
 from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.chip import ChipKernel, build_chip, lower_bound
+from tilewright.chip import build_chip, lower_bound
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
 from tilewright.plan.analytic_model import analytic_model

@@ -7,7 +7,8 @@ from byte_kernels import K, M, N, dots
 from tilewright import cast, grid, i8, i32, kernel, out, reduce
 from tilewright.backends.stream.boxes import queue_numbers
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import ChipKernel, build_choice, stream_kernel
+from tilewright.chip import build_choice
+from tilewright.chip_kernel import ChipKernel, stream_kernel
 from tilewright.ir.loop import For, walk_statements
 from tilewright.kernels import Schedule
 from tilewright.plan.accelerate import tile_for_unit

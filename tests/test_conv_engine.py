@@ -10,7 +10,7 @@ import pytest
 from byte_kernels import padded_conv, scaled
 
 from tilewright import i8
-from tilewright.chip import ChipKernel, stream_kernel
+from tilewright.chip_kernel import ChipKernel, stream_kernel
 from tilewright.kernels import KernelFunction
 from tilewright.schedule.schedule import Schedule
 from tilewright.targets import conv_engine

@@ -24,7 +24,8 @@ from tilewright.base.errors import CompileError, InputError, ScheduleError, Tile
 from tilewright.base.identifiers import identifier
 from tilewright.base.node import cached_property
 from tilewright.base.passes import Recorder
-from tilewright.chip import ChipKernel, build_controlled, stream_kernel
+from tilewright.chip import build_controlled
+from tilewright.chip_kernel import ChipKernel, stream_kernel
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.bind_symbols import bind_symbols
 from tilewright.ir.evaluate import evaluate_dim, poisoned

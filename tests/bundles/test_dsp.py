@@ -24,7 +24,8 @@ from dsp_kernels import (
 from tilewright import cast, grid, i8, i32, kernel, reduce
 from tilewright.backends.bundles.code import loops
 from tilewright.base.errors import ScheduleError, TargetError
-from tilewright.chip import ChipKernel, build_chip
+from tilewright.chip import build_chip
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.python.words import out
 from tilewright.kernels import KernelFunction, Schedule
 from tilewright.targets.dsp import dsp

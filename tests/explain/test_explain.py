@@ -6,7 +6,8 @@ import json
 import pytest
 from byte_kernels import dots, gemm
 
-from tilewright.chip import ChipKernel, build_chip
+from tilewright.chip import build_chip
+from tilewright.chip_kernel import ChipKernel
 from tilewright.explain.explanation import Explanation
 from tilewright.explain.what_if import changes
 from tilewright.target.target import Target

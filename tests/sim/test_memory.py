@@ -12,7 +12,7 @@ from tilewright.backends.stream.addresses import Place
 from tilewright.backends.stream.boxes import boxes
 from tilewright.backends.stream.faults import FaultKind, name_of
 from tilewright.backends.stream.memory import check_bounds, check_memory, check_written
-from tilewright.chip import ChipKernel
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 
 

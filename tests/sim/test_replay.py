@@ -11,7 +11,7 @@ from tilewright import u8
 from tilewright.backends.stream.addresses import Place
 from tilewright.backends.stream.faults import FaultKind
 from tilewright.backends.stream.waits import Waits, no_waits, synchronise
-from tilewright.chip import ChipKernel
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.sim.replay import replay
 from tilewright.targets import cpu

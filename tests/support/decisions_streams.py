@@ -24,7 +24,8 @@ from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits, synchronise
 from tilewright.base.errors import TilewrightError
-from tilewright.chip import ChipKernel, build_choice
+from tilewright.chip import build_choice
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.instruction import Hazard
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles

@@ -13,7 +13,8 @@ from epilogue_chips import CHIPS
 from sync_chips import chip
 
 from tilewright import i8
-from tilewright.chip import ChipKernel, build_chip
+from tilewright.chip import build_chip
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.kernel import KernelFunction
 from tilewright.kernels import build

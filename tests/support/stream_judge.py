@@ -21,7 +21,7 @@ from fast_interpret import Numbers, Program, Watch
 
 from tilewright.backends.stream.stream import Site, Stream
 from tilewright.backends.stream.waits import Waits
-from tilewright.chip import ChipKernel
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.evaluate import evaluate_dim
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction

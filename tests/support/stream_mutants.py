@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.backends.stream.addresses import Place, bytes_of
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
-from tilewright.chip import ChipKernel
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer, Compare, CompareOp, Select, Symbol, as_expr, const
 from tilewright.ir.instruction import Instruction, axis
 

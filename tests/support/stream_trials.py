@@ -18,7 +18,7 @@ from tilewright.backends.stream.faults import Fault
 from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
-from tilewright.chip import ChipKernel
+from tilewright.chip_kernel import ChipKernel
 from tilewright.sim.replay import replay
 from tilewright.targets import cpu
 
@@ -54,7 +54,7 @@ class Subject:
         inputs, outputs = self.case.arrays(seed)
         source, kernel = self.chip.source, self.chip.kernel
         given = {b.name: a for b, a in zip(source.params, (*inputs, *outputs), strict=True)}
-        held = {b: self.chip._arrange(b, given[b.name]) for b in kernel.params}
+        held = {b: self.chip.arranged(b, given) for b in kernel.params}
         return {b: held[b] for b in kernel.inputs}, [held[b] for b in kernel.outputs]
 
     def check(self, stream: Stream, waits: Waits) -> Fault | None:

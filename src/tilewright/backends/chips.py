@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from tilewright.backends.table import Backend, Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import ChipKernel, build_chip
+from tilewright.chip import build_chip
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram

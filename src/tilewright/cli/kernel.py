@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.base.errors import InputError, TargetError
 from tilewright.check.load import load_kernel
-from tilewright.chip import ChipKernel
+from tilewright.chip_kernel import ChipKernel
 from tilewright.cli.find_target import find_description
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.loop import symbols

@@ -10,7 +10,7 @@ For units that do not guard reads themselves.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import Access
@@ -57,12 +57,14 @@ def choose_borders(kernel: Kernel, target: Target) -> tuple[Kernel, Borders]:
     return (kernel, {}) if taken else with_borders(kernel)
 
 
-def with_borders(kernel: Kernel) -> tuple[Kernel, Borders]:
+def with_borders(kernel: Kernel, only: Collection[str] | None = None) -> tuple[Kernel, Borders]:
     """The kernel without the guards of reads that give one number just outside of an input, and
-    what its inputs hold around their own elements; as it is where there are no such reads."""
+    what its inputs hold around their own elements; as it is where there are no such reads. Other
+    inputs than those of `only`, by name, are left as they are."""
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     s = Simplifier({x.var: x.extent for x in loops}, keep_units=True)
-    found = [g for g in _guarded(kernel.body, ()) if g.load.buffer in kernel.inputs]
+    inputs = [b for b in kernel.inputs if only is None or b.name in only]
+    found = [g for g in _guarded(kernel.body, ()) if g.load.buffer in inputs]
     found = [g for g in found if g.is_for_bounds(s)]
     fills = {b: {g.fill for g in found if g.load.buffer == b} for b in kernel.inputs}
     if has_contraction(kernel):  # whose loops may be filled up with 0s

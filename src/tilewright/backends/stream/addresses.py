@@ -8,7 +8,7 @@ lies behind them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.base.errors import CompileError, TargetError
@@ -48,16 +48,42 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
         memory = target.memory(name)
         align = math.lcm(ALIGN, target.alignment(name))
         found = _in_banks(buffers, turning, memory, align) if memory.banks > 1 else None
-        places |= found or _in_a_row(buffers, name, align)
-        used[name] = max(places[b].end(b) for b in buffers)
+        found = found or _in_a_row(buffers, name, align)
+        if memory.size is not None and _end(found) > memory.size:
+            found = _in_turn(kernel, found, name, align)
+        places |= found
+        used[name] = _end(found)
     return places, used
 
 
-def _in_a_row(buffers: list[Buffer], memory: str, align: int) -> dict[Buffer, Place]:
-    places, end = {}, 0
+def _end(places: Mapping[Buffer, Place]) -> int:
+    return max(place.end(buffer) for buffer, place in places.items())
+
+
+def _in_a_row(
+    buffers: Iterable[Buffer], memory: str, align: int, end: int = 0
+) -> dict[Buffer, Place]:
+    places = {}
     for buffer in buffers:
         places[buffer] = Place(memory, _aligned(end, align))
         end = places[buffer].end(buffer)
+    return places
+
+
+def _in_turn(
+    kernel: Kernel, buffers: Collection[Buffer], memory: str, align: int
+) -> dict[Buffer, Place]:
+    """What is allocated in different statements of a kernel lies in the same place, behind what is
+    allocated for all: waits are for bytes, whatever lies there."""
+    every = [
+        [x.buffer for x in walk_statements((stmt,)) if isinstance(x, Alloc)] for stmt in kernel.body
+    ]
+    within = [bs for stmt, bs in zip(kernel.body, every, strict=True) if isinstance(stmt, For)]
+    inside = {b for bs in within for b in bs}
+    places = _in_a_row((b for b in buffers if b not in inside), memory, align)
+    start = _end(places) if places else 0
+    for several in within:
+        places |= _in_a_row((b for b in several if b in buffers), memory, align, start)
     return places
 
 

@@ -1,0 +1,236 @@
+"""Kernels on chips, as they are called, explained and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from tilewright.backends.bundles.assembly import assembly
+from tilewright.backends.bundles.program import BundleProgram, make_program
+from tilewright.backends.bundles.resource_bound import ResourceBound, program_bound
+from tilewright.backends.stream.check_waits import check_waits
+from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.encode import encode
+from tilewright.backends.stream.faults import Fault
+from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.micro_ops import place_lists
+from tilewright.backends.stream.order_transfers import order_transfers
+from tilewright.backends.stream.registers import place_settings
+from tilewright.backends.stream.stream import Stream, expand_stream
+from tilewright.backends.stream.waits import Waits, synchronise
+from tilewright.base.errors import CompileError, TargetError
+from tilewright.explain.explain import explain
+from tilewright.explain.explanation import Explanation
+from tilewright.ir.arguments import check_arguments
+from tilewright.ir.expr import Buffer
+from tilewright.ir.loop import (
+    Kernel,
+    symbols,
+)
+from tilewright.ir.tensor_type import Layout, TensorType
+from tilewright.ir.verify.loop import verify_kernel
+from tilewright.optimize.arrange import arrange, read_arranged
+from tilewright.plan.borders import Border, Borders
+from tilewright.plan.bound import ContractionBound
+from tilewright.plan.unit_form import MadeArray, UnitForm
+from tilewright.schedule.core.state import State
+from tilewright.sim.data import run_stream
+from tilewright.sim.events import simulate
+from tilewright.sim.replay import replay
+from tilewright.sim.timeline import Timeline
+from tilewright.target.target import Target
+from tilewright.targets import cpu
+
+
+@dataclass(eq=False)
+class ChipKernel:
+    """A kernel as a chip's stream of instructions, proven free of races. Called with its arrays,
+    in the order of its parameters: outputs are written in place, and returned."""
+
+    source: Kernel  # as it was written
+    form: UnitForm  # the same as the unit takes it, and how its arrays are made
+    filled: Kernel  # the same with loops that fill the unit, and parameters with room for them
+    kernel: Kernel  # as scheduled: loops over calls
+    target: Target
+    stream: Stream
+    waits: Waits
+    timeline: Timeline
+    parameters: tuple[str, ...]
+    layouts: Mapping[str, Layout] = field(default_factory=dict)  # of parameters, on the chip
+    borders: Borders = field(default_factory=dict)  # what lies around inputs, on the chip
+    predicted: float | None = None  # cycles, by the model that chose its tiles
+    bound: ContractionBound | ResourceBound | None = None  # what no schedule can beat
+    program: BundleProgram | None = None  # of bundles, on a statically scheduled chip
+    tile: Mapping[str, int] = field(default_factory=dict)  # iterations of each loop in a tile
+    expect: Callable[[Target], float | None] | None = None  # cycles of the best tiles on a chip, by
+    # the model, decided alike; None for a schedule by hand
+
+    def __call__(self, *arrays: object) -> Any:
+        given, inputs = self._arguments(arrays)
+        results = run_stream(self.stream, cpu.host(threads=1), inputs, self.kernel.outputs)
+        for held, memory in zip(self.kernel.outputs, results, strict=True):
+            given[held.name][...] = self.read(held, memory)
+        outputs = [given[b.name] for b in self.source.outputs]
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def replay(self, *arrays: object, orders: int = 32, seed: int = 0) -> Fault | None:
+        """Runs it on its arrays in many orders that the waits allow, with every byte watched; the
+        first fault if there is one. Outputs are what it should compute, and are not written."""
+        given, inputs = self._arguments(arrays)
+
+        outputs = self.kernel.outputs
+        expected = [given[held.name] for held in outputs]
+        return replay(
+            self.stream, self.waits, cpu.host(threads=1), inputs, outputs, expected,
+            orders=orders, seed=seed, read=self.read,
+            found=self.program.boxes if self.program is not None else None,
+        )  # fmt: skip
+
+    def _arguments(self, arrays: Any) -> tuple[dict[str, Any], dict[Buffer, np.ndarray]]:
+        """The arrays by the parameters' names, and the inputs as they lie in the chip's memory."""
+        by_name = {b.name: b for b in (*self.source.inputs, *self.source.outputs)}
+        order = [by_name[name] for name in self.parameters]
+        found, _ = check_arguments(self.source.name, order, arrays)
+        given = {b.name: a for b, a in zip(order, found, strict=True)}
+        held = self.kernel.inputs
+        return given, {b: self.arranged(b, given) for b in held}
+
+    def arranged(self, held: Buffer, given: Mapping[str, Any]) -> np.ndarray:
+        """An input as it lies in the chip's memory, made of the arrays that are given."""
+        made = self.form.made.get(held.name, MadeArray((held.name,)))
+        return self._arrange(held, made.of([given[source] for source in made.sources]))
+
+    @property
+    def cycles(self) -> int:
+        return self.timeline.cycles
+
+    def explain(self) -> Explanation:
+        """Where its cycles go, what keeps better tiles out, and what would help: some seconds."""
+        parts = self.bound.parts if self.bound is not None else None
+        cycles = self.bound.cycles if self.bound is not None else None
+        return explain(
+            self.source.name, self.target, self.timeline, self.waits, self.tile, parts, cycles,
+            self.expect,
+        )  # fmt: skip
+
+    def words(self) -> np.ndarray:
+        """The instructions in the chip's own bits, as it fetches them (stream/encode.py)."""
+        return encode(self.stream, self.waits)
+
+    @property
+    def assembly(self) -> str:
+        """The bundles of a statically scheduled chip, as a person reads them."""
+        if self.program is None:
+            raise TargetError(f"{self.target.name} has no bundles", hint="print(kernel.kernel)")
+        return assembly(self.program)
+
+    def _arrange(self, held: Buffer, array: np.ndarray) -> np.ndarray:
+        """An input of the form as it lies in the chip's memory, with its border."""
+        kind = self._type(held)
+        shape = [int(n) for n in kind.shape]
+        border = self.borders.get(held.name, Border((0,) * len(shape)))
+        sizes = zip(border.before, shape, array.shape, strict=True)
+        added = [(b, n - m - b) for b, n, m in sizes]
+        if any(map(any, added)):
+            array = np.pad(array, added, constant_values=border.fill)
+        return arrange(array, kind)
+
+    def read(self, held: Buffer, memory: np.ndarray) -> np.ndarray:
+        """An output that lies in the chip's memory, without what was added of it."""
+        kind = self._type(held)
+        made = next(b for b in self.form.kernel.outputs if b.name == held.name)
+        whole = read_arranged(memory, kind, tuple(int(n) for n in kind.shape))
+        inside = whole[tuple(slice(0, int(n)) for n in made.shape)]
+        return self.form.results.get(held.name, MadeArray((held.name,))).of([inside])
+
+    def _type(self, held: Buffer) -> TensorType:
+        buffer = next(b for b in self.filled.params if b.name == held.name)
+        return TensorType(buffer.dtype, buffer.shape, self.layouts.get(held.name))
+
+
+def check_sizes(kernel: Kernel, target: Target) -> None:
+    """CompileError for a kernel with dimensions that have no number."""
+    names = [s.name for s in symbols(kernel)]
+    if names:
+        verb = "have" if len(names) > 1 else "has"
+        raise CompileError(
+            f"{', '.join(names)} of {kernel.name} {verb} no number, and the instructions of"
+            f" {target.name} are for certain sizes",
+            hint=f"bind({', '.join(f'{n}=…' for n in names)}) gives one",
+        )
+
+
+def check_order(target: Target, serial: bool) -> None:
+    """TargetError for a statically scheduled chip that is to run one instruction after another."""
+    if serial:
+        raise TargetError(
+            f"{target.name} issues its bundles in order, and serial is for chips with queues alone",
+            hint="overlap=False lets transfers and bundles take turns",
+        )
+
+
+def stream_kernel(
+    s: State,
+    target: Target,
+    parameters: Sequence[str] = (),
+    layouts: Mapping[str, Layout] | None = None,
+    *,
+    serial: bool = False,
+) -> ChipKernel:
+    """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
+    how parameters lie in the chip's memory, where that is not row by row. With `serial` every
+    instruction waits until all before it are done, as far as queues can wait for each other: what
+    is then still wrong is no matter of waits."""
+    check_sizes(s.original, target)
+    verify_kernel(s.kernel)
+    if target.bundles is not None:
+        check_order(target, serial)
+        return bundle_kernel(s, make_program(s.kernel, target), target, parameters, layouts)
+    buffers = (*s.original.inputs, *s.original.outputs)
+    order = tuple(parameters) or tuple(b.name for b in buffers)
+    made = proven_stream(s.kernel, target, serial=serial)
+    return ChipKernel(
+        s.original, UnitForm(s.original), s.original, s.kernel, target, *made, order,
+        dict(layouts or {}),
+    )  # fmt: skip
+
+
+def proven_stream(
+    kernel: Kernel,
+    target: Target,
+    constants: Mapping[Buffer, np.ndarray] | None = None,
+    *,
+    serial: bool = False,
+) -> tuple[Stream, Waits, Timeline]:
+    """The stream of a kernel that is all calls, with its waits, proven and timed. `constants` is
+    what some of its buffers hold from the start."""
+    expanded = replace(expand_stream(kernel, target), constants=constants or {})
+    done = synchronise(place_settings(order_transfers(place_lists(expanded))), serial=serial)
+    stream, waits = done.stream, done.waits
+    fault = (
+        check_memory(stream, (*kernel.inputs, *stream.constants), done.boxes)
+        or check_distances(stream, done.boxes)
+        or check_waits(stream, done.need, waits, done.boxes)
+    )
+    if fault is not None:
+        raise CompileError(f"the stream of {kernel.name} is wrong: {fault}")
+    return stream, waits, simulate(stream, waits, found=done.boxes)
+
+
+def bundle_kernel(
+    s: State,
+    program: BundleProgram,
+    target: Target,
+    parameters: Sequence[str],
+    layouts: Mapping[str, Layout] | None,
+) -> ChipKernel:
+    """A program of bundles, as a kernel to be called."""
+    order = tuple(parameters) or tuple(b.name for b in (*s.original.inputs, *s.original.outputs))
+    return ChipKernel(
+        s.original, UnitForm(s.original), s.original, s.kernel, target, program.stream,
+        program.tokens, program.timeline, order, dict(layouts or {}),
+        bound=program_bound(program), program=program,
+    )  # fmt: skip

@@ -1,0 +1,191 @@
+"""Kernels of several contractions as kernels of one each, one after the other: what passes between
+them lies in the memory outside.
+
+    M = f(sum of X * V)          piece 1: X, V -> M
+    Y = g(sum of M * W)    ->    piece 2: M, W -> Y
+
+A reduction after a contraction begins a piece, too. Where a unit cannot guard its reads of M, M has
+a border, and the piece before writes inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tilewright.analyze.nests import Nest, guarded_factors, nests
+from tilewright.analyze.rewrite import rewrite_accesses
+from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load
+from tilewright.ir.loop import Alloc, Kernel, walk_statements
+from tilewright.plan.borders import Border, choose_borders, with_borders
+from tilewright.target.target import Target
+
+
+@dataclass(frozen=True)
+class Split:
+    """Kernels in their order; and, of each array that passes between them, by name, its border."""
+
+    pieces: tuple[Kernel, ...]
+    borders: Mapping[str, Border] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> dict[str, Buffer]:
+        """The arrays that pass between pieces, with their borders."""
+        return {b.name: b for p in self.pieces[:-1] for b in p.outputs}
+
+    def initial(self, name: str) -> np.ndarray:
+        """What an array that passes between pieces holds at first: its border, everywhere."""
+        buffer = self.passed[name]
+        shape = tuple(int(n) for n in buffer.shape)
+        return np.full(shape, self.borders[name].fill, buffer.dtype.numpy)
+
+
+def split_kernel(kernel: Kernel, target: Target) -> Split | None:
+    """A kernel in normal form in pieces; None if there is but one, or a piece has several results
+    that others need."""
+    groups = _groups(nests(kernel.body))
+    if len(groups) < 2 or sum(map(len, groups)) < _statements(kernel):
+        return None
+    pieces = [_piece(kernel, groups, k) for k in range(len(groups))]
+    if any(p is None for p in pieces):
+        return None
+    return _bordered([p for p in pieces if p is not None], target)
+
+
+def _statements(kernel: Kernel) -> int:
+    return sum(not isinstance(s, Alloc) for s in kernel.body)
+
+
+# ---------------------------------------------------------------- which nests
+
+
+def _groups(every: Sequence[Nest]) -> list[list[Nest]]:
+    """Nests that become one piece: a contraction and what makes an array of its sums, or others."""
+    groups: list[list[Nest]] = []
+    for nest in every:
+        last = groups[-1] if groups else []
+        if not last or not _belongs(nest, last):
+            groups.append([nest])
+        else:
+            last.append(nest)
+    return groups
+
+
+def _belongs(nest: Nest, group: Sequence[Nest]) -> bool:
+    """Whether a nest is done with those before it."""
+    if is_contraction(nest):
+        return False
+    if not is_contraction(group[0]):
+        return True
+    reads = {x.buffer for w in nest.writes for x in w.walk() if isinstance(x, Load)}
+    return len(group) == 1 and nest.update is None and group[0].buffer in reads
+
+
+def is_contraction(nest: Nest) -> bool:
+    """Whether a nest adds up products of elements of two arrays."""
+    update = nest.update
+    pair = guarded_factors(update.value) if update is not None else None
+    return update is not None and update.op is BinaryOp.ADD and pair is not None
+
+
+def _piece(kernel: Kernel, groups: Sequence[Sequence[Nest]], k: int) -> Kernel | None:
+    """The kernel of a group; None unless others need one of its arrays."""
+    own = groups[k]
+    written = {n.buffer for n in own}
+    later = {b for group in groups[k + 1 :] for n in group for b in _read(n)}
+    results = [b for b in dict.fromkeys(n.buffer for n in own) if b in later or b in kernel.outputs]
+    if len(results) != 1:
+        return None
+    (result,) = results
+    read = dict.fromkeys(b for n in own for b in _read(n) if b not in written)
+    order = [b for b in kernel.inputs if b in read] + [b for b in read if b not in kernel.inputs]
+    if any(b in kernel.outputs for b in order):
+        return None  # what is a result is read again
+    local = [Alloc(b) for b in written if b != result and b not in kernel.params]
+    outside = {b: b.with_(memory=DRAM) for b in (*order, result)}
+    body = (*local, *(n.stmt for n in own))
+    for old, new in outside.items():
+        body = rewrite_accesses(body, old, new, lambda at: at) if new != old else body
+    return kernel.with_(
+        name=f"{kernel.name}_{k + 1}",
+        inputs=tuple(outside[b] for b in order),
+        outputs=(outside[result],),
+        scratch=(),
+        body=body,
+    )
+
+
+def _read(nest: Nest) -> Iterator[Buffer]:
+    for stmt in walk_statements((nest.stmt,)):
+        yield from (x.buffer for x in stmt.walk() if isinstance(x, Load))
+
+
+# ---------------------------------------------------------------- borders
+
+
+def _bordered(pieces: list[Kernel], target: Target) -> Split | None:
+    """The pieces with borders around what passes between them, where readers need any; None where
+    readers need different numbers there."""
+    passed = {b.name: b for p in pieces[:-1] for b in p.outputs}
+    wanted: dict[str, list[tuple[int, Border, Buffer]]] = {}
+    for k, piece in enumerate(pieces):
+        needs = set(choose_borders(piece, target)[1]) & set(passed)
+        wider, borders = with_borders(piece, needs) if needs else (piece, {})
+        pieces[k] = wider
+        for name, border in borders.items():
+            (buffer,) = (b for b in wider.inputs if b.name == name)
+            wanted.setdefault(name, []).append((k, border, buffer))
+    found: dict[str, Border] = {}
+    for name, readers in wanted.items():
+        if len({border.fill for _, border, _ in readers}) > 1:
+            return None
+        found[name] = _one_border([border for _, border, _ in readers])
+        shape = _around(passed[name], readers, found[name])
+        before = {k: border.before for k, border, _ in readers}
+        for k, piece in enumerate(pieces):
+            pieces[k] = _inside(piece, name, shape, found[name], before.get(k))
+    return Split(tuple(pieces), found)
+
+
+def _one_border(borders: Sequence[Border]) -> Border:
+    """The border that is enough for all."""
+    before = tuple(max(sizes) for sizes in zip(*(b.before for b in borders), strict=True))
+    return Border(before, borders[0].fill)
+
+
+def _around(
+    inner: Buffer, readers: Sequence[tuple[int, Border, Buffer]], border: Border
+) -> tuple[int, ...]:
+    """The shape with borders: as far as any reader goes."""
+    ends = [
+        [int(n) - b for n, b in zip(buffer.shape, own.before, strict=True)]
+        for _, own, buffer in readers
+    ]
+    far = [max(int(n), *each) for n, *each in zip(inner.shape, *ends, strict=True)]
+    return tuple(b + n for b, n in zip(border.before, far, strict=True))
+
+
+def _inside(
+    piece: Kernel, name: str, shape: tuple[int, ...], border: Border, before: object
+) -> Kernel:
+    """A piece that reads or writes an array where it is inside of its border; `before` is the
+    border that its reads count with already."""
+    for buffer in piece.params:
+        if buffer.name != name:
+            continue
+        had = before if isinstance(before, tuple) else (0,) * len(shape)
+        by = [b - h for b, h in zip(border.before, had, strict=True)]
+        new = buffer.with_(shape=shape)
+
+        def place(at: tuple[Expr, ...], by: list[int] = by) -> tuple[Expr, ...]:
+            return tuple(i + b for i, b in zip(at, by, strict=True))
+
+        body = rewrite_accesses(piece.body, buffer, new, place)
+        piece = piece.with_(
+            inputs=tuple(new if b == buffer else b for b in piece.inputs),
+            outputs=tuple(new if b == buffer else b for b in piece.outputs),
+            body=body,
+        )
+    return piece
