@@ -9,7 +9,7 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +25,7 @@ from tilewright.chip_kernel import (
     stream_kernel,
 )
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import join_pieces
+from tilewright.join_pieces import build_pieces, join_pieces
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import choose_borders
@@ -36,7 +36,7 @@ from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
-from tilewright.plan.split_kernel import is_contraction, split_kernel
+from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.units import has_contraction
@@ -85,11 +85,11 @@ def build_controlled(
     if target.bundles is not None:
         built = _build_bundles(kernel, target, control, order)
     else:
-        built = _build_pieces(kernel, target, control, order)
+        built = _build_whole(kernel, target, control, order)
     return replace(built, source=kernel)
 
 
-def _build_pieces(
+def _build_whole(
     kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
     """A kernel that the chip does at once; or in pieces, where it has several contractions."""
@@ -97,15 +97,30 @@ def _build_pieces(
     split = split_kernel(plain, target) if sum(map(is_contraction, nests(plain.body))) > 1 else None
     if split is None:
         return _build_stream(kernel, target, control, parameters)
-    built = [_build_stream(piece, target, control, ()) for piece in split.pieces]
-    return join_pieces(kernel, split, built, parameters)
+    return build_split(kernel, split, target, control, parameters)
+
+
+def build_split(
+    kernel: Kernel, split: Split, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """A kernel that is split already, piece by piece."""
+
+    def build(piece: Kernel, kept: Collection[str]) -> ChipKernel:
+        return _build_stream(piece, target, control, (), kept)
+
+    return join_pieces(kernel, split, build_pieces(split, build), parameters)
 
 
 def _build_stream(
-    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+    kernel: Kernel,
+    target: Target,
+    control: Control,
+    parameters: Sequence[str],
+    kept: Collection[str] = (),
 ) -> ChipKernel:
-    """The fastest of a kernel's forms, of those that may be."""
-    ways = find_ways(kernel, target, control)
+    """The fastest of a kernel's forms, of those that may be, and have the parameters named in
+    `kept` as they are."""
+    ways = find_ways(kernel, target, control, kept)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
     for way in ways:

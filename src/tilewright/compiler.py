@@ -27,7 +27,7 @@ from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.host.functions import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
-from tilewright.backends.table import DeviceSpec, Option, best
+from tilewright.backends.table import DeviceSpec, Member, Option, best
 from tilewright.backends.table import options as options_of
 from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
@@ -54,6 +54,7 @@ from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.keep_bytes import keep_bytes
 from tilewright.optimize.merge_common import merge_common
+from tilewright.optimize.merge_regions import merge_regions
 from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement, place_kernels
@@ -338,7 +339,32 @@ class _Compilation:
         self.recorder.add(
             PassRun("optimized", "", "place_kernels", 0.0, True, self.placement.graph)
         )
-        return self.placement.graph
+        return self.merge_regions(self.placement.graph)
+
+    def merge_regions(self, graph: Graph) -> Graph:
+        """Neighbouring kernels of a device as one, where that is wanted and the device does so."""
+        if not self.options.regions:
+            return graph
+        specs = self.devices.specs
+        able = [d for d in self.devices.others if specs[d].backend.region is not None]
+        return merge_regions(graph, able, self.take_region)
+
+    def take_region(self, members: Sequence[GraphNode], region: GraphNode) -> bool:
+        """Whether a device runs calls as one; it is offered that way then."""
+        spec = self.devices.specs[region.device]
+        assert spec.backend.region is not None
+        names = {v: f"value{k}" for k, v in enumerate(region.inputs)}
+        names |= {n.outputs[0]: f"made{k}" for k, n in enumerate(members)}
+        found = []
+        for n in members:
+            program, _ = call_program(n, {})
+            operands = tuple(names[v] for v in dict.fromkeys(n.inputs))
+            option = self.offer(n, n.device)
+            found.append(Member(program, option, operands, names[n.outputs[0]]))
+        option = spec.backend.region(found, [names[v] for v in region.inputs], spec.target)
+        program, _ = call_program(region, {})
+        self.offers[program, region.device] = option
+        return not option.obstacle
 
     def obstacle(self, n: GraphNode, device: str) -> str | None:
         """Why a device cannot run a call."""

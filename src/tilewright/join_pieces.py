@@ -8,7 +8,8 @@ element of an array, and where the next piece looks for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,13 +21,38 @@ from tilewright.ir.loop import Alloc, Block, For, Kernel
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
+from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
 from tilewright.schedule.primitives.loops import copy_block
 
 
+@dataclass(frozen=True)
+class BuiltPiece:
+    """A piece as a chip does it, and what its parameters are called in the whole kernel."""
+
+    chip: ChipKernel
+    names: Mapping[str, str]
+
+
+def build_pieces(
+    split: Split, build: Callable[[Kernel, Collection[str]], ChipKernel]
+) -> list[BuiltPiece]:
+    """Every piece as a chip does it, given the names of the parameters that are to be as they are;
+    of those that differ in names alone, one is built."""
+    made: dict[tuple[Kernel, frozenset[str]], ChipKernel] = {}
+    found = []
+    for piece in split.pieces:
+        plain, names = with_plain_names(piece)
+        kept = frozenset(p for p, name in names.items() if name in split.passed)
+        if (plain, kept) not in made:
+            made[plain, kept] = build(plain, kept)
+        found.append(BuiltPiece(made[plain, kept], names))
+    return found
+
+
 def join_pieces(
-    kernel: Kernel, split: Split, built: Sequence[ChipKernel], parameters: Sequence[str]
+    kernel: Kernel, split: Split, built: Sequence[BuiltPiece], parameters: Sequence[str]
 ) -> ChipKernel:
     """The pieces of a kernel as one stream. ScheduleError where one does not find what another
     made as it wants it."""
@@ -34,9 +60,9 @@ def join_pieces(
 
 
 class _Joined:
-    def __init__(self, kernel: Kernel, split: Split, built: Sequence[ChipKernel]) -> None:
+    def __init__(self, kernel: Kernel, split: Split, built: Sequence[BuiltPiece]) -> None:
         self.source, self.split, self.built = kernel, split, built
-        self.target = built[0].target
+        self.target = built[0].chip.target
         self.names = {b.name for p in split.pieces for b in p.params}
         self.inputs: list[Buffer] = []  # of the stream
         self.form_inputs: list[Buffer] = []  # the same as the forms have them
@@ -51,94 +77,105 @@ class _Joined:
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
         body: list[Block] = []
         taken: set[str] = set()
-        for piece in self.built:
+        for k, piece in enumerate(self.built):
             block = self._with_inputs(piece)
-            (result,) = piece.kernel.outputs
-            if piece is not self.built[-1]:
+            (result,) = piece.chip.kernel.outputs
+            if k < len(self.built) - 1:
                 new = self._passing(piece, result)
-                block = _squeezed(block, result, new)
+                block = _squeezed(block, self._named(piece, result), new)
                 body.append((Alloc(new),))
             block = copy_block(block, taken)
             body.append((For(Var(fresh("piece", taken)), 1, block),))
-        last = self.built[-1]
+        last, (output,) = self.built[-1].chip, self.source.outputs
+        (result,) = last.kernel.outputs
         scheduled = self.source.with_(
             inputs=tuple(self.inputs),
-            outputs=last.kernel.outputs,
+            outputs=(result.with_(name=output.name),),
             scratch=(),
             body=tuple(stmt for block in body for stmt in block),
         )
-        made = proven_stream(scheduled, self.target, self.constants)
+        stream = proven_stream(scheduled, self.target, self.constants)
+        (of_form,), (filled,) = last.form.kernel.outputs, last.filled.outputs
+        made = last.form.results.get(result.name)
         form = UnitForm(
-            self.source.with_(
-                inputs=tuple(self.form_inputs), outputs=last.form.kernel.outputs, body=()
-            ),
+            self._like(self.form_inputs, of_form.with_(name=output.name)),
             self.arrays,
-            last.form.results,
+            {} if made is None else {output.name: made},
         )
-        results = last.kernel.outputs
-        filled = self.source.with_(inputs=tuple(self.filled), outputs=last.filled.outputs, body=())
-        layouts = {b.name: last.layouts[b.name] for b in results if b.name in last.layouts}
+        layouts = {output.name: last.layouts[result.name]} if result.name in last.layouts else {}
         return ChipKernel(
-            self.source, form, filled, scheduled, self.target, *made, tuple(parameters),
-            self.layouts | layouts, self.borders, sum(p.predicted or 0.0 for p in self.built),
-            _bound(self.built),
+            self.source, form, self._like(self.filled, filled.with_(name=output.name)), scheduled,
+            self.target, *stream, tuple(parameters), self.layouts | layouts, self.borders,
+            sum(p.chip.predicted or 0.0 for p in self.built), _bound(self.built),
         )  # fmt: skip
+
+    def _like(self, inputs: Sequence[Buffer], output: Buffer) -> Kernel:
+        return self.source.with_(inputs=tuple(inputs), outputs=(output,), body=())
 
     # ---------------------------------------------------------- inputs
 
-    def _with_inputs(self, piece: ChipKernel) -> Block:
+    def _with_inputs(self, piece: BuiltPiece) -> Block:
         """A piece's body, with the kernel's own inputs by names of their own, and with what pieces
         before it made."""
-        block = piece.kernel.body
-        for held in piece.kernel.inputs:
-            if held.name in self.passed:
-                self._check(piece, held)
-                block = _squeezed(block, held, self.passed[held.name])
+        (result,) = piece.chip.kernel.outputs
+        block = rewrite_accesses(
+            piece.chip.kernel.body, result, self._named(piece, result), lambda at: at
+        )
+        for held in piece.chip.kernel.inputs:
+            name = piece.names.get(held.name)
+            if name in self.passed:
+                self._check(piece, held, name)
+                block = _squeezed(block, held, self.passed[name])
             else:
-                new = self._input(piece, held)
-                block = rewrite_accesses(block, held, new, lambda at: at) if new != held else block
+                block = rewrite_accesses(block, held, self._input(piece, held), lambda at: at)
         return block
 
-    def _input(self, piece: ChipKernel, held: Buffer) -> Buffer:
+    def _named(self, piece: BuiltPiece, buffer: Buffer) -> Buffer:
+        return buffer.with_(name=piece.names[buffer.name])
+
+    def _input(self, piece: BuiltPiece, held: Buffer) -> Buffer:
         """An input of a piece as one of the stream's."""
+        chip = piece.chip
         used = {b.name for b in self.inputs} | {b.name for b in self.source.outputs}
-        name = fresh(held.name, used) if held.name in used else held.name
-        new = held.with_(name=name)
-        self.inputs.append(new)
-        (form,) = (b for b in piece.form.kernel.inputs if b.name == held.name)
+        name = fresh(piece.names.get(held.name, held.name), used | set(self.split.passed))
+        self.inputs.append(held.with_(name=name))
+        (form,) = (b for b in chip.form.kernel.inputs if b.name == held.name)
         self.form_inputs.append(form.with_(name=name))
-        (filled,) = (b for b in piece.filled.inputs if b.name == held.name)
+        (filled,) = (b for b in chip.filled.inputs if b.name == held.name)
         self.filled.append(filled.with_(name=name))
-        self.arrays[name] = piece.form.made.get(held.name, MadeArray((held.name,)))
-        if held.name in piece.layouts:
-            self.layouts[name] = piece.layouts[held.name]
-        if held.name in piece.borders:
-            self.borders[name] = piece.borders[held.name]
-        return new
+        made = chip.form.made.get(held.name, MadeArray((held.name,)))
+        self.arrays[name] = made.renamed(piece.names)
+        if held.name in chip.layouts:
+            self.layouts[name] = chip.layouts[held.name]
+        if held.name in chip.borders:
+            self.borders[name] = chip.borders[held.name]
+        return self.inputs[-1]
 
     # ---------------------------------------------------------- what passes
 
-    def _passing(self, piece: ChipKernel, result: Buffer) -> Buffer:
+    def _passing(self, piece: BuiltPiece, result: Buffer) -> Buffer:
         """What a piece makes for others, as it lies in the memory outside."""
+        name = piece.names[result.name]
         shape = tuple(n for n in _sizes(result) if n != 1) or (1,)
-        new = self.passed[result.name] = result.with_(shape=shape)
+        new = self.passed[name] = result.with_(name=name, shape=shape)
         memory = np.arange(1, math.prod(shape) + 1).reshape(_sizes(result))
-        self.places[result.name] = _traced(memory, result, lambda a: piece.read(result, a)) - 1
-        border = self.split.borders.get(result.name)
+        self.places[name] = _traced(memory, result, lambda a: piece.chip.read(result, a)) - 1
+        border = self.split.borders.get(name)
         if border is not None:
             self.constants[new] = np.full(shape, border.fill, new.dtype.numpy)
         return new
 
-    def _check(self, piece: ChipKernel, held: Buffer) -> None:
+    def _check(self, piece: BuiltPiece, held: Buffer, name: str) -> None:
         """Refuses a piece that looks elsewhere for what another made."""
-        new, places = self.passed[held.name], self.places[held.name]
+        new, places = self.passed[name], self.places[name]
         numbers = np.arange(1, places.size + 1).reshape(places.shape)
-        found = _traced(numbers, held, lambda a: piece.arranged(held, {held.name: a})).reshape(-1)
+        found = _traced(numbers, held, lambda a: piece.chip.arranged(held, {held.name: a})).reshape(
+            -1
+        )
         sizes = tuple(n for n in _sizes(held) if n != 1) or (1,)
         if sizes != new.shape or not np.array_equal(found[places.reshape(-1)], numbers.reshape(-1)):
             raise ScheduleError(
-                f"{held.name} is made as {new}, and {piece.source.name} takes it as {held}, in"
-                " another order",
+                f"{name} is made as {new}, and is taken as {held}, in another order",
                 program=self.source,
                 hint="make two kernels of it: the host can rearrange what passes between them",
             )
@@ -171,10 +208,11 @@ def _sizes(buffer: Buffer) -> tuple[int, ...]:
     return tuple(int(n) for n in buffer.shape)
 
 
-def _bound(built: Sequence[ChipKernel]) -> ContractionBound | None:
+def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
     """Cycles that pieces take at least: each on its own, but for what passes between them, which
     need not be brought from outside."""
-    found = [p.bound for p in built if isinstance(p.bound, ContractionBound)]
+    bounds = [p.chip.bound for p in built]
+    found = [b for b in bounds if isinstance(b, ContractionBound)]
     if len(found) < len(built):
         return None
     first, last = found[0], found[-1]

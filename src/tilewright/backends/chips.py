@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from tilewright.backends.table import Backend, Option
+from tilewright.backends.table import Backend, Member, Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import build_chip
+from tilewright.chip import build_chip, build_split
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Kernel, symbols
@@ -14,8 +15,11 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.optimize.move_arrays import Held
 from tilewright.plan.borders import Border
+from tilewright.plan.control import CHOSEN
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
+from tilewright.plan.same_kernels import with_param_names
+from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import DevicePart
@@ -44,6 +48,14 @@ def chip_options(program: TensorProgram, target: Target) -> list[Option]:
     return refused
 
 
+@dataclass(frozen=True, eq=False)
+class BuiltKernel:
+    """A kernel of a model on a chip, and the form that it was built in."""
+
+    chip: ChipKernel
+    form: DeviceForm
+
+
 def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
     given = [_given(chip, form, kernel, b) for b in chip.form.kernel.inputs]
     results = [_result(chip, form, b) for b in kernel.outputs]
@@ -56,8 +68,42 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
         bytes=int(chip.timeline.bytes.sum()),
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
         held=(*given, *results),
-        built=chip,
+        built=BuiltKernel(chip, form),
     )
+
+
+def region_option(members: Sequence[Member], inputs: Sequence[str], target: Target) -> Option:
+    """Kernels one after the other as one stream, what passes between them in the chip's memory."""
+    pieces: list[Kernel] = []
+    whole: dict[str, Buffer] = {}  # arrays as the model has them, by the value's name
+    axes: dict[str, tuple[int, ...]] = {}
+    for member in members:
+        built: BuiltKernel = member.option.built
+        program, form = member.program, built.form
+        values = dict(zip((b.name for b in program.inputs), member.operands, strict=True))
+        values[program.outputs[0].name] = member.result
+        for b in (*program.inputs, *program.outputs):
+            name, kept = values[b.name], form.axes[b.name]
+            whole[name] = b.with_(name=name)
+            if axes.setdefault(name, kept) != kept:
+                return Option(obstacle=f"{name} is taken with axes {kept} and {axes[name]}")
+        pieces.append(with_param_names(form.kernel, values))
+    try:
+        split = with_passed_borders(pieces, target)
+        if split is None:
+            return Option(obstacle="what passes between kernels has two borders")
+        kernel = pieces[-1].with_(inputs=tuple(_find(pieces, n) for n in inputs))
+        chip = build_split(kernel, split, target, CHOSEN, (*inputs, members[-1].result))
+    except (ScheduleError, TargetError, CompileError) as error:
+        return Option(obstacle=error.what)
+    model = kernel.with_(
+        inputs=tuple(whole[n] for n in inputs), outputs=(whole[members[-1].result],)
+    )
+    return _option(model, DeviceForm(kernel, axes), chip)
+
+
+def _find(pieces: Sequence[Kernel], name: str) -> Buffer:
+    return next(b for p in pieces for b in p.inputs if b.name == name)
 
 
 def _given(chip: ChipKernel, form: DeviceForm, kernel: Kernel, given: Buffer) -> Held:
@@ -66,7 +112,8 @@ def _given(chip: ChipKernel, form: DeviceForm, kernel: Kernel, given: Buffer) ->
     kind = TensorType(filled.dtype, filled.shape, chip.layouts.get(given.name))
     border = chip.borders.get(given.name, Border((0,) * len(filled.shape)))
     array = chip.form.made.get(given.name, MadeArray((given.name,)))
-    operands = tuple(_numbers(kernel)[name] for name in array.sources)
+    numbers = {b.name: k for k, b in enumerate(kernel.inputs)}
+    operands = tuple(numbers[name] for name in array.sources)
     if array.program is None:
         source = kernel.inputs[operands[0]]
         axes = form.axes[source.name]
@@ -75,10 +122,6 @@ def _given(chip: ChipKernel, form: DeviceForm, kernel: Kernel, given: Buffer) ->
     made = of_operands(array, [kernel.inputs[k] for k in operands], form.axes)
     axes = tuple(range(len(shape)))
     return Held(shape, kind, axes, border.before, border.fill, "", operands, made)
-
-
-def _numbers(kernel: Kernel) -> dict[str, int]:
-    return {b.name: k for k, b in enumerate(kernel.inputs)}
 
 
 def _result(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
@@ -91,12 +134,13 @@ def _result(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
     return Held(sizes_of(given), kind, axes, before, made=made)
 
 
-def chip_part(device: str, kernels: Mapping[str, ChipKernel], host: Target) -> DevicePart:
+def chip_part(device: str, kernels: Mapping[str, BuiltKernel], host: Target) -> DevicePart:
     """What the simulator of a chip is given."""
-    streams = {name: (chip.stream, chip.kernel.params) for name, chip in kernels.items()}
+    chips = {name: built.chip for name, built in kernels.items()}
+    streams = {name: (chip.stream, chip.kernel.params) for name, chip in chips.items()}
     return simulator_part(device, streams, host)
 
 
 SIMULATED = DEVICES[SIMULATOR]
 BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED)
-STREAM = Backend("stream", chip_options, chip_part, SIMULATOR, SIMULATED)
+STREAM = Backend("stream", chip_options, chip_part, SIMULATOR, SIMULATED, region_option)

@@ -49,18 +49,31 @@ def best(options: Sequence[Option]) -> Option:
 
 
 @dataclass(frozen=True)
+class Member:
+    """One of several kernels that are to be one: what was offered for it alone, and the values that
+    it takes and gives, by name."""
+
+    program: TensorProgram
+    option: Option
+    operands: tuple[str, ...]
+    result: str
+
+
+@dataclass(frozen=True)
 class Backend:
     """One kind of device. `options` says how a target of the kind can run a kernel, or what is in
     the way. `part` makes what one device is given before the first call, of its name, the `built`
     of its kernels' options by name, and the host's target; `device` runs it, and `kind` is what the
     part is called. A kind whose kernels the host program calls itself has no part: they are linked
-    into the host's code."""
+    into the host's code. `region` says how kernels of a target that follow each other run as one,
+    given the names of the values that come from elsewhere; or what is in the way."""
 
     name: str
     options: Callable[[TensorProgram, Target], list[Option]]
     part: Callable[[str, Mapping[str, Any], Target], DevicePart] | None = None
     kind: str = ""
     device: Callable[[DevicePart], Device] | None = None
+    region: Callable[[Sequence[Member], Sequence[str], Target], Option] | None = None
 
 
 @dataclass(frozen=True)

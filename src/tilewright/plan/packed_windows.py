@@ -18,14 +18,21 @@ from tilewright.analyze.nests import Nest, nests, without_casts
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
 from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_blocks
 from tilewright.ir.substitute import substitute, variables
+from tilewright.plan.rates import most_a_cycle
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
+from tilewright.plan.units import mappings, units
+from tilewright.target.target import Target
+
+FULL = 0.97  # of what a unit does in a cycle: no other form does more
 
 
-def packed_forms(kernel: Kernel) -> Iterator[UnitForm]:
+def packed_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with windows side by side, where a contraction of two inputs adds up along several
-    loops of which some share a subscript with the result's."""
+    loops of which some share a subscript with the result's, and leaves some of the units idle."""
     for nest in nests(kernel.body):
         update = nest.update
+        if _fills_unit(nest, target):
+            continue
         if update is None or update.op is not BinaryOp.ADD or len(_summed(nest)) < 2:
             continue
         if isinstance(update.value, Binary) and update.value.op is BinaryOp.MUL:
@@ -33,6 +40,14 @@ def packed_forms(kernel: Kernel) -> Iterator[UnitForm]:
             windows = any(_is_window(x, nest) for x in pair if x is not None)
             if None not in pair and windows and pair[0] != pair[1]:
                 yield pack(kernel, nest)
+
+
+def _fills_unit(nest: Nest, target: Target) -> bool:
+    """Whether loops can be the axes of a unit that does most as they are, without any idle."""
+    extents = {x.var: x.extent for x in (*nest.axes, *nest.reduce) if isinstance(x.extent, int)}
+    found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
+    rates = (m.most_a_cycle(extents) / most_a_cycle(m.unit.instruction) for m in found)
+    return max(rates, default=0.0) >= FULL
 
 
 def pack(kernel: Kernel, nest: Nest) -> UnitForm:

@@ -17,9 +17,10 @@ import numpy as np
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
-from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load
-from tilewright.ir.loop import Alloc, Kernel, walk_statements
+from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load, Var
+from tilewright.ir.loop import Alloc, For, Kernel, Stmt, Store, walk_statements
 from tilewright.plan.borders import Border, choose_borders, with_borders
+from tilewright.plan.unit_form import fresh
 from tilewright.target.target import Target
 
 
@@ -51,7 +52,7 @@ def split_kernel(kernel: Kernel, target: Target) -> Split | None:
     pieces = [_piece(kernel, groups, k) for k in range(len(groups))]
     if any(p is None for p in pieces):
         return None
-    return _bordered([p for p in pieces if p is not None], target)
+    return with_passed_borders([p for p in pieces if p is not None], target)
 
 
 def _statements(kernel: Kernel) -> int:
@@ -125,9 +126,10 @@ def _read(nest: Nest) -> Iterator[Buffer]:
 # ---------------------------------------------------------------- borders
 
 
-def _bordered(pieces: list[Kernel], target: Target) -> Split | None:
+def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split | None:
     """The pieces with borders around what passes between them, where readers need any; None where
     readers need different numbers there."""
+    pieces = list(kernels)
     passed = {b.name: b for p in pieces[:-1] for b in p.outputs}
     wanted: dict[str, list[tuple[int, Border, Buffer]]] = {}
     for k, piece in enumerate(pieces):
@@ -167,6 +169,22 @@ def _around(
     return tuple(b + n for b, n in zip(border.before, far, strict=True))
 
 
+def _with_copy(piece: Kernel, result: Buffer) -> Kernel:
+    """A piece that computes an array of its own if its result is a reduction, and copies that."""
+    (nest,) = (n for n in nests(piece.body) if n.buffer == result)
+    if nest.update is None:
+        return piece
+    names = {x.name for x in piece.walk() if isinstance(x, (Var, Buffer))}
+    own = result.with_(name=fresh(f"{result.name}_inside", names))
+    body = rewrite_accesses(piece.body, result, own, lambda at: at)
+    loops = [Var(fresh(x.var.name, names)) for x in nest.axes]
+    at = tuple(loops)
+    copy: Stmt = Store(result, at, Load(own, at))
+    for var, n in zip(reversed(loops), reversed(result.shape), strict=True):
+        copy = For(var, n, (copy,))
+    return piece.with_(body=(Alloc(own), *body, copy))
+
+
 def _inside(
     piece: Kernel, name: str, shape: tuple[int, ...], border: Border, before: object
 ) -> Kernel:
@@ -175,6 +193,8 @@ def _inside(
     for buffer in piece.params:
         if buffer.name != name:
             continue
+        if buffer in piece.outputs:
+            piece = _with_copy(piece, buffer)
         had = before if isinstance(before, tuple) else (0,) * len(shape)
         by = [b - h for b, h in zip(border.before, had, strict=True)]
         new = buffer.with_(shape=shape)

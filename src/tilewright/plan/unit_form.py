@@ -6,16 +6,20 @@ of zeros, a diagonal, windows side by side, an identity matrix. Results are read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.base.node import cached_property
 from tilewright.ir.evaluate import evaluate_program
 from tilewright.ir.expr import Buffer, Expr, Load, const
 from tilewright.ir.loop import Kernel
 from tilewright.ir.substitute import rewrite, substitute
 from tilewright.ir.tensor import Builder, TensorProgram, stages
+
+BYTE = 127  # by which numbers of elements are cut, so that any type can hold the parts
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,35 @@ class MadeArray:
             return arrays[0]
         return evaluate_program(self.program, list(arrays))[0]
 
+    def renamed(self, names: Mapping[str, str]) -> MadeArray:
+        """The same, of sources of other names."""
+        sources = tuple(names.get(n, n) for n in self.sources)
+        if self.program is None:
+            return MadeArray(sources)
+        new = {b: b.with_(name=names.get(b.name, b.name)) for b in self.program.inputs}
+        (stage,) = stages(self.program.items)
+
+        def read(e: Expr) -> Expr:
+            return Load(new[e.buffer], e.indices) if isinstance(e, Load) else e
+
+        items = (stage.with_(value=rewrite(stage.value, read)),)
+        return MadeArray(sources, self.program.with_(inputs=tuple(new.values()), items=items))
+
+    @cached_property
+    def keeps_order(self) -> bool:
+        """Whether the elements are those of the only source, in the same order."""
+        if self.program is None:
+            return True
+        if len(self.program.inputs) != 1:
+            return False
+        (source,) = self.program.inputs
+        shape = tuple(int(n) for n in source.shape)
+        numbers = np.arange(math.prod(shape))
+        made = (self.of([(numbers // n % BYTE).reshape(shape).astype(source.dtype.numpy)])
+                for n in (1, BYTE, BYTE**2, BYTE**3))  # fmt: skip
+        parts = ((numbers // n % BYTE) for n in (1, BYTE, BYTE**2, BYTE**3))
+        return all(np.array_equal(a.reshape(-1), b) for a, b in zip(made, parts, strict=True))
+
 
 @dataclass(frozen=True)
 class UnitForm:
@@ -41,6 +74,12 @@ class UnitForm:
     kernel: Kernel
     made: Mapping[str, MadeArray] = field(default_factory=dict)
     results: Mapping[str, MadeArray] = field(default_factory=dict)
+
+    def keeps(self, names: Collection[str]) -> bool:
+        """Whether parameters of these names, inputs or results, lie as the kernel's do."""
+        arrays = [a for a in self.made.values() if {*a.sources} & {*names}]
+        arrays += [a for name, a in self.results.items() if name in names]
+        return all(a.keeps_order for a in arrays)
 
 
 def made(

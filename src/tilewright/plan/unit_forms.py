@@ -24,7 +24,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         yield twice
     yield from phase_forms(kernel)
     yield from diagonal_forms(kernel, target)
-    yield from packed_forms(kernel)
+    yield from packed_forms(kernel, target)
     yield from product_forms(kernel, target)
 
 

@@ -3,6 +3,7 @@ with the model that chooses tiles, and with cycles that no tiles of it beat."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
@@ -32,15 +33,18 @@ class Way:
     bound: ContractionBound
 
 
-def find_ways(kernel: Kernel, target: Target, control: Control = CHOSEN) -> list[Way]:
+def find_ways(
+    kernel: Kernel, target: Target, control: Control = CHOSEN, kept: Collection[str] = ()
+) -> list[Way]:
     """The ways to do a kernel, those first that may take least; the first refusal, if there is no
-    way. An author who names loops means the kernel's: forms that have others are left out."""
+    way. An author who names loops means the kernel's: forms that have others are left out, as are
+    those in which the parameters named in `kept` are not as they are in the kernel."""
     named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
     found: list[Way] = []
     refusal: TilewrightError | None = None
     for k, form in enumerate(unit_forms(normal_form(kernel), target)):
         loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
-        if k and not named <= loops:
+        if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
             found.append(_way(form, target, control))

@@ -1,0 +1,97 @@
+"""Neighbouring calls of one device as one: what passes between them stays there.
+
+    a = k1(x, w1) @npu;  b = k2(a, w2) @npu;  y = k3(a, b) @npu    ->    y = region(x, w1, w2) @npu
+
+A region has one result. It grows as far as it can; where a device does not take it as one, the two
+halves of it are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ops.function import CALL, CallAttrs
+from tilewright.optimize.edit import rebuild
+
+Take = Callable[[Sequence[GraphNode], GraphNode], bool]  # whether a device takes calls as one
+
+
+def merge_regions(graph: Graph, devices: Collection[str], take: Take) -> Graph:
+    """The graph with regions of these devices as calls."""
+    nodes: list[GraphNode] = []
+    for run in _runs(graph, devices):
+        nodes += _Regions(graph, take).of(run)
+    return rebuild(graph, nodes)
+
+
+def _runs(graph: Graph, devices: Collection[str]) -> Iterator[list[GraphNode]]:
+    """The nodes in order: calls of one device that follow each other together, others alone."""
+    run: list[GraphNode] = []
+    for n in graph.nodes:
+        joins = n.op is CALL and n.device in devices and len(n.outputs) == 1
+        if run and (not joins or run[-1].device != n.device):
+            yield run
+            run = []
+        if joins:
+            run.append(n)
+        else:
+            yield [n]
+    if run:
+        yield run
+
+
+class _Regions:
+    def __init__(self, graph: Graph, take: Take) -> None:
+        self.take = take
+        self.results = set(graph.outputs)
+        self.users: dict[Value, list[GraphNode]] = {}
+        for n in graph.nodes:
+            for v in n.inputs:
+                self.users.setdefault(v, []).append(n)
+
+    def of(self, run: Sequence[GraphNode]) -> list[GraphNode]:
+        """A run of calls as regions, and calls that are in none."""
+        ends = [k for k in range(1, len(run)) if self._has_one_result(run[: k + 1])]
+        if not ends:
+            return [*run[:1], *(self.of(run[1:]) if len(run) > 1 else ())]
+        members, rest = run[: ends[-1] + 1], run[ends[-1] + 1 :]
+        after = self.of(rest) if rest else []
+        region = _region(members)
+        if self.take(members, region):
+            return [region, *after]
+        middle = (ends[len(ends) // 2 - 1] if len(ends) > 1 else 0) + 1
+        return [*self.of(members[:middle]), *self.of(members[middle:]), *after]
+
+    def _has_one_result(self, nodes: Sequence[GraphNode]) -> bool:
+        """Whether only the last one's result is needed elsewhere."""
+        inside = set(nodes)
+        for n in nodes[:-1]:
+            (value,) = n.outputs
+            users = self.users.get(value, [])
+            if value in self.results or any(u not in inside for u in users):
+                return False
+        return True
+
+
+def _region(members: Sequence[GraphNode]) -> GraphNode:
+    """Calls as one."""
+    made = {v for n in members for v in n.outputs}
+    operands = list(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
+    names = {v: Value(f"x{k}", v.type) for k, v in enumerate(operands)}
+    names |= {
+        v: Value(f"v{k}", v.type) for k, v in enumerate(v for n in members for v in n.outputs)
+    }
+    nodes = tuple(
+        GraphNode(
+            n.op, n.attrs, tuple(names[v] for v in n.inputs), tuple(names[v] for v in n.outputs)
+        )
+        for n in members
+    )
+    last = members[-1]
+    inputs = tuple(names[v] for v in operands)
+    body = Graph("body", inputs, tuple(names[v] for v in last.outputs), nodes, {})
+    origins = tuple(dict.fromkeys(o for n in members for o in n.attrs_of(CallAttrs).origins))
+    attrs = CallAttrs(body, origins)
+    return replace(last, attrs=attrs, inputs=tuple(operands), name=f"{members[0].name}_region")
