@@ -94,10 +94,9 @@ def _build_whole(
 ) -> ChipKernel:
     """A kernel that the chip does at once; or in pieces, where it has several contractions."""
     plain = normal_form(kernel)
-    split = split_kernel(plain, target) if sum(map(is_contraction, nests(plain.body))) > 1 else None
-    if split is None:
+    if sum(map(is_contraction, nests(plain.body))) < 2:
         return _build_stream(kernel, target, control, parameters)
-    return build_split(kernel, split, target, control, parameters)
+    return build_split(kernel, split_kernel(plain, target), target, control, parameters)
 
 
 def build_split(

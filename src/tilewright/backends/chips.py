@@ -90,8 +90,6 @@ def region_option(members: Sequence[Member], inputs: Sequence[str], target: Targ
         pieces.append(with_param_names(form.kernel, values))
     try:
         split = with_passed_borders(pieces, target)
-        if split is None:
-            return Option(obstacle="what passes between kernels has two borders")
         kernel = pieces[-1].with_(inputs=tuple(_find(pieces, n) for n in inputs))
         chip = build_split(kernel, split, target, CHOSEN, (*inputs, members[-1].result))
     except (ScheduleError, TargetError, CompileError) as error:

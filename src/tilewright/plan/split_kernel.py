@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load, Var
 from tilewright.ir.loop import Alloc, For, Kernel, Stmt, Store, walk_statements
 from tilewright.plan.borders import Border, choose_borders, with_borders
@@ -43,20 +44,24 @@ class Split:
         return np.full(shape, self.borders[name].fill, buffer.dtype.numpy)
 
 
-def split_kernel(kernel: Kernel, target: Target) -> Split | None:
-    """A kernel in normal form in pieces; None if there is but one, or a piece has several results
-    that others need."""
+def split_kernel(kernel: Kernel, target: Target) -> Split:
+    """A kernel in normal form in pieces. ScheduleError where a piece would have several results, or
+    what passes between pieces would have several borders."""
+    if len(kernel.outputs) != 1:
+        raise ScheduleError(
+            f"{kernel.name} has {len(kernel.outputs)} results, and what a chip does in pieces has"
+            " one",
+            program=kernel,
+            hint="make a kernel for each",
+        )
     groups = _groups(nests(kernel.body))
-    if len(groups) < 2 or sum(map(len, groups)) < _statements(kernel):
-        return None
-    pieces = [_piece(kernel, groups, k) for k in range(len(groups))]
-    if any(p is None for p in pieces):
-        return None
-    return with_passed_borders([p for p in pieces if p is not None], target)
-
-
-def _statements(kernel: Kernel) -> int:
-    return sum(not isinstance(s, Alloc) for s in kernel.body)
+    if sum(map(len, groups)) < sum(not isinstance(s, Alloc) for s in kernel.body):
+        raise ScheduleError(
+            f"{kernel.name} has several contractions, and loops that compute more than one array",
+            program=kernel,
+            hint="give each array a nest of loops of its own",
+        )
+    return with_passed_borders([_piece(kernel, groups, k) for k in range(len(groups))], target)
 
 
 # ---------------------------------------------------------------- which nests
@@ -91,19 +96,23 @@ def is_contraction(nest: Nest) -> bool:
     return update is not None and update.op is BinaryOp.ADD and pair is not None
 
 
-def _piece(kernel: Kernel, groups: Sequence[Sequence[Nest]], k: int) -> Kernel | None:
-    """The kernel of a group; None unless others need one of its arrays."""
+def _piece(kernel: Kernel, groups: Sequence[Sequence[Nest]], k: int) -> Kernel:
+    """The kernel of a group, of whose arrays others may need one."""
     own = groups[k]
     written = {n.buffer for n in own}
     later = {b for group in groups[k + 1 :] for n in group for b in _read(n)}
     results = [b for b in dict.fromkeys(n.buffer for n in own) if b in later or b in kernel.outputs]
     if len(results) != 1:
-        return None
+        names = " and ".join(b.name for b in results)
+        raise ScheduleError(
+            f"{names} are computed together, and what a chip does of {kernel.name} at once has one"
+            " result",
+            program=kernel,
+            hint="make kernels of its contractions",
+        )
     (result,) = results
     read = dict.fromkeys(b for n in own for b in _read(n) if b not in written)
     order = [b for b in kernel.inputs if b in read] + [b for b in read if b not in kernel.inputs]
-    if any(b in kernel.outputs for b in order):
-        return None  # what is a result is read again
     local = [Alloc(b) for b in written if b != result and b not in kernel.params]
     outside = {b: b.with_(memory=DRAM) for b in (*order, result)}
     body = (*local, *(n.stmt for n in own))
@@ -126,9 +135,9 @@ def _read(nest: Nest) -> Iterator[Buffer]:
 # ---------------------------------------------------------------- borders
 
 
-def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split | None:
-    """The pieces with borders around what passes between them, where readers need any; None where
-    readers need different numbers there."""
+def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split:
+    """The pieces with borders around what passes between them, where readers need any.
+    ScheduleError where readers need different numbers there."""
     pieces = list(kernels)
     passed = {b.name: b for p in pieces[:-1] for b in p.outputs}
     wanted: dict[str, list[tuple[int, Border, Buffer]]] = {}
@@ -141,8 +150,14 @@ def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split | No
             wanted.setdefault(name, []).append((k, border, buffer))
     found: dict[str, Border] = {}
     for name, readers in wanted.items():
-        if len({border.fill for _, border, _ in readers}) > 1:
-            return None
+        fills = list(dict.fromkeys(border.fill for _, border, _ in readers))
+        if len(fills) > 1:
+            raise ScheduleError(
+                f"{name} is read with {fills[0]} around it, and with {fills[1]}, and has one"
+                " border",
+                program=kernels[-1],
+                hint="make kernels of what reads it: the host can put other borders around it",
+            )
         found[name] = _one_border([border for _, border, _ in readers])
         shape = _around(passed[name], readers, found[name])
         before = {k: border.before for k, border, _ in readers}

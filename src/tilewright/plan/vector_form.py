@@ -15,6 +15,7 @@ the same once they are cut off. What is computed is the same, to the bit.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -44,6 +45,7 @@ from tilewright.ir.loop import (
     Kernel,
     Stmt,
     Store,
+    buffers_written,
     loads,
     map_block,
     map_exprs,
@@ -170,7 +172,7 @@ class _Form:
             else:
                 body += self._reduction(nest, wide)
         allocated = tuple(s for s in body if not isinstance(s, Alloc) or s.buffer not in wide)
-        formed = self.kernel.with_(body=allocated)
+        formed = self.kernel.with_(body=_needed(allocated, self.kernel.outputs))
         return VectorForm(formed, self.memories, formed)
 
     def _check(self) -> None:
@@ -339,6 +341,17 @@ class _Form:
             stmt = For(var, extent, (stmt,))
         before += [Alloc(staged), stmt]
         return Load(staged, at)
+
+
+def _needed(body: Block, outputs: Sequence[Buffer]) -> Block:
+    """A block without what computes arrays that nothing reads: values that turned out constant."""
+    while True:
+        read = {x.buffer for stmt in body for x in loads(stmt)} | {*outputs}
+        kept = tuple(s for s in body if not (written := buffers_written((s,))) or written & read)
+        kept = tuple(s for s in kept if not isinstance(s, Alloc) or s.buffer in read)
+        if len(kept) == len(body):
+            return kept
+        body = kept
 
 
 def _first_of_part(stage: Stage) -> Expr | None:

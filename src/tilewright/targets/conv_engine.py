@@ -73,4 +73,8 @@ def conv_engine(
         cost(busy=-(-CO // outputs) * -(-CI // inputs) * KH * KW * OH * OW, latency=32)
         cost(energy=CO * CI * KH * KW * OH * OW // 2)
 
+    @t.instruction(compute)
+    def nop():
+        cost(busy=1)  # loads wait for stores by way of it
+
     return t.build(packed=40)
