@@ -27,7 +27,6 @@ from tilewright.chip_kernel import (
 from tilewright.ir.loop import Kernel
 from tilewright.join_pieces import build_pieces, join_pieces
 from tilewright.plan.accelerate import tile_for_unit
-from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.choose_tiles import Choice
@@ -39,9 +38,8 @@ from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fi
 from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_forms import unit_forms
-from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_schedule import tile_vectors
-from tilewright.plan.vector_tiles import VectorChoice, VectorChoices, vector_choices
+from tilewright.plan.vector_tiles import VectorChoice, VectorChoices
 from tilewright.plan.ways import Way, find_ways
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.run_pipelines import run_pipelines
@@ -209,14 +207,19 @@ def _build_vectors(
 
 
 def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float | None:
-    """What the analytic model expects of the best tiles on a chip; None if no tile fits."""
+    """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
     if target.bundles is not None:
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
-    if not has_contraction(kernel):
-        plans = vector_choices(kernel, target, control).plans
-        return min((c.cycles for c in plans), default=None)
-    model = analytic_model(kernel, target)
-    return next((c.cycles for c in controlled_tiles(kernel, model, control, run_pipelines)), None)
+    found = (_expected(way, control) for way in find_ways(kernel, target, control))
+    return min((cycles for cycles in found if cycles is not None), default=None)
+
+
+def _expected(way: Way, control: Control) -> float | None:
+    model = way.model
+    if isinstance(model, VectorChoices):
+        return min((c.cycles for c in model.plans), default=None)
+    plans = controlled_tiles(way.kernel, model, control, run_pipelines)
+    return next((c.cycles for c in plans), None)
 
 
 def build_choice(

@@ -243,6 +243,7 @@ class _Compilation:
     cache: Cache | None = None  # of what was compiled before
     place: CachedModel | None = None  # where the cache keeps it
     offers: dict[Any, Option] = field(default_factory=dict)  # of kernels and devices
+    outlooks: dict[Any, Option] = field(default_factory=dict)  # what will be offered
     placement: Placement | None = None
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
     outputs: tuple[str, ...] = ()  # the model's names for them
@@ -335,11 +336,16 @@ class _Compilation:
         """Kernels that other devices can run are theirs."""
         if not self.devices.others:
             return graph
-        self.placement = place_kernels(graph, self.devices.host, self.devices.others, self.obstacle)
-        self.recorder.add(
-            PassRun("optimized", "", "place_kernels", 0.0, True, self.placement.graph)
-        )
-        return self.merge_regions(self.placement.graph)
+        while True:  # until nothing is placed that turns out to have an obstacle
+            self.placement = place_kernels(
+                graph, self.devices.host, self.devices.others, self.obstacle
+            )
+            placed = self.merge_regions(self.placement.graph)
+            given = [n for n in placed.nodes if n.op is CALL and n.device in self.devices.others]
+            if not any(self.offer(n, n.device).obstacle for n in given):
+                break
+        self.recorder.add(PassRun("optimized", "", "place_kernels", 0.0, True, placed))
+        return placed
 
     def merge_regions(self, graph: Graph) -> Graph:
         """Neighbouring kernels of a device as one, where that is wanted and the device does so."""
@@ -359,7 +365,7 @@ class _Compilation:
         for n in members:
             program, _ = call_program(n, {})
             operands = tuple(names[v] for v in dict.fromkeys(n.inputs))
-            option = self.offer(n, n.device)
+            option = self.outlook(n, n.device)
             found.append(Member(program, option, operands, names[n.outputs[0]]))
         option = spec.backend.region(found, [names[v] for v in region.inputs], spec.target)
         program, _ = call_program(region, {})
@@ -368,7 +374,19 @@ class _Compilation:
 
     def obstacle(self, n: GraphNode, device: str) -> str | None:
         """Why a device cannot run a call."""
-        return self.offer(n, device).obstacle or None
+        return self.outlook(n, device).obstacle or None
+
+    def outlook(self, n: GraphNode, device: str) -> Option:
+        """What a device will offer for a call, as far as that is known without making its kernel:
+        where regions are wanted it may be made as a part of one."""
+        spec = self.devices.specs[device]
+        program, _ = call_program(n, {})
+        key = (program, device)
+        if key in self.offers or spec.backend.outlook is None or not self.options.regions:
+            return self.offer(n, device)
+        if key not in self.outlooks:
+            self.outlooks[key] = spec.backend.outlook(program, spec.target)
+        return self.outlooks[key]
 
     def offer(self, n: GraphNode, device: str) -> Option:
         """The best way to run a call on a device; asked once for equal kernels."""

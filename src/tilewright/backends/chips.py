@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.backends.table import Backend, Member, Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import build_chip, build_split
+from tilewright.chip import build_chip, build_split, lower_bound
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Kernel, symbols
@@ -30,6 +30,29 @@ from tilewright.target.target import Target
 
 def chip_options(program: TensorProgram, target: Target) -> list[Option]:
     """The fastest kernel for a chip, timed by its simulator; or what is in the way."""
+
+    def built(kernel: Kernel, form: DeviceForm) -> Option:
+        return _option(kernel, form, build_chip(form.kernel, target))
+
+    return _first_form(program, built)
+
+
+def chip_outlook(program: TensorProgram, target: Target) -> Option:
+    """The form in which a chip with queues does a kernel, and the cycles that this takes at least;
+    or what is in the way."""
+
+    def at_least(kernel: Kernel, form: DeviceForm) -> Option:
+        cycles = lower_bound(form.kernel, target).cycles
+        built = BuiltKernel(None, form)
+        return Option(seconds=cycles / target.clock, cycles=cycles, built=built)
+
+    return _first_form(program, at_least)[0]
+
+
+def _first_form(
+    program: TensorProgram, offered: Callable[[Kernel, DeviceForm], Option]
+) -> list[Option]:
+    """What is offered for the first form of a kernel that is not refused; or all refusals."""
     try:
         kernel = create_loops(program)
         unnumbered = [s.name for s in symbols(kernel)]
@@ -42,7 +65,7 @@ def chip_options(program: TensorProgram, target: Target) -> list[Option]:
     refused = []
     for form in device_forms(kernel):
         try:
-            return [_option(kernel, form, build_chip(form.kernel, target))]
+            return [offered(kernel, form)]
         except (ScheduleError, TargetError, CompileError) as error:
             refused.append(Option(obstacle=error.what))
     return refused
@@ -50,9 +73,10 @@ def chip_options(program: TensorProgram, target: Target) -> list[Option]:
 
 @dataclass(frozen=True, eq=False)
 class BuiltKernel:
-    """A kernel of a model on a chip, and the form that it was built in."""
+    """A kernel of a model in the form that a chip takes it in, and as it is built; not yet, where
+    it is to be a part of a region."""
 
-    chip: ChipKernel
+    chip: ChipKernel | None
     form: DeviceForm
 
 
@@ -134,11 +158,13 @@ def _result(chip: ChipKernel, form: DeviceForm, given: Buffer) -> Held:
 
 def chip_part(device: str, kernels: Mapping[str, BuiltKernel], host: Target) -> DevicePart:
     """What the simulator of a chip is given."""
-    chips = {name: built.chip for name, built in kernels.items()}
+    chips = {name: built.chip for name, built in kernels.items() if built.chip is not None}
     streams = {name: (chip.stream, chip.kernel.params) for name, chip in chips.items()}
     return simulator_part(device, streams, host)
 
 
 SIMULATED = DEVICES[SIMULATOR]
 BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED)
-STREAM = Backend("stream", chip_options, chip_part, SIMULATOR, SIMULATED, region_option)
+STREAM = Backend(
+    "stream", chip_options, chip_part, SIMULATOR, SIMULATED, region_option, chip_outlook
+)

@@ -66,7 +66,8 @@ class Backend:
     of its kernels' options by name, and the host's target; `device` runs it, and `kind` is what the
     part is called. A kind whose kernels the host program calls itself has no part: they are linked
     into the host's code. `region` says how kernels of a target that follow each other run as one,
-    given the names of the values that come from elsewhere; or what is in the way."""
+    given the names of the values that come from elsewhere; or what is in the way. `outlook` says
+    what `options` will, without making the kernel: an obstacle, or an option for `region`."""
 
     name: str
     options: Callable[[TensorProgram, Target], list[Option]]
@@ -74,6 +75,7 @@ class Backend:
     kind: str = ""
     device: Callable[[DevicePart], Device] | None = None
     region: Callable[[Sequence[Member], Sequence[str], Target], Option] | None = None
+    outlook: Callable[[TensorProgram, Target], Option] | None = None
 
 
 @dataclass(frozen=True)

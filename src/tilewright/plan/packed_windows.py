@@ -18,6 +18,7 @@ from tilewright.analyze.nests import Nest, nests, without_casts
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
 from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_blocks
 from tilewright.ir.substitute import substitute, variables
+from tilewright.plan.borders import choose_borders
 from tilewright.plan.rates import most_a_cycle
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
 from tilewright.plan.units import mappings, units
@@ -29,9 +30,11 @@ FULL = 0.97  # of what a unit does in a cycle: no other form does more
 def packed_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with windows side by side, where a contraction of two inputs adds up along several
     loops of which some share a subscript with the result's, and leaves some of the units idle."""
+    wider, _ = choose_borders(kernel, target)
+    full = {n.buffer.name for n in nests(wider.body) if _fills_unit(n, target)}
     for nest in nests(kernel.body):
         update = nest.update
-        if _fills_unit(nest, target):
+        if nest.buffer.name in full:
             continue
         if update is None or update.op is not BinaryOp.ADD or len(_summed(nest)) < 2:
             continue
@@ -43,9 +46,11 @@ def packed_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
 
 
 def _fills_unit(nest: Nest, target: Target) -> bool:
-    """Whether loops can be the axes of a unit that does most as they are, without any idle."""
+    """Whether loops can be the axes of a unit that does most as they are, without any idle. Units
+    that do whole operators may still want more than that."""
     extents = {x.var: x.extent for x in (*nest.axes, *nest.reduce) if isinstance(x.extent, int)}
-    found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
+    parts = (u for u in units(target) if not u.whole)
+    found = [m for unit in parts for m in mappings(nest, unit) if m.waste < math.inf]
     rates = (m.most_a_cycle(extents) / most_a_cycle(m.unit.instruction) for m in found)
     return max(rates, default=0.0) >= FULL
 

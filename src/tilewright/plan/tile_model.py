@@ -139,14 +139,18 @@ class TileModel:
 
     def fits(self, tile: Sizes, plan: Plan) -> np.ndarray:
         """Returns whether all buffers fit [tiles]. An operand that the innermost turning loop
-        reloads needs 1 + prefetch distance buffers, one that an outer loop reloads at most 2."""
+        reloads needs 1 + prefetch distance buffers, as does one that the epilogue of every tile
+        wants, which is part of the tile's last step; one that an outer loop reloads at most 2."""
         turns = self._trip_counts(tile, plan.order)
-        last = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
+        turning_loops = [np.where(n > 1, k, -1) for k, n in enumerate(turns)]
+        last = np.max(turning_loops, axis=0)
+        last_tile = np.max([turning_loops[0], *turning_loops[: self._spatial(plan.order)]], axis=0)
         used: dict[str, np.ndarray] = {}
         turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several buffers
         for operand in (*self.loads, self.result):
             level = self._reload_level(operand, turns, plan)
             inner = (level == last) & (operand is not self.result)
+            inner |= (level == last_tile) & (operand in self.epilogue_loads)
             turns_more = min(plan.prefetch_distance, 1)
             if operand is self.result:
                 early = self.accumulator_work.starts_with_addend and plan.prefetch_distance > 0
