@@ -127,7 +127,24 @@ def gram(n: int, c: int) -> Kernel:
     return gram.kernel
 
 
+def with_itself(c: int, n: int) -> Kernel:
+    """A convolution to which its own picture is added."""
+
+    @kernel
+    def with_itself(X: i8[c, n, n], W: i8[c, c, 3, 3], Y: out(i8[c, n - 2, n - 2])):
+        total = local(i32[c, n - 2, n - 2])
+        for o, y, x in grid(c, n - 2, n - 2):
+            total[o, y, x] = 0
+            for i, r, s in reduce(c, 3, 3):
+                total[o, y, x] += i32(X[i, y + r, x + s]) * i32(W[o, i, r, s])
+        for o, y, x in grid(c, n - 2, n - 2):
+            Y[o, y, x] = i8(max(min((total[o, y, x] >> 7) + i32(X[o, y + 1, x + 1]), 127), -128))
+
+    return with_itself.kernel
+
+
 KERNELS = st.one_of(
+    st.builds(with_itself, st.integers(1, 4), st.integers(4, 7)),
     st.builds(
         depthwise, st.integers(1, 40), st.integers(3, 7), st.integers(1, 3), st.integers(1, 2),
         st.integers(0, 1),

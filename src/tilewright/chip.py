@@ -33,6 +33,7 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
+from tilewright.plan.form_models import FormModel, form_models
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
 from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
@@ -40,7 +41,6 @@ from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoice, VectorChoices
-from tilewright.plan.ways import Way, find_ways
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
@@ -54,7 +54,7 @@ def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     """Cycles that no schedule of a kernel with one contraction, or none, can beat, in the form of
     which that is least. Where the chip cannot guard reads, what lies around an input are bytes to
     bring."""
-    return find_ways(kernel, target)[0].bound
+    return form_models(kernel, target)[0].bound
 
 
 def build_chip(
@@ -117,34 +117,36 @@ def _build_stream(
 ) -> ChipKernel:
     """The fastest of a kernel's forms, of those that may be, and have the parameters named in
     `kept` as they are."""
-    ways = find_ways(kernel, target, control, kept)
+    models = form_models(kernel, target, control, kept)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
-    for way in ways:
-        if best is not None and way.bound.cycles >= GAIN * best.cycles:
+    for model in models:
+        if best is not None and model.bound.cycles >= GAIN * best.cycles:
             break
         try:
-            built = _build_way(way, target, control, parameters)
+            built = _build_form(model, target, control, parameters)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
             continue
         best = built if best is None or built.cycles < best.cycles else best
     if best is None:
-        assert refusal is not None  # there is a way
+        assert refusal is not None  # there is a form
         raise refusal
-    return replace(best, bound=ways[0].bound)
+    return replace(best, bound=models[0].bound)
 
 
-def _build_way(way: Way, target: Target, control: Control, parameters: Sequence[str]) -> ChipKernel:
+def _build_form(
+    found: FormModel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
     """A kernel in one of its forms."""
-    kernel, model = way.kernel, way.model
+    kernel, model = found.kernel, found.model
     if isinstance(model, VectorChoices):
         best = _build_vectors(kernel, target, control, parameters, model)
     else:
         best = _build_contraction(kernel, target, control, parameters, model)
     # The model knows of no order but that of tiles.
     expect = None if control.serial else partial(expected_cycles, kernel, control)
-    return replace(best, form=way.form, borders=way.borders, expect=expect)
+    return replace(best, form=found.form, borders=found.borders, expect=expect)
 
 
 def _build_contraction(
@@ -210,15 +212,15 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
     """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
     if target.bundles is not None:
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
-    found = (_expected(way, control) for way in find_ways(kernel, target, control))
+    found = (_expected(m, control) for m in form_models(kernel, target, control))
     return min((cycles for cycles in found if cycles is not None), default=None)
 
 
-def _expected(way: Way, control: Control) -> float | None:
-    model = way.model
+def _expected(found: FormModel, control: Control) -> float | None:
+    model = found.model
     if isinstance(model, VectorChoices):
         return min((c.cycles for c in model.plans), default=None)
-    plans = controlled_tiles(way.kernel, model, control, run_pipelines)
+    plans = controlled_tiles(found.kernel, model, control, run_pipelines)
     return next((c.cycles for c in plans), None)
 
 

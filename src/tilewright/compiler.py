@@ -27,10 +27,10 @@ from tilewright.backends.devices import Devices, find_devices
 from tilewright.backends.host.functions import host_table
 from tilewright.backends.native import passes as backends
 from tilewright.backends.native.object_code import compile_assembly
-from tilewright.backends.table import DeviceSpec, Member, Option, best
-from tilewright.backends.table import options as options_of
+from tilewright.backends.table import DeviceSpec
 from tilewright.base.dtype import DTYPES
 from tilewright.base.errors import CompileError, ContentsError, MemoryShortage, did_you_mean
+from tilewright.base.node import cached_property
 from tilewright.base.passes import PassRun, Recorder, run_passes
 from tilewright.compile_cache import CachedModel, cached_model, file_state, kept_kernel
 from tilewright.frontends.onnx.load import LoadedModel, ModelSource, import_model, load_model
@@ -39,6 +39,7 @@ from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout
 from tilewright.ir.verify.graph import verify_graph
+from tilewright.offers import Offers
 from tilewright.ops.function import CALL
 from tilewright.ops.table import OPS
 from tilewright.optimize.assign_devices import place
@@ -54,10 +55,9 @@ from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.keep_bytes import keep_bytes
 from tilewright.optimize.merge_common import merge_common
-from tilewright.optimize.merge_regions import merge_regions
 from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
-from tilewright.optimize.place_kernels import Placement, place_kernels
+from tilewright.optimize.place_kernels import Placement
 from tilewright.optimize.plan_memory import KernelUse, MemoryPlan, plan_memory
 from tilewright.optimize.share_kernels import share_kernels
 from tilewright.optimize.shorten_floats import shorten_floats
@@ -242,12 +242,15 @@ class _Compilation:
     given: Model  # what the caller wants compiled
     cache: Cache | None = None  # of what was compiled before
     place: CachedModel | None = None  # where the cache keeps it
-    offers: dict[Any, Option] = field(default_factory=dict)  # of kernels and devices
-    outlooks: dict[Any, Option] = field(default_factory=dict)  # what will be offered
     placement: Placement | None = None
     keys: dict[Any, str] = field(default_factory=dict)  # what makes kernels equal, to their names
     outputs: tuple[str, ...] = ()  # the model's names for them
     arrangements: dict[tuple[Held, bool], str] = field(default_factory=dict)  # to devices or back
+
+    @cached_property
+    def offers(self) -> Offers:
+        """What devices say of kernels."""
+        return Offers(self.devices, self.options.subgraphs)
 
     @overload
     def run(self, model: LoadedModel | Graph, until: None) -> Module: ...
@@ -336,65 +339,10 @@ class _Compilation:
         """Kernels that other devices can run are theirs."""
         if not self.devices.others:
             return graph
-        while True:  # until nothing is placed that turns out to have an obstacle
-            self.placement = place_kernels(
-                graph, self.devices.host, self.devices.others, self.obstacle
-            )
-            placed = self.merge_regions(self.placement.graph)
-            given = [n for n in placed.nodes if n.op is CALL and n.device in self.devices.others]
-            if not any(self.offer(n, n.device).obstacle for n in given):
-                break
+        self.placement = self.offers.place(graph)
+        placed = self.placement.graph
         self.recorder.add(PassRun("optimized", "", "place_kernels", 0.0, True, placed))
         return placed
-
-    def merge_regions(self, graph: Graph) -> Graph:
-        """Neighbouring kernels of a device as one, where that is wanted and the device does so."""
-        if not self.options.regions:
-            return graph
-        specs = self.devices.specs
-        able = [d for d in self.devices.others if specs[d].backend.region is not None]
-        return merge_regions(graph, able, self.take_region)
-
-    def take_region(self, members: Sequence[GraphNode], region: GraphNode) -> bool:
-        """Whether a device runs calls as one; it is offered that way then."""
-        spec = self.devices.specs[region.device]
-        assert spec.backend.region is not None
-        names = {v: f"value{k}" for k, v in enumerate(region.inputs)}
-        names |= {n.outputs[0]: f"made{k}" for k, n in enumerate(members)}
-        found = []
-        for n in members:
-            program, _ = call_program(n, {})
-            operands = tuple(names[v] for v in dict.fromkeys(n.inputs))
-            option = self.outlook(n, n.device)
-            found.append(Member(program, option, operands, names[n.outputs[0]]))
-        option = spec.backend.region(found, [names[v] for v in region.inputs], spec.target)
-        program, _ = call_program(region, {})
-        self.offers[program, region.device] = option
-        return not option.obstacle
-
-    def obstacle(self, n: GraphNode, device: str) -> str | None:
-        """Why a device cannot run a call."""
-        return self.outlook(n, device).obstacle or None
-
-    def outlook(self, n: GraphNode, device: str) -> Option:
-        """What a device will offer for a call, as far as that is known without making its kernel:
-        where regions are wanted it may be made as a part of one."""
-        spec = self.devices.specs[device]
-        program, _ = call_program(n, {})
-        key = (program, device)
-        if key in self.offers or spec.backend.outlook is None or not self.options.regions:
-            return self.offer(n, device)
-        if key not in self.outlooks:
-            self.outlooks[key] = spec.backend.outlook(program, spec.target)
-        return self.outlooks[key]
-
-    def offer(self, n: GraphNode, device: str) -> Option:
-        """The best way to run a call on a device; asked once for equal kernels."""
-        program, _ = call_program(n, {})
-        key = (program, device)
-        if key not in self.offers:
-            self.offers[key] = best(options_of(program, self.devices.specs[device]))
-        return self.offers[key]
 
     def lay_out(self, graph: Graph) -> Graph:
         """Layouts are a matter of the kernels that the host calls: it asks what they prefer."""
@@ -442,7 +390,7 @@ class _Compilation:
                 if spec.is_host:
                     jobs[name] = (program, layouts, spec.target)
                 else:
-                    option = self.offer(n, n.device)
+                    option = self.offers.offer(n, n.device)
                     submitted[name] = SubmittedKernel(name, n.device, program, option)
             used[n] = self.keys[key]
         return {**self._compiled(jobs, until), **self._submitted(submitted, until)}, used

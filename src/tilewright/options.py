@@ -22,7 +22,7 @@ _EXAMPLES = {
     "rounding": 'rounding="half_up"',
     "precision": 'precision="bf16"',
     "values": 'values={"shape": np.array([2, 6])}',
-    "regions": "regions=True",
+    "subgraphs": "subgraphs=True",
     "cache": 'cache="build/cache", or cache=False',
 }
 
@@ -39,8 +39,8 @@ class Options:
     (docs/semantics.md). `rounding` says how quantisation rounds halves: "half_even" as ONNX
     does, or "half_up" as chips do that add half a unit and shift. `precision` is that of
     products of floats by weights: "f32", or "bf16" where the target multiplies such numbers, sums
-    staying f32. With `regions`, neighbouring kernels of a chip are one stream of instructions, and
-    what passes between them stays in the chip's memory. `cache` is the folder that keeps
+    staying f32. With `subgraphs`, neighbouring kernels of a chip are one stream of instructions,
+    and what passes between them stays in the chip's memory. `cache` is the folder that keeps
     what is compiled, or False for none; by default it is the user's (docs/cache.md)."""
 
     assign: Mapping[str, str] | Callable[[GraphNode], str] | None = None
@@ -51,7 +51,7 @@ class Options:
     checks: bool = False
     rounding: str = HALF_EVEN
     precision: str = F32
-    regions: bool = False
+    subgraphs: bool = False
     cache: str | os.PathLike[str] | bool | None = field(default=None, compare=False)
 
 
@@ -76,7 +76,7 @@ def check_options(options: object) -> Options:
         raise _no_option(f"assign is {options.assign!r}, and must be a mapping", "assign")
     if isinstance(options.separate, str) or not isinstance(options.separate, Collection):
         raise _no_option(f"separate is {options.separate!r}, and must be a set", "separate")
-    for name in ("verify", "checks", "regions"):
+    for name in ("verify", "checks", "subgraphs"):
         given = getattr(options, name)
         if not isinstance(given, (bool, np.bool_)):
             what = f"{name} is {given!r}, and must be True or False"

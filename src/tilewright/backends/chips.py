@@ -74,7 +74,7 @@ def _first_form(
 @dataclass(frozen=True, eq=False)
 class BuiltKernel:
     """A kernel of a model in the form that a chip takes it in, and as it is built; not yet, where
-    it is to be a part of a region."""
+    it is to be a part of a subgraph."""
 
     chip: ChipKernel | None
     form: DeviceForm
@@ -96,7 +96,7 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
     )
 
 
-def region_option(members: Sequence[Member], inputs: Sequence[str], target: Target) -> Option:
+def subgraph_option(members: Sequence[Member], inputs: Sequence[str], target: Target) -> Option:
     """Kernels one after the other as one stream, what passes between them in the chip's memory."""
     pieces: list[Kernel] = []
     whole: dict[str, Buffer] = {}  # arrays as the model has them, by the value's name
@@ -166,5 +166,5 @@ def chip_part(device: str, kernels: Mapping[str, BuiltKernel], host: Target) -> 
 SIMULATED = DEVICES[SIMULATOR]
 BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED)
 STREAM = Backend(
-    "stream", chip_options, chip_part, SIMULATOR, SIMULATED, region_option, chip_outlook
+    "stream", chip_options, chip_part, SIMULATOR, SIMULATED, subgraph_option, chip_outlook
 )

@@ -65,16 +65,16 @@ class Backend:
     the way. `part` makes what one device is given before the first call, of its name, the `built`
     of its kernels' options by name, and the host's target; `device` runs it, and `kind` is what the
     part is called. A kind whose kernels the host program calls itself has no part: they are linked
-    into the host's code. `region` says how kernels of a target that follow each other run as one,
+    into the host's code. `subgraph` says how kernels of a target that follow each other run as one,
     given the names of the values that come from elsewhere; or what is in the way. `outlook` says
-    what `options` will, without making the kernel: an obstacle, or an option for `region`."""
+    what `options` will, without making the kernel: an obstacle, or an option for `subgraph`."""
 
     name: str
     options: Callable[[TensorProgram, Target], list[Option]]
     part: Callable[[str, Mapping[str, Any], Target], DevicePart] | None = None
     kind: str = ""
     device: Callable[[DevicePart], Device] | None = None
-    region: Callable[[Sequence[Member], Sequence[str], Target], Option] | None = None
+    subgraph: Callable[[Sequence[Member], Sequence[str], Target], Option] | None = None
     outlook: Callable[[TensorProgram, Target], Option] | None = None
 
 

@@ -67,7 +67,7 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     guarded = any(isinstance(x, If) for x in walk_statements(kernel.body))
     if guarded or has_contraction(kernel):
         return
-    unit = next(units(target), None)
+    unit = next((u for u in units(target) if u.update.buffer.dtype.is_integer), None)
     found = _find_sum(kernel, unit) if unit is not None else None
     if unit is None or found is None:
         return

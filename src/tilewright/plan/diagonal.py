@@ -31,7 +31,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, sizes_of
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, reads_alone, sizes_of
 from tilewright.plan.units import Unit, units
 from tilewright.target.target import Target
 
@@ -46,13 +46,15 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         pair = guarded_factors(nest.update.value) if nest.update is not None else None
         if nest.update is None or nest.update.op is not BinaryOp.ADD or pair is None:
             continue
+        if not nest.buffer.dtype.is_integer:
+            continue  # 0 times infinity is no 0
         for loop, (data, factor) in ((x, p) for x in nest.axes for p in (pair, pair[::-1])):
             along = follow(kernel, loop.var)
             others = {x.var for x in nest.axes} - {loop.var}
             shared = loop.var in _variables(data) and loop.var in _variables(factor)
             if along is None or not shared or _variables(factor) & others:
                 continue
-            if factor.buffer in kernel.inputs:
+            if factor.buffer in kernel.inputs and reads_alone(kernel, nest.update, factor.buffer):
                 for lanes in lane_numbers(target):
                     yield Diagonal(kernel, nest, data, factor, along, lanes).form()
 

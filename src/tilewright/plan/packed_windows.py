@@ -20,7 +20,7 @@ from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_bl
 from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, reads_alone
 from tilewright.plan.units import mappings, units
 from tilewright.target.target import Target
 
@@ -41,7 +41,8 @@ def packed_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         if isinstance(update.value, Binary) and update.value.op is BinaryOp.MUL:
             pair = [_read(kernel, e) for e in (update.value.a, update.value.b)]
             windows = any(_is_window(x, nest) for x in pair if x is not None)
-            if None not in pair and windows and pair[0] != pair[1]:
+            alone = all(b is not None and reads_alone(kernel, update, b) for b in pair)
+            if alone and windows and pair[0] != pair[1]:
                 yield pack(kernel, nest)
 
 

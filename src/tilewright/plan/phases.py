@@ -29,7 +29,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import substitute, variables
-from tilewright.plan.unit_form import MadeArray, UnitForm, made
+from tilewright.plan.unit_form import MadeArray, UnitForm, made, reads_alone
 
 
 def phase_forms(kernel: Kernel) -> Iterator[UnitForm]:
@@ -109,11 +109,13 @@ def _gathered(kernel: Kernel, sums: Buffer, inputs: dict[str, MadeArray]) -> Ker
     if update.value.op is not BinaryOp.MUL or len(weights) != 1:
         return kernel
     (weight,) = weights
+    (read,) = loads(weight)
+    if not reads_alone(kernel, update, read.buffer):
+        return kernel
     (data,) = (e for e in factors if e is not weight)
     turned = _backwards(data, nest)
     over = [x for x in (*nest.axes, *nest.reduce) if x.var in variables(weight)]
     element = substitute(without_casts(weight), turned)
-    (read,) = loads(weight)
     shape = tuple(int(x.extent) for x in over if isinstance(x.extent, int))
     new = read.buffer.with_(shape=shape)
 

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base.node import cached_property
 from tilewright.ir.evaluate import evaluate_program
 from tilewright.ir.expr import Buffer, Expr, Load, const
-from tilewright.ir.loop import Kernel
+from tilewright.ir.loop import Accumulate, Kernel, Stmt, Store, loads, walk_statements
 from tilewright.ir.substitute import rewrite, substitute
 from tilewright.ir.tensor import Builder, TensorProgram, stages
 
@@ -80,6 +80,18 @@ class UnitForm:
         arrays = [a for a in self.made.values() if {*a.sources} & {*names}]
         arrays += [a for name, a in self.results.items() if name in names]
         return all(a.keeps_order for a in arrays)
+
+
+def reads_alone(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether one statement alone reads an input, so that it can have another in its place."""
+    every = walk_statements(kernel.body)
+    users = [s for s in every if isinstance(s, (Store, Accumulate)) and _reads(s, buffer)]
+    return users == [stmt]
+
+
+def _reads(stmt: Store | Accumulate, buffer: Buffer) -> bool:
+    values = (stmt.value, *stmt.indices)
+    return any(x.buffer == buffer for value in values for x in loads(value))
 
 
 def made(

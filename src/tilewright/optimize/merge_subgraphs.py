@@ -1,9 +1,9 @@
 """Neighbouring calls of one device as one: what passes between them stays there.
 
-    a = k1(x, w1) @npu;  b = k2(a, w2) @npu;  y = k3(a, b) @npu    ->    y = region(x, w1, w2) @npu
+    a = k1(x, w1) @npu;  b = k2(a, w2) @npu;  y = k3(a, b) @npu    ->    y = k(x, w1, w2) @npu
 
-A region has one result. It grows as far as it can; where a device does not take it as one, the two
-halves of it are tried.
+A subgraph has one result. It grows as far as it can; where a device does not take it as one, the
+two halves of it are tried.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tilewright.optimize.edit import rebuild
 Take = Callable[[Sequence[GraphNode], GraphNode], bool]  # whether a device takes calls as one
 
 
-def merge_regions(graph: Graph, devices: Collection[str], take: Take) -> Graph:
-    """The graph with regions of these devices as calls."""
+def merge_subgraphs(graph: Graph, devices: Collection[str], take: Take) -> Graph:
+    """The graph with subgraphs of these devices as calls."""
     nodes: list[GraphNode] = []
     for run in _runs(graph, devices):
-        nodes += _Regions(graph, take).of(run)
+        nodes += _Subgraphs(graph, take).of(run)
     return rebuild(graph, nodes)
 
 
@@ -42,7 +42,7 @@ def _runs(graph: Graph, devices: Collection[str]) -> Iterator[list[GraphNode]]:
         yield run
 
 
-class _Regions:
+class _Subgraphs:
     def __init__(self, graph: Graph, take: Take) -> None:
         self.take = take
         self.results = set(graph.outputs)
@@ -52,15 +52,15 @@ class _Regions:
                 self.users.setdefault(v, []).append(n)
 
     def of(self, run: Sequence[GraphNode]) -> list[GraphNode]:
-        """A run of calls as regions, and calls that are in none."""
+        """A run of calls as subgraphs, and calls that are in none."""
         ends = [k for k in range(1, len(run)) if self._has_one_result(run[: k + 1])]
         if not ends:
             return [*run[:1], *(self.of(run[1:]) if len(run) > 1 else ())]
         members, rest = run[: ends[-1] + 1], run[ends[-1] + 1 :]
         after = self.of(rest) if rest else []
-        region = _region(members)
-        if self.take(members, region):
-            return [region, *after]
+        subgraph = _subgraph(members)
+        if self.take(members, subgraph):
+            return [subgraph, *after]
         middle = (ends[len(ends) // 2 - 1] if len(ends) > 1 else 0) + 1
         return [*self.of(members[:middle]), *self.of(members[middle:]), *after]
 
@@ -75,7 +75,7 @@ class _Regions:
         return True
 
 
-def _region(members: Sequence[GraphNode]) -> GraphNode:
+def _subgraph(members: Sequence[GraphNode]) -> GraphNode:
     """Calls as one."""
     made = {v for n in members for v in n.outputs}
     operands = list(dict.fromkeys(v for n in members for v in n.inputs if v not in made))
@@ -94,4 +94,4 @@ def _region(members: Sequence[GraphNode]) -> GraphNode:
     body = Graph("body", inputs, tuple(names[v] for v in last.outputs), nodes, {})
     origins = tuple(dict.fromkeys(o for n in members for o in n.attrs_of(CallAttrs).origins))
     attrs = CallAttrs(body, origins)
-    return replace(last, attrs=attrs, inputs=tuple(operands), name=f"{members[0].name}_region")
+    return replace(last, attrs=attrs, inputs=tuple(operands), name=f"{members[0].name}_subgraph")

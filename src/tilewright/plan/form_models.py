@@ -1,5 +1,5 @@
-"""The ways to do a kernel on a chip with queues: its forms that the chip's instructions do, each
-with the model that chooses tiles, and with cycles that no tiles of it beat."""
+"""The forms of a kernel that a chip with queues does, each with the model that chooses its tiles,
+and with cycles that no tiles of it beat."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.target.target import Target
 
 
 @dataclass(frozen=True)
-class Way:
+class FormModel:
     """A form of a kernel, with the borders that its inputs get, the model of its contraction, or
     its tiles if it has none, and the cycles that it takes at least."""
 
@@ -33,32 +33,32 @@ class Way:
     bound: ContractionBound
 
 
-def find_ways(
+def form_models(
     kernel: Kernel, target: Target, control: Control = CHOSEN, kept: Collection[str] = ()
-) -> list[Way]:
-    """The ways to do a kernel, those first that may take least; the first refusal, if there is no
-    way. An author who names loops means the kernel's: forms that have others are left out, as are
-    those in which the parameters named in `kept` are not as they are in the kernel."""
+) -> list[FormModel]:
+    """The forms of a kernel, those first that may take least; raises the first refusal if the chip
+    does none. An author who names loops means the kernel's: forms that have others are left out,
+    as are those in which the parameters named in `kept` are not as they are in the kernel."""
     named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
-    found: list[Way] = []
+    found: list[FormModel] = []
     refusal: TilewrightError | None = None
     for k, form in enumerate(unit_forms(normal_form(kernel), target)):
         loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
         if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
-            found.append(_way(form, target, control))
+            found.append(_modelled(form, target, control))
         except (CompileError, TargetError) as error:
             refusal = refusal or error
     if refusal is not None and not found:
         raise refusal
-    return sorted(found, key=lambda w: w.bound.cycles)
+    return sorted(found, key=lambda m: m.bound.cycles)
 
 
-def _way(form: UnitForm, target: Target, control: Control) -> Way:
+def _modelled(form: UnitForm, target: Target, control: Control) -> FormModel:
     kernel, borders = choose_borders(form.kernel, target)
     if has_contraction(kernel):
         model = analytic_model(kernel, target)
-        return Way(form, kernel, borders, model, find_bound(model))
+        return FormModel(form, kernel, borders, model, find_bound(model))
     choices = vector_choices(kernel, target, control)
-    return Way(form, kernel, borders, choices, choices.bound)
+    return FormModel(form, kernel, borders, choices, choices.bound)

@@ -1,0 +1,86 @@
+"""What devices say of a model's kernels, and which of them get which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tilewright.backends.devices import Devices
+from tilewright.backends.table import Member, Option, best
+from tilewright.backends.table import options as options_of
+from tilewright.ir.graph import Graph, GraphNode
+from tilewright.ir.tensor import TensorProgram
+from tilewright.ops.function import CALL
+from tilewright.optimize.call_program import call_program
+from tilewright.optimize.merge_subgraphs import merge_subgraphs
+from tilewright.optimize.place_kernels import Placement, place_kernels
+
+
+class Offers:
+    """The answers of a model's devices, which are asked once for equal kernels. With `subgraphs`,
+    neighbouring kernels of a device are offered to it as one."""
+
+    def __init__(self, devices: Devices, subgraphs: bool) -> None:
+        self.devices, self.subgraphs = devices, subgraphs
+        self.made: dict[tuple[TensorProgram, str], Option] = {}
+        self.expected: dict[tuple[TensorProgram, str], Option] = {}
+
+    def place(self, graph: Graph) -> Placement:
+        """The graph with each call on a device that runs it: asked again, where a device turns out
+        not to do what it was expected to."""
+        others = self.devices.others
+        while True:
+            placement = place_kernels(graph, self.devices.host, others, self._obstacle)
+            merged = self._merged(placement.graph)
+            given = [n for n in merged.nodes if n.op is CALL and n.device in others]
+            if not any(self.offer(n, n.device).obstacle for n in given):
+                return replace(placement, graph=merged)
+
+    def offer(self, n: GraphNode, device: str) -> Option:
+        """The best way to run a call on a device."""
+        program, _ = call_program(n, {})
+        key = (program, device)
+        if key not in self.made:
+            self.made[key] = best(options_of(program, self.devices.specs[device]))
+        return self.made[key]
+
+    def _obstacle(self, n: GraphNode, device: str) -> str | None:
+        """Why a device cannot run a call."""
+        return self._outlook(n, device).obstacle or None
+
+    def _outlook(self, n: GraphNode, device: str) -> Option:
+        """What a device will offer for a call, as far as that is known without making its kernel,
+        which may be made as a part of a subgraph."""
+        spec = self.devices.specs[device]
+        program, _ = call_program(n, {})
+        key = (program, device)
+        if key in self.made or spec.backend.outlook is None or not self.subgraphs:
+            return self.offer(n, device)
+        if key not in self.expected:
+            self.expected[key] = spec.backend.outlook(program, spec.target)
+        return self.expected[key]
+
+    def _merged(self, graph: Graph) -> Graph:
+        """Neighbouring kernels of a device as one, where it does that."""
+        if not self.subgraphs:
+            return graph
+        specs = self.devices.specs
+        able = [d for d in self.devices.others if specs[d].backend.subgraph is not None]
+        return merge_subgraphs(graph, able, self._takes)
+
+    def _takes(self, members: Sequence[GraphNode], subgraph: GraphNode) -> bool:
+        """Whether a device runs calls as one; that is its offer then."""
+        spec = self.devices.specs[subgraph.device]
+        assert spec.backend.subgraph is not None
+        names = {v: f"value{k}" for k, v in enumerate(subgraph.inputs)}
+        names |= {n.outputs[0]: f"made{k}" for k, n in enumerate(members)}
+        found = []
+        for n in members:
+            program, _ = call_program(n, {})
+            operands = tuple(names[v] for v in dict.fromkeys(n.inputs))
+            option = self._outlook(n, n.device)
+            found.append(Member(program, option, operands, names[n.outputs[0]]))
+        option = spec.backend.subgraph(found, [names[v] for v in subgraph.inputs], spec.target)
+        program, _ = call_program(subgraph, {})
+        self.made[program, subgraph.device] = option
+        return not option.obstacle
