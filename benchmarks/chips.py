@@ -8,12 +8,12 @@ Each kernel is compiled from the chip's description alone, twice: with tiles tha
 one tile after another. The bound is counted without a simulator (plan/tile_model.py): the
 queue of the unit at work all the time, on multiply-adds, on clearing sums where the unit cannot
 begin them, and on what follows, between one smallest load and one smallest store; or every byte
-moved once, between a set-up and a latency. It counts multiply-adds of the kernel, not of padding:
-three channels (`--nets first`) on a unit that takes sixteen are at most 3/16 of it. Results are
-compared with numpy, to the bit.
+moved once, between a set-up and a latency. Lanes are counted as the unit fills them, in the form of
+the kernel that may be fastest. Results are compared with numpy, to the bit.
 
 Kernels without a contraction (`--nets vectors`, on chips with an ALU) have a floor as well, counted
-by hand from VTA's facts (vector_cases.py): how often its ALU has to touch a row at least.
+by hand from VTA's facts (vector_cases.py): how often its ALU has to touch a row at least. What the
+matrix unit does instead can take less: more than 100 % of that.
 """
 
 import argparse

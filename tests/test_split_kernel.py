@@ -234,7 +234,7 @@ def test_plain_names():
     one, names = with_plain_names(three_products(4))
     other, _ = with_plain_names(with_param_names(three_products(4), {"A": "B", "B": "A"}))
     assert one == other
-    assert names == {"p0": "A", "p1": "B", "p2": "C", "p3": "Y"}
+    assert names == {"p.0": "A", "p.1": "B", "p.2": "C", "p.3": "Y"}
     arrays = arrays_of(one)
     np.testing.assert_array_equal(
         interpret(one, arrays)[0], interpret(three_products(4), arrays)[0]

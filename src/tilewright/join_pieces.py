@@ -63,7 +63,6 @@ class _Joined:
     def __init__(self, kernel: Kernel, split: Split, built: Sequence[BuiltPiece]) -> None:
         self.source, self.split, self.built = kernel, split, built
         self.target = built[0].chip.target
-        self.names = {b.name for p in split.pieces for b in p.params}
         self.inputs: list[Buffer] = []  # of the stream
         self.form_inputs: list[Buffer] = []  # the same as the forms have them
         self.filled: list[Buffer] = []
@@ -75,8 +74,9 @@ class _Joined:
         self.constants: dict[Buffer, np.ndarray] = {}
 
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
+        """The kernel that is called with arrays in this order."""
         body: list[Block] = []
-        taken: set[str] = set()
+        taken = {b.name for p in self.split.pieces for b in p.params}
         for k, piece in enumerate(self.built):
             block = self._with_inputs(piece)
             (result,) = piece.chip.kernel.outputs
@@ -84,6 +84,7 @@ class _Joined:
                 new = self._passing(piece, result)
                 block = _squeezed(block, self._named(piece, result), new)
                 body.append((Alloc(new),))
+            taken |= {b.name for b in self.inputs}
             block = copy_block(block, taken)
             body.append((For(Var(fresh("piece", taken)), 1, block),))
         last, (output,) = self.built[-1].chip, self.source.outputs

@@ -10,19 +10,19 @@ from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, map_block, walk_
 
 
 def with_plain_names(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
-    """A kernel with names that say nothing: p0, p1, … for its parameters. Returns it with what each
-    of these is called in the kernel."""
+    """A kernel with names that say nothing, and that no one else gives: p.0, p.1, … for its
+    parameters. Returns it with what each of these is called in the kernel."""
     body: Block = kernel.body
     named: dict[Buffer, Buffer] = {}
     for k, old in enumerate(kernel.params):
-        named[old] = old.with_(name=f"p{k}")
+        named[old] = old.with_(name=f"p.{k}")
     local = (x.buffer for x in walk_statements(body) if isinstance(x, Alloc))
     for k, old in enumerate(dict.fromkeys(local)):
-        named[old] = old.with_(name=f"t{k}")
+        named[old] = old.with_(name=f"t.{k}")
     for old, new in named.items():
         body = rewrite_accesses(body, old, new, lambda at: at)
     loops = (x.var for x in walk_statements(body) if isinstance(x, For))
-    variables: dict[Expr, Expr] = {v: Var(f"i{k}") for k, v in enumerate(dict.fromkeys(loops))}
+    variables: dict[Expr, Expr] = {v: Var(f"i.{k}") for k, v in enumerate(dict.fromkeys(loops))}
 
     def renamed(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For):
