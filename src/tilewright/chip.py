@@ -46,6 +46,7 @@ from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
 
 TRIES = 4  # tiles that are built and timed
+FORMS = 3  # forms of a kernel that are built
 GAIN = 0.97  # of the cycles of a kernel's first form: others that cannot be so fast are not tried
 NEAR = 0.997  # of what the model expects: better than the next one is likely to be
 
@@ -120,14 +121,16 @@ def _build_stream(
     models = form_models(kernel, target, control, kept)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
+    count = 0
     for model in models:
-        if best is not None and model.bound.cycles >= GAIN * best.cycles:
+        if best is not None and (count == FORMS or model.bound.cycles >= GAIN * best.cycles):
             break
         try:
             built = _build_form(model, target, control, parameters)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
             continue
+        count += 1
         best = built if best is None or built.cycles < best.cycles else best
     if best is None:
         assert refusal is not None  # there is a form

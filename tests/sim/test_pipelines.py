@@ -8,7 +8,7 @@ from byte_kernels import gemm, layer, planes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright import chip
+from tilewright import chip_kernel
 from tilewright.chip import build_chip, build_choice
 from tilewright.ir.instruction import Hazard
 from tilewright.plan import choose_tiles
@@ -188,14 +188,14 @@ def test_an_operand_after_the_other_then_work_then_a_store():
 def test_steps_of_one_instruction_take_what_they_are_expected_to(monkeypatch):
     """VTA does a step with one instruction of each kind: whatever the tiles, the order and the
     pace, the model sees what the simulator does, but for where the unit's queue loads a bias in a
-    short tile: what follows that is not done before it. 30 of about 530 plans."""
+    short tile: what follows that is not done before it. A tenth of 1,164 plans."""
     monkeypatch.setattr(choose_tiles, "BEST", 1 << 30)
     target = vta(inp=1024, wgt=4096, acc=4096)
     kernel = layer.bind(M=128, N=96, K=64).kernel
     every = choose_tiles.choose_tiles(analytic_model(kernel, target), run_pipelines)
     off = [
         abs(choice.cycles / build_choice(kernel, target, choice, Control()).cycles - 1)
-        for choice in every[:: len(every) // 30]
+        for choice in every[:: len(every) // 100]
     ]
     assert np.median(off) < 0.002
     assert np.quantile(off, 0.9) < 0.02
@@ -214,7 +214,7 @@ def test_steps_of_one_instruction_take_what_they_are_expected_to(monkeypatch):
 def test_what_is_chosen_takes_what_it_is_expected_to(kernel, target, off, monkeypatch):
     """The model brings operands one by one; transfers in the order of need are no slower."""
     ordered = build_chip(kernel.kernel, target)
-    monkeypatch.setattr(chip, "order_transfers", lambda stream: stream)
+    monkeypatch.setattr(chip_kernel, "order_transfers", lambda stream: stream)
     built = build_chip(kernel.kernel, target)
     assert built.predicted == pytest.approx(built.cycles, rel=off)
     assert ordered.cycles <= built.cycles

@@ -15,8 +15,9 @@ from random_units import chip_of, gemm_of, random_facts
 
 from tilewright.backends.stream.disassemble import disassemble
 from tilewright.base.errors import TilewrightError
-from tilewright.chip import analytic_model, build_choice
+from tilewright.chip import build_choice
 from tilewright.ir.loop import Kernel
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes

@@ -48,10 +48,7 @@ def conv_engine(
         w: i8[CO, CI, KH, KW] @ local,
         b: i32[CO] @ local,
         y: view(out(i8[CO, OH, OW] @ local), "y_plane", "y_row"),
-        x_plane: STEP,
-        x_row: STEP,
-        y_plane: STEP,
-        y_row: STEP,
+        x_plane: STEP, x_row: STEP, y_plane: STEP, y_row: STEP,
         stride: Range(1, 4),
         top: Range(0, 10),
         left: Range(0, 10),
@@ -60,7 +57,7 @@ def conv_engine(
         shift: Range(0, 31),
         low: BYTE,
         high: BYTE,
-    ):
+    ):  # fmt: skip
         limit(top < KH, left < KW)
         for f, h, v in grid(CO, OH, OW):
             acc: i32 = 0
