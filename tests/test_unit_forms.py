@@ -143,7 +143,42 @@ def with_itself(c: int, n: int) -> Kernel:
     return with_itself.kernel
 
 
+def triangle(c: int, n: int) -> Kernel:
+    """A convolution of the upper half of a window."""
+
+    @kernel
+    def triangle(X: i8[c, n, n], W: i8[c, c, 3, 3], Y: out(i8[c, n - 2, n - 2])):
+        total = local(i32[c, n - 2, n - 2])
+        for o, y, x in grid(c, n - 2, n - 2):
+            total[o, y, x] = 0
+            for i, r, s in reduce(c, 3, 3):
+                if r <= s:
+                    total[o, y, x] += i32(X[i, y + r, x + s]) * i32(W[o, i, r, s])
+        for o, y, x in grid(c, n - 2, n - 2):
+            Y[o, y, x] = i8(max(min(total[o, y, x] >> 7, 127), -128))
+
+    return triangle.kernel
+
+
+def by_itself(c: int, n: int) -> Kernel:
+    """A row that slides over itself."""
+
+    @kernel
+    def by_itself(X: i8[c, n], Y: out(i8[c, n - 2])):
+        total = local(i32[c, n - 2])
+        for o, y in grid(c, n - 2):
+            total[o, y] = 0
+            for r in reduce(3):
+                total[o, y] += i32(X[o, y + r]) * i32(X[o, r])
+        for o, y in grid(c, n - 2):
+            Y[o, y] = i8(max(min(total[o, y] >> 7, 127), -128))
+
+    return by_itself.kernel
+
+
 KERNELS = st.one_of(
+    st.builds(triangle, st.integers(1, 4), st.integers(4, 7)),
+    st.builds(by_itself, st.integers(1, 20), st.integers(4, 9)),
     st.builds(with_itself, st.integers(1, 4), st.integers(4, 7)),
     st.builds(
         depthwise, st.integers(1, 40), st.integers(3, 7), st.integers(1, 3), st.integers(1, 2),

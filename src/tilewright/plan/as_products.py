@@ -41,14 +41,12 @@ from tilewright.ir.loop import (
     Alloc,
     Block,
     For,
-    If,
     Kernel,
     Stmt,
     Store,
     loads,
     map_block,
     map_inner_blocks,
-    walk_statements,
 )
 from tilewright.ir.substitute import substitute
 from tilewright.plan.diagonal import Diagonal, follow, lane_numbers
@@ -64,8 +62,7 @@ Interval = tuple[int, int]
 
 def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel as products with a diagonal matrix, for each way to say what follows the sums."""
-    guarded = any(isinstance(x, If) for x in walk_statements(kernel.body))
-    if guarded or has_contraction(kernel):
+    if has_contraction(kernel):
         return
     unit = next((u for u in units(target) if u.update.buffer.dtype.is_integer), None)
     found = _find_sum(kernel, unit) if unit is not None else None

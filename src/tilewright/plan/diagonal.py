@@ -52,6 +52,7 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
             along = follow(kernel, loop.var)
             others = {x.var for x in nest.axes} - {loop.var}
             shared = loop.var in _variables(data) and loop.var in _variables(factor)
+            shared &= data.buffer != factor.buffer
             if along is None or not shared or _variables(factor) & others:
                 continue
             if factor.buffer in kernel.inputs and reads_alone(kernel, nest.update, factor.buffer):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
+from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import linear
 from tilewright.analyze.nests import Nest, nests, without_casts
 from tilewright.analyze.rewrite import rewrite_accesses, simplify_block
@@ -53,6 +54,8 @@ def phase_forms(kernel: Kernel) -> Iterator[UnitForm]:
 def _with_axes(kernel: Kernel, nest: Nest, results: dict[str, MadeArray]) -> Kernel:
     """The kernel with an axis of a result for each loop that writes it."""
     buffer, at = nest.buffer, nest.store.indices
+    if sum(a.buffer == buffer for a in accesses(kernel.body)) != 1:
+        return kernel  # what is a result is read, too
     extents = {x.var: x.extent for x in nest.axes if isinstance(x.extent, int)}
     digits = [_digits(i, n, extents) for i, n in zip(at, buffer.shape, strict=True)]
     if len(nest.writes) > 1 or None in digits or all(len(d or ()) == 1 for d in digits):
@@ -113,6 +116,8 @@ def _gathered(kernel: Kernel, sums: Buffer, inputs: dict[str, MadeArray]) -> Ker
     if not reads_alone(kernel, update, read.buffer):
         return kernel
     (data,) = (e for e in factors if e is not weight)
+    if any(x.buffer == read.buffer for x in loads(data)):
+        return kernel
     turned = _backwards(data, nest)
     over = [x for x in (*nest.axes, *nest.reduce) if x.var in variables(weight)]
     element = substitute(without_casts(weight), turned)

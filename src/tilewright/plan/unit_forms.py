@@ -6,7 +6,15 @@ from collections.abc import Iterator
 
 from tilewright.analyze.nests import guarded_factors, nests
 from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
-from tilewright.ir.loop import Accumulate, Kernel, Stmt, map_block, map_inner_blocks
+from tilewright.ir.loop import (
+    Accumulate,
+    If,
+    Kernel,
+    Stmt,
+    map_block,
+    map_inner_blocks,
+    walk_statements,
+)
 from tilewright.ir.substitute import substitute
 from tilewright.plan.as_products import product_forms
 from tilewright.plan.diagonal import diagonal_forms
@@ -17,9 +25,11 @@ from tilewright.target.target import Target
 
 
 def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
-    """The forms of a kernel in normal form."""
-    twice = with_two_operands(kernel)
+    """The forms of a kernel in normal form. What happens under conditions is left as it is."""
     yield UnitForm(kernel)
+    if any(isinstance(x, If) for x in walk_statements(kernel.body)):
+        return
+    twice = with_two_operands(kernel)
     if twice is not None:
         yield twice
     yield from phase_forms(kernel)
