@@ -176,7 +176,20 @@ def by_itself(c: int, n: int) -> Kernel:
     return by_itself.kernel
 
 
+def wrapped(c: int, n: int, factor: int) -> Kernel:
+    """Bytes that are added as bytes: what wraps around there stays so."""
+
+    @kernel
+    def wrapped(X: i8[c, n], Y: i8[c, n], Z: out(i8[c, n])):
+        for k, i in grid(c, n):
+            total = i32(X[k, i] * i8(factor) + Y[k, i])
+            Z[k, i] = i8(max(min(total >> 1, 127), -128))
+
+    return wrapped.kernel
+
+
 KERNELS = st.one_of(
+    st.builds(wrapped, st.integers(1, 20), st.integers(1, 9), st.integers(-128, 127)),
     st.builds(triangle, st.integers(1, 4), st.integers(4, 7)),
     st.builds(by_itself, st.integers(1, 20), st.integers(4, 9)),
     st.builds(with_itself, st.integers(1, 4), st.integers(4, 7)),

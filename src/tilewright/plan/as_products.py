@@ -141,7 +141,7 @@ def _find_sum(kernel: Kernel, unit: Unit) -> _Sum | None:
     kind, sums = unit.left.buffer.dtype, unit.update.buffer.dtype
     value = result.store.value
     wide = _wide(value, sums)
-    found = _part(wide, kind) if wide is not None else None
+    found = _part(wide, kind, sums) if wide is not None else None
     if wide is None or found is None:
         return None
     part, terms = found
@@ -150,7 +150,7 @@ def _find_sum(kernel: Kernel, unit: Unit) -> _Sum | None:
     first = next(iter(terms))
     if len(terms) == 1 and isinstance(first, Load) and first.dtype == sums:
         nest = next((n for n in every if n.buffer == first.buffer), None)
-        inner_terms = _added_up(nest, kind) if nest is not None and len(every) == 2 else None
+        inner_terms = _added_up(nest, kind, sums) if nest is not None and len(every) == 2 else None
         if inner_terms is None or nest is None:
             return None
         pairs = [(e, k) for e, k in inner_terms.items() if e is not None]
@@ -169,12 +169,19 @@ def _sum(
     nest: Nest | None,
     factor: int = 1,
 ) -> _Sum | None:
-    """The sum, with what all factors have in common beside them."""
+    """The sum, with what all factors have in common beside them. Numbers wrap around as sums do."""
+    terms = [(e, _wrapped(k, part.dtype)) for e, k in terms]
     common = math.gcd(*(k for _, k in terms))
     if not common:
         return None
     each = tuple((e, k // common) for e, k in terms)
-    return _Sum(result, value, part, each, constant, nest, common * factor)
+    factor, constant = (_wrapped(n, part.dtype) for n in (common * factor, constant))
+    return _Sum(result, value, part, each, constant, nest, factor)
+
+
+def _wrapped(number: int, dtype: DType) -> int:
+    """A number as a type of integers with a sign holds it."""
+    return (number - int(dtype.min)) % (1 << dtype.bits) + int(dtype.min)
 
 
 def _wide(value: Expr, dtype: DType) -> Expr | None:
@@ -185,7 +192,7 @@ def _wide(value: Expr, dtype: DType) -> Expr | None:
     return None if found is None else found[0]
 
 
-def _added_up(nest: Nest, kind: DType) -> dict[Expr | None, int] | None:
+def _added_up(nest: Nest, kind: DType, sums: DType) -> dict[Expr | None, int] | None:
     """The terms of what a nest adds up, from 0."""
     first = nest.store.value
     update = nest.update
@@ -193,34 +200,37 @@ def _added_up(nest: Nest, kind: DType) -> dict[Expr | None, int] | None:
         return None
     if not isinstance(first, Const) or first.value != 0:
         return None
-    terms = _terms(update.value, kind)
+    terms = _terms(update.value, kind, sums)
     return terms if terms and None not in terms else None
 
 
-def _part(e: Expr, kind: DType) -> tuple[Expr, dict[Expr | None, int]] | None:
+def _part(e: Expr, kind: DType, sums: DType) -> tuple[Expr, dict[Expr | None, int]] | None:
     """The largest part of a value that is a sum of terms, if all that it reads is in there."""
-    terms = _terms(e, kind)
+    terms = _terms(e, kind, sums)
     if terms is not None and any(x is not None for x in terms):
         return e, terms
     if isinstance(e, Load):
         return None
     reading = [x for x in e.children() if isinstance(x, Expr) and any(True for _ in loads(x))]
-    return _part(reading[0], kind) if len(reading) == 1 else None
+    return _part(reading[0], kind, sums) if len(reading) == 1 else None
 
 
-def _terms(e: Expr, kind: DType) -> dict[Expr | None, int] | None:
-    """A value as elements of a type with their factors, and a constant (None)."""
+def _terms(e: Expr, kind: DType, sums: DType) -> dict[Expr | None, int] | None:
+    """A value of the sums' type as elements of a type with their factors, and a constant (None).
+    What is added up in a narrower type wraps around there, and is no sum of these."""
+    if e.dtype != sums:
+        return None
     if isinstance(e, Const):
         return {None: int(e.value)}
-    if isinstance(e, Load) and not e.buffer.dtype.is_float:
+    if isinstance(e, Load):
         return {e: 1}
     if isinstance(e, Cast) and e.a.dtype == kind and _element(e.a) is not None:
         return {without_casts(e): 1}
     if isinstance(e, Unary) and e.op is UnaryOp.NEG:
-        return _scaled(_terms(e.a, kind), -1)
+        return _scaled(_terms(e.a, kind, sums), -1)
     if not isinstance(e, Binary):
         return None
-    a, b = _terms(e.a, kind), _terms(e.b, kind)
+    a, b = _terms(e.a, kind, sums), _terms(e.b, kind, sums)
     if a is None or b is None:
         return None
     if e.op in (BinaryOp.ADD, BinaryOp.SUB):
@@ -372,7 +382,10 @@ class _Products:
             return None
         inner, low, high = value.a, int(value.dtype.min), int(value.dtype.max)
         said = isinstance(inner, Binary) and inner.op in (BinaryOp.MIN, BinaryOp.MAX)
-        found = None if said else _interval(inner, {self.sum.part: self.sum.interval})
+        least, most = self.sum.interval
+        overflows = least < self.type.min or most > self.type.max
+        known = {self.sum.part: (least, most)}
+        found = None if said or overflows else _interval(inner, known)
         if found is None or found[0] < low or found[1] > high:
             return None
         at_most = binary(BinaryOp.MIN, inner, const(high, inner.dtype))
