@@ -239,3 +239,29 @@ def test_plain_names():
     np.testing.assert_array_equal(
         interpret(one, arrays)[0], interpret(three_products(4), arrays)[0]
     )
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_what_passes_as_both_factors(chip: str):
+    """It is refused: a second copy of it would have to come from outside."""
+
+    @kernel
+    def squares(A: i8[16, 16], B: i8[16, 16], Y: out(i8[16, 16])):
+        s = local(i32[16, 16])
+        p = local(i8[16, 16])
+        t = local(i32[16, 16])
+        for i, j in grid(16, 16):
+            s[i, j] = 0
+            for k in reduce(16):
+                s[i, j] += i32(A[i, k]) * i32(B[j, k])
+        for i, j in grid(16, 16):
+            p[i, j] = i8(max(min(s[i, j] >> 6, 127), -128))
+        for i, j in grid(16, 16):
+            t[i, j] = 0
+            for k in reduce(16):
+                t[i, j] += i32(p[i, k]) * i32(p[j, k])
+        for i, j in grid(16, 16):
+            Y[i, j] = i8(max(min(t[i, j] >> 6, 127), -128))
+
+    with pytest.raises(ScheduleError):
+        build_chip(squares.kernel, CHIPS[chip])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright import grid, i8, i32, kernel, local, reduce
+from tilewright import grid, i8, i32, kernel, local, reduce, u8
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.ir.interpret import interpret
@@ -188,7 +188,24 @@ def wrapped(c: int, n: int, factor: int) -> Kernel:
     return wrapped.kernel
 
 
+def as_unsigned(f: int, n: int) -> Kernel:
+    """Windows of bytes that are taken without their sign: a conversion that is no detail."""
+
+    @kernel
+    def as_unsigned(X: i8[n + 3], W: i8[f, 2, 3], Y: out(i8[f, n])):
+        total = local(i32[f, n])
+        for o, y in grid(f, n):
+            total[o, y] = 0
+            for r, q in reduce(2, 3):
+                total[o, y] += i32(u8(X[y + r + q])) * i32(W[o, r, q])
+        for o, y in grid(f, n):
+            Y[o, y] = i8(max(min(total[o, y] >> 7, 127), -128))
+
+    return as_unsigned.kernel
+
+
 KERNELS = st.one_of(
+    st.builds(as_unsigned, st.integers(1, 18), st.integers(3, 9)),
     st.builds(wrapped, st.integers(1, 20), st.integers(1, 9), st.integers(-128, 127)),
     st.builds(triangle, st.integers(1, 4), st.integers(4, 7)),
     st.builds(by_itself, st.integers(1, 20), st.integers(4, 9)),

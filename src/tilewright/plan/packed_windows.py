@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilewright.analyze.nests import Nest, nests, without_casts
+from tilewright.analyze.nests import Nest, nests
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
 from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_blocks
 from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, reads_alone
+from tilewright.plan.unit_form import MadeArray, UnitForm, converted, fresh, made, reads_alone
 from tilewright.plan.units import mappings, units
 from tilewright.target.target import Target
 
@@ -67,8 +67,8 @@ def _summed(nest: Nest) -> list[For]:
 
 def _read(kernel: Kernel, e: Expr) -> Buffer | None:
     """The input of which a factor is one element, or a number in its place."""
-    inner = without_casts(e)
-    inner = without_casts(inner.a) if isinstance(inner, Select) else inner
+    inner = converted(e)
+    inner = inner.a if isinstance(inner, Select) else inner
     found = list(loads(e))
     is_one = isinstance(inner, Load) and len(found) == 1 and inner.buffer in kernel.inputs
     return found[0].buffer if is_one else None
@@ -115,7 +115,7 @@ class _Packed:
         """What a factor is in the kernel; the name of its input, that input as it is packed, and
         how it is made."""
         (read,) = loads(factor)
-        element = without_casts(factor)
+        element = converted(factor)
         axes = [x for x in self.nest.axes if x.var in variables(element)]
         shape = tuple(int(x.extent) for x in axes if isinstance(x.extent, int))
         shape = (*shape, math.prod(self.extents))

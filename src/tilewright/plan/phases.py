@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import linear
-from tilewright.analyze.nests import Nest, nests, without_casts
+from tilewright.analyze.nests import Nest, nests
 from tilewright.analyze.rewrite import rewrite_accesses, simplify_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var, cast
@@ -30,7 +30,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import substitute, variables
-from tilewright.plan.unit_form import MadeArray, UnitForm, made, reads_alone
+from tilewright.plan.unit_form import MadeArray, UnitForm, converted, made, reads_alone
 
 
 def phase_forms(kernel: Kernel) -> Iterator[UnitForm]:
@@ -120,7 +120,7 @@ def _gathered(kernel: Kernel, sums: Buffer, inputs: dict[str, MadeArray]) -> Ker
         return kernel
     turned = _backwards(data, nest)
     over = [x for x in (*nest.axes, *nest.reduce) if x.var in variables(weight)]
-    element = substitute(without_casts(weight), turned)
+    element = substitute(converted(weight), turned)
     shape = tuple(int(x.extent) for x in over if isinstance(x.extent, int))
     new = read.buffer.with_(shape=shape)
 
@@ -144,9 +144,9 @@ def _gathered(kernel: Kernel, sums: Buffer, inputs: dict[str, MadeArray]) -> Ker
 
 
 def _is_weight(kernel: Kernel, factor: Expr, nest: Nest) -> bool:
-    """Whether a factor is an element of an input whose subscripts are not all loops, and are
-    expressions of loops of which the other factor has no window."""
-    element = without_casts(factor)
+    """Whether a factor is an element of an input whose subscripts are not all loops, and have no
+    two loops of the result together."""
+    element = converted(factor)
     if not isinstance(element, Load) or element.buffer not in kernel.inputs:
         return False
     axes = {x.var for x in nest.axes}

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.errors import ScheduleError
@@ -36,12 +34,6 @@ class Split:
     def passed(self) -> dict[str, Buffer]:
         """The arrays that pass between pieces, with their borders."""
         return {b.name: b for p in self.pieces[:-1] for b in p.outputs}
-
-    def initial(self, name: str) -> np.ndarray:
-        """What an array that passes between pieces holds at first: its border, everywhere."""
-        buffer = self.passed[name]
-        shape = tuple(int(n) for n in buffer.shape)
-        return np.full(shape, self.borders[name].fill, buffer.dtype.numpy)
 
 
 def split_kernel(kernel: Kernel, target: Target) -> Split:

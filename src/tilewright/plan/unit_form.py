@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.node import cached_property
 from tilewright.ir.evaluate import evaluate_program
-from tilewright.ir.expr import Buffer, Expr, Load, const
+from tilewright.ir.expr import Buffer, Cast, Expr, Load, const
 from tilewright.ir.loop import Accumulate, Kernel, Stmt, Store, loads, walk_statements
 from tilewright.ir.substitute import rewrite, substitute
 from tilewright.ir.tensor import Builder, TensorProgram, stages
@@ -77,9 +77,9 @@ class UnitForm:
 
     def keeps(self, names: Collection[str]) -> bool:
         """Whether parameters of these names, inputs or results, lie as the kernel's do."""
-        arrays = [a for a in self.made.values() if {*a.sources} & {*names}]
-        arrays += [a for name, a in self.results.items() if name in names]
-        return all(a.keeps_order for a in arrays)
+        arrays = {name: a for name, a in self.made.items() if {*a.sources} & {*names}}
+        arrays |= {name: a for name, a in self.results.items() if name in names}
+        return all(name in names and a.keeps_order for name, a in arrays.items())
 
 
 def reads_alone(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> bool:
@@ -87,6 +87,12 @@ def reads_alone(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> bool:
     every = walk_statements(kernel.body)
     users = [s for s in every if isinstance(s, (Store, Accumulate)) and _reads(s, buffer)]
     return users == [stmt]
+
+
+def converted(factor: Expr) -> Expr:
+    """What a factor is before it is converted to the type of the sums; a conversion in between,
+    which may cut it off, is a part of that."""
+    return factor.a if isinstance(factor, Cast) else factor
 
 
 def _reads(stmt: Store | Accumulate, buffer: Buffer) -> bool:
