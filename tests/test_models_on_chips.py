@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from fuzz_devices import trial
 from quantise import quantise
 
 import tilewright
+from tilewright.base.dtype import i8
 from tilewright.base.errors import CompileError
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
+from tilewright.ir.expr import Buffer
+from tilewright.optimize.move_arrays import Held
 from tilewright.options import Options
 from tilewright.program.host_program import Submit
 from tilewright.runtime.cache import Cache
@@ -187,3 +191,12 @@ def test_a_dimension_without_a_number_keeps_kernels_on_the_host(model):
 def test_random_networks(seed):
     """`make fuzz-devices` has many."""
     assert "submitted" in trial(seed, list(CHIPS))
+
+
+def test_arrays_are_arranged_alike_whichever_operands_they_are():
+    """Two programs of one content would be one symbol twice where kernels come from the cache."""
+    plain = Held.row_major(Buffer("x", i8, (4, 16)))
+    first, second = (replace(plain, operands=(k,)) for k in (0, 1))
+    assert first != second
+    assert first.arrangement == second.arrangement
+    assert plain.arrangement == plain

@@ -406,7 +406,7 @@ class _Compilation:
         for kernel in kernels.values():
             count = kernel.given
             for k, held in enumerate(kernel.option.held):
-                key = (held, k < count)
+                key = (held.arrangement, k < count)
                 if held.is_same or key in arrangements:
                     continue
                 word = "pack" if k < count else "unpack"
@@ -563,7 +563,7 @@ class _Compilation:
             return KernelUse(kernel.name, kernel.signature.scratch, kernel.symbols)
         count = kernel.given
         held = tuple(
-            replace(h, kernel=self.arrangements.get((h, k < count), ""))
+            replace(h, kernel=self.arrangements.get((h.arrangement, k < count), ""))
             for k, h in enumerate(kernel.option.held)
         )
         return KernelUse(kernel.name, held=held)

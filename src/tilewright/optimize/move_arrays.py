@@ -11,7 +11,7 @@ the host.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,11 @@ class Held:
         """Whether the bytes are those of the row-major array."""
         same = self.type.layout is None and self.inner == self.type.shape
         return same and self.made is None
+
+    @property
+    def arrangement(self) -> Held:
+        """The same, whichever operands it is made of: what a program that arranges depends on."""
+        return self if self.operands is None else replace(self, operands=())
 
     def arranged(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """The elements of operands as they lie in the device's memory."""

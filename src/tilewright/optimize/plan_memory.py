@@ -308,7 +308,7 @@ class _Planner:
     def _give(self, values: tuple[Value, ...], held: Held, space: str) -> str:
         """The slot of what a device holds of values, given to the device if need be; in use in the
         next step."""
-        key = (values, space, held)
+        key = (values, space, held.arrangement)
         if key not in self.given:
             there = self._there(values[0], held, space) if len(values) == 1 else None
             self.given[key] = there or self._sent(values, held, space)
