@@ -24,6 +24,7 @@ from tilewright.plan.bound import ContractionBound
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
+from tilewright.plan.units import has_contraction, units
 from tilewright.schedule.primitives.loops import copy_block
 
 
@@ -210,12 +211,16 @@ def _sizes(buffer: Buffer) -> tuple[int, ...]:
 
 
 def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
-    """Cycles that pieces take at least: each on its own, but for what passes between them, which
-    need not be brought from outside."""
-    bounds = [p.chip.bound for p in built]
+    """Cycles that the contractions of pieces take at least, in the one queue that does them all;
+    where several queues do, pieces may go along with each other, and the longest counts. What
+    passes between pieces need not be brought from outside."""
+    chips = [p.chip for p in built if has_contraction(p.chip.source)]
+    bounds = [c.bound for c in (built[0].chip, *chips, built[-1].chip)]
     found = [b for b in bounds if isinstance(b, ContractionBound)]
-    if len(found) < len(built):
+    if len(found) < len(bounds):
         return None
-    first, last = found[0], found[-1]
-    work = sum(b.work for b in found)
+    first, *contractions, last = found
+    queues = {u.instruction.queue for u in units(built[0].chip.target)}
+    works = [b.work for b in contractions] or [0.0]
+    work = sum(works) if len(queues) == 1 else max(works)
     return ContractionBound(work, 0.0, first.fill, last.drain, 0.0, first.control)
