@@ -47,7 +47,7 @@ from tilewright.target.target import Target
 
 TRIES = 4  # tiles that are built and timed
 FORMS = 3  # forms of a kernel that are built
-GAIN = 0.97  # of the cycles of a kernel's first form: others that cannot be so fast are not tried
+GAIN = 0.97  # of the cycles of the fastest form: others that cannot be so fast are not tried
 NEAR = 0.997  # of what the model expects: better than the next one is likely to be
 
 

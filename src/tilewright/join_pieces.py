@@ -23,7 +23,7 @@ from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
 from tilewright.plan.units import has_contraction, units
 from tilewright.schedule.primitives.loops import copy_block
 
@@ -158,9 +158,9 @@ class _Joined:
     def _passing(self, piece: BuiltPiece, result: Buffer) -> Buffer:
         """What a piece makes for others, as it lies in the memory outside."""
         name = piece.names[result.name]
-        shape = tuple(n for n in _sizes(result) if n != 1) or (1,)
+        shape = tuple(n for n in sizes_of(result) if n != 1) or (1,)
         new = self.passed[name] = result.with_(name=name, shape=shape)
-        memory = np.arange(1, math.prod(shape) + 1).reshape(_sizes(result))
+        memory = np.arange(1, math.prod(shape) + 1).reshape(sizes_of(result))
         self.places[name] = _traced(memory, result, lambda a: piece.chip.read(result, a)) - 1
         border = self.split.borders.get(name)
         if border is not None:
@@ -174,7 +174,7 @@ class _Joined:
         found = _traced(numbers, held, lambda a: piece.chip.arranged(held, {held.name: a})).reshape(
             -1
         )
-        sizes = tuple(n for n in _sizes(held) if n != 1) or (1,)
+        sizes = tuple(n for n in sizes_of(held) if n != 1) or (1,)
         if sizes != new.shape or not np.array_equal(found[places.reshape(-1)], numbers.reshape(-1)):
             raise ScheduleError(
                 f"{name} is made as {new}, and is taken as {held}, in another order",
@@ -204,10 +204,6 @@ def _squeezed(block: Block, old: Buffer, new: Buffer) -> Block:
         return tuple(at[d] for d in kept) or (const(0),)
 
     return rewrite_accesses(block, old, new, place)
-
-
-def _sizes(buffer: Buffer) -> tuple[int, ...]:
-    return tuple(int(n) for n in buffer.shape)
 
 
 def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:

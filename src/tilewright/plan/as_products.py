@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests, without_casts
+from tilewright.analyze.rewrite import replace_in
 from tilewright.base.dtype import DType
 from tilewright.ir.expr import (
     Binary,
@@ -45,8 +46,6 @@ from tilewright.ir.loop import (
     Stmt,
     Store,
     loads,
-    map_block,
-    map_inner_blocks,
 )
 from tilewright.ir.substitute import substitute
 from tilewright.plan.diagonal import Diagonal, follow, lane_numbers
@@ -335,7 +334,7 @@ class _Products:
             update = nest.update
             assert update is not None
             (read,) = loads(self.sum.part)
-            stmt = _replaced(nest.stmt, update, _around(update.with_(value=product), term,
+            (stmt,) = replace_in((nest.stmt,), update, _around(update.with_(value=product), term,
                                                         len(self.terms)))  # fmt: skip
             return (Alloc(nest.buffer), stmt), read
         axes = list(result.axes)
@@ -367,7 +366,8 @@ class _Products:
         elif self.sum.constant:
             total = total + const(self.sum.constant, self.type)
         new = substitute(value, {self.sum.part: total})
-        return _replaced(result.stmt, result.store, result.store.with_(value=new))
+        (stmt,) = replace_in((result.stmt,), result.store, result.store.with_(value=new))
+        return stmt
 
     def _same(self, name: str, extent: int, number: int, arrays: dict[str, MadeArray]) -> Buffer:
         """An array of one number."""
@@ -414,12 +414,6 @@ def _one_of(at: Expr, values: Sequence[Expr]) -> Expr:
 
 def _around(stmt: Stmt, term: Var | None, count: int) -> Stmt:
     return stmt if term is None else For(term, count, (stmt,))
-
-
-def _replaced(stmt: Stmt, old: Stmt, new: Stmt) -> Stmt:
-    if stmt is old:
-        return new
-    return map_inner_blocks(stmt, lambda b: map_block(b, lambda x: _replaced(x, old, new)))
 
 
 def _interval(e: Expr, known: Mapping[Expr, Interval]) -> Interval | None:

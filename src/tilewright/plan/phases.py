@@ -17,18 +17,10 @@ from collections.abc import Iterator, Mapping
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.linear import linear
 from tilewright.analyze.nests import Nest, nests
-from tilewright.analyze.rewrite import rewrite_accesses, simplify_block
+from tilewright.analyze.rewrite import replace_in, rewrite_accesses, simplify_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Var, cast
-from tilewright.ir.loop import (
-    For,
-    Kernel,
-    Stmt,
-    loads,
-    map_block,
-    map_inner_blocks,
-    walk_statements,
-)
+from tilewright.ir.loop import For, Kernel, loads, walk_statements
 from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.unit_form import MadeArray, UnitForm, converted, made, reads_alone
 
@@ -130,15 +122,9 @@ def _gathered(kernel: Kernel, sums: Buffer, inputs: dict[str, MadeArray]) -> Ker
     inputs[read.buffer.name] = made(f"{read.buffer.name}_by_loops", shape, [read.buffer], value)
     place = cast(weight.dtype, Load(new, tuple(x.var for x in over)))
     product = substitute(data, turned) * place
-
-    def replaced(stmt: Stmt) -> Stmt:
-        if stmt is update:
-            return update.with_(value=product)
-        return map_inner_blocks(stmt, lambda block: map_block(block, replaced))
-
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     simplifier = Simplifier({x.var: x.extent for x in loops}, keep_units=True)
-    body = simplify_block(map_block(kernel.body, replaced), simplifier)
+    body = simplify_block(replace_in(kernel.body, update, update.with_(value=product)), simplifier)
     kept = tuple(new if b == read.buffer else b for b in kernel.inputs)
     return kernel.with_(inputs=kept, body=body)
 

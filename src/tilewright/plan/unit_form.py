@@ -112,11 +112,7 @@ def made(
 
 def fresh(name: str, names: set[str]) -> str:
     """The name, with a number behind it if it is taken; it is taken then."""
-    unique, n = name, 1
-    while unique in names:
-        unique, n = f"{name}_{n}", n + 1
-    names.add(unique)
-    return unique
+    return Builder(names).fresh(name)
 
 
 def composed(first: UnitForm, second: UnitForm) -> UnitForm:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.analyze.nests import guarded_factors, nests
+from tilewright.analyze.rewrite import replace_in
 from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
-from tilewright.ir.loop import (
-    Accumulate,
-    If,
-    Kernel,
-    Stmt,
-    map_block,
-    map_inner_blocks,
-    walk_statements,
-)
+from tilewright.ir.loop import Accumulate, If, Kernel, walk_statements
 from tilewright.ir.substitute import substitute
 from tilewright.plan.as_products import product_forms
 from tilewright.plan.diagonal import diagonal_forms
@@ -57,11 +50,6 @@ def _with_another(kernel: Kernel, update: Accumulate, read: Load) -> UnitForm:
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
     again = read.buffer.with_(name=fresh(f"{read.buffer.name}_again", names))
     value = substitute(update.value, {read: Load(again, read.indices)})
-
-    def replaced(stmt: Stmt) -> Stmt:
-        if stmt is update:
-            return update.with_(value=value)
-        return map_inner_blocks(stmt, lambda block: map_block(block, replaced))
-
-    form = kernel.with_(inputs=(*kernel.inputs, again), body=map_block(kernel.body, replaced))
+    body = replace_in(kernel.body, update, update.with_(value=value))
+    form = kernel.with_(inputs=(*kernel.inputs, again), body=body)
     return UnitForm(form, {again.name: MadeArray((read.buffer.name,))})
