@@ -2,7 +2,7 @@
 what follows them: clip((sum + bias) >> s, -128, 127). And numpy, for what they should give."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,16 +20,28 @@ class Case:
     name: str
     kernel: Kernel
     reference: Reference
+    tolerance: float = field(default=0.0, kw_only=True)  # of floats: relative, and of the largest
 
     def arguments(self) -> list[np.ndarray]:
-        """Inputs over the whole range of their types (biases: of 16 bits), and a result."""
+        """Inputs over the whole range of their types (biases: of 16 bits; floats: normal), and a
+        result."""
         rng = np.random.default_rng(0)
         inputs = []
         for b in self.kernel.inputs:
-            reach = 128 if b.dtype == i8 else 1 << 15
-            inputs.append(rng.integers(-reach, reach, b.shape).astype(b.dtype.numpy))
+            if b.dtype.is_integer:
+                reach = 128 if b.dtype == i8 else 1 << 15
+                inputs.append(rng.integers(-reach, reach, b.shape).astype(b.dtype.numpy))
+            else:
+                inputs.append(rng.standard_normal(b.shape).astype(b.dtype.numpy))
         (result,) = self.kernel.outputs
         return [*inputs, np.zeros(result.shape, result.dtype.numpy)]
+
+    def agrees(self, found: object, wanted: np.ndarray) -> bool:
+        """Whether a result is what numpy says: to the bit, or within the tolerance."""
+        if not self.tolerance:
+            return np.array_equal(found, wanted)
+        a, b = (np.asarray(x).astype(np.float64) for x in (found, wanted))
+        return np.allclose(a, b, self.tolerance, self.tolerance * float(np.abs(b).max()))
 
 
 def narrow(total: np.ndarray) -> np.ndarray:
