@@ -27,13 +27,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from chip_kernels import Case
 from matrix_bounds import independent_bound
 from matrix_cases import MATRIX
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+from attention_chips import softmax_engine, vector_core
+from unit_chips import dram_engine, several_cubes, weight_fifo
 
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.chip import build_chip
@@ -48,6 +51,11 @@ CHIPS: dict[str, Callable[[], Target]] = {
     "gemmini": gemmini,
     "conv_engine": conv_engine,
     "dsp": dsp,
+    "weight_fifo": weight_fifo,
+    "dram_engine": dram_engine,
+    "several_cubes": several_cubes,
+    "vector_core": vector_core,
+    "softmax_engine": softmax_engine,
 }
 
 

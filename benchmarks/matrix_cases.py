@@ -4,6 +4,7 @@ then the result; sums are of 32 bits, and shifted and clipped to bytes."""
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from attention_cases import attention, gelu, layer_norm, product_16, softmax
 from chip_kernels import SHIFT, Case, narrow, product
 from vector_cases import (
     average_pool,
@@ -316,4 +317,9 @@ MATRIX: tuple[Make, ...] = (
     lambda: hard_swish(240, 14),
     lambda: transpose(128, 256),
     lambda: two_convs(28, 64),
+    lambda: product_16(256, 256, 256),
+    lambda: softmax(128, 128),
+    lambda: layer_norm(128, 256),
+    lambda: gelu(128, 512),
+    lambda: attention(128, 64),
 )
