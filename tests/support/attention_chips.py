@@ -1,17 +1,17 @@
-"""Chips with floats beside a matrix unit: one whose vector unit has an instruction for each operator
-of a softmax, and one that does a whole softmax of rows in place."""
+"""Chips of floats: one whose vector unit has an instruction for each operator of a softmax beside a
+matrix unit, and one that does a whole softmax of rows in place."""
 
 import operator
 
-from tilewright import exp, sqrt, tanh
-from tilewright.base.dtype import bf16, f32
+from tilewright import bitcast, exp, sqrt, tanh
+from tilewright.base.dtype import bf16, f32, u32
 from tilewright.ir.python.kernel import dims
 from tilewright.ir.python.words import cast, grid, out, reduce
 from tilewright.target.describe import Range, TargetBuilder, cost, flag, view
 from tilewright.target.target import Target
 
 LANES = 16
-STEP = Range(0, (1 << 24) - 1)
+STEP, BITS = Range(0, (1 << 24) - 1), Range(0, (1 << 32) - 1)  # of a number of 32 bits
 LOWEST = -3.0e38
 DRAM, LOCAL, ACC = "dram", "local", "acc"
 
@@ -25,7 +25,7 @@ def _base(name: str, local: int, acc: int, bus: int) -> TargetBuilder:
     load, matrix, vector, store = t.queues("load", "matrix", "vector", "store", depth=32)
     t.events(32)
     B, R, M = dims("B R M", max=256)  # blocks of lanes side by side, rows
-    for kind, memory in ((bf16, LOCAL), (f32, ACC)):
+    for kind, memory, size in ((bf16, LOCAL, 2), (f32, ACC, 4)):
 
         @t.instruction(load, name=f"load_{kind}")
         def load_rows(
@@ -36,7 +36,7 @@ def _base(name: str, local: int, acc: int, bus: int) -> TargetBuilder:
         ):
             for b, i, j in grid(B, R, LANES):
                 dst[b, i, j] = src[b, i, j]
-            cost(setup=16, bytes=B * R * LANES * kind.bytes)
+            cost(setup=16, bytes=B * R * LANES * size)
 
         @t.instruction(store, name=f"store_{kind}")
         def store_rows(
@@ -47,7 +47,7 @@ def _base(name: str, local: int, acc: int, bus: int) -> TargetBuilder:
         ):
             for b, i, j in grid(B, R, LANES):
                 dst[b, i, j] = src[b, i, j]
-            cost(setup=16, bytes=B * R * LANES * kind.bytes)
+            cost(setup=16, bytes=B * R * LANES * size)
 
     @t.instruction(matrix)
     def matmul(
@@ -92,6 +92,7 @@ def vector_core(local: int = 128 << 10, acc: int = 128 << 10, bus: int = 32) -> 
     near = view(f32[R, LANES] @ ACC, "a")
     made = view(out(f32[R, LANES] @ ACC), "e")
     pairs = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "larger": max}
+    pairs |= {"div": operator.truediv}
     for name, op in pairs.items():
 
         @t.instruction("vector", name=name)
@@ -106,6 +107,12 @@ def vector_core(local: int = 128 << 10, acc: int = 128 << 10, bus: int = 32) -> 
                 z[i, j] = op(p[i, j], q[i])
             cost(busy=R, latency=8)
 
+        @t.instruction("vector", name=f"{name}_constant")
+        def with_constant(p: near, z: made, a: STEP, e: STEP, bits: BITS):
+            for i, j in grid(R, LANES):
+                z[i, j] = op(p[i, j], bitcast(f32, cast(u32, bits)))
+            cost(busy=R, latency=8)
+
     for name, op, cycles in (("exponent", exp, 2), ("root", sqrt, 4), ("tangent", tanh, 2)):
 
         @t.instruction("vector", name=name)
@@ -118,7 +125,7 @@ def vector_core(local: int = 128 << 10, acc: int = 128 << 10, bus: int = 32) -> 
     def reciprocal(p: near, z: made, a: STEP, e: STEP):
         for i, j in grid(R, LANES):
             z[i, j] = 1.0 / p[i, j]
-        cost(busy=4 * R, latency=16)
+        cost(busy=2 * R, latency=16)
 
     for name, op in (("row_sum", operator.add), ("row_most", max)):
 

@@ -9,7 +9,7 @@ from tilewright.target.target import Target
 
 MESH = 16
 STEP, BYTE = Range(0, (1 << 24) - 1), Range(-128, 127)
-DRAM, FLASH = "dram", "flash"
+DRAM, FLASH, ROWS, FIFO, ACC = "dram", "flash", "rows", "fifo", "acc"
 
 
 def _stores(t: TargetBuilder, queue: str, rows: int) -> None:
@@ -18,7 +18,7 @@ def _stores(t: TargetBuilder, queue: str, rows: int) -> None:
 
     @t.instruction(queue)
     def store(
-        src: i32[R, MESH] @ "acc",
+        src: i32[R, MESH] @ ACC,
         dst: view(out(i8[R, MESH] @ DRAM), "far"),
         far: STEP,
         by: Range(0, 31),
@@ -35,13 +35,13 @@ def _loads(t: TargetBuilder, queue: str, rows: int) -> None:
     R = dims("R", max=rows)
 
     @t.instruction(queue)
-    def load(src: view(i8[R, MESH] @ DRAM, "far"), dst: out(i8[R, MESH] @ "rows"), far: STEP):
+    def load(src: view(i8[R, MESH] @ DRAM, "far"), dst: out(i8[R, MESH] @ ROWS), far: STEP):
         for i, j in grid(R, MESH):
             dst[i, j] = src[i, j]
         cost(setup=16, bytes=R * MESH)
 
     @t.instruction(queue)
-    def load_bias(src: i32[MESH] @ DRAM, dst: out(i32[R, MESH] @ "acc")):
+    def load_bias(src: i32[MESH] @ DRAM, dst: out(i32[R, MESH] @ ACC)):
         for i, j in grid(R, MESH):
             dst[i, j] = src[j]
         cost(setup=16, busy=R, bytes=64)
@@ -53,23 +53,23 @@ def weight_fifo(tiles: int = 4, flash: int = 8, bus: int = 16) -> Target:
     t = TargetBuilder("weight_fifo", clock=7e8)
     t.memory(DRAM, bandwidth=bus, latency=80)
     t.memory(FLASH, bandwidth=flash, latency=300)
-    t.memory("rows", 96 << 10)
-    t.memory("fifo", tiles * MESH * MESH)
-    t.memory("acc", 64 << 10)
+    t.memory(ROWS, 96 << 10)
+    t.memory(FIFO, tiles * MESH * MESH)
+    t.memory(ACC, 64 << 10)
     load, weigh, matrix, store = t.queues("load", "weigh", "matrix", "store", depth=32)
     t.events(32)
     _loads(t, load, 256)
     M = dims("M", max=256)
 
     @t.instruction(weigh)
-    def push(src: i8[MESH, MESH] @ FLASH, dst: out(i8[MESH, MESH] @ "fifo")):
+    def push(src: i8[MESH, MESH] @ FLASH, dst: out(i8[MESH, MESH] @ FIFO)):
         for i, j in grid(MESH, MESH):
             dst[i, j] = src[i, j]
         cost(setup=4, bytes=MESH * MESH)
 
     @t.instruction(matrix)
     def matmul(
-        a: i8[M, MESH] @ "rows", w: i8[MESH, MESH] @ "fifo", c: out(i32[M, MESH] @ "acc"),
+        a: i8[M, MESH] @ ROWS, w: i8[MESH, MESH] @ FIFO, c: out(i32[M, MESH] @ ACC),
         more: flag,
     ):  # fmt: skip
         for i, j in grid(M, MESH):
@@ -116,8 +116,8 @@ def several_cubes(units: int = 4, bus: int = 64) -> Target:
     """So many equal matrix units of 16x16x16, each behind a queue of its own."""
     t = TargetBuilder(f"cubes_{units}", clock=1e9)
     t.memory(DRAM, bandwidth=bus, latency=80)
-    t.memory("rows", 512 << 10)
-    t.memory("acc", 256 << 10)
+    t.memory(ROWS, 512 << 10)
+    t.memory(ACC, 256 << 10)
     load, store = t.queues("load", "store", depth=64)
     cubes = t.queues(*(f"cube_{k}" for k in range(units)), depth=64)
     t.interlock()
@@ -126,8 +126,8 @@ def several_cubes(units: int = 4, bus: int = 64) -> Target:
 
         @t.instruction(queue, name=f"cube_{k}")
         def cube(
-            a: i8[MESH, MESH] @ "rows", b: i8[MESH, MESH] @ "rows",
-            c: out(i32[MESH, MESH] @ "acc"), more: flag,
+            a: i8[MESH, MESH] @ ROWS, b: i8[MESH, MESH] @ ROWS,
+            c: out(i32[MESH, MESH] @ ACC), more: flag,
         ):  # fmt: skip
             for i, j in grid(MESH, MESH):
                 if more == 0:

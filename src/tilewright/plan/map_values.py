@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, nest_of, nests, without_casts
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Symbol, Var
+from tilewright.ir.expr import Binary, Buffer, Const, Dim, Expr, Load, Symbol, Unary, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Accumulate,
@@ -218,8 +218,8 @@ def covers(
             moves = isinstance(without_casts(value), Load)
             same = any(part == store.value for _, part in leaves) and not moves
             if not same and not any(isinstance(part, Const) for _, part in leaves):
-                found.append((_size(value), instruction, leaves))
-    for _, instruction, leaves in sorted(found, key=lambda f: -f[0]):
+                found.append((_operators(value), _size(value), instruction, leaves))
+    for _, _, instruction, leaves in sorted(found, key=lambda f: (-f[0], -f[1])):
         yield instruction, leaves
 
 
@@ -233,8 +233,27 @@ def write_of(instruction: Instruction) -> Write | None:
     return writes[0]
 
 
+def reduction_of(instruction: Instruction) -> Accumulate | None:
+    """What an instruction adds up along rows, or takes the most of: once for each element."""
+    inner = list(walk_statements(instruction.body))
+    writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
+    loops = {x.var for x in inner if isinstance(x, For)}
+    found = writes[0] if len(writes) == 1 else None
+    if not isinstance(found, Accumulate) or not isinstance(without_casts(found.value), Load):
+        return None
+    kept = set().union(*map(variables, found.indices))
+    return found if kept < loops <= kept | variables(found.value) else None
+
+
 def _same_type_and_memory(operand: Buffer, buffer: Buffer) -> bool:
     return operand.dtype == buffer.dtype and operand.memory == buffer.memory
+
+
+def _operators(value: Expr) -> int:
+    """Counts what an expression computes, subscripts and conversions left out."""
+    own = isinstance(value, (Binary, Unary))
+    inner = () if isinstance(value, Load) else value.children()
+    return own + sum(_operators(x) for x in inner if isinstance(x, Expr))
 
 
 def _size(value: Expr) -> int:
@@ -267,12 +286,15 @@ def _tensorize(
     _call(s, target, loops, instruction, interleave)
 
 
-def map_accumulation(s: Schedule, target: Target, loop: Loop) -> None:
+def map_accumulation(s: Schedule, target: Target, loop: Loop, along: Var | None = None) -> None:
     """Replaces a nest that accumulates into one buffer by calls of an instruction that does, for
-    one iteration of the reduction after the other. ScheduleError where none can."""
+    one iteration of the reduction after the other; or, where the operand's rows lie along a loop of
+    the reduction, by one that does a row. ScheduleError where none can."""
     nest = _nest(s, loop)
     reduce = {x.var for x in nest.reduce}
     before = s.moment
+    if along is not None:
+        return _map_along_rows(s, target, nest, along)
     for instruction in target.instructions:
         pattern = write_of(instruction)
         if not isinstance(pattern, Accumulate) or not _same_type_and_memory(
@@ -291,6 +313,32 @@ def map_accumulation(s: Schedule, target: Target, loop: Loop) -> None:
     raise ScheduleError(
         f"no instruction of {target.name} accumulates {nest.buffer.name}", program=nest.stmt
     )
+
+
+def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var) -> None:
+    """One row of each element after the other: an instruction would wait for the last one's sum."""
+    before = s.moment
+    for instruction in target.instructions:
+        pattern = reduction_of(instruction)
+        if pattern is None or not _same_type_and_memory(pattern.buffer, nest.buffer):
+            continue
+        try:
+            outer, inner = s.split(Loop(along), row_length(instruction))
+            rest = [Loop(x.var) for x in nest.reduce if x.var != along]
+            rows = [Loop(x.var) for x in nest.axes]
+            s.reorder(*rest, outer, *rows, inner)
+            rows = collapse(s, rows) if rows else []
+            return s.tensorize((*rows, inner)[0], instruction)
+        except ScheduleError:
+            s.back_to(before)  # another instruction may do
+    raise ScheduleError(
+        f"no instruction of {target.name} accumulates {nest.buffer.name}", program=nest.stmt
+    )
+
+
+def row_length(instruction: Instruction) -> int:
+    """How many elements a row of an instruction has."""
+    return math.prod(n for n in _extents(instruction) if isinstance(n, int))
 
 
 def _comes_back(s: Schedule, rows: list[Loop], instruction: Instruction) -> bool:
@@ -317,7 +365,8 @@ def _call(
     if all(target.memory(b.memory).size is not None for b in instruction.operands):
         outer = _in_turns(s, outer, within, interleave)
     outer = collapse(s, outer, most) if outer else []
-    for loop in (*outer[max(0, len(outer) - ranges) :], *within):
+    # Loops that an operand does not go along are around a call, wherever they stand.
+    for loop in (*outer[max(0, len(outer) - ranges) :], *outer[:1], *within):
         if attempt(s.tensorize, loop, instruction):
             return
     s.tensorize([*outer, *within][-1], instruction)

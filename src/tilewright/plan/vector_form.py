@@ -24,6 +24,7 @@ from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import (
     DRAM,
+    Binary,
     BinaryOp,
     Buffer,
     Cast,
@@ -60,8 +61,9 @@ from tilewright.plan.fit_operators import (
     row_operators,
     row_size,
 )
-from tilewright.plan.map_values import write_of
+from tilewright.plan.map_values import reduction_of, write_of
 from tilewright.plan.separate_windows import separate_stage
+from tilewright.plan.share_values import share_values
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -83,9 +85,25 @@ class VectorForm:
         return self.kernel is not self.source
 
 
-def vector_form(kernel: Kernel, target: Target) -> VectorForm:
-    """The kernel in that form. ScheduleError where a reduction has no instruction."""
-    return _Form(kernel, target).formed()
+def vector_form(kernel: Kernel, target: Target, *, along_rows: bool = False) -> VectorForm:
+    """The kernel in that form; with `along_rows`, instructions accumulate the elements of a row.
+    ScheduleError where a reduction has no instruction."""
+    shared = share_values(kernel) if _leave_operands(target) else kernel
+    return _Form(shared, target, along_rows).formed()
+
+
+def _leave_operands(target: Target) -> bool:
+    """Whether a chip has each operator of rows in an instruction that overwrites no operand."""
+    writes = [write_of(i) for i in row_instructions(target)]
+    in_place = {w.op for w in writes if isinstance(w, Accumulate)}
+    apart = {
+        x.op
+        for w in writes
+        if isinstance(w, Store)
+        for x in w.value.walk()
+        if isinstance(x, Binary)
+    }
+    return bool(apart) and in_place <= apart
 
 
 def flat_form(form: VectorForm) -> VectorForm | None:
@@ -131,12 +149,14 @@ class Accumulation:
     operand: Buffer
 
 
-def find_accumulation(target: Target, op: BinaryOp, dtype: DType) -> Accumulation | None:
+def find_accumulation(
+    target: Target, op: BinaryOp, dtype: DType, *, along_rows: bool = False
+) -> Accumulation | None:
     """The target's instruction that accumulates with an operator: in this type, or in a wider one
     that gives the same once it is cut off."""
     found = []
     for instruction in target.instructions:
-        pattern = write_of(instruction)
+        pattern = reduction_of(instruction) if along_rows else write_of(instruction)
         if not isinstance(pattern, Accumulate) or pattern.op is not op:
             continue
         operand = without_casts(pattern.value)
@@ -150,8 +170,8 @@ def find_accumulation(target: Target, op: BinaryOp, dtype: DType) -> Accumulatio
 
 
 class _Form:
-    def __init__(self, kernel: Kernel, target: Target) -> None:
-        self.kernel, self.target = kernel, target
+    def __init__(self, kernel: Kernel, target: Target, along_rows: bool) -> None:
+        self.kernel, self.target, self.along_rows = kernel, target, along_rows
         self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
         self.builder = Builder(self.names)
         self.memories: dict[str, str] = {}
@@ -220,7 +240,9 @@ class _Form:
     def _reduction(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
         update = nest.update
         assert update is not None
-        unit = find_accumulation(self.target, update.op, nest.buffer.dtype)
+        unit = find_accumulation(
+            self.target, update.op, nest.buffer.dtype, along_rows=self.along_rows
+        )
         if unit is None or len(nest.writes) != 2:
             raise ScheduleError(
                 f"no instruction of {self.target.name} accumulates {nest.buffer.name} by"
@@ -253,6 +275,8 @@ class _Form:
     def _passes(self, stage: Stage, unit: Accumulation) -> list[Stage]:
         """A reduction over a window as one along each side, where that saves work; and one of a few
         rows in parts, so that an instruction does not come back to a row too soon."""
+        if self.along_rows:
+            return [stage]
         every = [s for s in separate_stage(stage, self.builder) if isinstance(s, Stage)]
         found: list[Stage] = []
         for each in every:

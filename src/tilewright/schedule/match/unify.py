@@ -13,10 +13,12 @@ from dataclasses import replace
 from tilewright.analyze.conditions import is_place
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.dtype import index
+from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import (
     COMMUTATIVE,
     Binary,
     BinaryOp,
+    Bitcast,
     Buffer,
     Cast,
     Compare,
@@ -200,6 +202,9 @@ class Unifier:
             yield from self._operand(pattern, e, b)
         elif self._is_field(pattern) or (isinstance(pattern, Cast) and self._is_field(pattern.a)):
             yield from self._field(pattern, e, b)
+        elif isinstance(pattern, Bitcast) and isinstance(e, Const) and pattern.dtype == e.dtype:
+            bits = Bitcast(pattern.a.dtype, e)  # a number that a field has the bits of
+            yield from self._value(pattern.a, const(int(evaluate_expr(bits, {}, {})), bits.dtype), b)
         elif isinstance(pattern, Select) and self._flag(pattern.cond)[0] is not None:
             yield from self._optional(pattern, e, b)
         elif isinstance(pattern, Select) and self._is_known(pattern.cond):
