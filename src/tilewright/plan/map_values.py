@@ -34,7 +34,8 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import arrange, collapse
-from tilewright.schedule.core.state import attempt, refuse
+from tilewright.plan.rates import calls
+from tilewright.schedule.core.state import Moment, attempt, refuse
 from tilewright.schedule.match.binding import Binding
 from tilewright.schedule.match.match import Matcher
 from tilewright.schedule.schedule import Schedule
@@ -365,11 +366,28 @@ def _call(
     if all(target.memory(b.memory).size is not None for b in instruction.operands):
         outer = _in_turns(s, outer, within, interleave)
     outer = collapse(s, outer, most) if outer else []
-    # Loops that an operand does not go along are around a call, wherever they stand.
-    for loop in (*outer[max(0, len(outer) - ranges) :], *outer[:1], *within):
+    before = s.moment
+    for loop in (*outer[max(0, len(outer) - ranges) :], *within):
         if attempt(s.tensorize, loop, instruction):
+            if outer and loop != outer[0]:
+                _with_fewer_calls(s, outer[0], instruction, before)
             return
     s.tensorize([*outer, *within][-1], instruction)
+
+
+def _with_fewer_calls(
+    s: Schedule, outermost: Loop, instruction: Instruction, before: Moment
+) -> None:
+    """Gives all loops of a nest to an instruction, if that makes fewer calls than what is: inner
+    loops that an operand does not go along are then around a call."""
+    found, count = s.moment, _count(s, instruction)
+    s.back_to(before)
+    if not attempt(s.tensorize, outermost, instruction) or _count(s, instruction) >= count:
+        s.back_to(found)
+
+
+def _count(s: Schedule, instruction: Instruction) -> int:
+    return sum(n for call, n in calls(s.kernel.body) if call.instruction == instruction)
 
 
 def _in_turns(s: Schedule, outer: list[Loop], within: list[Loop], parts: int) -> list[Loop]:

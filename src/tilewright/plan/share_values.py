@@ -12,6 +12,7 @@ then read again for nothing, and what is brought from outside is brought once.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -50,9 +51,17 @@ def _most_shared(kernel: Kernel) -> Value | None:
                 own = isinstance(part, Load) and part.buffer not in kernel.inputs
                 value = None if own else _canonical(part, nest)
                 if value is not None:
-                    counts[value] += again if part is write.value else 1
+                    often = again if part is write.value else _times(part, value, nest)
+                    counts[value] += often
     shared = [v for v, n in counts.items() if n > 1]
     return max(shared, key=lambda v: (sum(1 for _ in v.value.walk()), str(v.value)), default=None)
+
+
+def _times(part: Expr, value: Value, nest: Nest) -> int:
+    """How often an element is computed, 2 for any number: again in loops that it does not depend
+    on."""
+    whole = math.prod(n for x in (*nest.axes, *nest.reduce) if isinstance(n := x.extent, int))
+    return 2 if not isinstance(part, Load) and math.prod(value.extents) < whole else 1
 
 
 def _is_made(e: Expr) -> bool:

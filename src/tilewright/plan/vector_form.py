@@ -341,6 +341,9 @@ class _Form:
         of the buffer that it is made of."""
         places = dict.fromkeys(x.indices for x in loads(value))
         shapes = {x.buffer.shape for x in loads(value)}
+        there = self.memories.get(value.buffer.name) if isinstance(value, Load) else None
+        if there == unit.operand.memory and value.dtype == unit.operand.dtype:
+            return value
         if len(places) != 1 or len(shapes) != 1 or any(isinstance(x, Select) for x in value.walk()):
             raise ScheduleError(
                 f"{value} is accumulated, and {unit.instruction.name} takes elements of one array",
@@ -348,9 +351,6 @@ class _Form:
                 hint="a reduction has to read one place of its operands, without a condition",
             )
         (at,), (shape,) = places, shapes
-        held = self.memories.get(value.buffer.name) if isinstance(value, Load) else None
-        if held == unit.operand.memory and value.dtype == unit.operand.dtype:
-            return value
         source = next(loads(value)).buffer
         staged = self._local(source.with_(name=nest.buffer.name), unit.operand, "operand")
         axes = tuple(Var(self.builder.fresh(f"{source.name}_{d}")) for d in range(len(shape)))

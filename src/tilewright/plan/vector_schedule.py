@@ -82,8 +82,10 @@ def tile_vectors(
         around.append(_slice(s, sliced, plan.tile[sliced.loop]))
     for name in local:
         buffer = s.set_memory(s.buffer(name), memories[name])
-        s.pack_layout(buffer, _in_rows(len(buffer.shape), lanes[name], plan.lanes))
-    held = {name: _map_local(s, target, name, plan) for name in local}
+        axis = lanes[name]
+        if axis is not None:
+            s.pack_layout(buffer, _in_rows(len(buffer.shape), axis, plan.lanes))
+    held = {name: _map_local(s, target, name, plan, lanes) for name in local}
     rows = RowLayout(tuple(inside), ((lane, plan.lanes),))
     map_values(s, target, Loop(inside[0]), rows, plan.interleave)
     result = held[sliced.result] if sliced is not None else ""
@@ -109,9 +111,10 @@ def result_nest(s: Schedule) -> Nest:
     return found[0]
 
 
-def lane_axes(s: Schedule, lane: Var) -> dict[str, int]:
-    """Along which of its axes each buffer lies in rows, if the result does along a loop. A row is
-    of neighbours everywhere: ScheduleError where an access does not follow the loop as it is."""
+def lane_axes(s: Schedule, lane: Var) -> dict[str, int | None]:
+    """Along which of its axes each buffer lies in rows, if the result does along a loop; None for
+    one that has a number for each row. A row is of neighbours everywhere: ScheduleError where an
+    access does not follow the loop as it is."""
     return _follow_lane(s, lane)[0]
 
 
@@ -120,22 +123,51 @@ def lane_loops(s: Schedule, lane: Var) -> list[Var]:
     return _follow_lane(s, lane)[1]
 
 
-def _follow_lane(s: Schedule, lane: Var) -> tuple[dict[str, int], list[Var]]:
+def number_loops(s: Schedule, lane: Var) -> set[Var]:
+    """The loops of the result along which numbers of rows lie that are computed."""
+    lanes = lane_axes(s, lane)
+    made = {n.buffer.name for n in nests(s.kernel.body)}
     result = result_nest(s)
-    found = {result.buffer.name: _place(s, Load(result.buffer, result.store.indices), lane)}
+    reads = [x for x in loads(result.store.value) if x.buffer.name in made]
+    return {v for x in reads if lanes[x.buffer.name] is None for v in variables(x.indices[-1])}
+
+
+def _follow_lane(s: Schedule, lane: Var) -> tuple[dict[str, int | None], list[Var]]:
+    result = result_nest(s)
+    first = _place(s, Load(result.buffer, result.store.indices), lane)
+    found: dict[str, int | None] = {result.buffer.name: first}
     loops = []
     for nest in reversed(nests(s.kernel.body)):
         if nest.buffer.name not in found:
             continue
-        along = nest.store.indices[found[nest.buffer.name]]
+        along = _loop_along(s, nest, found)
+        if along is not None:
+            loops.append(along)
+        for read in dict.fromkeys(x for w in nest.writes for x in loads(w.value)):
+            follows = along is not None and any(along in variables(i) for i in read.indices)
+            place = _place(s, read, along) if along is not None and follows else None
+            if found.setdefault(read.buffer.name, place) != place:
+                _refuse(s, read, along if along is not None else read)
+    return found, loops
+
+
+def _loop_along(s: Schedule, nest: Nest, found: Mapping[str, int | None]) -> Var | None:
+    """The loop of a nest along which rows lie: of its result, or, where that is a number for each
+    row, of what it adds up; None where it computes numbers of numbers."""
+    place = found[nest.buffer.name]
+    if place is not None:
+        along = nest.store.indices[place]
         if not isinstance(along, Var):
             _refuse(s, Load(nest.buffer, nest.store.indices), along)
-        loops.append(along)
-        for read in dict.fromkeys(x for w in nest.writes for x in loads(w.value)):
-            place = _place(s, read, along)
-            if found.setdefault(read.buffer.name, place) != place:
-                _refuse(s, read, along)
-    return found, loops
+        return along
+    over = {x.var for x in nest.reduce}
+    reads = [x for w in nest.writes for x in loads(w.value)]
+    for read in reads:
+        at = found.get(read.buffer.name)
+        if at is not None and read.indices[at] in over:
+            along = read.indices[at]
+            return along if isinstance(along, Var) else None
+    return next((v for x in reads if isinstance(v := x.indices[-1], Var) and v in over), None)
 
 
 def _place(s: Schedule, access: Load, along: Expr) -> int:
@@ -155,7 +187,9 @@ def _in_rows(rank: int, axis: int, lanes: int) -> Layout:
     return Layout(tuple(range(rank)), ((axis, lanes),))
 
 
-def _pack_parameters(s: Schedule, plan: VectorPlan, lanes: Mapping[str, int]) -> dict[str, Layout]:
+def _pack_parameters(
+    s: Schedule, plan: VectorPlan, lanes: Mapping[str, int | None]
+) -> dict[str, Layout]:
     """Arranges parameters in rows, where they do not lie so."""
     layouts = {}
     for buffer in s.kernel.params:
@@ -190,21 +224,36 @@ def place_tiles(s: Schedule, plan: VectorPlan) -> tuple[list[Loop], list[Var], V
 # ---------------------------------------------------------------- instructions
 
 
-def _map_local(s: Schedule, target: Target, name: str, plan: VectorPlan) -> str:
+def _map_local(
+    s: Schedule, target: Target, name: str, plan: VectorPlan, lanes: Mapping[str, int | None]
+) -> str:
     """Gives what computes a local buffer to instructions; returns the name of the buffer that holds
     it then."""
     if nest_with(s, s.buffer(name)).update is not None:
         s.split_init(s.buffer(name))
     nest = nest_with(s, s.buffer(name))
-    loops = tuple(x.var for x in nest.axes)
     (along,) = variables(nest.store.indices[-1])
-    rows = RowLayout(loops, ((along, plan.lanes),))
-    held = map_values(s, target, Loop(loops[0]), rows, plan.interleave)
+    if lanes[name] is None:  # numbers, which lie one after the other
+        outer, inner = s.split(Loop(along), plan.lanes)
+        nest = nest_with(s, s.buffer(name))
+        rows = RowLayout(tuple(x.var for x in nest.axes), ())
+    else:
+        rows = RowLayout(tuple(x.var for x in nest.axes), ((along, plan.lanes),))
+    held = map_values(s, target, Loop(nest.axes[0].var), rows, plan.interleave)
     update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
     if update is not None:
         assert isinstance(update.stmt, For)
-        map_accumulation(s, target, Loop(update.stmt.var))
+        rows_along = _row_of(update, plan) if lanes[name] is None else None
+        map_accumulation(s, target, Loop(update.stmt.var), rows_along)
     return held.name
+
+
+def _row_of(update: Nest, plan: VectorPlan) -> Var:
+    """The loop of a reduction along which its operand's rows lie, in blocks of lanes."""
+    assert update.update is not None
+    (read,) = dict.fromkeys(loads(update.update.value))
+    (along,) = variables(read.indices[-1])
+    return along
 
 
 # ---------------------------------------------------------------- slices

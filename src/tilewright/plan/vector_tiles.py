@@ -19,17 +19,19 @@ from tilewright.backends.stream.durations import Durations, durations
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Var
-from tilewright.ir.loop import Kernel, buffers_written, loads
+from tilewright.ir.loop import Call, Kernel, buffers_written, loads
 from tilewright.plan.bound import ContractionBound, control_cycles
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
+from tilewright.plan.map_values import reduction_of
 from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
 from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_schedule import (
     VectorPlan,
     lane_axes,
     lane_loops,
+    number_loops,
     result_nest,
     sliced_reduction,
     tile_vectors,
@@ -73,10 +75,9 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorCh
             program=kernel,
             hint="an ALU or a vector unit would: one instruction for each operator",
         )
-    form = vector_form(kernel, target)
-    refusal = None
     models: list[_Model] = []
-    for lanes in sizes:
+    forms, refusal = _forms(kernel, target)
+    for form, lanes in itertools.product(forms, sizes):
         for each, loop in _lane_loops(form, lanes):
             try:
                 models.append(_Model(each, target, VectorPlan(loop, lanes, {}), control))
@@ -91,6 +92,19 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorCh
         )
     bound = min((m.bound() for m in models), key=lambda b: b.cycles)
     return VectorChoices(_in_order([c for m in models for c in m.choices()]), bound)
+
+
+def _forms(kernel: Kernel, target: Target) -> tuple[list[VectorForm], ScheduleError | None]:
+    """The kernel as instructions take it that accumulate rows, or along them; why not, if none
+    do."""
+    found, refusal = [], None
+    reduces = any(n.update is not None for n in nests(kernel.body))
+    for along_rows in (False, True) if reduces else (False,):
+        try:
+            found.append(vector_form(kernel, target, along_rows=along_rows))
+        except ScheduleError as error:
+            refusal = refusal or error
+    return found, refusal if not found else None
 
 
 def _in_order(found: list[VectorChoice]) -> tuple[VectorChoice, ...]:
@@ -144,6 +158,7 @@ class _Work:
     least: float  # the same at best
     setup: float
     wait: float
+    stalls: float  # of that, what parts that take turns have as well
     moved: float  # cycles of the memory outside, for an element
     least_moved: float  # the same, for what has to be moved
     outside: Buffer | None  # what it brings, or takes away
@@ -151,6 +166,18 @@ class _Work:
     sweeps: int  # iterations of a reduction
     apart: int  # elements that an accumulation has to have, to do several sweeps in one call
     latency: int  # of a call
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A buffer in a chip's memory: the box that it holds, bytes for an element of it, and whether
+    it is brought from outside, or leaves."""
+
+    memory: str
+    box: str
+    bytes: float
+    brought: bool
+    leaving: bool
 
 
 @dataclass(frozen=True)
@@ -177,20 +204,25 @@ class _Model:
         self.result = result_nest(s)
         self.nests = nests(s.kernel.body)
         self.extents = {x.var: int(x.extent) for x in self.result.axes if isinstance(x.extent, int)}
+        self.in_rows = {self.bare.lane, *number_loops(s, self.bare.lane)}
         free = {v: self._sizes(v) for v in self.extents}
+        for var in (v for v, sizes in free.items() if not sizes):
+            raise ScheduleError(
+                f"{var} of {form.kernel.name} runs {self.extents[var]} times, and numbers along it"
+                f" fill rows of {self.bare.lanes} elements in {target.name}",
+                program=form.kernel,
+                hint=f"make it a multiple of {self.bare.lanes}",
+            )
         self.sizes = control.sizes(form.kernel.name, self.extents, free)
         self.lanes = lane_axes(s, self.bare.lane)
         self.shapes = {b.name: b.shape for b in s.kernel.params}
         self.sliced = sliced_reduction(s.kernel, self.form.memories)
-        self.brought = {n.buffer.name for n in self.nests if n.update is None} - {
-            self.result.buffer.name
-        }
         self.work: list[_Work] = []
-        self.held: list[tuple[str, str, float]] = []  # memory, box, bytes of an element
+        self.held: list[_Held] = []
         self._probe()
 
     def _sizes(self, var: Var) -> list[int]:
-        extent, step = self.extents[var], self.bare.lanes if var == self.bare.lane else 1
+        extent, step = self.extents[var], self.bare.lanes if var in self.in_rows else 1
         return [n for n in range(step, extent + 1, step) if extent % n == 0]
 
     def boxes(self, tile: Mapping[Var, int]) -> dict[str, tuple[int, ...]]:
@@ -217,7 +249,7 @@ class _Model:
         if buffer.name not in boxes:
             return 1.0
         part, axis = boxes[buffer.name], self.lanes[buffer.name]
-        last = axis == len(part) - 1
+        last = axis is None or axis == len(part) - 1
         run = 1 if last else self.bare.lanes
         whole = [int(n) for n in self.shapes[buffer.name]]
         for n, m in zip(reversed(part), reversed(whole), strict=True):
@@ -246,15 +278,23 @@ class _Model:
         # Where a buffer took the place of others, it is the last; a value in between is of the box
         # that has as many elements.
         names = {held: name for name, held in tiled.held.items()}
+        stream = expand_stream(s.kernel, self.target, limits=False)
+        moves = [x.call for x in stream.sites if self._is_outside(x.call)]
+        brought = {b.name for x in moves for b in buffers_written((x,))}
+        leaving = {r.buffer.name for x in moves for r in x.regions} - brought
         for buffer in s.allocations():
             size = math.prod(int(n) for n in buffer.shape)
             alike = (name for name, n in elements.items() if n == size)
             box = names.setdefault(buffer.name, next(alike, ""))
-            self.held.append((buffer.memory, box, bytes_of(buffer) / elements[box]))
+            each = bytes_of(buffer) / elements[box]
+            known = buffer.name in brought, buffer.name in leaving
+            self.held.append(_Held(buffer.memory, box, each, *known))
         turns = math.prod(self.extents.values()) / math.prod(tile.values())
-        stream = expand_stream(s.kernel, self.target, limits=False)
         probe = _Probe(stream, durations(stream), turns, boxes, names)
         self.work += [self._work(probe, k) for k in range(len(stream.sites))]
+
+    def _is_outside(self, call: Call) -> bool:
+        return any(self.target.memory(r.buffer.memory).size is None for r in call.regions)
 
     def _work(self, probe: _Probe, k: int) -> _Work:
         """What a call of the probe costs."""
@@ -269,7 +309,11 @@ class _Model:
         read = {names.get(r.buffer.name) for r in call.regions if r.buffer.name not in written}
         each = turns * math.prod(boxes[box])
         lines = 1.0 if outside is None else self._outside(outside, boxes)
-        wait = 0.0 if touched else float(times.latency[rows].sum())
+        # Calls of one operation do not wait for each other, but where they add to the same rows.
+        latency = times.latency[rows]
+        again = not call.instruction.distances and reduction_of(call.instruction) is not None
+        waits = float(latency.sum()) if again else min(float(latency.sum()), turns * latency.max())
+        wait = 0.0 if touched else waits
         sums = (n for n in self.nests if n.update is not None and read & _read(n))
         sweeps = next((math.prod(int(x.extent) for x in n.reduce) for n in sums), 1)
         distances = [n for _, n in call.instruction.distances] if sweeps > 1 else []
@@ -287,6 +331,7 @@ class _Model:
             least=max(needed, done / most_a_cycle(instruction)),
             setup=float(times.setup[rows].sum()) / turns,
             wait=wait / turns,
+            stalls=wait / turns if again else 0.0,
             moved=float(times.transfer[rows].max(1, initial=0).sum()) / each / lines,
             least_moved=needed,
             outside=outside,
@@ -351,10 +396,10 @@ class _Model:
         places = min(distance, steps - 1) + 1
         results = min(self.bare.result_buffers, steps) if self.control.overlap else 1
         used: dict[str, float] = {}
-        for memory, box, size in self.held:
-            # What is brought for a reduction is not stored, and has no place for that.
-            turns = places if box in self.brought else max(places, results)
-            used[memory] = used.get(memory, 0.0) + size * math.prod(boxes[box]) * turns
+        for x in self.held:
+            # What is neither brought nor stored is there while a tile is worked on.
+            turns = max(places if x.brought else 1, results if x.leaving else 1)
+            used[x.memory] = used.get(x.memory, 0.0) + x.bytes * math.prod(boxes[x.box]) * turns
         return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
 
     def _cycles(
@@ -372,7 +417,7 @@ class _Model:
             lines = 1.0 if work.outside is None else self._outside(work.outside, boxes)
             in_slice = self.sliced is not None and work.box == self.sliced.operand
             elements = math.prod(boxes[work.box]) * lines * (slices if in_slice else 1)
-            once = work.setup + (work.wait if parts == 1 else 0.0)
+            once = work.setup + (work.wait if parts == 1 else work.stalls)
             once *= slices if in_slice or work.in_slices else 1
             if math.prod(boxes[work.box]) < work.apart:
                 once = work.sweeps * (work.setup + work.latency)
