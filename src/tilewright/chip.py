@@ -34,6 +34,7 @@ from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.form_models import FormModel, form_models
+from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
 from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
@@ -145,6 +146,8 @@ def _build_form(
     kernel, model = found.kernel, found.model
     if isinstance(model, VectorChoices):
         best = _build_vectors(kernel, target, control, parameters, model)
+    elif isinstance(model, FusedChoices):
+        best = _build_fused(kernel, target, control, parameters, model)
     else:
         best = _build_contraction(kernel, target, control, parameters, model)
     # The model knows of no order but that of tiles.
@@ -211,6 +214,21 @@ def _build_vectors(
     return build_fastest(found.plans, build, tries=TRIES, near=NEAR)
 
 
+def _build_fused(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str],
+    found: FusedChoices,
+) -> ChipKernel:  # fmt: skip
+    """A kernel that is one instruction of several steps, in tiles of rows."""
+
+    def build(plan: FusedPlan) -> ChipKernel:
+        s = Schedule(kernel)
+        tile_fused(s, target, plan, overlap=control.overlap)
+        built = stream_kernel(s, target, parameters, serial=control.serial)
+        return replace(built, predicted=plan.cycles, tile={plan.loop: plan.rows})
+
+    return build_fastest(found.plans, build, tries=TRIES, near=NEAR)
+
+
 def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float | None:
     """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
     if target.bundles is not None:
@@ -221,7 +239,7 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
 
 def _expected(found: FormModel, control: Control) -> float | None:
     model = found.model
-    if isinstance(model, VectorChoices):
+    if isinstance(model, (VectorChoices, FusedChoices)):
         return min((c.cycles for c in model.plans), default=None)
     plans = controlled_tiles(found.kernel, model, control, run_pipelines)
     return next((c.cycles for c in plans), None)

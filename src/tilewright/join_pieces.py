@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.analyze.rewrite import rewrite_accesses
+from tilewright.base.dtype import DType
 from tilewright.base.errors import ScheduleError
 from tilewright.chip_kernel import ChipKernel, proven_stream
 from tilewright.ir.expr import Buffer, Expr, Var, const
@@ -188,12 +189,17 @@ def _traced(
 ) -> np.ndarray:
     """Numbers from 1 on as they are after what only moves elements of a buffer's type, and puts 0
     beside them."""
-    step = min(100, int(held.dtype.max))
+    step = min(100, int(held.dtype.max)) if held.dtype.is_integer else _whole_numbers(held.dtype)
     found: np.ndarray = np.zeros((), np.int64)
     for digit in range(math.ceil(math.log(numbers.size + 1, step)) or 1):
         part = move((numbers // step**digit % step).astype(held.dtype.numpy))
         found = found + part.astype(np.int64) * step**digit
     return found
+
+
+def _whole_numbers(dtype: DType) -> int:
+    """How many whole numbers from 0 on a type of floats has, up to 100."""
+    return next(n for n in range(100, 0, -1) if all(dtype.round(k) == k for k in range(n)))
 
 
 def _squeezed(block: Block, old: Buffer, new: Buffer) -> Block:

@@ -12,6 +12,7 @@ from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.bound import ContractionBound, find_bound
 from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.fused_rows import FusedChoices, fused_choices
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm
@@ -29,7 +30,7 @@ class FormModel:
     form: UnitForm
     kernel: Kernel  # of the form, with borders
     borders: Borders
-    model: TileModel | VectorChoices
+    model: TileModel | VectorChoices | FusedChoices
     bound: ContractionBound
 
 
@@ -47,7 +48,7 @@ def form_models(
         if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
-            found.append(_modelled(form, target, control))
+            found += _modelled(form, target, control)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
     if refusal is not None and not found:
@@ -55,10 +56,14 @@ def form_models(
     return sorted(found, key=lambda m: m.bound.cycles)
 
 
-def _modelled(form: UnitForm, target: Target, control: Control) -> FormModel:
+def _modelled(form: UnitForm, target: Target, control: Control) -> list[FormModel]:
+    """A form as an instruction of several steps does it, or as others do."""
     kernel, borders = choose_borders(form.kernel, target)
     if has_contraction(kernel):
         model = analytic_model(kernel, target)
-        return FormModel(form, kernel, borders, model, find_bound(model))
+        return [FormModel(form, kernel, borders, model, find_bound(model))]
+    fused = fused_choices(kernel, target, control)
+    if fused is not None:
+        return [FormModel(form, kernel, borders, fused, fused.bound)]
     choices = vector_choices(kernel, target, control)
-    return FormModel(form, kernel, borders, choices, choices.bound)
+    return [FormModel(form, kernel, borders, choices, choices.bound)]

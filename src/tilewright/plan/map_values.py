@@ -365,25 +365,32 @@ def _call(
     within, outer = loops[len(loops) - rows :], loops[: len(loops) - rows]
     if all(target.memory(b.memory).size is not None for b in instruction.operands):
         outer = _in_turns(s, outer, within, interleave)
+    ways = [(s.moment, outer[0])] if outer else []
     outer = collapse(s, outer, most) if outer else []
-    before = s.moment
+    ways += [(s.moment, outer[0])] if outer else []
     for loop in (*outer[max(0, len(outer) - ranges) :], *within):
         if attempt(s.tensorize, loop, instruction):
-            if outer and loop != outer[0]:
-                _with_fewer_calls(s, outer[0], instruction, before)
+            if outer and any(x.var == outer[0].var for x in _loops_of(s)):
+                _with_fewer_calls(s, instruction, ways)
             return
     s.tensorize([*outer, *within][-1], instruction)
 
 
 def _with_fewer_calls(
-    s: Schedule, outermost: Loop, instruction: Instruction, before: Moment
+    s: Schedule, instruction: Instruction, ways: Sequence[tuple[Moment, Loop]]
 ) -> None:
-    """Gives all loops of a nest to an instruction, if that makes fewer calls than what is: inner
-    loops that an operand does not go along are then around a call."""
-    found, count = s.moment, _count(s, instruction)
-    s.back_to(before)
-    if not attempt(s.tensorize, outermost, instruction) or _count(s, instruction) >= count:
-        s.back_to(found)
+    """Gives all loops of a nest to an instruction, fused ones or those before, if that makes fewer
+    calls than what is: inner loops that an operand does not go along are then around a call."""
+    found, least = s.moment, _count(s, instruction)
+    for before, outermost in ways:
+        s.back_to(before)
+        if attempt(s.tensorize, outermost, instruction) and _count(s, instruction) < least:
+            found, least = s.moment, _count(s, instruction)
+    s.back_to(found)
+
+
+def _loops_of(s: Schedule) -> Iterator[For]:
+    return (x for x in walk_statements(s.kernel.body) if isinstance(x, For))
 
 
 def _count(s: Schedule, instruction: Instruction) -> int:

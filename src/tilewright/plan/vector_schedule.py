@@ -234,7 +234,7 @@ def _map_local(
     nest = nest_with(s, s.buffer(name))
     (along,) = variables(nest.store.indices[-1])
     if lanes[name] is None:  # numbers, which lie one after the other
-        outer, inner = s.split(Loop(along), plan.lanes)
+        s.split(Loop(along), plan.lanes)
         nest = nest_with(s, s.buffer(name))
         rows = RowLayout(tuple(x.var for x in nest.axes), ())
     else:
@@ -317,7 +317,7 @@ def _order(s: Schedule, target: Target, loop: Loop) -> tuple[int, ...]:
     much of the work as takes the time of a store, so that the last step's results leave while the
     queue does not want the memory outside."""
     body = [x for x in s.for_(loop).body if not isinstance(x, Alloc)]
-    outside = [_outside(x) for x in body]
+    outside = [outside_of(x) for x in body]
     found = {kind: [k for k, x in enumerate(outside) if x == kind] for kind in Transfer}
     loads_, work, stores = (found[kind] for kind in Transfer)
     queues = [
@@ -342,7 +342,8 @@ class Transfer(Enum):
     STORE = "store"
 
 
-def _outside(stmt: Stmt) -> Transfer:
+def outside_of(stmt: Stmt) -> Transfer:
+    """What a statement has to do with it."""
     written = {b.memory for b in buffers_written((stmt,))}
     read = {r.buffer.memory for c, _ in calls((stmt,)) for r in c.regions}
     if DRAM in written:

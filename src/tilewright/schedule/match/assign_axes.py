@@ -86,12 +86,9 @@ class Assigner:
                 yield from self._choose(axes[1:], candidates[1:], sharing, left, one)
 
     def _is_free(self, operand: Buffer) -> bool:
-        """Whether fields or lists carry some steps of an operand."""
-        axes = range(len(operand.shape))
-        instruction = self.instruction
-        return instruction.listed(operand) is not None or any(
-            instruction.carrier(operand, d) is not None for d in axes
-        )
+        """Whether loops of one subscript may be several axes: of an operand, whose steps fields
+        carry, or which are as far apart as the operand's own."""
+        return operand in self.instruction.operands
 
     def _bind(self, axis: For, loop: For | None, nest: NestPair, b: Binding) -> Binding | None:
         """Checks the number of iterations, as far as no condition changes it."""

@@ -203,8 +203,9 @@ class Unifier:
         elif self._is_field(pattern) or (isinstance(pattern, Cast) and self._is_field(pattern.a)):
             yield from self._field(pattern, e, b)
         elif isinstance(pattern, Bitcast) and isinstance(e, Const) and pattern.dtype == e.dtype:
-            bits = Bitcast(pattern.a.dtype, e)  # a number that a field has the bits of
-            yield from self._value(pattern.a, const(int(evaluate_expr(bits, {}, {})), bits.dtype), b)
+            kind = pattern.a.dtype  # a field has the bits of a number
+            bits = int(evaluate_expr(Bitcast(kind, e), {}, {}))
+            yield from self._value(pattern.a, const(bits, kind), b)
         elif isinstance(pattern, Select) and self._flag(pattern.cond)[0] is not None:
             yield from self._optional(pattern, e, b)
         elif isinstance(pattern, Select) and self._is_known(pattern.cond):
