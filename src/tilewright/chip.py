@@ -25,7 +25,7 @@ from tilewright.chip_kernel import (
     stream_kernel,
 )
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import build_pieces, join_pieces
+from tilewright.join_pieces import OtherOrder, build_pieces, join_pieces
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.bound import ContractionBound
@@ -102,12 +102,20 @@ def _build_whole(
 def build_split(
     kernel: Kernel, split: Split, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
-    """A kernel that is split already, piece by piece."""
+    """A kernel that is split already, piece by piece. What one makes in another order than another
+    takes it in is made and taken row by row."""
+    in_order: set[str] = set()
 
-    def build(piece: Kernel, kept: Collection[str]) -> ChipKernel:
-        return _build_stream(piece, target, control, (), kept)
+    def build(piece: Kernel, kept: Collection[str], rows: Collection[str]) -> ChipKernel:
+        return _build_stream(piece, target, control, (), kept, rows)
 
-    return join_pieces(kernel, split, build_pieces(split, build), parameters)
+    while True:
+        try:
+            return join_pieces(kernel, split, build_pieces(split, build, in_order), parameters)
+        except OtherOrder as error:
+            if error.array in in_order:
+                raise
+            in_order.add(error.array)
 
 
 def _build_stream(
@@ -116,10 +124,11 @@ def _build_stream(
     control: Control,
     parameters: Sequence[str],
     kept: Collection[str] = (),
+    in_order: Collection[str] = (),
 ) -> ChipKernel:
     """The fastest of a kernel's forms, of those that may be, and have the parameters named in
-    `kept` as they are."""
-    models = form_models(kernel, target, control, kept)
+    `kept` as they are, and those in `in_order` row by row."""
+    models = form_models(kernel, target, control, kept, in_order)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
     count = 0

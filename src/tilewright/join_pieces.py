@@ -37,19 +37,29 @@ class BuiltPiece:
     names: Mapping[str, str]
 
 
-def build_pieces(
-    split: Split, build: Callable[[Kernel, Collection[str]], ChipKernel]
-) -> list[BuiltPiece]:
-    """Every piece as a chip does it, given the names of the parameters that are to be as they are;
-    of those that differ in names alone, one is built."""
-    made: dict[tuple[Kernel, frozenset[str]], ChipKernel] = {}
+class OtherOrder(ScheduleError):
+    """One piece makes an array in another order than another takes it in."""
+
+    def __init__(self, array: str, what: str, *, program: Kernel, hint: str) -> None:
+        super().__init__(what, program=program, hint=hint)
+        self.array = array
+
+
+Build = Callable[[Kernel, Collection[str], Collection[str]], ChipKernel]
+
+
+def build_pieces(split: Split, build: Build, in_order: Collection[str] = ()) -> list[BuiltPiece]:
+    """Every piece as a chip does it, given the names of the parameters that are to be as they are,
+    and of those that are to lie row by row; of those that differ in names alone, one is built."""
+    made: dict[tuple[Kernel, frozenset[str], frozenset[str]], ChipKernel] = {}
     found = []
     for piece in split.pieces:
         plain, names = with_plain_names(piece)
         kept = frozenset(p for p, name in names.items() if name in split.passed)
-        if (plain, kept) not in made:
-            made[plain, kept] = build(plain, kept)
-        found.append(BuiltPiece(made[plain, kept], names))
+        rows = frozenset(p for p, name in names.items() if name in in_order)
+        if (plain, kept, rows) not in made:
+            made[plain, kept, rows] = build(plain, kept, rows)
+        found.append(BuiltPiece(made[plain, kept, rows], names))
     return found
 
 
@@ -177,7 +187,8 @@ class _Joined:
         )
         sizes = tuple(n for n in sizes_of(held) if n != 1) or (1,)
         if sizes != new.shape or not np.array_equal(found[places.reshape(-1)], numbers.reshape(-1)):
-            raise ScheduleError(
+            raise OtherOrder(
+                name,
                 f"{name} is made as {new}, and is taken as {held}, in another order",
                 program=self.source,
                 hint="make two kernels of it: the host can rearrange what passes between them",

@@ -4,7 +4,7 @@ is read off the schedule of some small tile."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -38,11 +38,12 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 
-def analytic_model(kernel: Kernel, target: Target) -> TileModel:
+def analytic_model(kernel: Kernel, target: Target, in_order: Collection[str] = ()) -> TileModel:
     """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
-    is none."""
+    is none. Parameters named in `in_order` lie in memory row by row."""
     refusal = None
-    for filled, nest, mapping in find_mappings(kernel, target):
+    for filled, nest, found in find_mappings(kernel, target):
+        mapping = replace(found, in_order=frozenset(in_order))
         try:
             return _model(filled, target, nest, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops

@@ -35,11 +35,16 @@ class FormModel:
 
 
 def form_models(
-    kernel: Kernel, target: Target, control: Control = CHOSEN, kept: Collection[str] = ()
+    kernel: Kernel,
+    target: Target,
+    control: Control = CHOSEN,
+    kept: Collection[str] = (),
+    in_order: Collection[str] = (),
 ) -> list[FormModel]:
     """The forms of a kernel, those first that may take least; raises the first refusal if the chip
     does none. An author who names loops means the kernel's: forms that have others are left out,
-    as are those in which the parameters named in `kept` are not as they are in the kernel."""
+    as are those in which the parameters named in `kept` are not as they are in the kernel. Those
+    named in `in_order` lie in memory row by row."""
     named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
     found: list[FormModel] = []
     refusal: TilewrightError | None = None
@@ -48,7 +53,7 @@ def form_models(
         if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
-            found += _modelled(form, target, control)
+            found += _modelled(form, target, control, in_order)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
     if refusal is not None and not found:
@@ -56,11 +61,13 @@ def form_models(
     return sorted(found, key=lambda m: m.bound.cycles)
 
 
-def _modelled(form: UnitForm, target: Target, control: Control) -> list[FormModel]:
+def _modelled(
+    form: UnitForm, target: Target, control: Control, in_order: Collection[str]
+) -> list[FormModel]:
     """A form as an instruction of several steps does it, or as others do."""
     kernel, borders = choose_borders(form.kernel, target)
     if has_contraction(kernel):
-        model = analytic_model(kernel, target)
+        model = analytic_model(kernel, target, in_order)
         return [FormModel(form, kernel, borders, model, find_bound(model))]
     fused = fused_choices(kernel, target, control)
     if fused is not None:

@@ -156,7 +156,8 @@ def tile_fused(s: Schedule, target: Target, plan: FusedPlan, *, overlap: bool = 
     memory = instruction.operands[0].memory
     for buffer in s.allocations():
         attempt(s.inline, buffer)
-    steps = [b.name for b in s.allocations()]
+    own = set(s.allocations())
+    steps = [n.buffer.name for n in nests(s.kernel.body) if n.buffer in own]
     local = _made_apart(s, memory)
     tiles, inside = _cut_rows(s, target, memory, plan.rows)
     local = s.compute_at(local, tiles[-1])

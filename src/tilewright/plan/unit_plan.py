@@ -191,6 +191,7 @@ def parameter_layout(
         return None
     line = target.memory(access.buffer.memory).line
     short = math.prod(size for _, size in rows) * access.buffer.dtype.bytes < line
+    short &= access.buffer.name not in plan.mapping.in_order
     if len(rows) == 1 and not short:
         last = var_of(plan, rows[0][0])
         if stride(access.buffer, access.indices, last, s.simplifier) == 1:

@@ -131,11 +131,12 @@ class Unit:
 @dataclass(frozen=True)
 class AxisMapping:
     """Which loop of the program each fixed axis of a unit is; `swapped` when the program's first
-    factor is the unit's second operand."""
+    factor is the unit's second operand. Parameters named in `in_order` lie in memory row by row."""
 
     unit: Unit
     axes: tuple[tuple[Var, For], ...]
     swapped: bool
+    in_order: frozenset[str] = frozenset()
 
     @cached_property
     def extents(self) -> dict[Var, int]:
