@@ -47,12 +47,12 @@ def _loads(t: TargetBuilder, queue: str, rows: int) -> None:
         cost(setup=16, busy=R, bytes=64)
 
 
-def weight_fifo(tiles: int = 4, flash: int = 8, bus: int = 16) -> Target:
+def weight_fifo(tiles: int = 32, flash: int = 8, bus: int = 16) -> Target:
     """Weights lie in a flash memory, and go through a queue of so many tiles from which the matrix
     unit takes them; pictures and results lie in DRAM."""
     t = TargetBuilder("weight_fifo", clock=7e8)
     t.memory(DRAM, bandwidth=bus, latency=80)
-    t.memory(FLASH, bandwidth=flash, latency=300)
+    t.memory(FLASH, bandwidth=flash, latency=200)
     t.memory(ROWS, 96 << 10)
     t.memory(FIFO, tiles * MESH * MESH)
     t.memory(ACC, 64 << 10)

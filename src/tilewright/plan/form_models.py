@@ -14,6 +14,7 @@ from tilewright.plan.bound import ContractionBound, find_bound
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fused_rows import FusedChoices, fused_choices
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.place_inputs import placed_inputs
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm
 from tilewright.plan.unit_forms import unit_forms
@@ -53,7 +54,7 @@ def form_models(
         if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
-            found += _modelled(form, target, control, in_order)
+            found.append(_modelled(form, target, control, in_order))
         except (CompileError, TargetError) as error:
             refusal = refusal or error
     if refusal is not None and not found:
@@ -63,14 +64,29 @@ def form_models(
 
 def _modelled(
     form: UnitForm, target: Target, control: Control, in_order: Collection[str]
-) -> list[FormModel]:
-    """A form as an instruction of several steps does it, or as others do."""
+) -> FormModel:
+    """A form with its inputs where the chip takes them from."""
     kernel, borders = choose_borders(form.kernel, target)
+    refusal: TilewrightError | None = None
+    for placed in placed_inputs(kernel, target):
+        try:
+            return _placed_model(placed, form, borders, target, control, in_order)
+        except (CompileError, TargetError) as error:
+            refusal = refusal or error
+    assert refusal is not None  # the kernel as it is comes first
+    raise refusal
+
+
+def _placed_model(
+    kernel: Kernel, form: UnitForm, borders: Borders, target: Target, control: Control,
+    in_order: Collection[str],
+) -> FormModel:  # fmt: skip
+    """A kernel as an instruction of several steps does it, or as others do."""
     if has_contraction(kernel):
         model = analytic_model(kernel, target, in_order)
-        return [FormModel(form, kernel, borders, model, find_bound(model))]
+        return FormModel(form, kernel, borders, model, find_bound(model))
     fused = fused_choices(kernel, target, control)
     if fused is not None:
-        return [FormModel(form, kernel, borders, fused, fused.bound)]
+        return FormModel(form, kernel, borders, fused, fused.bound)
     choices = vector_choices(kernel, target, control)
-    return [FormModel(form, kernel, borders, choices, choices.bound)]
+    return FormModel(form, kernel, borders, choices, choices.bound)

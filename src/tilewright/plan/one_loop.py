@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.analyze.rewrite import uses
-from tilewright.ir.expr import DRAM
 from tilewright.ir.loop import (
     Alloc,
     Call,
@@ -59,15 +58,16 @@ def stages_of(
     what reads nothing and clears sums is so many steps before it, stores are as late as the
     result's buffers allow."""
     work = max(distance, cleared)
+    outside = {b.memory for b in s.kernel.params}
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
         written = {b.memory for b in buffers_written((stmt,))}
         read = {r.buffer.memory for x in calls for r in x.regions} - written
-        if DRAM in written:
+        if outside & written:
             return work + buffers - 1
         if not any(reads(x.instruction) for x in calls):
             return work - cleared
-        return work - distance if DRAM in read else work
+        return work - distance if outside & read else work
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))
