@@ -4,6 +4,7 @@ description says of instructions, read off their meanings and costs alone.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from tilewright.ir.loop import Accumulate, Alloc, Block, For, If, Store
 from tilewright.target.target import Target
 
 LONG = 256  # iterations of a field's loop at which a rate is read off, so that set-ups do not count
-FEW = 1 << 16  # ways to lay loops that are looked at: those of every kernel here are fewer
+FEW = 1 << 18  # ways to lay loops that are looked at: those of every kernel here are fewer
 
 
 @dataclass(frozen=True)
@@ -154,8 +155,8 @@ def _matrix(target: Target, i: Instruction, t: Term, every: Sequence[Term]) -> M
         parts = (v in indices[0], v in indices[1], v in t.own)
         free = all(_has_step(i, x, v) for x in (*pair, Load(t.stmt.buffer, t.stmt.indices)))
         size = extents[v] if isinstance(extents[v], int) else None
-        if size == 1 or free:
-            continue  # time
+        if size == 1 or (free and all(parts)):
+            continue  # time: any loop
         f = None if size is not None else i.field(str(extents[v]))
         found.append(Axis(v, parts, size, size or f.high, 1 if f is None else f.multiple))
     clears = any(isinstance(x.stmt, Store) and x.stmt.buffer == t.stmt.buffer for x in every)
@@ -228,11 +229,12 @@ def laid(t: Sum, unit: Matrix, target: Target, more: float = 0.0) -> tuple[float
         raise ValueError(f"{math.prod(map(len, places)):,} ways to lay loops")
     best = math.inf, 0.0
     for way in itertools.product(*places):
-        found = _along(several, way, unit)
-        cycles = math.inf if found is None else _cycles(*found, unit)
-        if found is not None and cycles + more < max(best[0] + more, best[1]):
+        for time, along in _along(several, way, unit):
+            cycles = _cycles(time, along, unit)
+            if cycles + more >= max(best[0] + more, best[1]):
+                continue
             places_of = dict(zip(several, way, strict=True))
-            moved = _brought_by(t, places_of, found[1], unit) / links(target)
+            moved = _brought_by(t, places_of, along, unit) / links(target)
             best = min(best, (cycles, moved), key=lambda x: max(x[0] + more, x[1]))
     return best
 
@@ -285,8 +287,9 @@ def _places(parts: tuple[bool, ...], axes: Sequence[Axis]) -> Iterator[tuple[Axi
 
 def _along(
     loops: Mapping[Var, int], way: Sequence[tuple[Axis, ...]], unit: Matrix
-) -> tuple[int, dict[Var, int]] | None:
-    """Iterations in time, and along each axis; None where two pairs of axes are diagonals."""
+) -> Iterator[tuple[int, dict[Var, int]]]:
+    """Iterations in time, and along each axis: one way, but where a diagonal has any number of
+    blocks; none where two pairs of axes are diagonals."""
     along = {x.var: 1 for x in unit.axes}
     time = diagonal = 1
     pair: tuple[Axis, ...] = ()
@@ -296,15 +299,23 @@ def _along(
         elif len(place) == 1:
             along[place[0].var] *= n
         elif pair and pair != place:
-            return None
+            return
         else:
             pair, diagonal = place, diagonal * n
-    if pair:  # as many blocks beside each other as both axes hold
-        each = min(max(1, x.most // along[x.var]) for x in pair)
-        time *= -(-diagonal // each)
-        for x in pair:
-            along[x.var] *= min(each, diagonal)
-    return time, along
+    if not pair:
+        yield time, along
+        return
+    most = min(max(1, x.most // along[x.var]) for x in pair)
+    # As many blocks beside each other as both axes hold; fewer where an axis costs what it has.
+    fixed = all(x.size is not None for x in pair)
+    for each in (most,) if fixed else (n for n in divisors(diagonal) if n <= most):
+        sizes = {x.var: along[x.var] * min(each, diagonal) for x in pair}
+        yield time * -(-diagonal // each), along | sizes
+
+
+@functools.cache
+def divisors(n: int) -> list[int]:
+    return [k for k in range(1, n + 1) if n % k == 0]
 
 
 def _cycles(time: int, along: Mapping[Var, int], unit: Matrix) -> float:

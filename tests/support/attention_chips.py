@@ -23,7 +23,7 @@ def _base(name: str, local: int, acc: int, bus: int) -> TargetBuilder:
     t.memory(LOCAL, local)
     t.memory(ACC, acc)
     load, matrix, vector, store = t.queues("load", "matrix", "vector", "store", depth=32)
-    t.events(32)
+    t.events(64)
     B, R, M = dims("B R M", max=256)  # blocks of lanes side by side, rows
     for kind, memory, size in ((bf16, LOCAL, 2), (f32, ACC, 4)):
 

@@ -57,7 +57,7 @@ def weight_fifo(tiles: int = 32, flash: int = 8, bus: int = 16) -> Target:
     t.memory(FIFO, tiles * MESH * MESH)
     t.memory(ACC, 64 << 10)
     load, weigh, matrix, store = t.queues("load", "weigh", "matrix", "store", depth=32)
-    t.events(32)
+    t.events(64)
     _loads(t, load, 256)
     M = dims("M", max=256)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.loop import (
@@ -11,6 +13,7 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.rates import calls
 from tilewright.plan.unit_plan import (
     Plan,
     epilogue_accesses,
@@ -39,16 +42,21 @@ def accelerate_whole(
         )
     layouts = _order_parameters(s, plan, acc)
     _, nest = epilogue_of(s, acc)
-    local = s.cache_write(s.buffer(nest.buffer.name), unit.result.buffer.memory)
+    memory = unit.result.buffer.memory
+    direct = target.memory(memory).size is None  # results are written where they are wanted
+    local = s.buffer(nest.buffer.name)
+    local = local if direct else s.cache_write(local, memory)
     tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
-    local = s.compute_at(local, tiles[-1])
+    local = local if direct else s.compute_at(local, tiles[-1])
     spatial = _made_in_order(s, plan, acc, local)
     s.compute_at(s.buffer(acc.name), spatial[-1])
     summed = {x.var for x in plan.nest.reduce}
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
-    memory = unit.result.buffer.memory
-    inputs = [s.buffer(b.name) for b in s.kernel.inputs]
-    held = [s.cache_read(b, tiles[-1], memory, slack=target.memory(b.memory).line) for b in inputs]
+    held = [
+        s.cache_read(s.buffer(b.name), tiles[-1], place, slack=target.memory(b.memory).line)
+        for b in s.kernel.inputs
+        if target.memory(place := _place_of(plan, b)).size is not None
+    ]
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:
@@ -56,15 +64,42 @@ def accelerate_whole(
             s, target, tiles, local.name, plan.prefetch_distance if overlap else 0
         )
     s.tensorize(spatial[0], unit.instruction)
+    _check_taken(s, plan, tiles[-1])
     for buffer in held:  # a ring is filled by two nests
         while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
             map_values(s, target, Loop(fill.axes[0].var))
-    map_values(s, target, Loop(inside[0]))
+    if not direct:
+        map_values(s, target, Loop(inside[0]))
     loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
     count = s.for_(loop).extent
-    if overlap and isinstance(count, int) and count > plan.prefetch_distance:
+    if overlap and held and isinstance(count, int) and count > plan.prefetch_distance:
         s.pipeline(loop, stages_of(s, loop, plan.prefetch_distance))
     return layouts
+
+
+def _check_taken(s: Schedule, plan: Plan, tile: Loop) -> None:
+    """Refuses calls that take less than the plan's steps: an operand did not go along."""
+    nest, unit = plan.nest, plan.unit.instruction
+    loops = [(x, 1) for x in nest.axes] + [(x, x.extent) for x in nest.reduce]
+    sizes = [plan.tile.get(x.var, whole) for x, whole in loops]
+    steps = math.prod(plan.step(axis) for axis, _ in plan.mapping.axes)
+    wanted = math.prod(n for n in sizes if isinstance(n, int)) // steps
+    count = sum(n for call, n in calls(s.for_(tile).body) if call.instruction == unit)
+    if count > wanted:
+        raise ScheduleError(
+            f"{unit.name} does a tile of {nest.buffer.name} in {count} calls, and could in"
+            f" {wanted}: some operand does not go along with its axes",
+            program=s.kernel,
+        )
+
+
+def _place_of(plan: Plan, buffer: Buffer) -> str:
+    """The memory in which an operator takes an input."""
+    factors = {access.buffer.name: operand.buffer.memory for access, operand in plan.reads}
+    unit = plan.unit
+    known = {x.buffer for x in unit.operands}
+    others = [b.memory for b in unit.instruction.operands if b not in known]
+    return factors.get(buffer.name, (*others, unit.result.buffer.memory)[0])
 
 
 def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]:
@@ -91,7 +126,7 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
             " its results one after the other",
             program=nest.stmt,
         )
-    copy = nest_with(s, s.buffer(name))
+    copy = nest_with(s, s.buffer(name))  # which is what makes it, if that needs no copy
     outer: dict[Var, Loop] = {}
     inside = []
     over = {

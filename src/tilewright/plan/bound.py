@@ -132,4 +132,9 @@ def _moves(model: TileModel, moves: list[OperandTile]) -> float:
             least_bytes = 1 / most_for(instruction, instruction.cost.bytes_in(name))
             size = elements * min(least_bytes, operand.bytes)
             found[name] = found.get(name, 0.0) + size / rate
+    for operand in (*model.loads, model.store):  # those that the unit itself reads and writes
+        memory = model.target.memory(operand.memory)
+        if operand.move is None and memory.size is None and memory.bandwidth is not None:
+            size = operand.elements(model.wanted) * operand.bytes
+            found[memory.name] = found.get(memory.name, 0.0) + size / memory.bandwidth
     return max(found.values(), default=0.0)

@@ -128,9 +128,15 @@ class TileModel:
             values[as_expr(unit.loops[unit.free[0]].extent)] = calls
             calls = np.ones(1)
         known = {x: np.asarray(v).astype(np.int64) for x, v in values.items()}
-        each = (evaluate_exactly(x, known) for x in (cost.setup, cost.busy))
-        cycles = sum((np.asarray(x, float) for x in each), np.zeros(()))
-        return calls * cycles, calls
+        setup, work = (
+            np.asarray(evaluate_exactly(x, known), float) for x in (cost.setup, cost.busy)
+        )
+        for memory in dict.fromkeys(b.memory for b in unit.instruction.operands):
+            rate = self.target.memory(memory).bandwidth
+            if rate is not None:  # operands may lie outside
+                moved = np.asarray(evaluate_exactly(cost.bytes_in(memory), known), float)
+                work = np.maximum(work, np.ceil(moved / rate))
+        return calls * (setup + work), calls
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Returns the elements of one result tile [tiles]."""

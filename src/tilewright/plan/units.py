@@ -51,7 +51,9 @@ class Unit:
 
     @cached_property
     def free(self) -> tuple[Var, ...]:
-        """Axes that may be any loop, outermost first."""
+        """Axes that may be any loop, outermost first; none of a whole operator's."""
+        if self.whole:
+            return ()
         return tuple(v for v in self.loops if all(self._free_in(v, x) for x in self.operands))
 
     def _free_in(self, axis: Var, operand: Load) -> bool:
