@@ -264,6 +264,7 @@ def build_choice(
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
     s = Schedule(fill_kernel(kernel, choice.plan.extents))
     layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap)
-    built = stream_kernel(s, target, parameters, layouts, serial=control.serial)
+    unit = choice.plan.unit.instruction
+    built = stream_kernel(s, target, parameters, layouts, serial=control.serial, shared=unit)
     tile = {v.name: n for v, n in choice.plan.tile.items()}
     return replace(built, source=kernel, predicted=choice.cycles, tile=tile)

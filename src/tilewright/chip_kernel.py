@@ -26,6 +26,7 @@ from tilewright.explain.explain import explain
 from tilewright.explain.explanation import Explanation
 from tilewright.ir.arguments import check_arguments
 from tilewright.ir.expr import Buffer
+from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Kernel,
     symbols,
@@ -35,6 +36,7 @@ from tilewright.ir.verify.loop import verify_kernel
 from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.borders import Border, Borders
 from tilewright.plan.bound import ContractionBound
+from tilewright.plan.equal_units import share_calls
 from tilewright.plan.unit_form import MadeArray, UnitForm
 from tilewright.schedule.core.state import State
 from tilewright.sim.data import run_stream
@@ -179,11 +181,13 @@ def stream_kernel(
     layouts: Mapping[str, Layout] | None = None,
     *,
     serial: bool = False,
+    shared: Instruction | None = None,
 ) -> ChipKernel:
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row. With `serial` every
     instruction waits until all before it are done, as far as queues can wait for each other: what
-    is then still wrong is no matter of waits."""
+    is then still wrong is no matter of waits. Calls of the instruction `shared` are shared out
+    among all that are equal to it."""
     check_sizes(s.original, target)
     verify_kernel(s.kernel)
     if target.bundles is not None:
@@ -191,9 +195,10 @@ def stream_kernel(
         return bundle_kernel(s, make_program(s.kernel, target), target, parameters, layouts)
     buffers = (*s.original.inputs, *s.original.outputs)
     order = tuple(parameters) or tuple(b.name for b in buffers)
-    made = proven_stream(s.kernel, target, serial=serial)
+    kernel = s.kernel if shared is None else share_calls(s.kernel, target, shared)
+    made = proven_stream(kernel, target, serial=serial)
     return ChipKernel(
-        s.original, UnitForm(s.original), s.original, s.kernel, target, *made, order,
+        s.original, UnitForm(s.original), s.original, kernel, target, *made, order,
         dict(layouts or {}),
     )  # fmt: skip
 

@@ -29,6 +29,7 @@ from tilewright.ir.loop import loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.accelerate_whole import accelerate_whole
+from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
 from tilewright.plan.map_values import RowLayout, bring_part, map_values
@@ -246,7 +247,7 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
         whole.append(handles[loop.var])
     fixed = [inner[axis] for axis in unit.fixed]
     if clears:
-        first = _fold_init(s, acc, plan, nest, handles, parts, inner)
+        first = _fold_init(s, target, acc, plan, nest, handles, parts, inner)
     else:
         turns = _split_interleaved(s, target, plan, handles)
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
@@ -271,6 +272,7 @@ def _cut_parts(s: Schedule, plan: Plan, nest: Nest, handles: dict[Var, Loop]) ->
 
 def _fold_init(
     s: Schedule,
+    target: Target,
     acc: Buffer,
     plan: Plan,
     nest: Nest,
@@ -293,17 +295,21 @@ def _fold_init(
     spatial = [inner[axis] for axis in unit.fixed if axis in used]
     # Put just enough rows inside the reduction to cover the unit's latency, so that finished rows
     # can be stored early.
-    outer, between = _cut_rows(s, plan, rows)
+    several = len(equal_instructions(target, unit.instruction))
+    outer, between = _cut_rows(s, plan, rows, several)
     s.reorder(*outer, *parts, *sums, *between, *spatial)
     s.reorder(*parts, *outer)
     return spatial[0]
 
 
-def _cut_rows(s: Schedule, plan: Plan, rows: list[Loop]) -> tuple[list[Loop], list[Loop]]:
+def _cut_rows(
+    s: Schedule, plan: Plan, rows: list[Loop], units: int
+) -> tuple[list[Loop], list[Loop]]:
     """Returns (row loops outside the reduction, row loops inside it): the inner ones have enough
-    calls to cover the latency between two additions to one accumulator."""
+    calls of each of so many equal units to cover the latency between two additions to one
+    accumulator."""
     steps = {axis: plan.step(axis) for axis in plan.unit.fixed}
-    missing = calls_apart(plan.unit, steps)
+    missing = calls_apart(plan.unit, steps) * units
     outer = list(rows)
     between: list[Loop] = []
     while outer and missing > 1:

@@ -22,6 +22,7 @@ from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.instruction import Hazard
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
+from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.interleave import PARTS, Stalls, UnitStep, Work, chosen, stalls
 from tilewright.plan.pieces import (
     OperandTile,
@@ -136,7 +137,16 @@ class TileModel:
             if rate is not None:  # operands may lie outside
                 moved = np.asarray(evaluate_exactly(cost.bytes_in(memory), known), float)
                 work = np.maximum(work, np.ceil(moved / rate))
-        return calls * (setup + work), calls
+        share = self._units(tile)
+        return calls * (setup + work) / share, calls / share
+
+    def _units(self, tile: Sizes) -> np.ndarray:
+        """Returns among how many equal units a tile's results are shared out."""
+        count = len(equal_instructions(self.target, self.unit.instruction))
+        if count == 1 or self.unit.whole:
+            return np.ones(1)
+        blocks = self._blocks(tile, self.nest.axes)
+        return np.where(blocks % count == 0, count, 1)
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Returns the elements of one result tile [tiles]."""

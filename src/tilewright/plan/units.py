@@ -260,7 +260,9 @@ def _all_of(
         return False
     weights, result = ({v for i in x.indices for v in variables(i)} for _, x in pairs[1:])
     left -= weights & result  # they do not go along with a window
-    if any(variables(i) & left and i not in left for _, x in pairs for i in x.indices):
+    once = {x.var for x in (*nest.axes, *nest.reduce) if x.extent == 1}
+    subscripts = [variables(i) - once for _, x in pairs for i in x.indices]
+    if any(used & left and len(used) > 1 for used in subscripts):
         return False
     for operand, access in pairs:
         groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]
