@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.dtype import DType
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip_kernel import ChipKernel, proven_stream
 from tilewright.ir.expr import Buffer, Expr, Var, const
 from tilewright.ir.loop import Alloc, Block, For, Kernel
@@ -58,7 +58,13 @@ def build_pieces(split: Split, build: Build, in_order: Collection[str] = ()) -> 
         kept = frozenset(p for p, name in names.items() if name in split.passed)
         rows = frozenset(p for p, name in names.items() if name in in_order)
         if (plain, kept, rows) not in made:
-            made[plain, kept, rows] = build(plain, kept, rows)
+            try:
+                made[plain, kept, rows] = build(plain, kept, rows)
+            except (CompileError, TargetError):
+                # Again, for what is said of it to be in its author's names.
+                own = [frozenset(names[p] for p in several) for several in (kept, rows)]
+                build(piece, *own)
+                raise
         found.append(BuiltPiece(made[plain, kept, rows], names))
     return found
 

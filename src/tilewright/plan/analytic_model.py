@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.analyze.nests import Nest
+from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.stream import expand_stream
@@ -33,7 +33,7 @@ from tilewright.plan.interleave import UnitStep, delay, most_elements
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.tile_model import AccumulatorWork, TileModel
 from tilewright.plan.unit_plan import Plan, find_mappings
-from tilewright.plan.units import AxisMapping
+from tilewright.plan.units import AxisMapping, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -49,7 +49,24 @@ def analytic_model(kernel: Kernel, target: Target, in_order: Collection[str] = (
         except ScheduleError as error:  # an instruction may want more than loops
             refusal = refusal or error
     assert refusal is not None
-    raise refusal
+    raise _other_types(kernel, target) or refusal
+
+
+def _other_types(kernel: Kernel, target: Target) -> ScheduleError | None:
+    """The reason that comes before all others: products of elements that no unit multiplies."""
+    known = {tuple(sorted(x.buffer.dtype.name for x in (u.left, u.right))) for u in units(target)}
+    for nest in nests(kernel.body):
+        pair = guarded_factors(nest.update.value) if nest.update is not None else None
+        kinds = tuple(sorted(x.buffer.dtype.name for x in pair)) if pair is not None else ()
+        if pair is not None and known and kinds not in known:
+            theirs = " or ".join(" by ".join(dict.fromkeys(x)) for x in sorted(known))
+            return ScheduleError(
+                f"{nest.buffer.name} is a sum of products of {' by '.join(dict.fromkeys(kinds))},"
+                f" and the units of {target.name} multiply {theirs}",
+                program=nest.stmt,
+                hint="quantize the kernel, or convert its operands, to what a unit takes",
+            )
+    return None
 
 
 def _extents(kernel: Kernel) -> dict[Var, int]:

@@ -61,8 +61,8 @@ Interval = tuple[int, int]
 
 def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel as products with a diagonal matrix, for each way to say what follows the sums."""
-    if has_contraction(kernel):
-        return
+    if has_contraction(kernel) or any(b.dtype.is_float for b in kernel.params):
+        return  # other sums of floats round otherwise
     unit = next((u for u in units(target) if u.update.buffer.dtype.is_integer), None)
     found = _find_sum(kernel, unit) if unit is not None else None
     if unit is None or found is None:

@@ -78,6 +78,14 @@ def map_values(
         refuse(f"{loop} does more than store into one buffer", s)
     found = _map(s, target, loop, rows, MAX_COPIES, interleave)
     if found is None:
+        missing = _missing(nest.store.value, target)
+        if missing:
+            raise ScheduleError(
+                f"no instruction of {target.name} computes {' or '.join(missing)}, which"
+                f" {nest.store.buffer.name} needs",
+                program=nest.stmt,
+                hint="a vector unit would: one instruction for each operator",
+            )
         source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
         raise ScheduleError(
             f"no instructions of {target.name} make {nest.store.buffer} of {source}",
@@ -85,6 +93,17 @@ def map_values(
             hint="it needs one for each operator, and copies between the memories",
         )
     return found
+
+
+def _missing(value: Expr, target: Target) -> list[str]:
+    """The operators of a value that no instruction has."""
+    inner = [x for i in target.instructions for x in walk_statements(i.body)]
+    writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
+    known: set[object] = {x.op for x in writes if isinstance(x, Accumulate)}
+    known |= {x.op for w in writes for x in w.value.walk() if isinstance(x, (Binary, Unary))}
+    places = {x for read in _loads(value) for i in read.indices for x in i.walk()}
+    ops = [x.op for x in value.walk() if isinstance(x, (Binary, Unary)) and x not in places]
+    return list(dict.fromkeys(op.value for op in ops if op not in known))
 
 
 def bring_part(
