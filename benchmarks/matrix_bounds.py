@@ -198,19 +198,19 @@ def _by_rows(found: Sequence[Term], kernel: Kernel, target: Target) -> float | N
     rows = _row_instructions(target)
     if not rows:
         return None
-    total = 0.0
+    work: dict[object, tuple[object, float]] = {}  # what is computed: how, and how often
     for t in found:
-        ops = [*operators(t.stmt.value)]
-        rates = [_rate(op, target) for op in ops]
+        for op, what, times in t.computed():  # the same is computed once
+            work[what] = op, times
         if isinstance(t.stmt, Accumulate):
-            rates.append(_rate(t.stmt.op, target))
-        if any(r is None for r in rates):
+            window = not list(operators(t.stmt.value))
+            work[id(t)] = t.stmt.op, t.results * _combined(t) if window else t.times
+    total = 0.0
+    for op, many in work.values():
+        rate = _rate(op, target)
+        if rate is None:
             return None
-        each = sum(r for r in rates if r is not None)
-        if isinstance(t.stmt, Accumulate) and len(rates) == 1:
-            total += t.results * _combined(t) * each
-        else:
-            total += t.times * each
+        total += rate * many
     queues = {i.queue for i in rows}
     total /= len(queues)
     if len(queues) == 1:

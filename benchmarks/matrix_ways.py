@@ -16,6 +16,7 @@ from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Cast, Expr, Load, Select, Unary, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Accumulate, Alloc, Block, For, If, Store
+from tilewright.ir.substitute import substitute
 from tilewright.target.target import Target
 
 LONG = 256  # iterations of a field's loop at which a rate is read off, so that set-ups do not count
@@ -30,10 +31,32 @@ class Term:
     stmt: Store | Accumulate
     loops: Mapping[Var, int]
     own: frozenset[Var]  # loops along which results lie
+    scalars: Mapping[Buffer, frozenset[Var]]  # the loops in which they are declared
 
     @property
     def times(self) -> int:
         return math.prod(self.loops.values())
+
+    def computed(self) -> Iterator[tuple[object, object, int]]:
+        """Each operator of the value, what it computes whatever its loops are called, and for how
+        many elements."""
+        pending = [self.stmt.value]
+        while pending:
+            e = pending.pop()
+            if isinstance(e, (Binary, Unary)) and any(isinstance(x, Load) for x in e.walk()):
+                names = {v: Var(f"v{k}") for k, v in enumerate(self._loops_of(e))}
+                yield e.op, str(substitute(e, names)), math.prod(self.loops[v] for v in names)
+            if not isinstance(e, Load):
+                parts = (e.a, e.b) if isinstance(e, Select) else e.children()
+                pending += [x for x in parts if isinstance(x, Expr)]
+
+    def _loops_of(self, e: Expr) -> list[Var]:
+        found: dict[Var, None] = {}
+        for x in e.walk():
+            if isinstance(x, Load):
+                found |= dict.fromkeys(sorted(self.scalars.get(x.buffer, ()), key=str))
+                found |= {y: None for i in x.indices for y in i.walk() if isinstance(y, Var)}
+        return [v for v in found if v in self.loops]
 
     @property
     def results(self) -> int:
@@ -54,7 +77,7 @@ def terms(
         elif isinstance(stmt, (Store, Accumulate)):
             own = variables(stmt.indices)
             own |= scalars.get(stmt.buffer, frozenset()) if not stmt.buffer.shape else frozenset()
-            found.append(Term(stmt, loops, own))
+            found.append(Term(stmt, loops, own, scalars))
     return found
 
 

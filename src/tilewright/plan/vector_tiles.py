@@ -16,6 +16,7 @@ from tilewright.analyze.linear import linear
 from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import Durations, durations
+from tilewright.backends.stream.lifetimes import Spans, lifetimes
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Var
@@ -178,6 +179,10 @@ class _Held:
     bytes: float
     brought: bool
     leaving: bool
+    spans: Spans | None  # of statements between which it holds something; None: all
+
+    def holds(self, at: int) -> bool:
+        return self.spans is None or any(a <= at <= b for a, b in self.spans)
 
 
 @dataclass(frozen=True)
@@ -282,13 +287,14 @@ class _Model:
         moves = [x.call for x in stream.sites if self._is_outside(x.call)]
         brought = {b.name for x in moves for b in buffers_written((x,))}
         leaving = {r.buffer.name for x in moves for r in x.regions} - brought
+        spans = lifetimes(s.kernel)
         for buffer in s.allocations():
             size = math.prod(int(n) for n in buffer.shape)
             alike = (name for name, n in elements.items() if n == size)
             box = names.setdefault(buffer.name, next(alike, ""))
             each = bytes_of(buffer) / elements[box]
             known = buffer.name in brought, buffer.name in leaving
-            self.held.append(_Held(buffer.memory, box, each, *known))
+            self.held.append(_Held(buffer.memory, box, each, *known, spans.get(buffer)))
         turns = math.prod(self.extents.values()) / math.prod(tile.values())
         probe = _Probe(stream, durations(stream), turns, boxes, names)
         self.work += [self._work(probe, k) for k in range(len(stream.sites))]
@@ -349,10 +355,11 @@ class _Model:
             self._tiles(), list(paces) if self.control.overlap else [(0, 1)]
         ):
             turns = math.prod(self.extents.values()) // math.prod(tile.values())
+            nested = sum(tile[v] < n for v, n in self.extents.items()) > 1
             fitting = (
                 (slices, self.boxes(part))
                 for slices, part in self._slices(tile)
-                if self._fits(self.boxes(part), distance, turns * slices)
+                if self._fits(self.boxes(part), distance, turns * slices, nested or slices > 1)
             )
             for slices, boxes in itertools.islice(fitting, SLICES):
                 part = dict(tile)
@@ -392,14 +399,27 @@ class _Model:
             for n in (n for n in range(2, extent + 1) if extent % n == 0):
                 yield n, tile | {self.sliced.loop: extent // n}
 
-    def _fits(self, boxes: Mapping[str, tuple[int, ...]], distance: int, steps: int) -> bool:
+    def _fits(
+        self, boxes: Mapping[str, tuple[int, ...]], distance: int, steps: int, nested: bool
+    ) -> bool:
+        """Whether all buffers fit. In nested loops over tiles what an outer one computes for an
+        inner one has as many places as what is brought."""
         places = min(distance, steps - 1) + 1
         results = min(self.bare.result_buffers, steps) if self.control.overlap else 1
         used: dict[str, float] = {}
+        passing: dict[str, dict[int, float]] = {}  # what is there while a tile is worked on
+        steps_ = {at for x in self.held for span in x.spans or () for at in span}
         for x in self.held:
-            # What is neither brought nor stored is there while a tile is worked on.
-            turns = max(places if x.brought else 1, results if x.leaving else 1)
-            used[x.memory] = used.get(x.memory, 0.0) + x.bytes * math.prod(boxes[x.box]) * turns
+            turns = max(places if x.brought or nested else 1, results if x.leaving else 1)
+            size = x.bytes * math.prod(boxes[x.box]) * turns
+            if x.brought or x.leaving or nested or x.spans is None:
+                used[x.memory] = used.get(x.memory, 0.0) + size
+                continue
+            at_once = passing.setdefault(x.memory, dict.fromkeys(steps_, 0.0))
+            for at in (at for at in steps_ if x.holds(at)):
+                at_once[at] += size
+        for memory, at_once in passing.items():
+            used[memory] = used.get(memory, 0.0) + max(at_once.values())
         return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
 
     def _cycles(

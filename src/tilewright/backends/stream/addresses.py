@@ -11,6 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tilewright.backends.stream.lifetimes import lifetimes, packed
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.instruction import Region
@@ -51,6 +52,8 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
         found = found or _in_a_row(buffers, name, align)
         if memory.size is not None and _end(found) > memory.size:
             found = _in_turn(kernel, found, name, align)
+        if memory.size is not None and _end(found) > memory.size and memory.banks == 1:
+            found = _while_needed(kernel, found, name, align)
         places |= found
         used[name] = _end(found)
     return places, used
@@ -85,6 +88,15 @@ def _in_turn(
     for several in within:
         places |= _in_a_row((b for b in several if b in buffers), memory, align, start)
     return places
+
+
+def _while_needed(
+    kernel: Kernel, buffers: Collection[Buffer], memory: str, align: int
+) -> dict[Buffer, Place]:
+    """What never holds something at the same time lies in the same place."""
+    sizes = {b: bytes_of(b) for b in buffers}
+    starts = packed(list(buffers), sizes, lifetimes(kernel), align)
+    return {b: Place(memory, at) for b, at in starts.items()}
 
 
 def _in_banks(
