@@ -119,7 +119,7 @@ def vector_core(local: int = 128 << 10, acc: int = 128 << 10, bus: int = 32) -> 
         def function(p: near, z: made, a: STEP, e: STEP):
             for i, j in grid(R, LANES):
                 z[i, j] = op(p[i, j])
-            cost(busy=cycles * R, latency=16)  # noqa: B023  (read at once)
+            cost(busy=cycles * R, latency=16)
 
     @t.instruction("vector")
     def reciprocal(p: near, z: made, a: STEP, e: STEP):

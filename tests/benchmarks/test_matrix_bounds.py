@@ -1,0 +1,76 @@
+"""The bounds that are counted without the planner: by hand, and beside the planner's own."""
+
+import math
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
+from attention_cases import layer_norm, softmax
+from attention_chips import vector_core
+from chip_kernels import Case, gemm
+from matrix_bounds import independent_bound
+from matrix_cases import conv, dense, depthwise
+from unit_chips import several_cubes
+from vector_cases import average_pool, max_pool
+
+from tilewright.chip import lower_bound
+from tilewright.target.target import Target
+from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.gemmini import gemmini
+from tilewright.targets.vta import vta
+
+GEMMINI_ENDS = 16 + 64 + 2 * 16 + 64  # until rows are there, sums, and until they have left
+
+
+@pytest.mark.parametrize(
+    "case, cycles",
+    [
+        (gemm(256), 256**3 // 16**2),
+        (dense(1), 512 * 512 // 16),  # bytes of weights
+        (conv("", 14, 3, 16, 3, before=1), 2 * 14 * 14),  # 27 products are two rows of 16
+        (depthwise(14, 32), 2 * 9 * 14 * 14),  # two diagonals of 16
+    ],
+    ids=["product", "one row", "few channels", "depthwise"],
+)
+def test_by_hand(case: Case, cycles: int):
+    bound = independent_bound(case.kernel, gemmini())
+    assert bound is not None
+    assert cycles <= bound <= cycles + GEMMINI_ENDS + 600  # bytes of small layers
+
+
+@pytest.mark.parametrize("units", [1, 2, 4])
+def test_units_share_the_work(units: int):
+    bound = independent_bound(gemm(512).kernel, several_cubes(units))
+    assert bound is not None
+    assert bound == pytest.approx(512**3 / 16**2 / units, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "make, chip",
+    [
+        (lambda: dense(128), vta),
+        (lambda: conv("", 28, 64, 64, 3, before=1), vta),
+        (lambda: depthwise(28, 64), vta),
+        (lambda: average_pool(64, 28), vta),
+        (lambda: conv("", 28, 64, 64, 3, before=1), gemmini),
+        (lambda: depthwise(28, 64), gemmini),
+        (lambda: conv("", 28, 64, 64, 3, before=1), conv_engine),
+        (lambda: softmax(128, 128), vector_core),
+        (lambda: layer_norm(128, 128), vector_core),
+    ],
+)
+def test_beside_the_planner(make: Callable[[], Case], chip: Callable[[], Target]):
+    """Both count the same, whatever they look at for it."""
+    case, target = make(), chip()
+    bound = independent_bound(case.kernel, target)
+    assert bound is not None
+    assert math.isclose(bound, lower_bound(case.kernel, target).cycles, rel_tol=0.03)
+
+
+def test_without_an_instruction_for_it():
+    assert independent_bound(max_pool(16, 14, 3, 2, 1).kernel, gemmini()) is None
+    assert independent_bound(softmax(16, 16).kernel, gemmini()) is None

@@ -1,0 +1,247 @@
+"""Chips that are fed in other ways, and kernels of floats: what is built is right, near to what no
+schedule can beat, and free of races; and what is said where a chip cannot do one."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from attention_chips import softmax_engine, vector_core
+from unit_chips import dram_engine, several_cubes, weight_fifo
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from attention_cases import attention, gelu, layer_norm, product_16, softmax
+from chip_kernels import Case, gemm
+from matrix_cases import conv, dense
+
+from tilewright import exp, f32, grid, i8, kernel, local, reduce
+from tilewright.backends.stream.addresses import bytes_of
+from tilewright.backends.stream.lifetimes import lifetimes, packed
+from tilewright.base.errors import ScheduleError
+from tilewright.chip import build_chip
+from tilewright.chip_kernel import ChipKernel
+from tilewright.ir.expr import Buffer
+from tilewright.ir.interpret import interpret
+from tilewright.ir.loop import Alloc, Block, walk_statements
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.plan.equal_units import equal_instructions
+from tilewright.plan.share_values import share_values
+from tilewright.target.target import Target
+
+CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
+    "softmax, operator by operator": (lambda: softmax(64, 64), vector_core, 0.6),
+    "softmax at once": (lambda: softmax(64, 64), softmax_engine, 0.6),
+    "layer norm": (lambda: layer_norm(32, 128), vector_core, 0.45),
+    "GELU": (lambda: gelu(64, 128), vector_core, 0.8),
+    "attention, operator by operator": (lambda: attention(64, 32), vector_core, 0.25),
+    "attention": (lambda: attention(64, 32), softmax_engine, 0.25),
+    "product of 16-bit floats": (lambda: product_16(128, 128, 128), vector_core, 0.8),
+    "weights from flash": (lambda: dense(64, 128, 128), weight_fifo, 0.85),
+    "convolution, weights from flash": (
+        lambda: conv("", 14, 32, 32, 3, before=1),
+        weight_fifo,
+        0.7,
+    ),
+    "operands in DRAM": (lambda: dense(64, 128, 128), dram_engine, 0.9),
+    "convolution in DRAM": (lambda: conv("", 14, 32, 32, 1), dram_engine, 0.9),
+    "strided convolution in DRAM": (lambda: conv("", 14, 32, 32, 1, 2), dram_engine, 0.9),
+    "four units": (lambda: gemm(128), several_cubes, 0.75),
+}
+
+
+def checked(case: Case, target: Target, least: float) -> tuple[ChipKernel, list[np.ndarray]]:
+    """A kernel that is built, once its results and its bound are what they should be."""
+    built = build_chip(case.kernel, target)
+    arguments = case.arguments()
+    found = built(*arguments)
+    assert case.agrees(found, case.reference(*arguments[:-1]))
+    assert built.bound is not None
+    assert least * built.cycles <= built.bound.cycles <= built.cycles
+    return built, arguments
+
+
+def allocations(block: Block) -> list[Buffer]:
+    return [s.buffer for s in walk_statements(block) if isinstance(s, Alloc)]
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_right_and_near_the_bound(name: str):
+    make, chip, least = CELLS[name]
+    checked(make(), chip(), least)
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax, operator by operator", "softmax at once", "layer norm", "four units"]
+)
+def test_any_order_that_waits_allow(name: str):
+    make, chip, _ = CELLS[name]
+    built, arguments = checked(make(), chip(), 0.0)
+    assert built.replay(*arguments, orders=4) is None
+
+
+# ---------------------------------------------------------------- several equal units
+
+
+def test_four_units_are_nearly_four_times_as_fast():
+    one, two, four = (build_chip(gemm(256).kernel, several_cubes(n)) for n in (1, 2, 4))
+    assert one.cycles >= 1.9 * two.cycles
+    assert one.cycles >= 3.6 * four.cycles
+    used = [site.instruction.name for site in four.stream.sites]
+    assert {f"cube_{k}" for k in range(4)} <= set(used)
+    assert one.bound is not None
+    assert four.bound is not None
+    assert one.bound.work == 4 * four.bound.work
+
+
+def test_three_units_where_nothing_is_a_multiple_of_three():
+    """Results cannot be shared out evenly: one unit does them."""
+    case = gemm(64)
+    built, _ = checked(case, several_cubes(3), 0.2)
+    assert {s.instruction.name for s in built.stream.sites} & {"cube_1", "cube_2"} == set()
+
+
+def test_equal_instructions_are_of_queues_of_their_own():
+    target = several_cubes(3)
+    one = target.instruction("cube_1")
+    names = [i.name for i in equal_instructions(target, one)]
+    assert names == ["cube_1", "cube_0", "cube_2"]
+    assert equal_instructions(target, target.instruction("load")) == [target.instruction("load")]
+
+
+# ---------------------------------------------------------------- memories outside
+
+
+def test_weights_lie_where_the_unit_takes_them_from():
+    built = build_chip(dense(64, 128, 128).kernel, weight_fifo())
+    places = {b.name: b.memory for b in built.kernel.params}
+    assert places == {"X": "dram", "W": "flash", "bias": "dram", "Y": "dram"}
+
+
+def test_one_instruction_does_all_of_a_product_in_dram():
+    built = build_chip(dense(64, 128, 128).kernel, dram_engine())
+    assert [s.instruction.name for s in built.stream.sites] == ["product"]
+
+
+# ---------------------------------------------------------------- values that are shared
+
+
+def test_values_are_computed_once():
+    @kernel
+    def twice(x: f32[4, 8], y: f32[4, 8]):
+        total = local(f32[4])
+        for i in grid(4):
+            total[i] = 0.0
+            for j in reduce(8):
+                total[i] += exp(x[i, j])
+        for i, j in grid(4, 8):
+            y[i, j] = exp(x[i, j]) / (total[i] + 1.0)
+
+    shared = share_values(twice.kernel)
+    assert str(shared) == str(
+        parse_kernel(
+            """
+def twice(x: f32[4, 8], y: out(f32[4, 8])):
+    total = alloc(f32[4])
+    x_shared = alloc(f32[4, 8])
+    for x_shared_0 in range(4):
+        for x_shared_1 in range(8):
+            x_shared[x_shared_0, x_shared_1] = exp(x[x_shared_0, x_shared_1])
+    for i in range(4):
+        total[i] = f32(0.0)
+        for j in range(8):
+            total[i] += x_shared[i, j]
+    total_shared = alloc(f32[4])
+    for total_shared_0 in range(4):
+        total_shared[total_shared_0] = total[total_shared_0] + f32(1.0)
+    for i_1 in range(4):
+        for j_1 in range(8):
+            y[i_1, j_1] = x_shared[i_1, j_1] / total_shared[i_1]
+"""
+        )
+    )
+    x = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+    for before, after in zip(interpret(twice.kernel, [x]), interpret(shared, [x]), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_what_is_computed_once_stays():
+    @kernel
+    def once(x: f32[4, 8], y: f32[4, 8]):
+        for i, j in grid(4, 8):
+            y[i, j] = exp(x[i, j]) + 1.0
+
+    assert share_values(once.kernel) is once.kernel
+
+
+# ---------------------------------------------------------------- memory that is short
+
+
+def test_what_is_never_needed_at_the_same_time_shares_memory():
+    size = 56 << 10
+    built, arguments = checked(layer_norm(32, 128), vector_core(acc=size), 0.0)
+    held = [b for b in allocations(built.kernel.body) if b.memory == "acc"]
+    assert sum(bytes_of(b) for b in held) > size
+    assert lifetimes(built.kernel)
+    assert built.replay(*arguments, orders=4) is None
+
+
+def test_lifetimes():
+    """What passes from one instruction to the next is there between them; what is loaded ahead for
+    the next iteration is there all the time."""
+    spans = lifetimes(build_chip(layer_norm(32, 128).kernel, vector_core()).kernel)
+    names = {b.name: found for b, found in spans.items()}
+    assert all(first <= last for found in names.values() for first, last in found)
+    assert len(names["total_rows"]) == len(names["squares_rows"])
+    for total, squares in zip(names["total_rows"], names["squares_rows"], strict=True):
+        assert total[1] < squares[0]
+    built = build_chip(gelu(64, 128).kernel, vector_core())
+    ring = next(b for b in allocations(built.kernel.body) if b.name.startswith("X_shared"))
+    assert ring not in lifetimes(built.kernel)
+
+
+def test_places_that_are_packed():
+    a, b, c = (Buffer(name, i8, (100,), "acc") for name in "abc")
+    sizes = dict.fromkeys((a, b, c), 100)
+    apart = packed([a, b, c], sizes, {a: [(0, 1)], b: [(1, 2)], c: [(2, 3)]}, 64)
+    assert apart[a] == apart[c]
+    assert abs(apart[a] - apart[b]) >= 100
+    kept = packed([a, b, c], sizes, {a: [(0, 1)], c: [(2, 3)]}, 64)
+    assert kept[a] == kept[c] == 128
+    assert kept[b] == 0
+
+
+# ---------------------------------------------------------------- what a chip cannot do
+
+
+def test_types_that_no_unit_multiplies():
+    with pytest.raises(ScheduleError) as error:
+        build_chip(dense(16, 32, 32).kernel, vector_core())
+    assert error.value.what == (
+        "total is a sum of products of i8, and the units of vector_core multiply bf16"
+    )
+    assert error.value.hint == (
+        "quantize the kernel, or convert its operands, to what a unit takes"
+    )
+
+
+def test_an_operator_that_no_instruction_computes():
+    with pytest.raises(ScheduleError) as error:
+        build_chip(gelu(16, 16).kernel, softmax_engine())
+    assert error.value.what == ("no instruction of softmax_engine computes tanh, which Y needs")
+    assert error.value.hint == "a vector unit would: one instruction for each operator"
+
+
+def test_pieces_are_called_as_their_author_calls_them():
+    with pytest.raises(ScheduleError) as error:
+        build_chip(attention(32, 16).kernel, several_cubes())
+    assert error.value.what.startswith("scores is a sum of products of bf16")
+
+
+def test_numbers_of_rows_that_fill_no_rows():
+    with pytest.raises(ScheduleError) as error:
+        build_chip(softmax(24, 64).kernel, vector_core())
+    assert error.value.what == (
+        "i_2 of softmax runs 24 times, and numbers along it fill rows of 16 elements in vector_core"
+    )
+    assert error.value.hint == "make it a multiple of 16"
