@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from matrix_ways import (
@@ -265,7 +265,13 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     reads = [[x for x in t.stmt.value.walk() if isinstance(x, Load)] for t in stored]
     reads = [[x for x in each if x.buffer.shape] for each in reads]
     # Arrays that are added are one more loop, and an element has one constant for all results.
+    # A number that an element of the unit's does not hold is several of those.
+    most = max((m.factors[1].buffer.dtype.max for m in matrices(target)), default=1)
+    scales = _rate(BinaryOp.MUL, target) == 0.0  # what follows a sum
+    inner = stored[:-1] if scales else stored
+    numbers = [abs(n) for t in inner for n in _numbers(t.stmt.value)]
     count, read = max(map(len, reads)), reads[0][0]
+    count *= math.ceil(max(numbers, default=1) / most)
     taps, own, units = Var("taps"), frozenset(last.loops), list(matrices(target))
     loops = {**last.loops, **over, taps: count}
     first = Load(read.buffer, (*read.indices, taps))
@@ -285,6 +291,13 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
             work, moved = laid(t, unit, target, rest)
             best = min(best, max(work / len(queues) + rest, moved))
     return best if best < math.inf else None
+
+
+def _numbers(e: Expr) -> Iterator[float]:
+    """What elements are multiplied by."""
+    for x in e.walk():
+        if isinstance(x, Binary) and x.op is BinaryOp.MUL and isinstance(x.b, Const):
+            yield float(x.b.value)
 
 
 def _is_linear(e: Expr) -> bool:
