@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.backends.table import Backend, Member, Option
+from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import build_chip, build_split, lower_bound
 from tilewright.chip_kernel import ChipKernel
@@ -93,6 +93,7 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
         held=(*given, *results),
         built=BuiltKernel(chip, form),
+        bound=None if chip.bound is None else chip.bound.cycles,
     )
 
 
@@ -121,7 +122,11 @@ def subgraph_option(members: Sequence[Member], inputs: Sequence[str], target: Ta
     model = kernel.with_(
         inputs=tuple(whole[n] for n in inputs), outputs=(whole[members[-1].result],)
     )
-    return _option(model, DeviceForm(kernel, axes), chip)
+    parts = zip(members, chip.pieces, strict=True)
+    return replace(
+        _option(model, DeviceForm(kernel, axes), chip),
+        parts=tuple(Part(m.program, p.cycles, p.bound) for m, p in parts),
+    )
 
 
 def _find(pieces: Sequence[Kernel], name: str) -> Buffer:
