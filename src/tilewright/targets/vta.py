@@ -28,8 +28,8 @@ def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
     acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
 ) -> Target:  # fmt: skip
-    """The chip with a (batch x block) x (block x block) unit, memories of these bytes, `bus` bytes a
-    cycle to DRAM, and an ALU that takes `alu` cycles for a row."""
+    """The chip with a (batch x block) x (block x block) unit, these bytes of memories, `bus` bytes
+    a cycle to DRAM, and an ALU that takes `alu` cycles for a row."""
     t = TargetBuilder("vta", clock=clock)
     t.memory("dram", bandwidth=bus, latency=64)
     row, square = batch * block, block * block  # elements that memories count in
