@@ -25,7 +25,8 @@ from tilewright.chip_kernel import (
     stream_kernel,
 )
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import OtherOrder, build_pieces, join_pieces
+from tilewright.join_pieces import Check, Known, PieceRefused, build_pieces, join_pieces
+from tilewright.passed_arrays import OtherOrder
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.bound import ContractionBound
@@ -96,26 +97,39 @@ def _build_whole(
     plain = normal_form(kernel)
     if sum(map(is_contraction, nests(plain.body))) < 2:
         return _build_stream(kernel, target, control, parameters)
-    return build_split(kernel, split_kernel(plain, target), target, control, parameters)
+    split = split_kernel(plain, target)
+    try:
+        return build_split(kernel, split, target, control, parameters)
+    except PieceRefused as refusal:
+        try:
+            return build_split(kernel, split, target, control, parameters, in_order=True)
+        except PieceRefused:
+            raise refusal from None
 
 
 def build_split(
-    kernel: Kernel, split: Split, target: Target, control: Control, parameters: Sequence[str]
+    kernel: Kernel,
+    split: Split,
+    target: Target,
+    control: Control,
+    parameters: Sequence[str],
+    known: Known | None = None,
+    *,
+    in_order: bool = False,
 ) -> ChipKernel:
-    """A kernel that is split already, piece by piece. What one makes in another order than another
-    takes it in is made and taken row by row."""
-    in_order: set[str] = set()
+    """A kernel that is split already, piece by piece; of those that are `known` none is built. With
+    `in_order`, all that passes between pieces lies row by row; without, what a piece would take in
+    another order than it was made in does."""
 
-    def build(piece: Kernel, kept: Collection[str], rows: Collection[str]) -> ChipKernel:
-        return _build_stream(piece, target, control, (), kept, rows)
-
-    while True:
+    def build(piece: Kernel, kept: Collection[str], check: Check) -> ChipKernel:
+        rows = kept if in_order else ()
         try:
-            return join_pieces(kernel, split, build_pieces(split, build, in_order), parameters)
-        except OtherOrder as error:
-            if error.array in in_order:
-                raise
-            in_order.add(error.array)
+            return _build_stream(piece, target, control, (), kept, check, rows)
+        except OtherOrder:
+            return _build_stream(piece, target, control, (), kept, check, kept)
+
+    pieces = build_pieces(split, build, {} if known is None else known)
+    return join_pieces(kernel, split, pieces, parameters)
 
 
 def _build_stream(
@@ -124,10 +138,11 @@ def _build_stream(
     control: Control,
     parameters: Sequence[str],
     kept: Collection[str] = (),
+    check: Check = lambda chip: None,
     in_order: Collection[str] = (),
 ) -> ChipKernel:
-    """The fastest of a kernel's forms, of those that may be, and have the parameters named in
-    `kept` as they are, and those in `in_order` row by row."""
+    """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
+    as they are, and those in `in_order` row by row, and pass a check."""
     models = form_models(kernel, target, control, kept, in_order)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
@@ -137,6 +152,7 @@ def _build_stream(
             break
         try:
             built = _build_form(model, target, control, parameters)
+            check(built)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
             continue
