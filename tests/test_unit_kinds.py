@@ -46,6 +46,12 @@ CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
     "operands in DRAM": (lambda: dense(64, 128, 128), dram_engine, 0.9),
     "convolution in DRAM": (lambda: conv("", 14, 32, 32, 1), dram_engine, 0.9),
     "strided convolution in DRAM": (lambda: conv("", 14, 32, 32, 1, 2), dram_engine, 0.9),
+    "steps, a row of any length": (
+        lambda: conv("", 15, 32, 32, 3, 2, before=1),
+        weight_fifo,
+        0.7,
+    ),
+    "steps, rows of 16": (lambda: conv("", 32, 32, 32, 1, 2), several_cubes, 0.5),
     "four units": (lambda: gemm(128), several_cubes, 0.75),
 }
 

@@ -13,6 +13,7 @@ from tilewright.plan.as_products import product_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
+from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
 from tilewright.target.target import Target
 
@@ -28,6 +29,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield from phase_forms(kernel)
     yield from diagonal_forms(kernel, target)
     yield from packed_forms(kernel, target)
+    yield from stepped_forms(kernel)
     yield from product_forms(kernel, target)
 
 
