@@ -51,7 +51,7 @@ CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
         weight_fifo,
         0.7,
     ),
-    "steps, rows of 16": (lambda: conv("", 32, 32, 32, 1, 2), several_cubes, 0.5),
+    "steps, rows of 16": (lambda: conv("", 32, 32, 32, 1, 2), several_cubes, 0.25),
     "four units": (lambda: gemm(128), several_cubes, 0.75),
 }
 
