@@ -22,6 +22,8 @@ from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
 
+SAME = 0.001  # of the cycles: no difference, and arrays as they are come first
+
 
 @dataclass(frozen=True)
 class FormModel:
@@ -59,7 +61,7 @@ def form_models(
             refusal = refusal or error
     if refusal is not None and not found:
         raise refusal
-    return sorted(found, key=lambda m: m.bound.cycles)
+    return sorted(found, key=lambda m: m.bound.cycles * (1 + SAME * bool(m.form.made)))
 
 
 def _modelled(
