@@ -267,7 +267,7 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     # Arrays that are added are one more loop, and an element has one constant for all results.
     # A number that an element of the unit's does not hold is several of those.
     most = max((m.factors[1].buffer.dtype.max for m in matrices(target)), default=1)
-    scales = _rate(BinaryOp.MUL, target) == 0.0  # what follows a sum
+    scales = len(stored) > 1 and _rate(BinaryOp.MUL, target) is not None  # what follows a sum
     inner = stored[:-1] if scales else stored
     numbers = [abs(n) for t in inner for n in _numbers(t.stmt.value)]
     count, read = max(map(len, reads)), reads[0][0]
@@ -278,7 +278,8 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     bytes_ = count * _touched(read.buffer, found) * read.buffer.dtype.bytes
     queues = {u.instruction.queue for u in units}
     queue = next(iter(queues), "")
-    rates = [_rate(op, target, queue) for op in operators(last.stmt.value) if op in AFTER]
+    after = AFTER | ({BinaryOp.MUL} if scales else set())
+    rates = [_rate(op, target, queue) for op in operators(last.stmt.value) if op in after]
     if not units or any(r is None for r in rates):
         return None
     rest = last.times * sum(r for r in rates if r is not None)
