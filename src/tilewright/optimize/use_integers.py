@@ -357,13 +357,13 @@ class _Rewriter:
         that one is shifted instead as far as the coarse one would be the other way:
         f + (c << 3) >> 5 is (f >> 3) + c >> 2. What lies there as small integers stays these: it
         may be what another kernel makes."""
-        down, kind = min(total.up, x.shift), None
+        down, left, kind = min(total.up, x.shift), NOTHING, None
         source = total.fine if total.made is None else total.made
         fine = _shifted(self._plus(source, x.add), down)
         if total.fine.is_plain:
             kind = total.fine.base.dtype if isinstance(total.fine.base, Value) else None
             if total.made is None or kind is None or not _fits(fine, kind):
-                down, fine, kind = 0, replace(total.fine, add=x.add), None
+                down, fine, left, kind = 0, total.fine, x.add, None
         value = self._plain(fine, wide=True)
         if kind is not None:
             value = self._cast(self._cast(value, kind), i32)
@@ -371,7 +371,7 @@ class _Rewriter:
         if total.up > down:
             coarse = self._times(coarse, 1 << (total.up - down))
         made = self._emit("add", NoAttrs(), value, coarse)
-        return self._plain(replace(x, base=made, add=NOTHING, shift=x.shift - down), wide=True)
+        return self._plain(replace(x, base=made, add=left, shift=x.shift - down), wide=True)
 
     def _bias(self, x: Whole, to: Value) -> Value:
         """What is added, as a constant; behind a contraction a number for each channel."""
