@@ -175,7 +175,14 @@ def _facts_of(kernel: AnyKernel) -> StepFacts:
     if isinstance(kernel, CompiledKernel):
         used = kernel.instruction
         instruction = None if used is None else StepInstruction(used.name, used.native)
-        return replace(facts, fallback=kernel.fallback, instruction=instruction)
+        signature = kernel.signature
+        first, count = len(signature.inputs), len(signature.outputs)
+        return replace(
+            facts,
+            fallback=kernel.fallback,
+            instruction=instruction,
+            written=tuple(range(first, first + count)),
+        )
     option = kernel.option
     picoseconds = round(option.seconds * 1e12)
     return replace(facts, cycles=option.cycles, picoseconds=picoseconds, bound=option.bound)
@@ -186,7 +193,9 @@ def _pieces(n: GraphNode | None, kernel: AnyKernel) -> Iterator[StepPiece]:
     if n is None or isinstance(kernel, CompiledKernel) or not kernel.option.parts:
         return
     calls = n.attrs_of(CallAttrs).body.nodes
+    maker = {v: k for k, call in enumerate(calls) for v in call.outputs}
     for call, part in zip(calls, kernel.option.parts, strict=True):
         cost, nodes = kernel_cost(part.program), call.attrs_of(CallAttrs).origins
         operations = size_of(cost.operations)
-        yield StepPiece(part.program.name, nodes, operations, part.cycles, part.bound)
+        after = tuple(dict.fromkeys(maker[v] for v in call.inputs if v in maker))
+        yield StepPiece(part.program.name, nodes, operations, part.cycles, part.bound, after)
