@@ -37,9 +37,9 @@ from zoo import resnet18, sample_inputs  # noqa: E402
 
 import tilewright  # noqa: E402
 from tilewright.base.passes import PassRun  # noqa: E402
-from tilewright.cli.limits import measure_limits  # noqa: E402
 from tilewright.options import Options  # noqa: E402
 from tilewright.program.host_program import name_of_step, nodes_of  # noqa: E402
+from tilewright.report.limits import measure_limits  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 from tilewright.targets.vta import vta  # noqa: E402
 

@@ -196,6 +196,8 @@ def _pieces(n: GraphNode | None, kernel: AnyKernel) -> Iterator[StepPiece]:
     maker = {v: k for k, call in enumerate(calls) for v in call.outputs}
     for call, part in zip(calls, kernel.option.parts, strict=True):
         cost, nodes = kernel_cost(part.program), call.attrs_of(CallAttrs).origins
-        operations = size_of(cost.operations)
         after = tuple(dict.fromkeys(maker[v] for v in call.inputs if v in maker))
-        yield StepPiece(part.program.name, nodes, operations, part.cycles, part.bound, after)
+        amounts = size_of(cost.operations), size_of(cost.bytes)
+        yield StepPiece(
+            part.program.name, nodes, amounts[0], part.cycles, part.bound, amounts[1], after
+        )

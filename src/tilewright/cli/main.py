@@ -40,7 +40,6 @@ from tilewright.cli.find_target import find_description
 from tilewright.cli.interrupt import keep_interrupts
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console
-from tilewright.cli.limits import measure_limits
 from tilewright.cli.listing import Json, Threads
 from tilewright.cli.measure import costliest, measure, time_steps
 from tilewright.cli.output import explain_output_error, fail, prepare_output, put, say
@@ -54,6 +53,7 @@ from tilewright.cli.session import (
 )
 from tilewright.compiler import STAGES
 from tilewright.options import F32, HALF_EVEN
+from tilewright.report.limits import measure_limits
 from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes, out_of_memory, require_memory

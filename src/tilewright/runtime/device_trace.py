@@ -30,7 +30,9 @@ def device_events(program: Program, timed: Sequence[int]) -> Iterator[Event]:
             tracks[device, queue] = len(tracks) + 1
             yield from track(tracks[device, queue], f"{device} {queue}".rstrip(), PROCESS)
     found = spans(host, program.steps, timed)
-    for number, (step, facts, span) in enumerate(zip(host.steps, program.steps, found, strict=True)):
+    for number, (step, facts, span) in enumerate(
+        zip(host.steps, program.steps, found, strict=True)
+    ):
         known_facts = {"step": number, "nodes": list(nodes_of(step))}
         name, kind = name_of_step(step), STEPS[type(step)]
         if not isinstance(step, Submit):

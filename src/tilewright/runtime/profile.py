@@ -45,7 +45,8 @@ class Profile:
 
     `nanoseconds` is the median of whole calls, from the first step to the end of the last, and
     `fastest` the least. `stamps` has a row for each call: the times in nanoseconds before each step
-    and after the last. `program` is what was run, for `symbols` of these values.
+    and after the last. `program` is what was run, for `symbols` of these values, on so many
+    `threads`.
     """
 
     steps: tuple[StepTime, ...]
@@ -56,6 +57,7 @@ class Profile:
     stamps: np.ndarray | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)
     symbols: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    threads: int = field(default=1, repr=False, compare=False)
 
     def save(self, path: str | Path) -> None:
         """Writes every timed call as a trace, which https://ui.perfetto.dev and chrome://tracing
@@ -110,7 +112,9 @@ class Profile:
             yield from device_events(self.program, [s.nanoseconds for s in self.steps])
 
 
-def make_profile(program: Program, signature: Signature, stamps: np.ndarray) -> Profile:
+def make_profile(
+    program: Program, signature: Signature, stamps: np.ndarray, threads: int
+) -> Profile:
     """`stamps` has a row for each call: the times before each step and after the last."""
     spent = np.diff(stamps, axis=1)
     middle, least = np.median(spent, axis=0), np.min(spent, axis=0)
@@ -136,5 +140,5 @@ def make_profile(program: Program, signature: Signature, stamps: np.ndarray) -> 
     whole = stamps[:, -1] - stamps[:, 0]
     median, fastest = int(np.median(whole)), int(np.min(whole))
     return Profile(
-        steps, median, fastest, len(stamps), host.name, stamps, program, signature.symbols
+        steps, median, fastest, len(stamps), host.name, stamps, program, signature.symbols, threads
     )

@@ -53,6 +53,7 @@ class StepPiece:
     operations: Size | None
     cycles: int
     bound: int | None = None
+    bytes: Size | None = None  # of distinct elements
     after: tuple[int, ...] = ()  # the pieces, by number, whose results it reads
 
 

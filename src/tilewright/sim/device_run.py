@@ -30,6 +30,7 @@ def device_run(timeline: Timeline, expected: float | None) -> DeviceRun:
         ]
     )
     far = target.memories[0]
+    used = [MemoryUse(m.name, m.size, stream.sizes.get(m.name, 0)) for m in target.memories]
     facts = RunFacts(
         cycles=timeline.cycles,
         clock=round(target.clock),
@@ -39,7 +40,7 @@ def device_run(timeline: Timeline, expected: float | None) -> DeviceRun:
         bytes_per_second=None if far.bandwidth is None else round(far.bandwidth * target.clock),
         queues=tuple(q.name for q in target.queues),
         instructions=names,
-        memories=tuple(MemoryUse(m.name, m.size, stream.sizes.get(m.name, 0)) for m in target.memories),
+        memories=tuple(used),
     )
     return DeviceRun(facts, group(rows, timeline.cycles, GROUPS))
 
