@@ -12,7 +12,8 @@ import numpy as np
 from tilewright.report.bounds import StepBound, find_bound
 from tilewright.report.limits import Limits
 from tilewright.runtime.module import Module
-from tilewright.runtime.program import StepFacts
+from tilewright.runtime.profile import Profile
+from tilewright.runtime.program import Program, StepFacts
 
 Arrays = Mapping[str, np.ndarray]
 Watch = Callable[[int, int], None]  # how many are done, of how many
@@ -112,12 +113,8 @@ class StepRow:
         return self.bound.nanoseconds / self.nanoseconds
 
 
-def time_steps(
-    module: Module, inputs: Arrays, repeat: int, limits: Limits, watch: Watch | None = None
-) -> list[StepRow]:
-    """Every step, timed, beside what the machine allows."""
-    arrays = [inputs[t.name] for t in module.inputs]
-    profile = module.profile(*arrays, repeat=repeat, watch=watch)
+def step_rows(profile: Profile, program: Program, limits: Limits) -> list[StepRow]:
+    """Every step, as it was timed, beside what the machine allows."""
     total = max(1, sum(s.nanoseconds for s in profile.steps))
     return [
         StepRow(
@@ -138,7 +135,7 @@ def time_steps(
             facts.bound,
             tuple(_piece_rows(facts)),
         )
-        for number, (s, facts) in enumerate(zip(profile.steps, module.program.steps, strict=True))
+        for number, (s, facts) in enumerate(zip(profile.steps, program.steps, strict=True))
     ]
 
 

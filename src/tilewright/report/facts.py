@@ -148,7 +148,7 @@ def _items(
         id=str(number),
         step=number,
         kind=timed.kind,
-        title=_title(step, timed),
+        title=_title(step, timed, len(facts.pieces)),
         kernel=timed.name,
         device=_device(step, timed),
         nodes=timed.nodes,
@@ -213,7 +213,7 @@ def plain_name(kernel: str) -> str:
     return re.sub(r"^k\d+_", "", kernel).replace("_", " ")
 
 
-def _title(step: HostStep, timed: StepTime) -> str:
+def _title(step: HostStep, timed: StepTime, pieces: int) -> str:
     match step:
         case Copy():
             return f"copy to {timed.device or HOST}"
@@ -223,6 +223,8 @@ def _title(step: HostStep, timed: StepTime) -> str:
             return step.op
         case KernelCall() if not step.nodes:
             return f"arrange ({step.kernel})"
+    if pieces:
+        return f"{pieces} kernels as one stream"
     return plain_name(timed.name)
 
 

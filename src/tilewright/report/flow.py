@@ -133,8 +133,7 @@ def memory_tracks(
     for memory in host.of_kind(MemoryKind.ARENA):
         values = tuple(_covered(places.get(memory.name, [])) for places in alive)
         size = evaluate_size(memory.size, symbols)
-        name = "arena (values between steps)"
-        yield MemoryTrack(memory.device or "host", name, size, values)
+        yield MemoryTrack(memory.device or "host", "arena", size, values)
     for device in dict.fromkeys(d for d, _ in runs):
         facts = next(r.facts for (d, _), r in runs.items() if d == device)
         for k, memory_use in enumerate(facts.memories):

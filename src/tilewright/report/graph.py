@@ -12,8 +12,8 @@ from tilewright.report.flow import INPUT, OUTPUT, Edge
 from tilewright.report.layout import Laid, lay_out
 from tilewright.report.svg import escape, label, tag
 
-BOX, SMALL, PILL = (216.0, 50.0), (150.0, 22.0), (150.0, 22.0)
-PAD, HEAD = 10.0, 24.0  # of a frame
+BOX, SMALL, PILL = (228.0, 54.0), (160.0, 22.0), (160.0, 22.0)
+PAD, HEAD = 12.0, 40.0  # of a frame
 LETTERS = 32  # of a line in a box
 EDGE_OF = 12.0  # around the picture
 
@@ -105,7 +105,7 @@ def _box(
         text += label(x + 8, y + 29, shorten(", ".join(item.nodes), 38), class_="nodes")
         text += label(x + 8, y + 43, _figures(item), class_="figures")
         if item.of_bound is not None:
-            text += _gauge(x + width - 46, y + 37, item.of_bound)
+            text += _gauge(x, y + height - 6, width, item.of_bound)
     return tag("g", shape + text, class_=f"box {colour}", data_item=item.id, tabindex=0)
 
 
@@ -115,11 +115,11 @@ def _figures(item: Item) -> str:
     return f"{item.device} · {taken}{cycles}"
 
 
-def _gauge(x: float, y: float, share: float) -> str:
+def _gauge(x: float, y: float, width: float, share: float) -> str:
     """How near a box is to the least that it can take."""
-    whole = tag("rect", x=x, y=y, width=38, height=6, class_="gauge")
-    part = tag("rect", x=x, y=y, width=38 * min(share, 1.0), height=6, class_="gauge-part")
-    return whole + part
+    part = max(0.0, min(share, 1.0)) * width
+    whole = tag("rect", x=x, y=y, width=width, height=5, class_="gauge")
+    return whole + tag("rect", x=x, y=y, width=part, height=5, class_="gauge-part")
 
 
 def _frame(
@@ -133,8 +133,8 @@ def _frame(
     """Yields a step that is several kernels, with a box for each."""
     (x, y), (width, height) = corner, size
     shape = tag("rect", x=x, y=y, width=width, height=height, rx=8)
-    words = f"{item.id}  {len(pieces)} kernels as one stream · {_figures(item)}"
-    text = label(x + PAD, y + 16, shorten(words, int(width / 6.4)), class_="name")
+    text = label(x + PAD, y + 17, f"{item.id}  {item.title}", class_="name")
+    text += label(x + PAD, y + 32, _figures(item), class_="figures")
     yield tag(
         "g", shape + text, class_=f"frame {colours[item.device]}", data_item=item.id, tabindex=0
     )

@@ -72,6 +72,19 @@ function itemAt(event) {
   const element = event.target instanceof Element && event.target.closest("[data-item]");
   return element ? items.get(element.dataset.item) : undefined;
 }
+function longest() {
+  const whole = data.items.filter((i) => i.kind !== "wait" && !i.pieces).sort((a, b) => b.ns - a.ns).slice(0, 12);
+  const [head, list] = [document.createElement("h3"), document.createElement("table")];
+  head.textContent = "What takes longest";
+  for (const item of whole) {
+    const row = list.insertRow();
+    row.dataset.item = item.id;
+    for (const text of [heading(item), item.device, duration(item.ns), percent(item.ns / data.total)]) row.insertCell().textContent = text;
+  }
+  const hint = document.createElement("p");
+  hint.textContent = "Click a box, a bar, a dot or a row: what it is, what it takes, and why, then stands here.";
+  details.replaceChildren(head, list, hint);
+}
 function mark(item) {
   marked = item;
   for (const old of document.querySelectorAll(".marked")) old.classList.remove("marked");
@@ -99,7 +112,7 @@ document.addEventListener("keydown", (event) => {
 // ---------------------------------------------------------------- the timeline
 
 const canvas = document.getElementById("timeline");
-const LABELS = 132, ROW = 30, TOP = 24, QUEUE = 20;
+const LABELS = 132, ROW = 32, TOP = 24, QUEUE = 20;
 const heights = data.rows.map((row) => (row.queue ? QUEUE : ROW));
 const tops = heights.map((_, k) => TOP + heights.slice(0, k).reduce((a, b) => a + b, 0));
 const height = TOP + heights.reduce((a, b) => a + b, 0) + 6;
@@ -150,7 +163,8 @@ function drawAxis(c) {
     c.fillStyle = "#e4e4e4";
     c.fillRect(place(t), TOP - 4, 1, height);
     c.fillStyle = "#555";
-    c.fillText(t === 0 ? "0" : duration(Math.round(t * 1e6) / 1e6), place(t) + 3, 14);
+    const words = t === 0 ? "0" : duration(Math.round(t * 1e6) / 1e6);
+    if (place(t) + 3 + c.measureText(words).width < width()) c.fillText(words, place(t) + 3, 14);
   }
   data.rows.forEach((row, k) => {
     c.fillStyle = "#e9e9e9";
@@ -162,6 +176,7 @@ function drawAxis(c) {
 function drawItem(c, item) {
   const x = place(item.begin), w = Math.max(place(item.begin + item.ns) - x, 0.8), y = tops[item.row] + 3;
   if (item.kind === "submit" && item.pieces) {
+    drawModel(c, item, x, y);
     if (marked === item) outline(c, x, y, w, 24);
     return;
   }
@@ -177,14 +192,18 @@ function drawItem(c, item) {
     c.fillRect(x, y, w, 16);
   }
   write(c, item.kind === "wait" ? "waits" : item.title, x, y + 12, w, "#1c1c1c");
-  if (item.model !== null) {
-    c.strokeRect(x + 0.5, y + 18.5, Math.max(place(item.begin + item.model) - x - 1, 1), 5);
-  }
   if (item.least !== null) {
     c.fillStyle = colour(name);
-    c.fillRect(x, y + 18, Math.max(place(item.begin + item.least) - x, 0.8), 6);
+    c.fillRect(x, y + 17, Math.max(place(item.begin + Math.min(item.least, item.ns)) - x, 0.8), 4);
   }
+  drawModel(c, item, x, y);
   if (marked === item) outline(c, x, y, w, 16);
+}
+function drawModel(c, item, x, y) {
+  if (item.model === null) return;
+  c.strokeStyle = colour(data.rows[item.row].colour);
+  c.lineWidth = 1;
+  c.strokeRect(x + 0.5, y + 22.5, Math.max(place(item.begin + item.model) - x - 1, 1), 3);
 }
 function drawGroup(c, group) {
   const x = place(group.begin), w = Math.max(place(group.end) - x, 0.6);
@@ -280,6 +299,7 @@ for (const button of document.querySelectorAll("[data-zoom]"))
     else zoom(Number(how));
   });
 addEventListener("resize", draw);
+longest();
 draw();
 
 // ---------------------------------------------------------------- the table

@@ -11,8 +11,8 @@ from tilewright.base.words import quantity
 from tilewright.report.facts import PIECE, Item, Report, Roof
 from tilewright.report.svg import escape, label, tag
 
-WIDTH, HEIGHT = 760.0, 400.0
-LEFT, RIGHT, TOP, BOTTOM = 74.0, 190.0, 14.0, 46.0
+WIDTH, HEIGHT = 1100.0, 430.0
+LEFT, RIGHT, TOP, BOTTOM = 74.0, 230.0, 14.0, 46.0
 ROOM = 1.6  # beyond the outermost dots
 LINE = 13.0  # between words on the right
 

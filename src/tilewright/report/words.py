@@ -45,7 +45,7 @@ def shares(report: Report) -> str:
 def graph_words(report: Report) -> str:
     text = (
         "Each box is a kernel, in the colour of the device that runs it; arrows are values, and"
-        " small boxes move or arrange data. The bar in a box is full where the kernel takes no"
+        " small boxes move or arrange data. The bar below a box is full where the kernel takes no"
         " longer than it must."
     )
     if any(i.kind == PIECE for i in report.items):
@@ -78,11 +78,12 @@ ROOFLINE_WORDS = (
 
 def memory_words(report: Report) -> str:
     text = (
-        "Bytes in use in each step, of what was set aside (the dashed line). Weights, inputs and"
-        " outputs are not among them."
+        "Bytes in use in each step. An arena holds what passes between steps, and the working"
+        " memory of kernels; the dashed line is what was set aside. Weights, inputs and outputs are"
+        " not in it."
     )
     if report.simulated:
-        text += " Of a chip's own memories: what the kernel that runs there uses at most."
+        text += " Of a chip's own memories: what the kernel that runs there uses, of what there is."
     return text
 
 
