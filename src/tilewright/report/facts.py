@@ -4,7 +4,7 @@ pass between them, how much memory is in use, and what the devices can do at bes
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tilewright.base.errors import InputError
@@ -19,7 +19,6 @@ from tilewright.runtime.device_trace import piece_spans
 from tilewright.runtime.profile import Profile, StepTime
 from tilewright.runtime.program import Program, StepFacts
 
-HOST = "host"  # what a report calls the processor, and memory of its own
 PIECE = "piece"
 COLOURS = 6  # in page.css
 
@@ -80,12 +79,16 @@ class Report:
     nanoseconds: float
     here: float
     calls: int
-    devices: tuple[str, ...]  # the host first
+    devices: tuple[str, ...]  # the host first: what runs all that is no other's
     items: tuple[Item, ...]
     edges: tuple[Edge, ...]
     tracks: tuple[MemoryTrack, ...]
     roofs: tuple[Roof, ...]
     runs: Mapping[tuple[str, str], DeviceRun]
+
+    @property
+    def host(self) -> str:
+        return self.devices[0]
 
     @property
     def simulated(self) -> bool:
@@ -108,35 +111,44 @@ def gather(profile: Profile, limits: Limits | None) -> Report:
     runs = runs_of(program)
     timed = [s.nanoseconds for s in profile.steps]
     found = spans(program.host, program.steps, timed)
+    devices = _devices(program)
     items: list[Item] = []
     for number, span in enumerate(found):
-        items += _items(program, profile, number, span, limits, runs)
-    others = dict.fromkeys(s.device for s in program.host.steps if isinstance(s, Submit))
+        items += _items(profile, program, number, span, limits, runs, devices[0])
     return Report(
         model=profile.model or "model",
         target=str(program.target),
         nanoseconds=max((s.end for s in found), default=0.0),
         here=float(profile.nanoseconds),
         calls=profile.calls,
-        devices=(HOST, *others),
+        devices=devices,
         items=tuple(items),
         edges=tuple(find_edges(program, profile.symbols)),
-        tracks=tuple(memory_tracks(program, profile.symbols, runs)),
-        roofs=tuple(_roofs(program, limits, runs)),
+        tracks=tuple(memory_tracks(program, profile.symbols, runs, devices[0])),
+        roofs=tuple(_roofs(program, limits, runs, devices[0])),
         runs=runs,
     )
+
+
+def _devices(program: Program) -> tuple[str, ...]:
+    """The devices by name, first the host, which is called as its kernels say."""
+    steps = program.host.steps
+    called = list(dict.fromkeys(s.device for s in steps if isinstance(s, KernelCall)))
+    others = list(dict.fromkeys(s.device for s in steps if isinstance(s, Submit)))
+    return (*(called or ["this machine" if "host" in others else "host"]), *others)
 
 
 # ---------------------------------------------------------------- steps
 
 
 def _items(
-    program: Program,
     profile: Profile,
+    program: Program,
     number: int,
     span: Span,
     limits: Limits | None,
     runs: Mapping[tuple[str, str], DeviceRun],
+    host: str,
 ) -> Iterator[Item]:
     """Yields a step, and the kernels of which it is made where they are several."""
     step, facts, timed = program.host.steps[number], program.steps[number], profile.steps[number]
@@ -148,9 +160,9 @@ def _items(
         id=str(number),
         step=number,
         kind=timed.kind,
-        title=_title(step, timed, len(facts.pieces)),
+        title=_title(step, timed, len(facts.pieces), host),
         kernel=timed.name,
-        device=_device(step, timed),
+        device=step.device if isinstance(step, KernelCall | Submit) else host,
         nodes=timed.nodes,
         span=span,
         here=float(timed.nanoseconds),
@@ -182,8 +194,12 @@ def _items(
         )
 
 
-CYCLES = "what no schedule of the chip's instructions can beat"
-LIMITS = {"compute": "arithmetic", "memory": "memory", "overhead": "a step that does nothing"}
+CYCLES = "no order of the chip's instructions is faster"
+LIMITS = {
+    "compute": "its arithmetic, at the best rate of this machine",
+    "memory": "its bytes, at the rate of this machine's",
+    "overhead": "what a step takes that does nothing",
+}
 
 
 def _least(
@@ -195,7 +211,7 @@ def _least(
     bound = None if limits is None else find_bound(timed, limits)
     if bound is None:
         return None, ""
-    memory = f" ({bound.memory})" if bound.memory else ""
+    memory = f" {bound.memory}" if bound.memory else ""
     return bound.nanoseconds, LIMITS[bound.limit] + memory
 
 
@@ -213,10 +229,10 @@ def plain_name(kernel: str) -> str:
     return re.sub(r"^k\d+_", "", kernel).replace("_", " ")
 
 
-def _title(step: HostStep, timed: StepTime, pieces: int) -> str:
+def _title(step: HostStep, timed: StepTime, pieces: int, host: str) -> str:
     match step:
         case Copy():
-            return f"copy to {timed.device or HOST}"
+            return f"copy to {timed.device or host}"
         case Wait():
             return f"wait for {step.device}"
         case HostCall():
@@ -228,18 +244,13 @@ def _title(step: HostStep, timed: StepTime, pieces: int) -> str:
     return plain_name(timed.name)
 
 
-def _device(step: HostStep, timed: StepTime) -> str:
-    """Whose row a step is in: only what is submitted is another device's."""
-    return step.device if isinstance(step, Submit) else HOST
-
-
 # ---------------------------------------------------------------- what devices do at best
 
 
 def _roofs(
-    program: Program, limits: Limits | None, runs: Mapping[tuple[str, str], DeviceRun]
+    program: Program, limits: Limits | None, runs: Mapping[tuple[str, str], DeviceRun], host: str
 ) -> Iterator[Roof]:
-    yield _host_roof(program, limits)
+    yield _host_roof(program, limits, host)
     for device in dict.fromkeys(d for d, _ in runs):
         facts = next(r.facts for (d, _), r in runs.items() if d == device)
         peak, rate = facts.operations_per_second, facts.bytes_per_second
@@ -250,23 +261,26 @@ def _roofs(
         )
 
 
-def _host_roof(program: Program, limits: Limits | None) -> Roof:
+def _host_roof(program: Program, limits: Limits | None, host: str) -> Roof:
     if limits is None:
         peak, rate = program.target.operations_per_second, program.target.bytes_per_second
         described = () if peak is None else (("float32, as described", float(peak)),)
-        return Roof(HOST, described, () if rate is None else (("memory", float(rate)),))
+        return Roof(host, described, () if rate is None else (("memory", float(rate)),))
     rates = {"float32": limits.operations_per_second}
     for name, rate_of in limits.rates:
         if rate_of > 1.05 * max(rates.values()):  # what is as fast would hide the other's name
             rates[name] = rate_of
     levels = tuple((one.name, one.bytes_per_second) for one in limits.levels)
-    return Roof(HOST, tuple(rates.items()), levels)
+    return Roof(host, tuple(rates.items()), levels)
 
 
-def busy(report: Report) -> Sequence[tuple[str, float]]:
-    """How long the host computes, data are copied, and each device runs, by name."""
-    spent = dict.fromkeys((HOST, "copies", *report.devices[1:]), 0.0)
+COPIES = ""  # in the place of a device's name
+
+
+def busy(report: Report) -> dict[str, float]:
+    """How long each device runs, and data are copied (COPIES), where that is at all."""
+    spent = dict.fromkeys((report.host, COPIES, *report.devices[1:]), 0.0)
     for item in report.items:
         if item.kind not in (PIECE, "wait"):
-            spent["copies" if item.kind == "copy" else item.device] += item.span.nanoseconds
-    return [(name, ns) for name, ns in spent.items() if ns or name == HOST]
+            spent[COPIES if item.kind == "copy" else item.device] += item.span.nanoseconds
+    return {name: ns for name, ns in spent.items() if ns or name == report.host}

@@ -125,15 +125,18 @@ def find_edges(program: Program, symbols: Mapping[str, int]) -> Iterator[Edge]:
 
 
 def memory_tracks(
-    program: Program, symbols: Mapping[str, int], runs: Mapping[tuple[str, str], DeviceRun]
+    program: Program,
+    symbols: Mapping[str, int],
+    runs: Mapping[tuple[str, str], DeviceRun],
+    main: str,
 ) -> Iterator[MemoryTrack]:
-    """Yields the arenas, of the host and of devices, and the memories that devices have of their
-    own while they run a kernel."""
+    """Yields the arenas, of the host (called `main`) and of devices, and the memories that devices
+    have of their own while they run a kernel."""
     host, alive = program.host, _alive(program, symbols)
     for memory in host.of_kind(MemoryKind.ARENA):
         values = tuple(_covered(places.get(memory.name, [])) for places in alive)
         size = evaluate_size(memory.size, symbols)
-        yield MemoryTrack(memory.device or "host", "arena", size, values)
+        yield MemoryTrack(memory.device or main, "arena", size, values)
     for device in dict.fromkeys(d for d, _ in runs):
         facts = next(r.facts for (d, _), r in runs.items() if d == device)
         for k, memory_use in enumerate(facts.memories):

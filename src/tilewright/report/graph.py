@@ -14,7 +14,7 @@ from tilewright.report.svg import escape, label, tag
 
 BOX, SMALL, PILL = (228.0, 54.0), (160.0, 22.0), (160.0, 22.0)
 PAD, HEAD = 12.0, 40.0  # of a frame
-LETTERS = 32  # of a line in a box
+LETTERS, NODES = 30, 34  # of the lines in a box
 EDGE_OF = 12.0  # around the picture
 
 
@@ -102,7 +102,7 @@ def _box(
         text = label(x + width / 2, y + 15, shorten(item.title, 22), text_anchor="middle")
     else:
         text = label(x + 8, y + 15, shorten(f"{item.id}  {item.title}", LETTERS), class_="name")
-        text += label(x + 8, y + 29, shorten(", ".join(item.nodes), 38), class_="nodes")
+        text += label(x + 8, y + 29, shorten(", ".join(item.nodes), NODES), class_="nodes")
         text += label(x + 8, y + 43, _figures(item), class_="figures")
         if item.of_bound is not None:
             text += _gauge(x, y + height - 6, width, item.of_bound)

@@ -27,7 +27,7 @@ function facts(item) {
   if (item.cycles !== null) rows.push(["cycles", `${item.cycles.toLocaleString("en")}, by the chip's timed simulator`]);
   if (item.kind !== "wait") rows.push(["of the call", percent(item.ns / data.total)]);
   if (item.least !== null) {
-    rows.push(["at least", `${duration(item.least)}, for ${item.limit}`]);
+    rows.push(["at least", `${duration(item.least)}: ${item.limit}`]);
     if (item.ns > 0) rows.push(["of that bound", percent(item.least / item.ns)]);
   }
   if (item.model !== null) rows.push(["expected", `${duration(item.model)}, by the model that chose the tiles`]);
@@ -35,7 +35,7 @@ function facts(item) {
     rows.push(["operations", amount(item.operations, "op")]);
     if (item.ns > 0) rows.push(["rate", amount(item.operations / item.ns * 1e9, "op/s")]);
   }
-  if (item.bytes) rows.push([item.device !== "host" && item.kind === "submit" ? "bytes moved" : "bytes", amount(item.bytes, "B")]);
+  if (item.bytes) rows.push([item.kind === "submit" && data.simulated ? "bytes moved" : "bytes", amount(item.bytes, "B")]);
   if (item.kind === "submit" && item.here !== null && data.simulated) rows.push(["simulated in", duration(item.here)]);
   if (item.nodes.length) rows.push(["nodes", item.nodes.join(", ")]);
   if (item.kernel) rows.push(["kernel", item.kernel]);

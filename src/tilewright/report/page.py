@@ -12,7 +12,7 @@ from typing import Any
 
 from tilewright.base.errors import InputError
 from tilewright.base.version import VERSION
-from tilewright.report.facts import HOST, PIECE, Item, Report, gather
+from tilewright.report.facts import COPIES, PIECE, Item, Report, gather
 from tilewright.report.graph import draw_graph
 from tilewright.report.limits import Limits, measure_limits
 from tilewright.report.memory_chart import draw_memories
@@ -114,24 +114,26 @@ def _data(report: Report) -> dict[str, Any]:
 
 def _rows(report: Report) -> tuple[list[dict[str, Any]], dict[tuple[str, str], int]]:
     """The timeline's rows, and their numbers: by device and queue ("" for its kernels)."""
-    rows = [{"label": HOST, "colour": "d0", "queue": False}]
-    numbers = {(HOST, ""): 0}
-    if any(i.kind == "copy" for i in report.items):
-        numbers["copies", ""] = len(rows)
-        rows.append({"label": "copies", "colour": "copy", "queue": False})
-    for device in report.devices[1:]:
-        queues = dict.fromkeys(
-            q for (d, _), run in report.runs.items() if d == device for q in run.facts.queues
-        )
-        for queue in ("", *queues):
-            numbers[device, queue] = len(rows)
-            colour = report.colours[device]
-            rows.append({"label": queue or device, "colour": colour, "queue": bool(queue)})
+    rows: list[dict[str, Any]] = []
+    numbers: dict[tuple[str, str], int] = {}
+
+    def add(device: str, queue: str, label: str, colour: str) -> None:
+        numbers[device, queue] = len(rows)
+        rows.append({"label": label, "colour": colour, "queue": bool(queue)})
+
+    for device in report.devices:
+        colour = report.colours[device]
+        add(device, "", device, colour)
+        if device == report.host and any(i.kind == "copy" for i in report.items):
+            add(COPIES, "", "copies", "copy")
+        runs = [run for (d, _), run in report.runs.items() if d == device]
+        for queue in dict.fromkeys(q for run in runs for q in run.facts.queues):
+            add(device, queue, queue, colour)
     return rows, numbers
 
 
 def _item(item: Item, report: Report, rows: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    row = rows["copies", ""] if item.kind == "copy" else rows[item.device, ""]
+    row = rows[COPIES, ""] if item.kind == "copy" else rows[item.device, ""]
     pieces = any(i.kind == PIECE and i.step == item.step for i in report.items)
     return {
         "id": item.id,

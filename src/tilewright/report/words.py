@@ -9,14 +9,13 @@ from tilewright.report.svg import escape, tag
 
 def summary(report: Report) -> str:
     """The first sentences, as HTML."""
-    others = report.devices[1:]
     count = sum(i.kind not in (PIECE, "wait") for i in report.items)
     taken = tag("b", escape(nanoseconds(report.nanoseconds)))
     steps = f"{count} step{'s' if count != 1 else ''}"
     calls = f"median of {report.calls} call{'s' if report.calls != 1 else ''}"
-    if not others:
-        return f"One call takes {taken} ({escape(calls)}), in {steps}, all on the host."
-    where = escape(f"{steps} on the host and {', '.join(others)}")
+    if not any(i.kind == "submit" for i in report.items):
+        return f"One call takes {taken} ({escape(calls)}), in {steps}, all on this machine."
+    where = escape(f"{steps} on {' and '.join(report.devices)}")
     if not report.simulated:
         return f"One call takes {taken}: {where}, each in its own time ({escape(calls)})."
     here = escape(nanoseconds(report.here))
@@ -30,10 +29,10 @@ def summary(report: Report) -> str:
 def shares(report: Report) -> str:
     """A bar with the parts of the call, and whose they are, as HTML."""
     spent = busy(report)
-    total = sum(ns for _, ns in spent) or 1.0
+    total = sum(spent.values()) or 1.0
     bars, words = [], []
-    for name, ns in spent:
-        colour = report.colours.get(name, "copy")
+    for device, ns in spent.items():
+        name, colour = device or "copies", report.colours.get(device, "copy")
         text = f"{name} {nanoseconds(ns)}, {ns / total:.1%}"
         shown = tag("span", escape(name)) if ns / total > 0.06 else ""
         style = f"flex-grow: {ns / total:.4f}"
