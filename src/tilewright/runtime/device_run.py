@@ -116,6 +116,7 @@ def _read(device: str, name: str, data: bytes) -> DeviceRun:
     inside = (
         (groups >= 0).all()
         and (groups <= MOST).all()
+        and (groups[BEGIN] <= groups[END]).all()
         and (groups[QUEUE] < len(facts.queues)).all()
         and (groups[INSTRUCTION] < len(facts.instructions)).all()
         and facts.cycles >= 0
