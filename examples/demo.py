@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import sys
 import tempfile
 import time
@@ -45,6 +46,7 @@ from tilewright.targets.vta import vta  # noqa: E402
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 HELD_OUT = ROOT / "examples" / "digits" / "held_out.npz"
+REPORT = ROOT / "build" / "digits_on_a_chip.html"
 SHOWN = 8  # digits that are drawn
 CALIBRATION = 64  # images
 SECONDS = 2.0  # of timing, each
@@ -108,7 +110,8 @@ class DeviceStep:
 
 @dataclass(frozen=True)
 class ChipResult:
-    """The digits in int8, with a chip. `exact`: as the host computes the same model, to the bit."""
+    """The digits in int8, with a chip. `exact`: as the host computes the same model, to the bit.
+    `report` is a page that shows one call."""
 
     chip: str
     compile_seconds: float
@@ -117,6 +120,7 @@ class ChipResult:
     exact: bool
     cycles: int
     steps: tuple[DeviceStep, ...]
+    report: str
 
 
 @dataclass(frozen=True)
@@ -190,6 +194,9 @@ def run_chip(talk: Talk) -> ChipResult:
         exact = all(
             np.array_equal(host(x[None])[0], s) for x, s in zip(images, scores, strict=True)
         )
+    with talk.working("writing a page that shows where the time goes"):
+        REPORT.parent.mkdir(exist_ok=True)
+        tilewright.write_report(module.profile(images[:1]), REPORT)
     program = module.program
     steps = tuple(
         DeviceStep(
@@ -204,7 +211,7 @@ def run_chip(talk: Talk) -> ChipResult:
     )
     right = int((scores.argmax(axis=1) == labels).sum())
     cycles = sum(s.cycles or 0 for s in steps)
-    return ChipResult(chip.name, seconds, right, len(labels), exact, cycles, steps)
+    return ChipResult(chip.name, seconds, right, len(labels), exact, cycles, steps, str(REPORT))
 
 
 def run_resnet(talk: Talk) -> ResNetResult:
@@ -371,6 +378,7 @@ def say_chip(r: ChipResult, talk: Talk) -> None:
         table.add_row(s.kernel, s.device, cycles, spent, ", ".join(s.nodes))
     talk.say(table)
     talk.say(f"{r.cycles:,} cycles a digit, by the timed simulator of {r.chip}")
+    talk.say(f"see it: open {os.path.relpath(r.report)} in a browser")
 
 
 def say_resnet(r: ResNetResult, talk: Talk) -> None:

@@ -22,6 +22,8 @@ from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify.host import verify_host
 from tilewright.ops.function import CallAttrs
+from tilewright.optimize.edit import roots
+from tilewright.optimize.merge_subgraphs import members
 from tilewright.optimize.plan_memory import MemoryPlan
 from tilewright.program.host_program import (
     Copy,
@@ -192,11 +194,13 @@ def _pieces(n: GraphNode | None, kernel: AnyKernel) -> Iterator[StepPiece]:
     """Yields what is known of the kernels that a device runs as one, with the nodes of each."""
     if n is None or isinstance(kernel, CompiledKernel) or not kernel.option.parts:
         return
-    calls = n.attrs_of(CallAttrs).body.nodes
+    calls = members(n)
     maker = {v: k for k, call in enumerate(calls) for v in call.outputs}
+    whole = roots(n.attrs_of(CallAttrs).body.nodes)  # what is read as a view was made as these
     for call, part in zip(calls, kernel.option.parts, strict=True):
         cost, nodes = kernel_cost(part.program), call.attrs_of(CallAttrs).origins
-        after = tuple(dict.fromkeys(maker[v] for v in call.inputs if v in maker))
+        read = (whole.get(v, v) for v in call.inputs)
+        after = tuple(dict.fromkeys(maker[v] for v in read if v in maker))
         amounts = size_of(cost.operations), size_of(cost.bytes)
         yield StepPiece(
             part.program.name, nodes, amounts[0], part.cycles, part.bound, amounts[1], after
