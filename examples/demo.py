@@ -41,6 +41,7 @@ from tilewright.base.passes import PassRun  # noqa: E402
 from tilewright.options import Options  # noqa: E402
 from tilewright.program.host_program import name_of_step, nodes_of  # noqa: E402
 from tilewright.report.limits import measure_limits  # noqa: E402
+from tilewright.runtime.program import Program  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 from tilewright.targets.vta import vta  # noqa: E402
 
@@ -197,21 +198,26 @@ def run_chip(talk: Talk) -> ChipResult:
     with talk.working("writing a page that shows where the time goes"):
         REPORT.parent.mkdir(exist_ok=True)
         tilewright.write_report(module.profile(images[:1]), REPORT)
-    program = module.program
-    steps = tuple(
-        DeviceStep(
-            name_of_step(step),
-            nodes_of(step),
-            program.host.device_of(step),
-            facts.cycles,
-            facts.picoseconds and facts.picoseconds / 1e6,
-        )
-        for step, facts in zip(program.host.steps, program.steps, strict=True)
-        if nodes_of(step)
-    )
+    steps = device_steps(module.program)
     right = int((scores.argmax(axis=1) == labels).sum())
     cycles = sum(s.cycles or 0 for s in steps)
     return ChipResult(chip.name, seconds, right, len(labels), exact, cycles, steps, str(REPORT))
+
+
+def device_steps(program: Program) -> tuple[DeviceStep, ...]:
+    """The steps that compute; of a step that is several kernels, these."""
+    found = []
+    for step, facts in zip(program.host.steps, program.steps, strict=True):
+        device = program.host.device_of(step)
+        cycle = (facts.picoseconds or 0) / 1e6 / (facts.cycles or 1)
+        kernels = [(p.kernel, p.nodes, p.cycles) for p in facts.pieces]
+        for kernel, nodes, cycles in kernels or [
+            (name_of_step(step), nodes_of(step), facts.cycles)
+        ]:
+            spent = None if cycles is None else cycles * cycle
+            if nodes:
+                found.append(DeviceStep(kernel, nodes, device, cycles, spent))
+    return tuple(found)
 
 
 def run_resnet(talk: Talk) -> ResNetResult:

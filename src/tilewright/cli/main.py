@@ -48,6 +48,7 @@ from tilewright.cli.report import (
     Files,
     ReportFile,
     TraceFile,
+    file_json,
     limits_of,
     time_and_write,
     write_files,
@@ -224,7 +225,7 @@ def run(
     rows = [show.result_json(t, results[t.name], files.get(t.name)) for t in module.outputs]
     if json:
         found = {"model": str(model), **session.facts(module), "nanoseconds": spent}
-        found |= {"outputs": rows} | written.json()
+        found |= {"outputs": rows, "report": file_json(report), "trace": file_json(trace)}
         put(show.to_json(found | ({"check": show.report_json(checked)} if checked else {})))
     else:
         put(show.results_table(rows, make_console().width))
@@ -382,7 +383,7 @@ def explain(
     write_files(written, profile, limits, session)
     if json:
         facts = {"model": model, **session.facts(module), "threads": module.threads}
-        facts |= {"limits": show.limits_json(limits)} | written.json()
+        facts |= {"limits": show.limits_json(limits), "report": file_json(report)}
         shown = costliest(rows, worst)
         put(show.to_json(facts | {"steps": [show.step_json(r) for r in shown]}))
         return

@@ -53,10 +53,9 @@ class Files:
     def wanted(self) -> bool:
         return self.report is not None or self.trace is not None
 
-    def json(self) -> dict[str, str]:
-        """Which were written."""
-        named = {"report": self.report, "trace": self.trace}
-        return {name: str(path) for name, path in named.items() if path is not None}
+
+def file_json(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def limits_of(module: Module) -> Limits:

@@ -99,13 +99,12 @@ def _order(
     rows: list[list[Cell]], up: Mapping[Cell, list[Cell]], down: Mapping[Cell, list[Cell]]
 ) -> None:
     """Sorts each layer by the mean place of its neighbours, from above and from below in turn."""
+    place = {c: k for row in rows for k, c in enumerate(row)}
     for turn in range(ROUNDS):
         near = up if turn % 2 == 0 else down
         for row in rows if turn % 2 == 0 else reversed(rows):
-            if len(row) < 2:
-                continue
-            place = {c: k for other in rows for k, c in enumerate(other)}
-            row.sort(key=lambda c: _mean([place[o] for o in near.get(c, [])], place.get(c, 0)))
+            row.sort(key=lambda c: _mean([place[o] for o in near.get(c, [])], place[c]))
+            place |= {c: k for k, c in enumerate(row)}
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

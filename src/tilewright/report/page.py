@@ -103,11 +103,12 @@ def _as_script(data: object) -> str:
 
 def _data(report: Report) -> dict[str, Any]:
     rows, numbers = _rows(report)
+    several = {i.step for i in report.items if i.kind == PIECE}
     return {
         "total": round(report.nanoseconds, 3),
         "simulated": report.simulated,
         "rows": rows,
-        "items": [_item(i, report, numbers) for i in report.items],
+        "items": [_item(i, numbers, i.step in several) for i in report.items],
         "runs": _runs(report, numbers),
     }
 
@@ -132,9 +133,8 @@ def _rows(report: Report) -> tuple[list[dict[str, Any]], dict[tuple[str, str], i
     return rows, numbers
 
 
-def _item(item: Item, report: Report, rows: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+def _item(item: Item, rows: Mapping[tuple[str, str], int], is_several: bool) -> dict[str, Any]:
     row = rows[COPIES, ""] if item.kind == "copy" else rows[item.device, ""]
-    pieces = any(i.kind == PIECE and i.step == item.step for i in report.items)
     return {
         "id": item.id,
         "kind": item.kind,
@@ -154,7 +154,7 @@ def _item(item: Item, report: Report, rows: Mapping[tuple[str, str], int]) -> di
         "cycles": item.cycles,
         "why": list(item.why),
         "fallback": item.fallback,
-        "pieces": pieces and item.kind != PIECE,
+        "pieces": is_several and item.kind != PIECE,
     }
 
 
