@@ -101,7 +101,7 @@ def _box(
     if is_small(item):
         text = label(x + width / 2, y + 15, shorten(item.title, 22), text_anchor="middle")
     else:
-        text = label(x + 8, y + 15, shorten(f"{item.id}  {item.title}", LETTERS), class_="name")
+        text = label(x + 8, y + 15, shorten(f"{item.id} · {item.title}", LETTERS), class_="name")
         text += label(x + 8, y + 29, shorten(", ".join(item.nodes), NODES), class_="nodes")
         text += label(x + 8, y + 43, _figures(item), class_="figures")
         if item.of_bound is not None:
@@ -133,7 +133,7 @@ def _frame(
     """Yields a step that is several kernels, with a box for each."""
     (x, y), (width, height) = corner, size
     shape = tag("rect", x=x, y=y, width=width, height=height, rx=8)
-    text = label(x + PAD, y + 17, f"{item.id}  {item.title}", class_="name")
+    text = label(x + PAD, y + 17, f"{item.id} · {item.title}", class_="name")
     text += label(x + PAD, y + 32, _figures(item), class_="figures")
     yield tag(
         "g", shape + text, class_=f"frame {colours[item.device]}", data_item=item.id, tabindex=0

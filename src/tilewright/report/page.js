@@ -56,7 +56,7 @@ function fill(place, title, rows) {
   }
   place.append(head, list);
 }
-const heading = (item) => `${item.id}  ${item.title}`;
+const heading = (item) => `${item.id} · ${item.title}`;
 
 // ---------------------------------------------------------------- pointing and marking
 
@@ -259,11 +259,12 @@ canvas.addEventListener("mousemove", (event) => {
   }
   const found = under(event);
   if (found?.group) {
-    const g = found.group, queue = data.rows[g.row].label;
+    const g = found.group, queue = data.rows[g.row].label, during = (i) => i.begin <= g.begin && g.begin < i.begin + i.ns;
+    const piece = data.items.find((i) => i.kind === "piece" && i.row === g.item.row && during(i)) ?? g.item;
     showTip(event, `${queue}: ${g.name}${g.count > 1 ? " and others" : ""}`, [
       ["instructions", g.count.toLocaleString("en")], ["takes", duration(g.end - g.begin)],
       ["cycles", `${g.first.toLocaleString("en")} to ${g.last.toLocaleString("en")} of the kernel`],
-      ["queue works", percent(g.share)], ["in step", heading(g.item)]]);
+      ["queue works", percent(g.share)], ["while", heading(piece)]]);
   } else if (found?.item) showTip(event, heading(found.item), facts(found.item));
   else tip.hidden = true;
 });
