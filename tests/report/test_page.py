@@ -1,14 +1,13 @@
 """The page that shows a profile: all of it is there, nothing of it is loaded from elsewhere, and no
 name of a model's becomes a part of the page's code."""
 
-import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
+from pages import Page, is_alone
 
 import tilewright
 from tilewright.base.errors import ArtifactError, InputError
@@ -19,43 +18,6 @@ from tilewright.report.page import page, write_report
 from tilewright.runtime.device_run import GROUPS, DeviceRun
 from tilewright.runtime.profile import Profile
 
-VOID = {"meta", "br"}
-
-
-class Page(HTMLParser):
-    """A page taken apart: its elements, and what stands in scripts. Tags have to close as they
-    opened."""
-
-    def __init__(self, text):
-        super().__init__(convert_charrefs=True)
-        self.elements, self.scripts, self.open, self.words = [], [], [], []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, name, given):
-        self.elements.append((name, dict(given)))
-        if name == "script":
-            self.scripts.append("")
-        if name not in VOID:
-            self.open.append(name)
-
-    def handle_endtag(self, name):
-        assert self.open.pop() == name
-
-    def handle_data(self, data):
-        if self.open and self.open[-1] == "script":
-            self.scripts[-1] += data
-        elif not self.open or self.open[-1] != "style":
-            self.words.append(data)
-
-    @property
-    def data(self):
-        return json.loads(self.scripts[0])
-
-    def of(self, name):
-        return [given for found, given in self.elements if found == name]
-
 
 @pytest.fixture(scope="module")
 def report(profile, limits):
@@ -65,17 +27,6 @@ def report(profile, limits):
 @pytest.fixture(scope="module")
 def shown(report):
     return Page(page(report))
-
-
-def is_alone(found):
-    """Nothing is loaded, and nothing but the page's own script runs."""
-    assert len(found.scripts) == 2
-    for name, given in found.elements:
-        assert name not in ("link", "img", "iframe", "object", "embed", "base", "form")
-        assert not [a for a in given if a.startswith("on") or a in ("src", "srcset", "action")]
-        assert given.get("href", "#").startswith("#")
-    (policy,) = [m["content"] for m in found.of("meta") if m.get("http-equiv")]
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 
 # ---------------------------------------------------------------- what is shown
