@@ -194,7 +194,7 @@ def chip_part(device: str, kernels: Mapping[str, BuiltKernel], host: Target) -> 
     """What the simulator of a chip is given."""
     chips = {name: built.chip for name, built in kernels.items() if built.chip is not None}
     streams = {name: (chip.stream, chip.kernel.params) for name, chip in chips.items()}
-    runs = {name: device_run(chip.timeline, chip.predicted) for name, chip in chips.items()}
+    runs = {name: device_run(c.timeline, c.target, c.predicted) for name, c in chips.items()}
     return simulator_part(device, streams, host, runs)
 
 

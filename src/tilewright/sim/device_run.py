@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilewright.backends.stream.boxes import queue_numbers
-from tilewright.plan.rates import most_a_cycle
+from tilewright.ir.instruction import Instruction
+from tilewright.plan.rates import most_a_cycle, most_for
 from tilewright.plan.units import units
 from tilewright.runtime.device_run import GROUPS, DeviceRun, MemoryUse, RunFacts, group
 from tilewright.sim.timeline import Timeline
 from tilewright.target.target import Target
 
 
-def device_run(timeline: Timeline, expected: float | None) -> DeviceRun:
-    """The groups of instructions and the facts of a run; `expected` are the model's cycles."""
+def device_run(timeline: Timeline, chip: Target, expected: float | None) -> DeviceRun:
+    """The groups of instructions and the facts of a run on a chip; `expected` are the model's
+    cycles. (The stream's own target is another where bundles are instructions of it.)"""
     stream = timeline.stream
     target, n = stream.target, len(stream)
     names = tuple(dict.fromkeys(site.instruction.name for site in stream.sites))
@@ -36,7 +40,7 @@ def device_run(timeline: Timeline, expected: float | None) -> DeviceRun:
         clock=round(target.clock),
         expected=None if expected is None else round(expected),
         moved=int(timeline.bytes.sum()),
-        operations_per_second=_peak(target),
+        operations_per_second=peak(chip),
         bytes_per_second=None if far.bandwidth is None else round(far.bandwidth * target.clock),
         queues=tuple(q.name for q in target.queues),
         instructions=names,
@@ -45,8 +49,15 @@ def device_run(timeline: Timeline, expected: float | None) -> DeviceRun:
     return DeviceRun(facts, group(rows, timeline.cycles, GROUPS))
 
 
-def _peak(target: Target) -> int | None:
+def peak(target: Target) -> int | None:
     """Operations a second of what multiplies and adds, at best; a multiply-add is two."""
-    rates = [most_a_cycle(u.instruction) for u in units(target)]
-    best = max((r for r in rates if np.isfinite(r)), default=0.0)
+    rates = [_most(u.instruction, target) for u in units(target)]
+    best = max((r for r in rates if math.isfinite(r)), default=0.0)
     return round(2 * best * target.clock) or None
+
+
+def _most(instruction: Instruction, target: Target) -> float:
+    """Iterations of an instruction's loops in a cycle: bundles have so many of it each cycle."""
+    if target.bundles is None:
+        return most_a_cycle(instruction)
+    return most_for(instruction, 1) * target.bundles.count(instruction.queue)
