@@ -107,6 +107,7 @@ from tilewright.target.target import Target
 if TYPE_CHECKING:
     from tilewright.compiler import compile
     from tilewright.kernels import BuiltKernel, KernelFunction, Schedule, build, kernel
+    from tilewright.report.page import write_report
 
 COMPILER = {
     "BuiltKernel": "kernels",
@@ -115,6 +116,7 @@ COMPILER = {
     "build": "kernels",
     "compile": "compiler",
     "kernel": "kernels",
+    "write_report": "report.page",
 }  # public names to the modules that are imported when they are first used
 
 __all__ = [
@@ -203,6 +205,7 @@ __all__ = [
     "u64",
     "unroll",
     "vectorize",
+    "write_report",
 ]
 
 

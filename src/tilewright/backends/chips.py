@@ -26,6 +26,7 @@ from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import DevicePart
+from tilewright.sim.device_run import device_run
 from tilewright.sim.part import KIND as SIMULATOR
 from tilewright.sim.part import simulator_part
 from tilewright.target.target import Target
@@ -193,7 +194,8 @@ def chip_part(device: str, kernels: Mapping[str, BuiltKernel], host: Target) -> 
     """What the simulator of a chip is given."""
     chips = {name: built.chip for name, built in kernels.items() if built.chip is not None}
     streams = {name: (chip.stream, chip.kernel.params) for name, chip in chips.items()}
-    return simulator_part(device, streams, host)
+    runs = {name: device_run(c.timeline, c.target, c.predicted) for name, c in chips.items()}
+    return simulator_part(device, streams, host, runs)
 
 
 SIMULATED = DEVICES[SIMULATOR]
