@@ -3,7 +3,7 @@ than its queues and memories allow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import slow_clock
@@ -17,6 +17,7 @@ from tilewright.chip import build_chip
 from tilewright.sim.events import simulate
 
 MOST = 14  # instructions of a stream
+TOKENS = (None, 1, 2)  # of one queue for another, untaken at most
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ def run_chip(seed: int, streams: int) -> Tally:
     """Random streams on one random chip; AssertionError where the two clocks differ."""
     rng = np.random.default_rng(seed)
     chip = random_chip(rng)
+    target = replace(chip.target, token_depth=TOKENS[seed % len(TOKENS)])
+    chip = replace(chip, target=target)
     ran = refused = stalled = 0
     for number in range(streams):
         stream = random_stream(chip, rng, int(rng.integers(2, MOST + 1)))

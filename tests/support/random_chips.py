@@ -234,4 +234,4 @@ def machine_of(target: Target) -> slow_clock.Machine:
         )
         fetch = slow_clock.Fetching(channel, f.bytes, rate, f.burst, f.ahead, memory.latency)
     depths = [q.depth for q in target.queues]
-    return slow_clock.Machine(depths, target.issue, target.interlock, fetch)
+    return slow_clock.Machine(depths, target.issue, target.interlock, fetch, target.token_depth)

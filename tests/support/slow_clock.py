@@ -33,12 +33,14 @@ class Fetching:
 @dataclass(frozen=True)
 class Machine:
     """How many instructions each queue holds, cycles to issue one, whether the chip itself has
-    queues wait for what they depend on."""
+    queues wait for what they depend on, how many tokens of one queue for another may be untaken
+    (None: any number)."""
 
     depths: Sequence[int]
     issue: int = 1
     interlock: bool = False
     fetch: Fetching | None = None
+    room: int | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,9 @@ class _Clock:
             if self.begin[i] is None:
                 return self._can_begin(q, place, i, now) and self._start(i, now)
             if self.leave[i] is None:
-                return self.ready[i] <= now and self._move(q, place, i)
+                return self.ready[i] <= now and self._move(i)
+            if self.end[i] is None:  # nothing behind it begins before it has given its tokens
+                return self.leave[i] <= now and self._give(q, place, i, now)
         return False
 
     def _can_begin(self, q: int, place: int, i: int, now: int) -> bool:
@@ -218,7 +222,7 @@ class _Clock:
             self.usable[i] = max([now + s.forward, *(self.usable[j] for j in mine)])
         return True
 
-    def _move(self, q: int, place: int, i: int) -> bool:
+    def _move(self, i: int) -> bool:
         """Its bytes go through all its channels at once, in the order in which they were asked for,
         which all before it have been."""
         s = self.steps[i]
@@ -228,8 +232,17 @@ class _Clock:
             self.free[c] = start + n
         moved = start + max(used.values()) if used else 0
         self.leave[i] = max(self.ready[i] + s.busy, moved)
+        return True
+
+    def _give(self, q: int, place: int, i: int, now: int) -> bool:
+        """What it gives, if there is room for its tokens; it is done then."""
+        s, room = self.steps[i], self.machine.room
+        for channel in s.gives if room is not None else ():
+            untaken = len(self.given.get(channel, [])) - self.taken.get(channel, 0)
+            if isinstance(channel, tuple) and untaken >= room:
+                return False
         before = self.end[self.rows[q][place - 1]] if place else 0
-        self.end[i] = max(self.leave[i] + s.latency, before)
+        self.end[i] = max(now + s.latency, before)
         for channel in s.gives:
             self.given.setdefault(channel, []).append(i)
         return True

@@ -124,6 +124,7 @@ class TargetBuilder:
         self._memories: list[Memory] = []
         self._queues: list[Queue] = []
         self._tokens: list[tuple[str, str]] = []
+        self._token_depth: int | None = None
         self._instructions: list[Instruction] = []
         self._interlock, self._barriers = False, False
         self._events, self._issue = 0, 1
@@ -142,6 +143,7 @@ class TargetBuilder:
         )
         t._memories, t._queues = list(target.memories), list(target.queues)
         t._tokens, t._instructions = list(target.tokens), list(target.instructions)
+        t._token_depth = target.token_depth
         t._interlock, t._barriers = target.interlock, target.barriers
         t._events, t._issue = target.events, target.issue
         t._encodings, t._entries = dict(target.encodings), dict(target.entries)
@@ -196,9 +198,11 @@ class TargetBuilder:
         self._origins |= dict.fromkeys([f"queue {name}" for name in names], _caller())
         return names
 
-    def tokens(self, *pairs: tuple[str, str]) -> None:
-        """Pairs of queues that can make each other wait with tokens, both ways."""
+    def tokens(self, *pairs: tuple[str, str], depth: int | None = None) -> None:
+        """Pairs of queues that can make each other wait with tokens, both ways. With a `depth`, a
+        queue that has so many untaken ones for another stands still until one is taken."""
         self._tokens += pairs
+        self._token_depth = self._token_depth if depth is None else depth
         self._origins |= dict.fromkeys([f"tokens {a} {b}" for a, b in pairs], _caller())
 
     def micro_ops(
@@ -305,6 +309,7 @@ class TargetBuilder:
             bundles=self._bundles,
             fetch=self._fetch,
             ends_with=self._ends_with,
+            token_depth=self._token_depth,
         )
         for instruction in self._instructions:
             faults = name_faults(found, instruction)

@@ -116,7 +116,8 @@ class Target:
     instructions, run by queues, which enter them `issue` cycles apart.
 
     What makes queues wait for each other: with an `interlock` the chip does that itself; `tokens`
-    names the pairs of queues that have tokens for each other; with any of `events` numbered events
+    names the pairs of queues that have tokens for each other, of which `token_depth` may lie untaken
+    for each queue of a pair (None: any number); with any of `events` numbered events
     one queue waits for an instruction of another; `barriers` make all queues wait for all.
 
     A statically scheduled one has `bundles`, whose slots run the instructions that no queue does.
@@ -144,6 +145,7 @@ class Target:
     bundles: Bundles | None = None
     fetch: Fetch | None = None  # None: instructions are there, and take no bandwidth
     ends_with: str | None = None  # the instruction that is last in every stream, by name
+    token_depth: int | None = None
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -255,6 +257,7 @@ TASKS_PER_CORE = 8
 # What the simulators count to.
 MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32
 MOST_CYCLES = 1 << 53  # of a memory's latency; cycles, bytes or picojoules of an instruction
+MOST_TOKENS = (1 << 31) - 1
 LEAST_BANDWIDTH = 2.0**-20  # bytes a cycle
 
 
@@ -301,6 +304,9 @@ def _queue_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     for q in t.queues:
         if q.depth < 1:
             yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
+    if t.token_depth is not None and not _is_whole(t.token_depth, 1, MOST_TOKENS):
+        what = f"{t.token_depth!r} tokens may wait to be taken"
+        yield what, f"a whole number from 1 to {MOST_TOKENS}, or None for any number"
     for a, b in t.tokens:
         for name in (a, b):
             if name not in names:

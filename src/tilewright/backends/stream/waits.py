@@ -3,6 +3,7 @@ each placed at the instruction that needs it."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -58,8 +59,8 @@ def native_sync(stream: Stream, waits: Waits) -> native.Struct:
     """Queues and waits as the native functions take them."""
     depth = np.array([q.depth for q in stream.target.queues], np.int32)
     return native.Sync(
-        len(stream), len(stream.target.queues), stream.target.events, queue_numbers(stream), depth,
-        waits.pops, waits.pushes, waits.awaits, waits.sets, waits.barriers,
+        len(stream), len(stream.target.queues), stream.target.events, stream.target.token_depth or 0,
+        queue_numbers(stream), depth, waits.pops, waits.pushes, waits.awaits, waits.sets, waits.barriers,
     )  # fmt: skip
 
 
@@ -177,7 +178,10 @@ class _Placed:
 
     def waits(self) -> Waits:
         awaits, sets = self._events()
-        return Waits(self.pops, self.pushes, awaits, sets, self.barriers)
+        pops, pushes = self.pops, self.pushes
+        if self.stream.target.token_depth is not None:
+            pops, pushes = bound_tokens(pops, pushes, self.queue, self.stream.target.token_depth)
+        return Waits(pops, pushes, awaits, sets, self.barriers)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Assigns event numbers; returns the masks awaited and set [n]."""
@@ -204,6 +208,31 @@ class _Placed:
         np.bitwise_or.at(awaits, waiter, bits)
         np.bitwise_or.at(sets, signaller, bits)
         return awaits, sets
+
+
+def bound_tokens(
+    pops: np.ndarray, pushes: np.ndarray, queue: np.ndarray, depth: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pops and pushes [n] of waits that imply the given ones, with at most `depth` tokens
+    of one queue for another untaken when instructions run as they stand: then queues that have room
+    for so many do not stop each other for good. Where one more would be given, who waits for the
+    one before it waits for that one instead, and who waits for that one knows by its queue."""
+    pops, pushes = pops.copy(), pushes.copy()
+    queues = [int(q) for q in np.unique(queue)]
+    for p, q in ((p, q) for p in queues for q in queues if p != q):
+        givers = np.flatnonzero((queue == p) & (pushes >> q & 1 == 1)).tolist()
+        takers = np.flatnonzero((queue == q) & (pops >> p & 1 == 1)).tolist()
+        left: deque[list[int]] = deque()  # (giver, taker) that wait when the next one is given
+        for giver, taker in zip(givers, takers, strict=True):
+            while left and left[0][1] < giver:
+                left.popleft()
+            if len(left) < depth:
+                left.append([giver, taker])
+                continue
+            pushes[left[-1][0]] &= ~np.uint32(1 << q)
+            pops[taker] &= ~np.uint32(1 << p)
+            left[-1][0] = giver
+    return pops, pushes
 
 
 def _previous(queue: np.ndarray) -> np.ndarray:
