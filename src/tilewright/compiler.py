@@ -82,8 +82,8 @@ from tilewright.submissions import Submissions, find_submissions
 from tilewright.target.target import Target
 from tilewright.targets.names import HOST
 
-STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
-STAGES += ("stream",)
+_KERNELS = ("tensor", "loops", "scheduled", "lowered", "llvm", "asm")
+STAGES = ("graph", "optimized", *_KERNELS, "host", "stream")
 WHOLE = (None, "host", "stream")  # where all kernels are made to their end
 
 SHOWN = 4  # kernels that an error names

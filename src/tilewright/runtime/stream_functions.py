@@ -53,8 +53,8 @@ Needs = _struct("needs", others=I4, own=I4, hazard=U1)
 Uses = _struct("uses", use=I4, limit=I4)
 Shadow = _struct("shadow", **CUT, writer=I4)
 Sync = _struct(
-    "sync", n=NUMBER, queues=SMALL, events=SMALL, room=SMALL, queue=I4, depth=I4, pops=U4, pushes=U4,
-    awaits=U8, sets=U8, barrier=U1,
+    "sync", n=NUMBER, queues=SMALL, events=SMALL, room=SMALL, queue=I4, depth=I4, pops=U4,
+    pushes=U4, awaits=U8, sets=U8, barrier=U1,
 )  # fmt: skip
 Links = _struct(
     "links", n=NUMBER, queues=SMALL, queue=I4, tokens=U4, idle=U1, events=SMALL, barriers=SMALL

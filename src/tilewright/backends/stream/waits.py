@@ -12,12 +12,15 @@ import numpy as np
 from tilewright.backends.stream.boxes import Boxes, boxes, dependences, queue_numbers
 from tilewright.backends.stream.distances import keep_distances
 from tilewright.backends.stream.faults import name_of
-from tilewright.backends.stream.idle import ended, insert_idle
+from tilewright.backends.stream.idle import insert_idle
+from tilewright.backends.stream.parts import in_parts, part_lengths, part_starts
 from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError
 from tilewright.runtime import stream_functions as native
 from tilewright.target.target import Target
 
+PART = 2  # a barrier where a part begins: the host waits for the one before
+LEAST = 2  # instructions of a part
 _NOTHING = np.zeros(0, np.uint64)  # omitted
 
 
@@ -58,9 +61,12 @@ def no_waits(stream: Stream) -> Waits:
 def native_sync(stream: Stream, waits: Waits) -> native.Struct:
     """Queues and waits as the native functions take them."""
     depth = np.array([q.depth for q in stream.target.queues], np.int32)
+    barriers = waits.barriers.copy()
+    barriers[part_starts(stream)] = PART
+    target = stream.target
     return native.Sync(
-        len(stream), len(stream.target.queues), stream.target.events, stream.target.token_depth or 0,
-        queue_numbers(stream), depth, waits.pops, waits.pushes, waits.awaits, waits.sets, waits.barriers,
+        len(stream), len(target.queues), target.events, target.token_depth or 0,
+        queue_numbers(stream), depth, waits.pops, waits.pushes, waits.awaits, waits.sets, barriers,
     )  # fmt: skip
 
 
@@ -78,8 +84,24 @@ class Synchronised:
 def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
     """Places the fewest waits that keep all dependences, each at the instruction that needs it;
     with `serial` every instruction waits until all before it are done, but for those of queues that
-    nothing links to its own. CompileError where the target's queues cannot wait so."""
-    stream = ended(stream)
+    nothing links to its own. CompileError where the target's queues cannot wait so. The stream is
+    in parts that can be handed over."""
+    size = most = stream.target.most_submitted
+    while True:
+        done = _synchronise(in_parts(stream, size), serial)
+        longest = int(part_lengths(done.stream).max(initial=0))
+        if size is None or most is None or longest <= most:
+            return done
+        size -= longest - most  # instructions that do nothing were put in
+        if size < LEAST:
+            raise CompileError(
+                f"{stream.target.name} is handed at most {most} instructions at a time, and waits"
+                f" alone take {longest - size} of them",
+                hint="describe more: t.submits(…)",
+            )
+
+
+def _synchronise(stream: Stream, serial: bool) -> Synchronised:
     stream, found = keep_distances(stream, boxes(stream))
     need = dependences(stream, found)
     if serial:
@@ -143,6 +165,7 @@ class _Placed:
         self.clock = np.empty((n, queues), np.int32)  # vector clock
         self.pops, self.pushes, self.pairs = (np.zeros(n, np.uint32) for _ in range(3))
         self.barriers = np.zeros(n, np.uint8)
+        self.barriers[part_starts(stream)] = PART
         self.relay = np.full((n, queues), -1, np.int32)
         unlinked = np.zeros(1, np.int32)
         row = native.place_waits(
@@ -181,7 +204,8 @@ class _Placed:
         pops, pushes = self.pops, self.pushes
         if self.stream.target.token_depth is not None:
             pops, pushes = bound_tokens(pops, pushes, self.queue, self.stream.target.token_depth)
-        return Waits(pops, pushes, awaits, sets, self.barriers)
+        barriers = (self.barriers == 1).astype(np.uint8)
+        return Waits(pops, pushes, awaits, sets, barriers)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Assigns event numbers; returns the masks awaited and set [n]."""

@@ -83,6 +83,10 @@ static int64_t next_fetch(const tw_sync *s, const tw_times *t, const tw_timeline
                           const state *now) {
   const int64_t gone = now->fetched + t->burst - t->ahead; /* that must have made room for them */
   if (!t->burst || now->fetched >= s->n || now->entered < gone) return NEVER;
+  if (s->barrier[now->fetched] == PART) {
+    if (now->done < now->fetched) return NEVER;
+    return most(now->last, now->fetching);
+  }
   return gone <= 0 ? now->fetching : most(now->fetching, out->entry[gone - 1]);
 }
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { MOST_AXES = 16, MOST_QUEUES = 16, MOST_EVENTS = 64, MOST_CHANNELS = 16 * 16 + 64 };
+enum { PART = 2, MOST_AXES = 16, MOST_QUEUES = 16, MOST_EVENTS = 64, MOST_CHANNELS = 16 * 16 + 64 };
 
 /* What a queue does when an instruction reads what an earlier one of the same queue wrote: it
  * stands still until the result is there; or until so many cycles after that one began; or
@@ -41,7 +41,7 @@ typedef struct tw_sync {
   const int32_t *depth; /* [queues] */
   const uint32_t *pops, *pushes;
   const uint64_t *awaits, *sets;
-  const uint8_t *barrier;
+  const uint8_t *barrier; /* PART: it is not fetched before either */
 } tw_sync;
 
 /* Tokens and events are channels: the k-th taken is the k-th given. Writes the numbers of the

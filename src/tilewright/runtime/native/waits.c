@@ -26,7 +26,7 @@ typedef struct tw_placed { /* what tw_place_waits finds */
   int32_t *need;     /* [n][queues]: what instruction i waits for in each queue, or -1 */
   int32_t *clock;    /* [n][queues]: the last of each queue known to be done when i begins */
   uint32_t *pops, *pushes, *events; /* bit p of events[i]: i waits for need[i][p] by an event */
-  uint8_t *barrier;
+  uint8_t *barrier;  /* which there are from the beginning as well */
   int32_t *relay;    /* [n][queues]: the queue in which an instruction that does nothing must stand
                         before i, to hand on that need[i][p] is done; else -1 */
 } tw_placed;
@@ -97,6 +97,7 @@ int64_t tw_place_waits(const tw_links *l, const tw_placed *out, int32_t *unlinke
   for (int64_t i = 0; i < l->n; i++) {
     const int32_t q = l->queue[i];
     int32_t *mine = out->clock + i * queues;
+    if (out->barrier[i]) memcpy(floor, last, sizeof floor);
     memcpy(mine, floor, queues * sizeof *mine);
     if (last[q] >= 0) learn(l, out, i, q, last[q]);
     uint32_t left = uncovered(l, out, i), others = left & ~l->tokens[q];
