@@ -149,7 +149,8 @@ def _submit_json(s: Submission, size: int) -> dict[str, Any]:
         "kernel": s.step.kernel,
         "nodes": list(s.step.nodes),
         "instructions": {
-            "file": f"{s.number}/{_CODE}", "count": s.binary.count, "bytes": size
+            "file": f"{s.number}/{_CODE}", "count": sum(s.binary.parts), "bytes": size,
+            "parts": list(s.binary.parts),
         },
         "memories": [
             {"name": name, "file": f"{s.number}/{_image(name)}", "bytes": bytes_}

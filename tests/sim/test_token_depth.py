@@ -16,23 +16,29 @@ from tilewright.sim.events import simulate
 from tilewright.target.describe import TargetBuilder, cost
 from tilewright.targets.vta import vta
 
+M = "m"
+
 
 def machine(depth, commands=64):
     """Two queues with one instruction each: 10 and 30 cycles, 5 until others learn of it."""
     t = TargetBuilder("two", clock=1e9)
-    t.memory("m", 256)
+    t.memory(M, 256)
     a, b = t.queues("a", "b", depth=commands)
     t.tokens((a, b), depth=depth)
     t.issue(0)
-    for queue, busy in ((a, 10), (b, 30)):
-
-        @t.instruction(queue, name=f"on_{queue}")
-        def step(x: i8[4] @ "m", y: out(i8[4] @ "m")):
-            for i in grid(4):
-                y[i] = x[i]
-            cost(busy=busy, latency=5)
-
+    step(t, a, 10)
+    step(t, b, 30)
     return t.build()
+
+
+def step(t, queue, cycles):
+    """An instruction of a queue."""
+
+    @t.instruction(queue, name=f"on_{queue}")
+    def copy(x: i8[4] @ M, y: out(i8[4] @ M)):
+        for i in grid(4):
+            y[i] = x[i]
+        cost(busy=cycles, latency=5)
 
 
 def pairs(target, count):
@@ -42,7 +48,7 @@ def pairs(target, count):
     rows.addresses[count:] = [8, 12]
     gives, takes = np.zeros((2, 2 * count), np.uint32)
     gives[:count], takes[count:] = 1 << 1, 1 << 0
-    return stream_of_rows(target, rows, {"m": 256}), Waits(takes, gives)
+    return stream_of_rows(target, rows, {M: 256}), Waits(takes, gives)
 
 
 def times(depth, count=4):

@@ -17,6 +17,7 @@ from tilewright.chip import build_chip
 from tilewright.sim.events import simulate
 
 MOST = 14  # instructions of a stream
+MOST_SUBMITTED = 5  # instructions of a part
 TOKENS = (None, 1, 2)  # of one queue for another, untaken at most
 
 
@@ -33,7 +34,8 @@ def run_chip(seed: int, streams: int) -> Tally:
     """Random streams on one random chip; AssertionError where the two clocks differ."""
     rng = np.random.default_rng(seed)
     chip = random_chip(rng)
-    target = replace(chip.target, token_depth=TOKENS[seed % len(TOKENS)])
+    most = MOST_SUBMITTED if seed % 2 and chip.target.end is not None else None
+    target = replace(chip.target, token_depth=TOKENS[seed % len(TOKENS)], most_submitted=most)
     chip = replace(chip, target=target)
     ran = refused = stalled = 0
     for number in range(streams):

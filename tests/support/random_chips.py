@@ -11,6 +11,7 @@ import slow_clock
 from handmade_streams import Row, stream_of
 
 from tilewright import grid, u8
+from tilewright.backends.stream.parts import part_starts
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.ir.instruction import Instruction
@@ -171,6 +172,7 @@ def as_steps(chip: Chip, stream: Stream, waits: Waits) -> list[slow_clock.Step]:
     """A stream and its waits, as the slow clock takes them."""
     target, kinds = chip.target, {k.name: k for k in chip.kinds}
     names = [q.name for q in target.queues]
+    starts = set(part_starts(stream).tolist())
     steps = []
     for row in range(len(stream)):
         instruction = stream.sites[stream.site[row]].instruction
@@ -178,7 +180,8 @@ def as_steps(chip: Chip, stream: Stream, waits: Waits) -> list[slow_clock.Step]:
         common = {
             "takes": _channels(waits.pops[row], waits.awaits[row], queue, gives=False),
             "gives": _channels(waits.pushes[row], waits.sets[row], queue, gives=True),
-            "barrier": bool(waits.barriers[row]),
+            "barrier": bool(waits.barriers[row]) or row in starts,
+            "part": row in starts,
         }
         kind = kinds.get(instruction.name)
         if kind is None:

@@ -47,8 +47,9 @@ class Machine:
 class Step:
     """One instruction: its queue; cycles; cycles through each channel; bytes that it reads and
     writes (any numbers); banks that it uses; tokens and events that it takes and gives; whether all
-    before it are done before it is issued; what its queue does where others read what it writes;
-    whether it ends the stream: it begins when all before it are done."""
+    before it are done before it is issued, and before it is fetched (it begins a part); what its
+    queue does where others read what it writes; whether it ends a part: it begins when all before
+    it are done."""
 
     queue: int
     setup: int = 0
@@ -61,6 +62,7 @@ class Step:
     takes: Sequence[object] = ()
     gives: Sequence[object] = ()
     barrier: bool = False
+    part: bool = False
     hazard: str = STALL
     forward: int = 0
     ends: bool = False
@@ -154,6 +156,9 @@ class _Clock:
     def _fetch(self, now: int) -> bool:
         f = self.machine.fetch
         if f is None or self.fetched == self.n or self.fetching > now:
+            return False
+        before = self.end[: self.fetched]
+        if self.steps[self.fetched].part and any(e is None or e > now for e in before):
             return False
         gone = self.fetched + f.burst - f.ahead
         if gone > 0 and (self.entry[gone - 1] is None or self.entry[gone - 1] > now):

@@ -83,7 +83,7 @@ class Use:
 
 @dataclass
 class Report:
-    """What a program did: how many instructions of each kind, rows that products and the ALU
+    """What programs did: how many instructions of each kind, rows that products and the ALU
     worked on, the longest shift, and the most that waited in queues and for tokens."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -115,12 +115,14 @@ class Chip:
         self.clock = np.full((len(QUEUES), len(QUEUES)), -1, np.int32)  # what each knows is done
         self.given = {pair: deque() for pair in ((0, 1), (1, 0), (1, 2), (2, 1))}
         self.report = Report()
-        self.at = -1
+        self.at, self.done = -1, 0  # an instruction's number, those of all programs counted
 
     # ---------------------------------------------------------- queues
 
     def run(self, words: np.ndarray) -> Report:
-        """All instructions [n, 2]."""
+        """All instructions [n, 2], once those of earlier programs are done: memories keep what they
+        hold."""
+        self.clock[:] = self.done - 1
         code = words[:, 0].astype(np.uint64)
         self.opcode = (code & np.uint64(7)).astype(int)
         if not len(words) or self.opcode[-1] != FINISH or (self.opcode[:-1] == FINISH).any():
@@ -150,6 +152,7 @@ class Chip:
         extra = [f"{QUEUES[p]} for {QUEUES[q]}" for (p, q), g in self.given.items() if g]
         if extra:
             raise Fault(f"tokens are left when the program ends: {', '.join(extra)}")
+        self.done += n
         return self.report
 
     def _has_room(self, held: deque) -> bool:
@@ -180,9 +183,9 @@ class Chip:
         q, (takes, gives) = self.queue[i], self.tokens[i]
         for pair in takes:
             np.maximum(self.clock[q], self.given[pair].popleft(), out=self.clock[q])
-        self.at, self.now = i, q
+        self.at, self.now = self.done + i, q
         self._execute(i)
-        self.clock[q, q] = i
+        self.clock[q, q] = self.at
         for pair in gives:
             self.given[pair].append(self.clock[q].copy())
             self.report.tokens = max(self.report.tokens, len(self.given[pair]))
@@ -388,6 +391,8 @@ class Dump:
         words = np.fromfile(self.folder / submit["instructions"]["file"], "<u8").reshape(-1, 2)
         assert len(words) == submit["instructions"]["count"]
         machine = Chip(dram, **chip)
-        report = machine.run(words)
+        parts = submit["instructions"]["parts"]
+        for part in np.split(words, np.cumsum(parts)[:-1]):
+            report = machine.run(part)
         places = [(r["address"], r["bytes"]) for r in submit["results"]]
         return [machine.dram[a : a + n].view(np.int8) for a, n in places], report

@@ -34,7 +34,7 @@ class Binary:
     bits are not known; `listing` shows them, a line each."""
 
     target: str
-    count: int  # instructions
+    parts: tuple[int, ...]  # instructions that are handed over at a time
     parameters: tuple[PlacedArray, ...]
     tables: tuple[PlacedArray, ...]
     filled: tuple[PlacedArray, ...]

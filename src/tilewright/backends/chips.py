@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.backends.binary import Binary, PlacedArray
 from tilewright.backends.stream.disassemble import disassemble
 from tilewright.backends.stream.encode import encode
+from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import build_chip, build_split, lower_bound
@@ -184,7 +185,7 @@ def chip_binary(built: BuiltKernel) -> Binary:
     tables, filled = (tuple(a for inside, a in held if inside is k) for k in (False, True))
     used = dict.fromkeys(a.memory for a in (*parameters, *tables, *filled))
     return Binary(
-        chip.target.name, len(stream), parameters, tables, filled,
+        chip.target.name, tuple(part_lengths(stream).tolist()), parameters, tables, filled,
         {name: stream.sizes[name] for name in used},
         code=lambda: encode(stream, chip.waits).tobytes(),
         listing=lambda: disassemble(stream, chip.waits),

@@ -44,7 +44,7 @@ def dump_binary(
         "folder": str(output),
         "bytes": size,
         "submits": len(found.submits),
-        "instructions": sum(s.binary.count for s in found.submits),
+        "instructions": sum(sum(s.binary.parts) for s in found.submits),
     }
 
 

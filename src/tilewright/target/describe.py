@@ -171,8 +171,8 @@ class TargetBuilder:
         arrays of what is submitted at a time (None: enough). `bandwidth` in bytes a cycle is shared
         by all that use it; `latency` in cycles; `shared_by` cores have one of these together.
         `banks` are equal consecutive parts: while an instruction of one queue uses a bank, those of
-        other queues that need it wait. Addresses are encoded in units of so many bytes. A `line` is what
-        the memory gives at a time: fewer bytes that lie apart are moved no faster."""
+        other queues that need it wait. Addresses are encoded in units of so many bytes. A `line` is
+        what the memory gives at a time: fewer bytes that lie apart are moved no faster."""
         shared = (cached, shared_by, bandwidth, latency, banks, unit)
         self._memories.append(Memory(name, size, *shared, line=line, capacity=capacity))
         self._origins[f"memory {name}"] = _caller()

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewright.backends.stream.idle import ended, insert_end
+from tilewright.backends.stream.idle import insert_end
 from tilewright.backends.stream.stream import Stream
 
 
-def in_parts(stream: Stream, most: int | None) -> Stream:
-    """The stream with the instruction that ends it, if its chip wants one, and one behind every
-    `most` - 1 others before that."""
-    stream = ended(stream)
-    if most is None or len(stream) <= most:
-        return stream
+def in_parts(stream: Stream, most: int) -> Stream:
+    """A stream that ends with the instruction that ends one, with one more behind every `most` - 1
+    others before that."""
     return insert_end(stream, np.arange(most - 1, len(stream) - 1, most - 1))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tilewright.backends.stream.boxes import Boxes, boxes, dependences, queue_numbers
 from tilewright.backends.stream.distances import keep_distances
 from tilewright.backends.stream.faults import name_of
-from tilewright.backends.stream.idle import insert_idle
+from tilewright.backends.stream.idle import ended, insert_idle
 from tilewright.backends.stream.parts import in_parts, part_lengths, part_starts
 from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError
@@ -86,23 +86,26 @@ def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
     with `serial` every instruction waits until all before it are done, but for those of queues that
     nothing links to its own. CompileError where the target's queues cannot wait so. The stream is
     in parts that can be handed over."""
-    size = most = stream.target.most_submitted
-    while True:
-        done = _synchronise(in_parts(stream, size), serial)
-        longest = int(part_lengths(done.stream).max(initial=0))
-        if size is None or most is None or longest <= most:
-            return done
-        size -= longest - most  # instructions that do nothing were put in
-        if size < LEAST:
-            raise CompileError(
-                f"{stream.target.name} is handed at most {most} instructions at a time, and waits"
-                f" alone take {longest - size} of them",
-                hint="describe more: t.submits(…)",
-            )
-
-
-def _synchronise(stream: Stream, serial: bool) -> Synchronised:
+    stream = ended(stream)
     stream, found = keep_distances(stream, boxes(stream))
+    size = most = stream.target.most_submitted
+    if size is None or most is None or len(stream) <= most:
+        return _placed(stream, found, serial)
+    while size >= LEAST:
+        parts = in_parts(stream, size)
+        done = _placed(parts, boxes(parts), serial)
+        longest = int(part_lengths(done.stream).max())
+        if longest <= most:
+            return done
+        size -= longest - most  # instructions that hand on waits were put in
+    raise CompileError(
+        f"{stream.target.name} is handed {most} instructions at a time, and those that do nothing"
+        " but hand on waits leave no room for others",
+        hint="describe more: t.submits(…), or tokens of more pairs of queues",
+    )
+
+
+def _placed(stream: Stream, found: Boxes, serial: bool) -> Synchronised:
     need = dependences(stream, found)
     if serial:
         need = np.maximum(need, serial_order(stream))
