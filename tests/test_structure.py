@@ -39,7 +39,7 @@ LAYERS = (
     ("chip", "check"),
     ("backends", "compiled"),
     ("assemble", "offers", "specialize"),
-    ("compile_cache",),
+    ("compile_cache", "submissions"),
     ("side_by_side",),
     ("compiler", "kernels"),
     ("onnx_backend",),

@@ -27,15 +27,13 @@ def shift(a, b):
 def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
     acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
-    commands: int = 512, tokens: int | None = None, submit: int | None = None,
-    dram: int | None = None,
+    commands: int = 512, tokens: int | None = None,
 ) -> Target:  # fmt: skip
     """The chip with a (batch x block) x (block x block) unit, these bytes of memory for inputs,
     weights, accumulators and micro-operations, `bus` bytes a cycle to DRAM, an ALU that takes
-    `alu` cycles for a row, queues of so many `commands` and `tokens` for each other, a host that
-    hands over `submit` instructions at a time, and `dram` bytes of DRAM for that."""
+    `alu` cycles for a row, and queues of so many `commands` and `tokens` for each other."""
     t = TargetBuilder("vta", clock=clock)
-    t.memory("dram", bandwidth=bus, latency=64, capacity=dram)
+    t.memory("dram", bandwidth=bus, latency=64)
     row, square = batch * block, block * block  # elements that memories count in
     units = (("inp", inp, row), ("wgt", wgt, square), ("acc", acc, 4 * row), ("uop", uop, 4))
     for name, size, unit in units:
@@ -185,6 +183,4 @@ def vta(
         cost(busy=1)
 
     t.end(finish)
-    if submit is not None:
-        t.submits(submit)
     return t.build()

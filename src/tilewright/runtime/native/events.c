@@ -217,8 +217,8 @@ static void finish(const tw_sync *s, const tw_times *t, const tw_timeline *out, 
     give(s, t, out, now, i, q, leave);
 }
 
-typedef struct choice { /* what happens next: a queue's next instruction begins, goes on, or gives its
-                          tokens; or, if the queue is FETCHES, one more is fetched */
+typedef struct choice { /* what happens next: a queue's next instruction begins, goes on, or gives
+                          its tokens; or, if the queue is FETCHES, one more is fetched */
   int32_t queue;
   int64_t at, ready, cause;
 } choice;
