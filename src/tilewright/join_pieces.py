@@ -8,16 +8,16 @@ element of an array, and where the next piece looks for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.errors import ScheduleError
-from tilewright.chip_kernel import ChipKernel, proven_stream
+from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
 from tilewright.ir.expr import Buffer, Expr, Var, const
-from tilewright.ir.loop import Alloc, Block, For, Kernel
+from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, walk_statements
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
@@ -26,6 +26,7 @@ from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
 from tilewright.plan.units import has_contraction, units
 from tilewright.schedule.primitives.loops import copy_block
+from tilewright.sim.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ class _Joined:
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
         """The kernel that is called with arrays in this order."""
         body: list[Block] = []
+        blocks: list[Block] = []  # of the pieces
         taken = {b.name for p in self.split.pieces for b in p.params}
         for k, piece in enumerate(self.built):
             block = self._with_inputs(piece)
@@ -87,6 +89,7 @@ class _Joined:
                 body.append((Alloc(new),))
             taken |= {b.name for b in self.inputs}
             block = copy_block(block, taken)
+            blocks.append(block)
             body.append((For(Var(fresh("piece", taken)), 1, block),))
         last, (output,) = self.built[-1].chip, self.source.outputs
         (result,) = last.kernel.outputs
@@ -96,7 +99,7 @@ class _Joined:
             scratch=(),
             body=tuple(stmt for block in body for stmt in block),
         )
-        stream = proven_stream(scheduled, self.target, self.constants)
+        stream, waits, timeline = proven_stream(scheduled, self.target, self.constants)
         (of_form,), (filled,) = last.form.kernel.outputs, last.filled.outputs
         made = last.form.results.get(result.name)
         form = UnitForm(
@@ -107,8 +110,9 @@ class _Joined:
         layouts = {output.name: last.layouts[result.name]} if result.name in last.layouts else {}
         return ChipKernel(
             self.source, form, self._like(self.filled, filled.with_(name=output.name)), scheduled,
-            self.target, *stream, tuple(parameters), self.layouts | layouts, self.borders,
-            sum(p.chip.predicted or 0.0 for p in self.built), _bound(self.built),
+            self.target, stream, waits, timeline, tuple(parameters), self.layouts | layouts,
+            self.borders, sum(p.chip.predicted or 0.0 for p in self.built), _bound(self.built),
+            pieces=tuple(_times(timeline, blocks, self.built)),
         )  # fmt: skip
 
     def _like(self, inputs: Sequence[Buffer], output: Buffer) -> Kernel:
@@ -204,6 +208,29 @@ def _squeezed(block: Block, old: Buffer, new: Buffer) -> Block:
         return tuple(at[d] for d in kept) or (const(0),)
 
     return rewrite_accesses(block, old, new, place)
+
+
+def _times(
+    timeline: Timeline, blocks: Sequence[Block], built: Sequence[BuiltPiece]
+) -> Iterator[PieceTime]:
+    """Yields the time of each piece: that of its last instruction, by when those before it were
+    done. What ends the stream is the last piece's."""
+    number = {
+        id(s): k for k, block in enumerate(blocks) for s in walk_statements(block)
+        if isinstance(s, Call)
+    }  # fmt: skip
+    ends = [0] * len(blocks)
+    for k, site in enumerate(timeline.stream.sites):
+        piece = number.get(id(site.call))
+        if piece is not None:
+            end = int(timeline.end[timeline.stream.rows(k)].max(initial=0))
+            ends[piece] = max(ends[piece], end)
+    ends[-1] = timeline.cycles
+    done = 0
+    for part, end in zip(built, ends, strict=True):
+        bound = part.chip.bound
+        yield PieceTime(max(end - done, 0), None if bound is None else bound.cycles)
+        done = max(done, end)
 
 
 def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.backends.devices import Devices
@@ -18,10 +18,13 @@ from tilewright.optimize.place_kernels import Placement, place_kernels
 
 class Offers:
     """The answers of a model's devices, which are asked once for equal kernels. With `subgraphs`,
-    neighbouring kernels of a device are offered to it as one."""
+    neighbouring kernels of a device are offered to it as one. `pins` and `only` are the caller's
+    (Options)."""
 
-    def __init__(self, devices: Devices, subgraphs: bool) -> None:
-        self.devices, self.subgraphs = devices, subgraphs
+    def __init__(
+        self, devices: Devices, subgraphs: bool, pins: Mapping[str, str], only: str | None
+    ) -> None:
+        self.devices, self.subgraphs, self.pins, self.only = devices, subgraphs, pins, only
         self.made: dict[tuple[TensorProgram, str], Option] = {}
         self.expected: dict[tuple[TensorProgram, str], Option] = {}
 
@@ -30,7 +33,9 @@ class Offers:
         not to do what it was expected to."""
         others = self.devices.others
         while True:
-            placement = place_kernels(graph, self.devices.host, others, self._obstacle)
+            placement = place_kernels(
+                graph, self.devices.host, others, self._obstacle, self.pins, self.only
+            )
             merged = self._merged(placement.graph)
             given = [n for n in merged.nodes if n.op is CALL and n.device in others]
             if not any(self.offer(n, n.device).obstacle for n in given):

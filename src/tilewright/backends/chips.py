@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from tilewright.backends.binary import Binary, PlacedArray
 from tilewright.backends.stream.disassemble import disassemble
 from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.parts import part_lengths
-from tilewright.backends.table import Backend, Member, Option
+from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import build_chip, build_split, lower_bound
 from tilewright.chip_kernel import ChipKernel
@@ -99,6 +99,7 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
         held=(*given, *results),
         built=BuiltKernel(chip, form),
+        bound=None if chip.bound is None else chip.bound.cycles,
     )
 
 
@@ -127,7 +128,11 @@ def subgraph_option(members: Sequence[Member], inputs: Sequence[str], target: Ta
     model = kernel.with_(
         inputs=tuple(whole[n] for n in inputs), outputs=(whole[members[-1].result],)
     )
-    return _option(model, DeviceForm(kernel, axes), chip)
+    parts = zip(members, chip.pieces, strict=True)
+    return replace(
+        _option(model, DeviceForm(kernel, axes), chip),
+        parts=tuple(Part(m.program, p.cycles, p.bound) for m, p in parts),
+    )
 
 
 def _find(pieces: Sequence[Kernel], name: str) -> Buffer:

@@ -22,14 +22,26 @@ from tilewright.runtime.program import DevicePart
 from tilewright.target.target import Target
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one of the kernels of an option that does several takes: `cycles` from when those before
+    it are done, and the `bound` of those that it takes alone."""
+
+    program: TensorProgram
+    cycles: int
+    bound: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Option:
     """One way to run a kernel on a target: how its operands and results lie in memory, the time it
-    takes (seconds; of a chip also cycles), energy where it is described (joules), bytes to and from
-    the outermost memory, and the decisions that get there. A device that is given arrays has them
-    as `held`, operands first: it must say all of them. `seconds` chooses among the options of one
-    device, and is reported; devices are not compared. With an `obstacle`, a sentence, the target
-    cannot run it. `built` is what the backend has made of it already, for its part."""
+    takes (seconds; of a chip also cycles, and the `bound` that no schedule can beat), energy where
+    it is described (joules), bytes to and from the outermost memory, and the decisions that get
+    there. A device that is given arrays has them as `held`, operands first: it must say all of
+    them. `seconds` chooses among the options of one device, and is reported; devices are not
+    compared. With an `obstacle`, a sentence, the target cannot run it. `parts` are the kernels of
+    which it is made, where they are several. `built` is what the backend has made of it already,
+    for its part."""
 
     operands: tuple[TensorType, ...] = ()
     results: tuple[TensorType, ...] = ()
@@ -41,6 +53,8 @@ class Option:
     held: tuple[Held, ...] = ()
     obstacle: str = ""
     built: Any = None
+    bound: int | None = None
+    parts: tuple[Part, ...] = ()
 
 
 def best(options: Sequence[Option]) -> Option:

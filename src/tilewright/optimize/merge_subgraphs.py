@@ -26,6 +26,12 @@ def merge_subgraphs(graph: Graph, devices: Collection[str], take: Take) -> Graph
     return rebuild(graph, nodes)
 
 
+def members(n: GraphNode) -> tuple[GraphNode, ...]:
+    """The calls of which a call is made; itself, if it is no subgraph."""
+    nodes = n.attrs_of(CallAttrs).body.nodes
+    return nodes if any(m.op is CALL for m in nodes) else (n,)
+
+
 def _runs(graph: Graph, devices: Collection[str]) -> Iterator[list[GraphNode]]:
     """The nodes in order: calls of one device that follow each other together, others alone."""
     run: list[GraphNode] = []
