@@ -3,13 +3,16 @@ compiler knows nothing, makes of the folder what our simulator makes."""
 
 import itertools
 import json
+import re
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import onnx
 import pytest
+import schemas
 import vta_machine as v
+from command_line import failure, run_commands  # noqa: F401  (a fixture: `tilewright`)
 from quantise import quantise
 from vta_beside import Beside
 from vta_published import Chip, Dump, Fault
@@ -324,3 +327,74 @@ def test_a_folder_with_something_in_it_is_not_replaced(model, tmp_path):
     (tmp_path / "empty").mkdir()
     found.save(tmp_path / "empty")
     assert (tmp_path / "empty" / "index.json").exists()
+
+
+# ---------------------------------------------------------------- the command
+
+
+ON_TINY = ("--dim", "batch=1", "--target", "host", "--target", "tiny", "--rounding", "half_up")
+STREAM = ("--stage", "stream")
+
+
+def test_dump_lists_every_submit(tilewright, model):
+    code, out, err = tilewright("dump", str(model), *ON_TINY, *STREAM, "--quiet")
+    assert (code, err) == (0, "")
+    heads = [line for line in out.splitlines() if line.startswith("submit ")]
+    assert [h.split(":")[0] for h in heads] == [f"submit {k} to tiny" for k in range(4)]
+    assert heads[0].split("; ")[0].endswith("nodes Conv_4, value2.int8")
+    assert re.search(r" = dram\[0x0\], .* -> \S+ = dram\[0x[0-9a-f]+\]$", heads[0])
+    assert sum(" mvin " in line for line in out.splitlines()) > 4
+    found = json.loads(tilewright("dump", str(model), *ON_TINY, *STREAM, "--json")[1])
+    assert "\n\n".join(found["programs"].values()) + "\n" == out
+    name = list(found["programs"])[1]
+    one = tilewright("dump", str(model), *ON_TINY, *STREAM, "--kernel", name, "-q")
+    assert one == (0, found["programs"][name] + "\n", "")
+
+
+def test_dump_writes_a_folder(tilewright, model, tmp_path):
+    out = tmp_path / "out"
+    written = tilewright(
+        "dump", str(model), *ON_TINY, *STREAM, "--binary", "-o", str(out), "--json"
+    )
+    found = json.loads(written[1])
+    schemas.validate("dump", found)
+    size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
+    assert found == {
+        "model": str(model), "stage": "stream", "folder": str(out), "bytes": size, "submits": 4,
+        "instructions": found["instructions"],
+    }  # fmt: skip
+    again = tmp_path / "again"
+    code, said, _ = tilewright("dump", str(model), *ON_TINY, *STREAM, "--binary", "-o", str(again))
+    assert code == 0
+    assert " ".join(said.split()).startswith(f"wrote {again}: 4 submits of ")
+    same = [p.relative_to(out) for p in sorted(out.rglob("*")) if p.is_file()]
+    assert same == [p.relative_to(again) for p in sorted(again.rglob("*")) if p.is_file()]
+    assert all((out / p).read_bytes() == (again / p).read_bytes() for p in same)
+
+
+NOWHERE = (
+    "--output is where --binary writes, and dump prints to stdout without it\n"
+    "  hint: add --binary --stage stream, or write what is printed to a file: > FILE"
+)
+ELSE = (
+    "--binary writes all that devices are handed, and {} asks for something else\n"
+    "  hint: --stage stream --binary -o FOLDER"
+)
+FULL = "cannot write .: the folder is not empty\n  hint: name one that is not there, or is empty"
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        ([*STREAM, "-o", "out"], NOWHERE),
+        (["--stage", "host", "--binary", "-o", "out"], ELSE.format("--stage host")),
+        ([*STREAM, "--binary", "-o", "out", "--kernel", "k1"], ELSE.format("--kernel")),
+        ([*STREAM, "--binary"], "--binary writes a folder, and none is named\n  hint: -o FOLDER"),
+        ([*STREAM, "--binary", "-o", "."], FULL),
+    ],
+)
+def test_mistakes_of_the_command(tilewright, model, arguments, text, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    assert failure(tilewright("dump", str(model), *ON_TINY, *arguments)) == f"error: {text}\n"

@@ -27,7 +27,7 @@ def shift(a, b):
 def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
     acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
-    commands: int = 512, tokens: int | None = None,
+    commands: int = 512, tokens: int | None = 8,
 ) -> Target:  # fmt: skip
     """The chip with a (batch x block) x (block x block) unit, these bytes of memory for inputs,
     weights, accumulators and micro-operations, `bus` bytes a cycle to DRAM, an ALU that takes
