@@ -5,8 +5,9 @@
 
 Commands are instructions that a queue holds before they begin: in-order fetch stands still when the
 next one's queue is full. Tokens are those of one queue for another that are untaken: a queue that
-has no room for one stands still. VTA's Chisel core holds 512 commands; its HLS core has FIFOs of 8
-for both. Results are compared with numpy, to the bit.
+has no room for one stands still. VTA's Chisel core holds 512 commands, and its HLS core has
+FIFOs of 8 for both; the description is of the first, with the tokens of the second. Results are
+compared with numpy, to the bit.
 """
 
 import argparse
@@ -25,7 +26,7 @@ from tilewright.targets.vta import vta
 
 ANY = 1 << 20
 DEPTHS: list[tuple[int, int | None]] = [
-    (ANY, None), (512, None), (16, None), (8, None), (16, 16), (8, 8), (8, 4),
+    (ANY, None), (512, None), (512, 8), (16, None), (8, None), (16, 16), (8, 8), (8, 4),
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from random_chips import as_steps, machine_of, random_chip, random_stream
 from random_units import Facts, chip_of, gemm_of, random_facts
 
 from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.parts import part_starts
 from tilewright.backends.stream.waits import synchronise
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.chip import build_chip
@@ -49,7 +50,8 @@ def run_chip(seed: int, streams: int) -> Tally:
             continue
         assert check_distances(done.stream, done.boxes) is None, (seed, number)
         found = simulate(done.stream, done.waits, found=done.boxes)
-        steps = as_steps(chip, done.stream, done.waits)
+        starts = part_starts(done.stream).tolist()
+        steps = as_steps(chip, done.stream, done.waits, starts)
         slow = slow_clock.run(machine_of(chip.target), steps)
         assert slow is not None, (seed, number)
         for name in ("begin", "leave", "end"):

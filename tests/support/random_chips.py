@@ -11,7 +11,6 @@ import slow_clock
 from handmade_streams import Row, stream_of
 
 from tilewright import grid, u8
-from tilewright.backends.stream.parts import part_starts
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.ir.instruction import Instruction
@@ -168,11 +167,12 @@ def random_stream(chip: Chip, rng: np.random.Generator, count: int) -> Stream:
     return stream_of(chip.target, rows, sizes)
 
 
-def as_steps(chip: Chip, stream: Stream, waits: Waits) -> list[slow_clock.Step]:
-    """A stream and its waits, as the slow clock takes them."""
+def as_steps(
+    chip: Chip, stream: Stream, waits: Waits, starts: Sequence[int] = ()
+) -> list[slow_clock.Step]:
+    """A stream and its waits, as the slow clock takes them; at `starts` parts begin."""
     target, kinds = chip.target, {k.name: k for k in chip.kinds}
     names = [q.name for q in target.queues]
-    starts = set(part_starts(stream).tolist())
     steps = []
     for row in range(len(stream)):
         instruction = stream.sites[stream.site[row]].instruction
