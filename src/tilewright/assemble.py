@@ -22,6 +22,7 @@ from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify.host import verify_host
 from tilewright.ops.function import CallAttrs
+from tilewright.optimize.merge_subgraphs import members
 from tilewright.optimize.plan_memory import MemoryPlan
 from tilewright.program.host_program import (
     Copy,
@@ -185,8 +186,7 @@ def _pieces(n: GraphNode | None, kernel: AnyKernel) -> Iterator[StepPiece]:
     """Yields what is known of the kernels that a device runs as one, with the nodes of each."""
     if n is None or isinstance(kernel, CompiledKernel) or not kernel.option.parts:
         return
-    calls = n.attrs_of(CallAttrs).body.nodes
-    for call, part in zip(calls, kernel.option.parts, strict=True):
+    for call, part in zip(members(n), kernel.option.parts, strict=True):
         cost, nodes = kernel_cost(part.program), call.attrs_of(CallAttrs).origins
         operations = size_of(cost.operations)
         yield StepPiece(part.program.name, nodes, operations, part.cycles, part.bound)

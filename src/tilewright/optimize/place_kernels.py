@@ -6,8 +6,8 @@
 
 Devices are asked in order. The first that can run the kernel, or its first part, takes it, even if
 a later one could run all of it. First parts end at a value of small elements, the last first, then
-at the contraction; what follows is placed as a kernel of its own. What the caller assigned or
-pinned to a device has to fit there; a node's pin is that of the kernel that computes it.
+at the contraction or reduction; what follows is placed as a kernel of its own. What the caller
+assigned or pinned to a device has to fit there; a node's pin is its kernel's.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.base.errors import CompileError, did_you_mean
 from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.op import Category
 from tilewright.ops.function import CALL, CallAttrs
 from tilewright.optimize.edit import fresh_names, rebuild
 from tilewright.optimize.fuse import make_call
 from tilewright.optimize.group_nodes import Group
 
-CUT_ANCHORS = ("conv", "matmul", "einsum")
+ANCHORS = (Category.COMPLEX, Category.REDUCTION)
 Obstacle = Callable[[GraphNode, str], "str | None"]  # why a device cannot run a call
 
 
@@ -152,6 +153,7 @@ class _Placer:
             yield n, dict.fromkeys(self.others, "it is pinned to the host")
             return
         for device in self.others if pin is None else [pin]:
+            floats = False
             for first, *rest in _ways(n, fresh):
                 found = self.obstacle(replace(first, device=device), device)
                 if found is None:
@@ -159,7 +161,9 @@ class _Placer:
                     for part in rest:
                         yield from self._placed(part, fresh, whole=False)
                     return
-                why.setdefault(device, found)
+                # What makes floats is no chip's: the part before them says more.
+                if device not in why or (first.outputs[0].dtype.is_integer and floats):
+                    why[device], floats = found, not first.outputs[0].dtype.is_integer
         if pin is not None:
             raise CompileError(
                 f"{n.name} was pinned to {pin!r}, which cannot run it: {why[pin]}",
@@ -178,22 +182,21 @@ def _ways(n: GraphNode, fresh: Callable[[str], str]) -> Iterator[list[GraphNode]
 def _cuts(body: Graph) -> Iterator[Value]:
     """Yields the values at which a body may be cut: integers of at most 8 bits, the last first,
     then the anchor's result."""
-    anchor = next((m for m in reversed(body.nodes) if m.op.name in CUT_ANCHORS), None)
-    if anchor is None:
-        return
-    alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchor)]
+    anchors = [m for m in body.nodes if m.op.category in ANCHORS]
+    alone = [m.outputs[0] for m in body.nodes if _is_alone(body, m, anchors[-1:])]
     inner = [v for v in alone if v not in body.outputs]
     small = [v for v in inner if v.dtype.is_integer and v.dtype.bits <= 8]
-    yield from dict.fromkeys((*small[::-1], *(v for v in inner if v is anchor.outputs[0])))
+    results = {v for m in anchors[-1:] for v in m.outputs}
+    yield from dict.fromkeys((*small[::-1], *(v for v in inner if v in results)))
 
 
-def _is_alone(body: Graph, m: GraphNode, anchor: GraphNode) -> bool:
+def _is_alone(body: Graph, m: GraphNode, anchors: Sequence[GraphNode]) -> bool:
     """Returns whether a node's result is the only value that crosses from it and its ancestors, the
-    anchor among them, to the other nodes and the body's outputs."""
+    anchors among them, to the other nodes and the body's outputs."""
     before = _ancestors(body, m)
     leaving = {v for x in body.nodes if x not in before for v in x.inputs} | set(body.outputs)
     crossing = {v for x in before for v in x.outputs} & leaving
-    return anchor in before and crossing == set(m.outputs)
+    return all(a in before for a in anchors) and crossing == set(m.outputs)
 
 
 def _ancestors(body: Graph, m: GraphNode) -> set[GraphNode]:

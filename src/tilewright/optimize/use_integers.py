@@ -6,7 +6,8 @@
 Floats that lie on a grid (grids.py) are exact, and so are the whole numbers in their place: the
 result is the same to the bit. Additions before a shift are joined into one, so that a rounding half
 up is part of the bias; limits move behind shifts, for both are monotone. Where floats are wanted
-after all, the whole numbers are scaled. What has no contraction before or behind it stays.
+after all, the whole numbers are scaled. What has no contraction before or behind it stays, but for
+means and scales of few numbers that are rounded to integers (fixed_point.py).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tilewright.ir.op import Attrs
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
+from tilewright.ops.pool import AveragePoolAttrs
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead
+from tilewright.optimize.fixed_point import FixedPoint, fixed_points
 from tilewright.optimize.grids import MOVES, grids_of, limits_of, whole_numbers
 
 CONTRACTIONS = ("conv", "matmul")
@@ -77,12 +80,17 @@ class _Rewriter:
         self.made: dict[tuple[Value, int, DType], Value] = {}
         self.origin: GraphNode | None = None  # of the nodes that are added
         self.near = self._near_contractions()
+        self.points = fixed_points(graph, self.grids)
 
     def run(self) -> Graph:
         replaced: dict[Value, Value] = {}
         for n in self.graph.nodes:
             self.nodes.append(n)
             (out, *others) = n.outputs or (None,)
+            if out in self.points:
+                self.origin = n
+                replaced[out] = self._in_fixed_point(self.points[out], out.dtype)
+                continue
             if out is None or others or out not in self.near:
                 continue
             self.origin = n
@@ -262,6 +270,32 @@ class _Rewriter:
         odd = self._emit("and", NoAttrs(), floor, self._number(1))
         sum_ = self._emit("add", NoAttrs(), self._emit("add", NoAttrs(), plain, half), odd)
         return Whole(sum_, NOTHING, down)
+
+    # ---------------------------------------------------------- scales that are no powers of two
+
+    def _in_fixed_point(self, point: FixedPoint, kind: DType) -> Value:
+        x = self._whole(point.source)
+        total = self._plain(x, wide=True) if point.mean is None else self._sum(x, point.mean)
+        scaled = self._times(total, point.factor)
+        moved = self._as_type(
+            Whole(scaled, np.asarray(point.add), point.shift, point.low, point.high), kind
+        )
+        for n in point.moves:
+            moved = self._emit(n.op.name, n.attrs, moved)
+        return moved
+
+    def _sum(self, x: Whole, mean: GraphNode) -> Value:
+        """The sum of which a node takes the mean; that of windows is a convolution with ones."""
+        if mean.op.name == "reduce_mean":
+            return self._emit("reduce_sum", mean.attrs, self._plain(x, wide=True))
+        attrs, channels = mean.attrs_of(AveragePoolAttrs), int(mean.inputs[0].shape[1])
+        grid = self.grids[mean.inputs[0]]
+        kind = next(t for t in SMALL if t.min <= grid.low and grid.high <= t.max)
+        ones = self._new_constant("ones", np.ones((channels, 1, *attrs.kernel), kind.numpy), kind)
+        sums = ConvAttrs(
+            attrs.strides, attrs.pads_begin, attrs.pads_end, attrs.dilations, channels, wide=True
+        )
+        return self._emit("conv", sums, self._as_type(x, kind), ones)
 
     # ---------------------------------------------------------- values of whole numbers
 
