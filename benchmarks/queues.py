@@ -22,6 +22,7 @@ from rich.progress import track
 from rich.table import Table
 
 from tilewright.chip import build_chip
+from tilewright.target.vary import with_depths
 from tilewright.targets.vta import vta
 
 ANY = 1 << 20
@@ -45,7 +46,7 @@ def main() -> int:
         arguments = case.arguments()
         wanted = case.reference(*arguments[:-1])
         for commands, tokens in DEPTHS:
-            built = build_chip(case.kernel, vta(commands=commands, tokens=tokens))
+            built = build_chip(case.kernel, with_depths(vta(), commands, tokens))
             exact &= np.array_equal(built(*arguments), wanted)
             cycles.append(built.cycles)
         rows.append((case.name, cycles))

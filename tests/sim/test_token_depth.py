@@ -14,6 +14,7 @@ from tilewright.chip import build_chip
 from tilewright.ir.python.words import grid, out
 from tilewright.sim.events import simulate
 from tilewright.target.describe import TargetBuilder, cost
+from tilewright.target.vary import with_depths
 from tilewright.targets.vta import vta
 
 M = "m"
@@ -134,7 +135,7 @@ def test_a_layer_on_vta_with_queues_of_eight():
     a, b = rng.integers(-128, 128, (2, 64, 64)).astype(np.int8)
     bias, y = rng.integers(-999, 999, 64).astype(np.int32), np.zeros((64, 64), np.int8)
     bound = layer.bind(M=64, K=64, N=64).kernel
-    few, many = (build_chip(bound, vta(**d)) for d in ({"commands": 8, "tokens": 1}, {}))
+    few, many = (build_chip(bound, chip) for chip in (with_depths(vta(), 8, 1), vta()))
     assert np.array_equal(few(a, b, bias, y).copy(), many(a, b, bias, y))
     assert few.cycles > many.cycles
 

@@ -27,19 +27,17 @@ def shift(a, b):
 def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
     acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
-    commands: int = 512, tokens: int | None = 8,
 ) -> Target:  # fmt: skip
     """The chip with a (batch x block) x (block x block) unit, these bytes of memories, `bus` bytes
-    a cycle to DRAM, an ALU that takes `alu` cycles for a row, and queues of so many `commands`, and
-    `tokens` for each other."""
+    a cycle to DRAM, and an ALU that takes `alu` cycles for a row."""
     t = TargetBuilder("vta", clock=clock)
     t.memory("dram", bandwidth=bus, latency=64)
     row, square = batch * block, block * block  # elements that memories count in
     units = (("inp", inp, row), ("wgt", wgt, square), ("acc", acc, 4 * row), ("uop", uop, 4))
     for name, size, unit in units:
         t.memory(name, size, unit=unit)
-    load, compute, store = t.queues("load", "compute", "store", depth=commands)
-    t.tokens((load, compute), (compute, store), depth=tokens)
+    load, compute, store = t.queues("load", "compute", "store", depth=512)
+    t.tokens((load, compute), (compute, store), depth=8)
     t.fetch("dram", bytes=16, burst=64, ahead=512)
 
     INP, WGT, ACC, UOP = ((size // unit - 1).bit_length() for _, size, unit in units)
