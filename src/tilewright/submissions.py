@@ -4,9 +4,9 @@ bit, with the places of their operands. The format of the folder stands in docs/
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.plan_memory import MemoryPlan, PlacedConstant
 from tilewright.program.host_program import HostProgram, Submit
 from tilewright.program.size import Size
+from tilewright.runtime.atomic import as_path
 from tilewright.runtime.atomic_folder import write_folder
 
 FORMAT = 1
@@ -85,7 +86,7 @@ class Submissions:
         return "\n\n".join(self.texts.values())
 
     def save(
-        self, folder: Path, tell: Callable[[int, int], None] = lambda done, total: None
+        self, folder: str | os.PathLike[str], tell: Callable[[int, int], None] | None = None
     ) -> int:
         """Writes the folder, all of it or nothing; returns its bytes. TargetError where a device's
         instructions have no bits. `tell` is told how many submits of how many are written."""
@@ -109,7 +110,7 @@ class Submissions:
                 for memory in s.binary.sizes:
                     yield f"{s.number}/{_image(memory)}", memory_image(s, memory).data
 
-        return write_folder(folder, files())
+        return write_folder(as_path(folder, 'save("out")'), files())
 
 
 _CODE = "instructions.bin"
