@@ -40,7 +40,7 @@ LAYERS = (
     ("chip", "check"),
     ("backends", "compiled"),
     ("assemble", "offers", "specialize"),
-    ("compile_cache",),
+    ("compile_cache", "submissions"),
     ("side_by_side",),
     ("compiler", "kernels"),
     ("onnx_backend", "report"),
@@ -54,7 +54,7 @@ READS_ENVIRONMENT = {"cli.main", "runtime.cache"}  # results do not depend on wh
 # Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
-USES_RUNTIME |= {"report", "__init__", "assemble", "compile_cache", "side_by_side"}
+USES_RUNTIME |= {"report", "__init__", "assemble", "compile_cache", "side_by_side", "submissions"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}

@@ -35,6 +35,7 @@ from tilewright.cli.arrays import (
     parse_values,
     write_outputs,
 )
+from tilewright.cli.binary import binary_line, dump_binary
 from tilewright.cli.check import check as check_results
 from tilewright.cli.find_target import find_description
 from tilewright.cli.interrupt import keep_interrupts
@@ -397,6 +398,13 @@ def dump(
     model: Source,
     stage: Annotated[str, typer.Option("--stage", help=f"one of {', '.join(STAGES)}")],
     kernel: Annotated[str | None, typer.Option("--kernel", help="only this kernel")] = None,
+    binary: Annotated[
+        bool,
+        typer.Option("--binary", help="of --stage stream: bits for the chip itself, as a folder"),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="where --binary writes")
+    ] = None,
     targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
@@ -415,6 +423,13 @@ def dump(
         model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
         only, subgraphs,
     )  # fmt: skip
+    if binary or output is not None:
+        found = dump_binary(session.request, session, stage, kernel, output, binary=binary)
+        if json:
+            put(show.to_json(found))
+        elif not quiet:
+            say(binary_line(found))
+        return
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
