@@ -422,6 +422,7 @@ class _Compilation:
             return {}
         found: dict[str, Any] = dict(kernels)
         arrangements: dict[tuple[Held, bool], str] = {}
+        programs: dict[Any, str] = {}  # which do the same would be one symbol in the cache
         for kernel in kernels.values():
             count = kernel.given
             for k, held in enumerate(kernel.option.held):
@@ -429,10 +430,13 @@ class _Compilation:
                 if held.is_same or key in arrangements:
                     continue
                 word = "pack" if k < count else "unpack"
-                name = arrangements[key] = f"{word}{len(arrangements)}"
-                program = (packing if k < count else unpacking)(held, name)
                 kind = held.type.layout
                 layouts = {} if kind is None else {"y" if k < count else "x0": kind}
+                program = (packing if k < count else unpacking)(held, word)
+                name = f"{word}{len(arrangements)}"
+                name = arrangements[key] = programs.setdefault((program, kind), name)
+                if name in found:
+                    continue
                 target = self.devices.host_target
                 found[name] = self.kernel(name, program, layouts, target, None)
         self.arrangements = arrangements
