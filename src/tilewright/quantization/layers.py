@@ -35,13 +35,13 @@ ARITHMETIC = ("Add", "Sub", "Mul")
 LIMITS = ("Relu", "Clip")
 AVERAGES = ("AveragePool", "GlobalAveragePool")
 MOVES = frozenset(
-    ("MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice")
-    + ("Split", "Identity", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout")
+    {"MaxPool", "GlobalMaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice"}
+    | {"Split", "Identity", "Gather", "DepthToSpace", "SpaceToDepth", "Expand", "Tile", "Dropout"}
 )
 # Of one element, or of those of a row: computed in floats, between pairs.
 FUNCTIONS = frozenset(
-    ("Sigmoid", "HardSigmoid", "Tanh", "HardSwish", "Swish", "Mish", "Gelu", "Elu", "Selu", "Celu")
-    + ("LeakyRelu", "PRelu", "Softplus", "Softsign", "Softmax")
+    {"Sigmoid", "HardSigmoid", "Tanh", "HardSwish", "Swish", "Mish", "Gelu", "Elu", "Selu", "Celu"}
+    | {"LeakyRelu", "PRelu", "Softplus", "Softsign", "Softmax"}
 )
 
 

@@ -30,8 +30,8 @@ QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear")
 # Computed while quantising where all operands are constants: what stands between a weight as it is
 # stored and as it is multiplied.
 COMPUTED = frozenset(
-    ("Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Mul", "Add")
-    + ("Sub", "Div", "Sqrt", "Reciprocal", "Neg", "Slice", "Concat")
+    {"Transpose", "Reshape", "Identity", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Mul", "Add"}
+    | {"Sub", "Div", "Sqrt", "Reciprocal", "Neg", "Slice", "Concat"}
 )
 CONSTANTS = {"f4": ("value_float", "value_floats"), "i8": ("value_int", "value_ints")}
 LARGEST_COMPUTED = 1 << 26  # elements

@@ -54,10 +54,8 @@ class QuantizationReport:
     outputs: tuple[OutputError, ...]
 
     def __str__(self) -> str:
-        lines = [
-            f"{len(self.layers)} layers in {self.scheme}, {len(self.floats)} nodes in floats;"
-            f" calibrated on {self.samples} samples by {self.method}"
-        ]
+        counts = f"{len(self.layers)} layers in {self.scheme}, {len(self.floats)} nodes in floats"
+        lines = [f"{counts}; calibrated on {self.samples} samples by {self.method}"]
         for x in self.layers:
             alone, so_far = (decibels_text(d) for d in (x.alone, x.so_far))
             lines.append(f"  {x.node} ({x.operator}): {alone} alone, {so_far} so far")

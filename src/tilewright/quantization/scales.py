@@ -75,7 +75,7 @@ class Weights:
 
 def spread(vector: np.ndarray, axis: int, rank: int) -> np.ndarray:
     """A number, or one for each place on an axis, in a shape that broadcasts."""
-    if vector.ndim == 0:
+    if np.ndim(vector) == 0:
         return vector
     found: np.ndarray = vector.reshape([-1 if a == axis else 1 for a in range(rank)])
     return found
@@ -144,7 +144,7 @@ def quantise_weights(
 
 
 def _for_groups(bias: np.ndarray, count: int) -> np.ndarray:
-    """The largest bias for each of `count` steps: of a transposed convolution, groups share them."""
+    """The largest bias for each of `count` steps: groups of a transposed convolution share."""
     if count == 1 or bias.size == count:
         return bias
     found: np.ndarray = bias.reshape(-1, count).max(axis=0)

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from tilewright.quantization.layers import Kind, Layer, Plan
-from tilewright.quantization.network import Names, Network, copy_of, set_attribute
+from tilewright.quantization.network import Names, Network, Taken, copy_of, set_attribute
 from tilewright.quantization.prepare import bias_of, channel_axis, vector
 from tilewright.quantization.scales import Scale, Scheme, Weights, quantise_weights
 
@@ -89,6 +89,7 @@ class _Writer:
     def __init__(self, q: Quantisation) -> None:
         self.q = q
         self.names = Names(q.network)
+        self.nodes_taken = Taken(n.name for n in q.network.nodes)
         self.nodes: list[NodeProto] = []
         self.constants = dict(q.network.constants)
         self.made = q.plan.made
@@ -180,7 +181,7 @@ class _Writer:
         return self.known[key]
 
     def _node(self, kind: str, inputs: list[str], output: str, axis: int | None = None) -> None:
-        made = helper.make_node(kind, inputs, [output], name=output)
+        made = helper.make_node(kind, inputs, [output], name=self.nodes_taken.fresh(output))
         if axis is not None:
             set_attribute(made, "axis", axis)
         self.nodes.append(made)
@@ -192,7 +193,7 @@ class _Writer:
         inside = {o for n in layer.nodes for o in n.output}
         for n in layer.nodes:
             copy = copy_of(n)
-            copy.name = self.names.fresh(f"{n.name}{suffix}") if suffix else n.name
+            copy.name = self.nodes_taken.fresh(f"{n.name}{suffix}") if suffix else n.name
             copy.input[:] = [
                 rename(i) if i in inside else self.back[i] if i in layer.operands else i
                 for i in n.input
