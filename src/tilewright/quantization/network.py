@@ -57,7 +57,7 @@ class Network:
         model.CopyFrom(self.header)
         model.graph.node.extend(self.nodes)
         model.graph.initializer.extend(
-            numpy_helper.from_array(np.ascontiguousarray(a), name)
+            numpy_helper.from_array(np.asarray(a, order="C"), name)
             for name, a in self.constants.items()
         )
         names = list(watched)

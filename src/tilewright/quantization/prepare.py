@@ -61,7 +61,7 @@ def _copy(loaded: LoadedModel) -> onnx.ModelProto:
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             array = to_array(tensor, loaded.files, f"initializer {tensor.name!r}")
-            tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(array), tensor.name))
+            tensor.CopyFrom(numpy_helper.from_array(np.asarray(array, order="C"), tensor.name))
     return model
 
 
