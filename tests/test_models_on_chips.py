@@ -7,10 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from fuzz_devices import trial
-from quantise import quantise
 
 import tilewright
 from tilewright.base.dtype import i8
@@ -42,7 +40,8 @@ def held_out():
 def model(held_out, tmp_path_factory):
     """The digits network in int8, calibrated on 64 images, as a file."""
     path = tmp_path_factory.mktemp("digits") / "digits_int8.onnx"
-    onnx.save(quantise(onnx.load(DIGITS / "digits.onnx"), {"image": held_out[0][:64]}), path)
+    images = held_out[0][:64]
+    tilewright.quantize(DIGITS / "digits.onnx", images, scheme="pow2").save(path)
     return path
 
 
