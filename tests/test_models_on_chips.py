@@ -161,7 +161,7 @@ def test_a_chip_alone_needs_a_host(model):
         tilewright.compile(model, target="vta", options=HALF_UP)
     assert str(caught.value) == (
         "vta can run 5 of 7 kernels of digits; a host has to do the rest (image.int8,"
-        " Gemm_24+scores.int8+scores) and call them\n"
+        " scores+scores.int8+scores.back) and call them\n"
         '  hint: target={"host": "host", "vta": vta()}; on the command line, --target host'
         " --target vta"
     )

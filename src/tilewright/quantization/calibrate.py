@@ -3,7 +3,7 @@ chosen. Values that are moved, or lie side by side in a concatenation, share a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,40 +21,48 @@ Values = dict[str, np.ndarray]
 NEAR = 0.5  # of a result's range, that of an operand which shares its scale
 
 
-def run_watched(
-    network: Network, names: Sequence[str], samples: Samples, what: str, watch: Watch
-) -> Iterator[Values]:
-    """What some values of a network hold, for some samples after others."""
-    given = [name for name in names if name in network.inputs]
-    made = [name for name in dict.fromkeys(names) if name not in network.inputs]
-    module = compile(network.proto(made)) if made else None
+class Watched:
+    """A network whose values can be looked at while it runs, compiled once."""
 
-    def run(inputs: Mapping[str, np.ndarray]) -> Values:
-        found = {} if module is None else _by_name(made, module.run(dict(inputs)))
-        return found | {name: inputs[name] for name in given}
+    def __init__(self, network: Network, names: Iterable[str]) -> None:
+        self.names = tuple(dict.fromkeys(names))
+        self.made = [name for name in self.names if name not in network.inputs]
+        self.given = [name for name in self.names if name in network.inputs]
+        self.module = compile(network.proto(self.made)) if self.made else None
 
-    first = run(samples.batch(0, 1))  # which tells how large the values are
-    width = samples.width(sum(a.size for a in first.values()))
-    for done, inputs in samples.batches(width):
-        watch(what, done, samples.count)
-        yield run(inputs)
+    def runs(self, samples: Samples, what: str, watch: Watch) -> Iterator[Values]:
+        """What the values hold, for some samples after others."""
+        for done, inputs in samples.batches():
+            watch(what, done, samples.count)
+            yield self._run(inputs)
+
+    def sized(self, samples: Samples) -> Samples:
+        """The samples, as many at once as the values' sizes allow: those of one are looked at."""
+        values = self._run(samples.batch(0, 1)).values()
+        return samples.for_elements(sum(a.size for a in values))
+
+    def _run(self, inputs: Mapping[str, np.ndarray]) -> Values:
+        found = {name: inputs[name] for name in self.given}
+        if self.module is not None:
+            results = self.module.run(dict(inputs)).values()  # a module may write names otherwise
+            found |= zip(self.made, results, strict=True)
+        return found
 
 
-def _by_name(names: Sequence[str], results: Mapping[str, np.ndarray]) -> Values:
-    """Results in the order in which they were asked for: a module may write names otherwise."""
-    return dict(zip(names, results.values(), strict=True))
+def watch_floats(network: Network, plan: Plan) -> Watched:
+    """The float model with all that calibration and measuring look at."""
+    outputs = (o for o in network.outputs if network.is_float(o))
+    return Watched(network, [*plan.points, *outputs])
 
 
 def observe(
-    network: Network, names: Sequence[str], samples: Samples, watch: Watch
+    floats: Watched, names: Collection[str], samples: Samples, watch: Watch
 ) -> dict[str, Observer]:
     """What some values hold."""
     observers = {name: Observer() for name in names}
-    if not observers:
-        return observers
-    for values in run_watched(network, list(observers), samples, "calibrating", watch):
-        for name, array in values.items():
-            observers[name].add(array)
+    for values in floats.runs(samples, "calibrating", watch) if observers else ():
+        for name, observer in observers.items():
+            observer.add(values[name])
     return observers
 
 

@@ -4,13 +4,13 @@ and what it adds to a layer's sums on average, which biases can take away."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.quantization.calibrate import Watch, run_watched
+from tilewright.quantization.calibrate import Watch, Watched
 from tilewright.quantization.samples import Samples
-from tilewright.quantization.write_pairs import Quantisation, Trial, write_model, write_trials
+from tilewright.quantization.write_pairs import Quantisation, Trial, Written, write_trials
 
 
 @dataclass
@@ -55,18 +55,20 @@ class _Mean:
 
 
 @dataclass
-class _OfLayer:
+class OfLayer:
+    """What was found of a layer alone."""
+
     trial: Trial
     noise: Noise = field(default_factory=Noise)
     mean: _Mean = field(default_factory=_Mean)
 
 
-def try_layers(q: Quantisation, samples: Samples, watch: Watch, what: str) -> list[_OfLayer]:
+def try_layers(q: Quantisation, samples: Samples, watch: Watch) -> list[OfLayer]:
     """Every layer alone, on what the float model gives it."""
     network, trials = write_trials(q)
-    found = [_OfLayer(t) for t in trials]
-    names = [name for t in trials for pair in _pairs(t) for name in pair]
-    for values in run_watched(network, names, samples, what, watch):
+    found = [OfLayer(t) for t in trials]
+    watched = Watched(network, (name for t in trials for pair in t.pairs for name in pair))
+    for values in watched.runs(samples, "trying layers", watch):
         for one in found:
             for wanted, got in one.trial.results:
                 one.noise.add(values[wanted], values[got])
@@ -76,57 +78,37 @@ def try_layers(q: Quantisation, samples: Samples, watch: Watch, what: str) -> li
     return found
 
 
-def _pairs(trial: Trial) -> Sequence[tuple[str, str]]:
-    return (*trial.results, *([trial.sums] if trial.sums is not None else []))
-
-
 def _channel(trial: Trial) -> int:
     return 1 if trial.layer.node.op_type in ("Conv", "ConvTranspose") else -1
 
 
-def correct_biases(q: Quantisation, samples: Samples, watch: Watch) -> Quantisation:
+def correct_biases(q: Quantisation, tried: Sequence[OfLayer]) -> Quantisation:
     """Takes from each bias what quantisation adds to the layer's sums on average (Nagel et al.,
     2019), on operands of the float model: what earlier layers add is theirs to lose."""
     biases = dict(q.biases)
-    for one in try_layers(q, samples, watch, "correcting biases"):
+    for one in tried:
         node, bias = one.trial.layer.node, biases.get(one.trial.layer.node.name)
         if bias is None or not one.mean.count:
             continue
         mean = np.asarray(one.mean.total) / one.mean.count
         if mean.shape == bias.shape and np.isfinite(mean).all():
             biases[node.name] = (bias - mean).astype(np.float32)
-    return replace(q, biases=biases)
+    return q.with_biases(biases)
 
 
-@dataclass(frozen=True)
-class Errors:
-    """By the node's name, alone and so far; and of the model's outputs."""
-
-    alone: dict[str, Noise]
-    so_far: dict[str, Noise]
-    outputs: dict[str, Noise]
-
-
-def measure_errors(q: Quantisation, samples: Samples, watch: Watch) -> Errors:
-    """Both errors of every layer, and those of the outputs that are floats."""
-    alone = {
-        one.trial.layer.node.name: one.noise
-        for one in try_layers(q, samples, watch, "measuring layers")
-    }
+def measure_errors(
+    q: Quantisation, floats: Watched, made: Written, samples: Samples, watch: Watch
+) -> dict[str, Noise]:
+    """How far the results of layers, and the outputs, are from the float model's, by their name."""
     network = q.network
-    made, backs = write_model(q)
-    outputs = [o for o in network.outputs if network.is_float(o)]
-    firsts = {x.node.name: x.results[0] for x in q.plan.layers}
-    wanted = list(dict.fromkeys([*firsts.values(), *outputs]))
-    names = {name: backs.get(name, name) for name in wanted}
-    floats = run_watched(network, wanted, samples, "measuring the model", watch)
-    ours = run_watched(made, list(names.values()), samples, "measuring the model", watch)
+    wanted = [x.results[0] for x in q.plan.layers]
+    wanted += [o for o in network.outputs if network.is_float(o)]
+    names = {name: made.back.get(name, name) for name in wanted}
+    ours = Watched(made.network, names.values())
     noise = {name: Noise() for name in wanted}
-    for a, b in zip(floats, ours, strict=True):
+    what = "measuring errors"
+    runs = (floats.runs(samples, what, watch), ours.runs(samples, what, watch))
+    for a, b in zip(*runs, strict=True):
         for name in wanted:
             noise[name].add(a[name], b[names[name]])
-    return Errors(
-        alone,
-        {node: noise[value] for node, value in firsts.items()},
-        {name: noise[name] for name in outputs},
-    )
+    return noise

@@ -7,7 +7,7 @@ QuantizeLinear and DequantizeLinear (QDQ), which other runtimes read too.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,9 +23,16 @@ from tilewright.quantization.calibrate import (
     observe,
     refused,
     sources,
+    watch_floats,
 )
 from tilewright.quantization.layers import Kind, find_layers
-from tilewright.quantization.measure_errors import Errors, correct_biases, measure_errors
+from tilewright.quantization.measure_errors import (
+    Noise,
+    OfLayer,
+    correct_biases,
+    measure_errors,
+    try_layers,
+)
 from tilewright.quantization.network import Network
 from tilewright.quantization.prepare import prepare
 from tilewright.quantization.ranges import METHODS
@@ -97,20 +104,25 @@ def quantize(
     plan = find_layers(network, excluded)
     check_plan(plan)
     data = read_samples(network, samples, most)
-    observers = observe(network, sources(plan), data, tell)
+    floats = watch_floats(network, plan)
+    data = floats.sized(data)
+    observers = observe(floats, sources(plan), data, tell)
     while more := refused(network, plan, observers):
         excluded |= more
         plan = find_layers(network, excluded)
         check_plan(plan)
-        unknown = [name for name in sources(plan) if name not in observers]
-        observers |= observe(network, unknown, data, tell)
+        if not set(plan.points) <= set(floats.names):
+            floats = watch_floats(network, plan)
+        observers |= observe(floats, set(sources(plan)) - set(observers), data, tell)
     scales = choose_scales(plan, observers, asked)
     q = Quantisation(network, plan, asked, scales, first_biases(network, plan))
+    tried = try_layers(q, data, tell)
     if bias_correction:
-        q = correct_biases(q, data, tell)
-    report = _report(q, measure_errors(q, data, tell), data.count)
-    made, _ = write_model(q)
-    return QuantizedModel(_finished(made), report)
+        q = correct_biases(q, tried)
+    made = write_model(q)
+    noise = measure_errors(q, floats, made, data, tell)
+    report = _report(q, tried, noise, data.count)
+    return QuantizedModel(_finished(made.network), report)
 
 
 def _unwatched(what: str, done: int, total: int) -> None:
@@ -167,27 +179,32 @@ def _finished(network: Network) -> onnx.ModelProto:
     """The model as it is handed out: checked, and with our name as its producer."""
     model = network.proto()
     model.producer_name, model.producer_version = "tilewright", VERSION
-    if model.ByteSize() < MOST_CHECKED:
+    is_typed = all(o.HasField("type") for o in model.graph.output)
+    if is_typed and model.ByteSize() < MOST_CHECKED:
         onnx.checker.check_model(model)
     return model
 
 
-def _report(q: Quantisation, errors: Errors, count: int) -> QuantizationReport:
+def _report(
+    q: Quantisation, tried: Sequence[OfLayer], noise: Mapping[str, Noise], count: int
+) -> QuantizationReport:
     names = {n.name: n for n in q.network.nodes}
+    alone = {one.trial.layer.node.name: one.noise for one in tried}
     layers = tuple(
         LayerError(
             x.node.name,
             x.node.op_type,
-            errors.alone[x.node.name].decibels,
-            errors.so_far[x.node.name].decibels,
+            alone[x.node.name].decibels,
+            noise[x.results[0]].decibels,
         )
         for x in q.plan.layers
         if x.kind is not Kind.MOVE
     )
     floats = tuple(FloatNode(name, names[name].op_type, why) for name, why in q.plan.floats.items())
     outputs = tuple(
-        OutputError(name, noise.decibels, noise.relative, noise.largest)
-        for name, noise in errors.outputs.items()
+        OutputError(name, noise[name].decibels, noise[name].relative, noise[name].largest)
+        for name in q.network.outputs
+        if name in noise
     )
     return QuantizationReport(
         q.scheme.name, q.scheme.method, count, len(q.scales), layers, floats, outputs

@@ -4,6 +4,7 @@ constants alone computed, and normalizations and additions of constants within c
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -35,6 +36,7 @@ COMPUTED = frozenset(
 )
 CONSTANTS = {"f4": ("value_float", "value_floats"), "i8": ("value_int", "value_ints")}
 LARGEST_COMPUTED = 1 << 26  # elements
+LARGEST_INFERRED = 1 << 12  # of constants whose contents shape inference may want to see
 
 
 def prepare(loaded: LoadedModel) -> Network:
@@ -112,15 +114,25 @@ def _network(model: onnx.ModelProto) -> Network:
 
 
 def _kinds(network: Network) -> dict[str, int]:
-    """Element types of all values that shape inference knows them of."""
+    """Element types of all values that shape inference knows them of; outputs get those that the
+    model does not say."""
+    large = {name: a for name, a in network.constants.items() if a.size > LARGEST_INFERRED}
+    small = {name: a for name, a in network.constants.items() if name not in large}
+    model = replace(network, constants=small).proto()
+    for name, array in large.items():
+        kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, kind, array.shape))
     try:
-        graph = onnx.shape_inference.infer_shapes(network.proto()).graph
+        graph = onnx.shape_inference.infer_shapes(model).graph
     except (RuntimeError, ValueError):
         graph = network.header.graph
+    for given, found in zip(network.header.graph.output, graph.output, strict=True):
+        if not given.HasField("type") and found.HasField("type"):
+            given.CopyFrom(found)
     infos = (*graph.input, *graph.output, *graph.value_info)
-    found = {i.name: i.type.tensor_type.elem_type for i in infos if i.type.HasField("tensor_type")}
+    kinds = {i.name: i.type.tensor_type.elem_type for i in infos if i.type.HasField("tensor_type")}
     of_floats = {name for name, a in network.constants.items() if a.dtype == np.float32}
-    return found | dict.fromkeys(of_floats, FLOAT)
+    return kinds | dict.fromkeys(of_floats, FLOAT)
 
 
 def _name_nodes(network: Network) -> None:

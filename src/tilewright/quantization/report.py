@@ -10,8 +10,8 @@ NOISELESS = "exact"
 @dataclass(frozen=True)
 class LayerError:
     """One quantised layer: its first node's name and operator, and the signal-to-noise ratio of its
-    result in decibels, `alone` on operands of the float model, and `so_far` with all before it
-    quantised as well. None is without noise."""
+    result in decibels: `alone` on operands of the float model, before biases are corrected, and
+    `so_far` with all before it quantised as well. None is without noise."""
 
     node: str
     operator: str

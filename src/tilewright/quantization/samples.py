@@ -8,7 +8,7 @@ before all others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -18,7 +18,7 @@ from tilewright.base.errors import InputError, did_you_mean
 from tilewright.quantization.network import Network
 
 Arrays = Mapping[str, np.ndarray]
-MOST = 1 << 25  # elements of watched values at once: 128 MiB of f32
+MOST = 1 << 24  # elements of watched values at once: 64 MiB of f32
 WIDEST = 64  # samples at once
 
 
@@ -33,6 +33,7 @@ class Samples:
     step: Mapping[str, int]  # rows of one sample, for each array that is cut
     stacked: frozenset[str]  # whose first axis counts samples, and is not the model's
     joins: bool  # whether several samples are one call
+    width: int = 1  # how many samples are run at once
 
     def batch(self, first: int, last: int) -> dict[str, np.ndarray]:
         """The inputs of the samples from `first` up to `last`."""
@@ -46,16 +47,16 @@ class Samples:
                 found[name] = array[first * self.step[name] : last * self.step[name]]
         return found
 
-    def batches(self, width: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """All samples, at most `width` at once, each time with how many are done after it."""
-        width = width if self.joins else 1
-        for first in range(0, self.count, width):
-            last = min(first + width, self.count)
+    def batches(self) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """All samples, `width` at once, each time with how many are done after it."""
+        for first in range(0, self.count, self.width):
+            last = min(first + self.width, self.count)
             yield last, self.batch(first, last)
 
-    def width(self, elements: int) -> int:
-        """How many samples are run at once if one makes so many elements that are looked at."""
-        return max(1, min(WIDEST, MOST // max(elements, 1))) if self.joins else 1
+    def for_elements(self, count: int) -> Samples:
+        """As many at once as memory has room for, if one makes so many elements to look at."""
+        width = max(1, min(WIDEST, MOST // max(count, 1))) if self.joins else 1
+        return replace(self, width=width)
 
 
 def read_samples(network: Network, given: object, most: int | None) -> Samples:

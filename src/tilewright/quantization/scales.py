@@ -70,7 +70,8 @@ class Weights:
     @property
     def floats(self) -> np.ndarray:
         """What they stand for."""
-        return (self.numbers * spread(self.step, self.axis, self.numbers.ndim)).astype(np.float32)
+        steps = spread(self.step, self.axis, self.numbers.ndim)
+        return np.asarray(self.numbers * steps, np.float32)
 
 
 def spread(vector: np.ndarray, axis: int, rank: int) -> np.ndarray:

@@ -4,7 +4,7 @@ one that finds out what each layer alone loses."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -28,6 +28,11 @@ class Quantisation:
     scheme: Scheme
     scales: Mapping[str, Scale]
     biases: Mapping[str, np.ndarray | None]
+    known: dict[str, Weights] = field(default_factory=dict, compare=False)  # what was computed
+
+    def with_biases(self, biases: Mapping[str, np.ndarray | None]) -> Quantisation:
+        """The same with other biases, on which steps of weights depend."""
+        return replace(self, biases=biases, known={})
 
     def data_step(self, layer: Layer) -> float:
         """The step of what a layer's weight is multiplied by."""
@@ -35,6 +40,12 @@ class Quantisation:
 
     def weights(self, layer: Layer) -> Weights:
         """A layer's constant in integers."""
+        name = layer.node.name
+        if name not in self.known:
+            self.known[name] = self._weights(layer)
+        return self.known[name]
+
+    def _weights(self, layer: Layer) -> Weights:
         assert layer.weight is not None
         array = self.network.constants[layer.weight]
         is_weight = layer.kind is Kind.PRODUCT and layer.node.input[1] == layer.weight
@@ -62,10 +73,18 @@ def _bias(network: Network, layer: Layer) -> np.ndarray | None:
     return vector(network.constants[layer.bias], count, -1)
 
 
-def write_model(q: Quantisation) -> tuple[Network, Mapping[str, str]]:
+@dataclass(frozen=True)
+class Written:
     """The quantised model, and what values are called in it that come from pairs."""
+
+    network: Network
+    back: Mapping[str, str]
+
+
+def write_model(q: Quantisation) -> Written:
+    """The quantised model."""
     writer = _Writer(q)
-    return writer.model(), writer.back
+    return Written(writer.model(), writer.back)
 
 
 @dataclass(frozen=True)
@@ -77,6 +96,10 @@ class Trial:
     layer: Layer
     sums: tuple[str, str] | None
     results: tuple[tuple[str, str], ...]
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        return self.results if self.sums is None else (*self.results, self.sums)
 
 
 def write_trials(q: Quantisation) -> tuple[Network, list[Trial]]:
@@ -166,7 +189,7 @@ class _Writer:
         whole = self.names.fresh(f"{names}.{scale.zero.dtype}")
         back = name if keeps_name else self.names.fresh(f"{names}.back")
         self._node("QuantizeLinear", [source, step, zero], whole)
-        self._node("DequantizeLinear", [whole, step, zero], back)
+        self._node("DequantizeLinear", [whole, step, zero], back, name=f"{names}.back")
         if names == name:
             self.back[name] = back
         return back
@@ -180,8 +203,11 @@ class _Writer:
             self.constants[self.known[key]] = array
         return self.known[key]
 
-    def _node(self, kind: str, inputs: list[str], output: str, axis: int | None = None) -> None:
-        made = helper.make_node(kind, inputs, [output], name=self.nodes_taken.fresh(output))
+    def _node(
+        self, kind: str, inputs: list[str], output: str, axis: int | None = None, name: str = ""
+    ) -> None:
+        name = self.nodes_taken.fresh(name or output)
+        made = helper.make_node(kind, inputs, [output], name=name)
         if axis is not None:
             set_attribute(made, "axis", axis)
         self.nodes.append(made)
