@@ -42,7 +42,7 @@ LAYERS = (
     ("compile_cache",),
     ("side_by_side",),
     ("compiler", "kernels"),
-    ("onnx_backend",),
+    ("onnx_backend", "quantization"),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -53,7 +53,7 @@ READS_ENVIRONMENT = {"cli.main", "runtime.cache"}  # results do not depend on wh
 # Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
-USES_RUNTIME |= {"__init__", "assemble", "compile_cache", "side_by_side"}
+USES_RUNTIME |= {"__init__", "assemble", "compile_cache", "side_by_side", "quantization"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}
