@@ -78,7 +78,10 @@ def options(command):
     return found.union(*(options(c) for c in getattr(command, "commands", {}).values()))
 
 
-@pytest.mark.parametrize("page", ["cli.md", "pytorch.md", "unsupported.md", "new-chip.md", "quantize.md"])
+PAGES = ("cli.md", "pytorch.md", "unsupported.md", "new-chip.md", "quantize.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_options_that_pages_name_are_there(page):
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     named = {

@@ -166,9 +166,9 @@ def old() -> Case:
         node("Gemm", ["x", "w", "b"], ["h"], alpha=0.5, beta=2.0),
         node("Relu", ["h"], ["z"]),
         node("Dropout", ["z"], ["d"]),
-        node("Gemm", ["d", "v"], ["y"]),
+        node("Gemm", ["d", "v", "c"], ["y"]),
     ]
-    constants = {"wt": random(7, 6), "b": random(7), "v": random(7, 3)}
+    constants = {"wt": random(7, 6), "b": random(7), "v": random(7, 3), "c": random(1, 3)}
     found = model(nodes, {"x": ("n", 6)}, ["y", "z"], constants=constants, opset=9)
     found.graph.input.extend(
         helper.make_tensor_value_info(name, TensorProto.FLOAT, a.shape)

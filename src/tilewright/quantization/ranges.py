@@ -27,7 +27,7 @@ def find_range(observer: Observer, method: str, percentile: float) -> Range:
     if observer.is_empty or observer.limit == 0:
         return 0.0, 0.0
     limit_low, limit_high = _METHODS[method](observer, percentile)
-    return max(low, limit_low), min(high, limit_high)
+    return max(low, min(limit_low, 0.0)), min(high, max(limit_high, 0.0))
 
 
 def _minmax(observer: Observer, percentile: float) -> Range:
