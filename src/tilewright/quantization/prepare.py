@@ -114,8 +114,8 @@ def _network(model: onnx.ModelProto) -> Network:
 
 
 def _kinds(network: Network) -> dict[str, int]:
-    """Element types of all values that shape inference knows them of; outputs get those that the
-    model does not say."""
+    """Element types of all values that shape inference knows them of; outputs get the types
+    that the model does not say."""
     large = {name: a for name, a in network.constants.items() if a.size > LARGEST_INFERRED}
     small = {name: a for name, a in network.constants.items() if name not in large}
     model = replace(network, constants=small).proto()
@@ -127,7 +127,7 @@ def _kinds(network: Network) -> dict[str, int]:
     except (RuntimeError, ValueError):
         graph = network.header.graph
     for given, found in zip(network.header.graph.output, graph.output, strict=True):
-        if not given.HasField("type") and found.HasField("type"):
+        if not given.type.tensor_type.HasField("shape") and found.HasField("type"):
             given.CopyFrom(found)
     infos = (*graph.input, *graph.output, *graph.value_info)
     kinds = {i.name: i.type.tensor_type.elem_type for i in infos if i.type.HasField("tensor_type")}
