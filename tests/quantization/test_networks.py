@@ -1,6 +1,5 @@
 """Networks of many shapes: what is written is valid, means the same everywhere, and is near."""
 
-import importlib.util
 from functools import cache
 
 import numpy as np
@@ -8,6 +7,7 @@ import onnx
 import pytest
 from onnx_models import model, node
 from quantization_cases import CASES, SAMPLES, random
+from quantization_peers import HAS_PEER, in_peer, steps_of
 
 import tilewright
 from tilewright.frontends.onnx.load import import_model
@@ -19,24 +19,11 @@ SETTINGS = {
     "symmetric": {"activations": "symmetric", "per_tensor": True, "method": "percentile"},
     "pow2": {"scheme": "pow2"},
 }
-HAS_PEER = importlib.util.find_spec("onnxruntime") is not None
 
 
 def relative(found, wanted):
     scale = np.sqrt(np.square(wanted, dtype=np.float64).mean()) or 1.0
     return float(np.sqrt(np.square(found.astype(np.float64) - wanted).mean()) / scale)
-
-
-def steps_of(model):
-    """The scale of each output; None of those that are floats."""
-    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-    makers = {o: n for n in model.graph.node for o in n.output}
-    found = {}
-    for o in model.graph.output:
-        maker = makers.get(o.name)
-        is_pair = maker is not None and maker.op_type == "DequantizeLinear"
-        found[o.name] = float(constants[maker.input[1]]) if is_pair else None
-    return found
 
 
 ALL = [(name, settings) for name in CASES for settings in ("int8", "pow2")]
@@ -61,13 +48,6 @@ def test_a_network_of_that_kind(name, settings):
         theirs = in_peer(made, samples)
         for (key, found), got in zip(ours.items(), theirs, strict=True):
             assert np.abs(found - got).max() <= 2.01 * (steps[key] or 1e-2 * np.abs(got).max())
-
-
-def in_peer(model, samples):
-    runtime = pytest.importorskip("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    return runtime.InferenceSession(model.SerializeToString(), options).run(None, samples)
 
 
 def pairs(model):
