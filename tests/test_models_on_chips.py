@@ -18,7 +18,7 @@ from tilewright.ir.evaluate import evaluate_graph
 from tilewright.ir.expr import Buffer
 from tilewright.optimize.move_arrays import Held
 from tilewright.options import Options
-from tilewright.program.host_program import Submit
+from tilewright.program.host_program import Submit, name_of_step
 from tilewright.runtime.cache import Cache
 from tilewright.targets import cpu
 from tilewright.targets.chips import CHIPS
@@ -75,6 +75,18 @@ def test_every_layer_runs_on_the_chip(chip, on_chip, model, held_out):
     for image in held_out[0][:3]:
         (wanted,) = evaluate_graph(graph, [image[None]])
         assert np.array_equal(module(image[None]), wanted)
+
+
+def test_what_is_quantised_twice_with_one_scale_is_quantised_once(on_chip):
+    """Around the largest of windows stand pairs, as runtimes like them; its kernel has none."""
+    steps = on_chip("vta").program.host.steps
+    names = [name_of_step(s).split("_", 1)[1] for s in steps if isinstance(s, Submit)]
+    assert names == [
+        *["conv_add_shr_cast"] * 2,
+        "max_pool",
+        "conv_add_shr_cast",
+        "matmul_add_shr_cast",
+    ]
 
 
 def test_accuracy_is_that_of_floats_within_a_point(on_chip, held_out):

@@ -17,7 +17,7 @@ from tilewright.cli.layout import Column, fit_table, make_console
 from tilewright.cli.listing import Json, Quiet
 from tilewright.cli.output import put, say
 from tilewright.cli.progress import Progress
-from tilewright.frontends.onnx.load import LoadedModel, load_model
+from tilewright.frontends.onnx.load import load_model
 from tilewright.quantization.post_training import MSE, quantize
 from tilewright.quantization.ranges import METHODS
 from tilewright.quantization.report import QuantizationReport, decibels_text
@@ -35,6 +35,53 @@ COLUMNS = (
 
 app = typer.Typer()
 
+FloatModel = Annotated[Path, typer.Argument(help="a float32 .onnx model")]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--calibrate",
+        metavar="FILE.npz",
+        help="samples: an array for each input by its name, or the array of the only one",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="by default, MODEL.int8.onnx; - is stdout"),
+]
+Scheme = Annotated[
+    str,
+    typer.Option(
+        "--scheme",
+        metavar="|".join(SCHEMES),
+        help="of scales: any, weights with one for each channel; or powers of two, for chips",
+    ),
+]
+Method = Annotated[
+    str, typer.Option("--method", metavar="|".join(METHODS), help="how ranges are chosen")
+]
+Activations = Annotated[
+    str,
+    typer.Option(
+        "--activations",
+        metavar="|".join(ACTIVATIONS),
+        help="of int8: with zero points, or without",
+    ),
+]
+PerTensor = Annotated[
+    bool, typer.Option("--per-tensor", help="weights of int8 with one scale for all channels")
+]
+Percentile = Annotated[
+    float, typer.Option("--percentile", help="of the method of that name: what ranges cover")
+]
+NoCorrection = Annotated[
+    bool, typer.Option("--no-bias-correction", help="leave mean errors of channels")
+]
+KeepFloat = Annotated[
+    list[str] | None,
+    typer.Option("--keep-float", metavar="NODE", help="stays in floats; repeatable"),
+]
+Most = Annotated[int | None, typer.Option("--samples", min=1, help="only so many; by default, all")]
+
 
 @app.command(
     name="quantize",
@@ -42,55 +89,17 @@ app = typer.Typer()
     " --calibrate examples/digits/calibration.npz -o int8.onnx",
 )
 def quantize_(
-    model: Annotated[Path, typer.Argument(help="a float32 .onnx model")],
-    data: Annotated[
-        Path,
-        typer.Option(
-            "--calibrate",
-            metavar="FILE.npz",
-            help="samples: an array for each input by its name, or the array of the only one",
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="by default, the model's name with .int8.onnx"),
-    ] = None,
-    scheme: Annotated[
-        str,
-        typer.Option(
-            "--scheme",
-            metavar="|".join(SCHEMES),
-            help="of scales: any, weights with one for each channel; or powers of two, for chips",
-        ),
-    ] = INT8,
-    method: Annotated[
-        str, typer.Option("--method", metavar="|".join(METHODS), help="how ranges are chosen")
-    ] = MSE,
-    activations: Annotated[
-        str,
-        typer.Option(
-            "--activations",
-            metavar="|".join(ACTIVATIONS),
-            help="of int8: with zero points, or without",
-        ),
-    ] = I8,
-    per_tensor: Annotated[
-        bool, typer.Option("--per-tensor", help="weights of int8 with one scale for all channels")
-    ] = False,
-    percentile: Annotated[
-        float,
-        typer.Option("--percentile", help="of the method of that name: what ranges cover"),
-    ] = 99.99,
-    no_correction: Annotated[
-        bool, typer.Option("--no-bias-correction", help="leave mean errors of channels")
-    ] = False,
-    keep_float: Annotated[
-        list[str] | None,
-        typer.Option("--keep-float", metavar="NODE", help="stays in floats; repeatable"),
-    ] = None,
-    samples: Annotated[
-        int | None, typer.Option("--samples", min=1, help="only so many; by default, all")
-    ] = None,
+    model: FloatModel,
+    data: Data,
+    output: Output = None,
+    scheme: Scheme = INT8,
+    method: Method = MSE,
+    activations: Activations = I8,
+    per_tensor: PerTensor = False,
+    percentile: Percentile = 99.99,
+    no_correction: NoCorrection = False,
+    keep_float: KeepFloat = None,
+    samples: Most = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -109,9 +118,8 @@ def quantize_(
         progress.count(done, total, f"samples, {what}")
 
     with progress.working("quantizing"):
-        loaded: LoadedModel = load_model(model, require_memory, whole=True)
         made = quantize(
-            loaded,
+            load_model(model, require_memory, whole=True),
             read_arrays(data),
             scheme=scheme,
             method=method,

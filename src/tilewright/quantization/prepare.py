@@ -45,6 +45,7 @@ def prepare(loaded: LoadedModel) -> Network:
     _refuse_quantised(model)
     network = _network(model)
     _compute_constants(network)
+    _write_sums(network)
     _scale_products(network)
     _fold(network)
     network.drop_unread()
@@ -198,6 +199,13 @@ def _computed(node: NodeProto, network: Network) -> np.ndarray | None:
 
 
 # ---------------------------------------------------------------- folding
+
+
+def _write_sums(network: Network) -> None:
+    """A Sum of two operands is an addition."""
+    for n in network.nodes:
+        if n.op_type == "Sum" and len(n.input) == 2:
+            n.op_type = "Add"
 
 
 def _scale_products(network: Network) -> None:
