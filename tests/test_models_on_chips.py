@@ -50,11 +50,12 @@ def on_chip(model):
     """The network compiled for the host with a chip; once for each."""
     made = {}
 
-    def compiled(chip):
-        if chip not in made:
+    def compiled(chip, subgraphs=True):
+        if (chip, subgraphs) not in made:
             devices = {"host": "host", "npu": CHIPS[chip]()}
-            made[chip] = tilewright.compile(model, target=devices, options=HALF_UP)
-        return made[chip]
+            options = replace(HALF_UP, subgraphs=subgraphs)
+            made[chip, subgraphs] = tilewright.compile(model, target=devices, options=options)
+        return made[chip, subgraphs]
 
     return compiled
 
@@ -69,7 +70,7 @@ def submitted(module):
 def test_every_layer_runs_on_the_chip(chip, on_chip, model, held_out):
     module = on_chip(chip)
     steps = submitted(module)
-    assert len(steps) == LAYERS + POOLS.get(chip, 0)
+    assert sum(len(f.pieces) or 1 for _, f in steps) == LAYERS + POOLS.get(chip, 0)
     assert all(device == "npu" and f.cycles and f.picoseconds for device, f in steps)
     graph = import_model(model, dims={"batch": 1}, half_up=True)
     for image in held_out[0][:3]:
@@ -149,17 +150,18 @@ def test_a_model_on_chips_is_found_in_the_cache(model, held_out, tmp_path):
     assert [e.kind for e in Cache(tmp_path).entries()].count("tw") == 1
 
 
-@pytest.mark.parametrize("chip,kernels", [("vta", 1), ("gemmini", 3), ("conv_engine", 3)])
+@pytest.mark.parametrize("chip,kernels", [("vta", 1), ("gemmini", 3), ("conv_engine", 2)])
 def test_neighbouring_kernels_are_one_stream(chip, kernels, model, on_chip, held_out, tmp_path):
     """What passes between them is neither copied nor rearranged: fewer steps and fewer cycles. On
-    VTA that is all of the network; elsewhere the host's pooling stands between layers."""
-    devices = {"host": "host", "npu": CHIPS[chip]()}
-    options = Options(dims={"batch": 1}, rounding="half_up", subgraphs=True)
-    module = tilewright.compile(model, target=devices, options=options)
-    alone = on_chip(chip)
-    assert len(submitted(module)) - (chip == "vta") == kernels
+    VTA that is all of the network; elsewhere the host's pooling stands between layers, and Gemmini
+    wants the flattened picture in other blocks."""
+    module, alone = on_chip(chip), on_chip(chip, subgraphs=False)
+    assert len(submitted(module)) == kernels
     cycles, before = (sum(f.cycles for _, f in submitted(m)) for m in (module, alone))
     assert cycles < before
+    for _, facts in submitted(module):
+        assert sum(p.cycles for p in facts.pieces) in (0, facts.cycles)
+        assert all(p.nodes and p.operations for p in facts.pieces)
     assert len(module.program.host.steps) < len(alone.program.host.steps)
     module.save(tmp_path / "digits.tw")
     loaded = tilewright.load(tmp_path / "digits.tw")
@@ -188,6 +190,65 @@ def test_what_is_assigned_to_a_chip_has_to_fit(model):
     options = Options(dims={"batch": 1}, rounding="half_up", assign=assign)
     with pytest.raises(CompileError, match="value6 was assigned to 'npu', which cannot run it"):
         tilewright.compile(model, target=devices, options=options)
+
+
+@pytest.mark.parametrize("node", ["Conv_10", "value5.int8", "MaxPool_14"])
+def test_pins_hold(node, model, held_out, on_chip):
+    """A pinned node's kernel is the host's, and the chip has the others."""
+    devices = {"host": "host", "npu": CHIPS["vta"]()}
+    options = replace(HALF_UP, pins={node: "host"})
+    module = tilewright.compile(model, target=devices, options=options)
+    facts = zip(module.program.host.steps, module.program.steps, strict=True)
+    there = {n for s, _ in facts if isinstance(s, Submit) for n in s.nodes}
+    assert node not in there
+    assert "Conv_4" in there
+    image = held_out[0][:1]
+    assert np.array_equal(module(image), on_chip("vta")(image))
+
+
+@pytest.mark.parametrize(
+    "pins,message",
+    [
+        (
+            {"Conv_10": "tpu"},
+            "'Conv_10' is pinned to 'tpu', and there is no such device\n  hint: did you mean 'npu'",
+        ),
+        (
+            {"Conv_1": "npu"},
+            "'Conv_1' is pinned to 'npu', but no kernel of digits computes a node of that name",
+        ),
+        (
+            {"MaxPool_14": "npu"},
+            "MaxPool_14 was pinned to 'npu', which cannot run it: max_pool has no contraction",
+        ),
+        (
+            {"Conv_10": "npu", "value5.int8": "host"},
+            "'Conv_10' is pinned to 'npu' and 'value5.int8' to 'host', but they are one kernel",
+        ),
+    ],
+)
+def test_pins_that_cannot_be(pins, message, model):
+    devices = {"host": "host", "npu": CHIPS["gemmini"]()}
+    with pytest.raises(CompileError) as caught:
+        tilewright.compile(model, target=devices, options=replace(HALF_UP, pins=pins))
+    assert str(caught.value).startswith(message)
+
+
+def test_only_one_device(model):
+    """What it cannot run is listed, with the reasons."""
+    devices = {"host": "host", "npu": CHIPS["vta"]()}
+    with pytest.raises(CompileError) as caught:
+        tilewright.compile(model, target=devices, options=replace(HALF_UP, only="npu"))
+    assert str(caught.value) == (
+        "npu cannot run 2 of 7 kernels of digits:\n"
+        "  image.int8: no instructions of vta make cast: i8[64] of x0: f32[64]\n"
+        "  Gemm_24, scores.int8, scores: 0.125 does not fit i32 (-2147483648 … 2147483647)\n"
+        "  hint: without only (--only), the host runs them"
+    )
+    with pytest.raises(CompileError, match="only 'vta' is to run kernels, and there is no such"):
+        tilewright.compile(model, target=devices, options=replace(HALF_UP, only="vta"))
+    everything = tilewright.compile(model, target=devices, options=replace(HALF_UP, only="host"))
+    assert not submitted(everything)
 
 
 def test_a_dimension_without_a_number_keeps_kernels_on_the_host(model):

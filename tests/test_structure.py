@@ -35,6 +35,7 @@ LAYERS = (
     ("optimize", "sim"),
     ("backends.bundles", "explain"),
     ("chip_kernel", "options"),
+    ("passed_arrays",),
     ("join_pieces",),
     ("chip", "check"),
     ("backends", "compiled"),

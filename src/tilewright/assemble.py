@@ -16,10 +16,13 @@ from tilewright.base.dtype import f32
 from tilewright.base.version import VERSION
 from tilewright.ir.dims import size_of
 from tilewright.ir.expr import Symbol
+from tilewright.ir.graph import GraphNode
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify.host import verify_host
+from tilewright.ops.function import CallAttrs
+from tilewright.optimize.merge_subgraphs import members
 from tilewright.optimize.plan_memory import MemoryPlan
 from tilewright.program.host_program import (
     Copy,
@@ -32,7 +35,14 @@ from tilewright.program.host_program import (
     slots_of,
     total_bytes,
 )
-from tilewright.runtime.program import DevicePart, Program, StepFacts, StepInstruction, TargetFacts
+from tilewright.runtime.program import (
+    DevicePart,
+    Program,
+    StepFacts,
+    StepInstruction,
+    StepPiece,
+    TargetFacts,
+)
 from tilewright.target.target import Target
 
 
@@ -91,7 +101,13 @@ def assemble(
     verify_host(host)
     slots, known = host.slots_by_name, {name: _facts_of(k) for name, k in kernels.items()}
     steps = tuple(
-        replace(_facts(slots, step, known), obstacles=tuple(obstacles.get(number, ())))
+        replace(
+            _facts(slots, step, known),
+            obstacles=tuple(obstacles.get(number, ())),
+            pieces=tuple(_pieces(plan.nodes[number], kernels[step.kernel]))
+            if isinstance(step, Submit)
+            else (),
+        )
         for number, step in enumerate(host.steps)
     )
     return Program(
@@ -162,4 +178,15 @@ def _facts_of(kernel: AnyKernel) -> StepFacts:
         instruction = None if used is None else StepInstruction(used.name, used.native)
         return replace(facts, fallback=kernel.fallback, instruction=instruction)
     option = kernel.option
-    return replace(facts, cycles=option.cycles, picoseconds=round(option.seconds * 1e12))
+    picoseconds = round(option.seconds * 1e12)
+    return replace(facts, cycles=option.cycles, picoseconds=picoseconds, bound=option.bound)
+
+
+def _pieces(n: GraphNode | None, kernel: AnyKernel) -> Iterator[StepPiece]:
+    """Yields what is known of the kernels that a device runs as one, with the nodes of each."""
+    if n is None or isinstance(kernel, CompiledKernel) or not kernel.option.parts:
+        return
+    for call, part in zip(members(n), kernel.option.parts, strict=True):
+        cost, nodes = kernel_cost(part.program), call.attrs_of(CallAttrs).origins
+        operations = size_of(cost.operations)
+        yield StepPiece(part.program.name, nodes, operations, part.cycles, part.bound)

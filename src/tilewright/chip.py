@@ -25,7 +25,7 @@ from tilewright.chip_kernel import (
     stream_kernel,
 )
 from tilewright.ir.loop import Kernel
-from tilewright.join_pieces import build_pieces, join_pieces
+from tilewright.join_pieces import Check, Known, build_pieces, join_pieces
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.bound import ContractionBound
@@ -99,14 +99,20 @@ def _build_whole(
 
 
 def build_split(
-    kernel: Kernel, split: Split, target: Target, control: Control, parameters: Sequence[str]
+    kernel: Kernel,
+    split: Split,
+    target: Target,
+    control: Control,
+    parameters: Sequence[str],
+    known: Known | None = None,
 ) -> ChipKernel:
-    """A kernel that is split already, piece by piece."""
+    """A kernel that is split already, piece by piece; of those that are `known` none is built."""
 
-    def build(piece: Kernel, kept: Collection[str]) -> ChipKernel:
-        return _build_stream(piece, target, control, (), kept)
+    def build(piece: Kernel, kept: Collection[str], check: Check) -> ChipKernel:
+        return _build_stream(piece, target, control, (), kept, check)
 
-    return join_pieces(kernel, split, build_pieces(split, build), parameters)
+    pieces = build_pieces(split, build, {} if known is None else known)
+    return join_pieces(kernel, split, pieces, parameters)
 
 
 def _build_stream(
@@ -115,9 +121,10 @@ def _build_stream(
     control: Control,
     parameters: Sequence[str],
     kept: Collection[str] = (),
+    check: Check = lambda chip: None,
 ) -> ChipKernel:
-    """The fastest of a kernel's forms, of those that may be, and have the parameters named in
-    `kept` as they are."""
+    """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
+    as they are, and pass a check."""
     models = form_models(kernel, target, control, kept)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
@@ -127,6 +134,7 @@ def _build_stream(
             break
         try:
             built = _build_form(model, target, control, parameters)
+            check(built)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
             continue

@@ -45,6 +45,16 @@ from tilewright.target.target import Target
 from tilewright.targets import cpu
 
 
+@dataclass(frozen=True)
+class PieceTime:
+    """One of the kernels that a stream does one after the other: the `cycles` from when those
+    before it are done until it is, which add up to the stream's, and what it takes at least where
+    it is alone."""
+
+    cycles: int
+    bound: int | None
+
+
 @dataclass(eq=False)
 class ChipKernel:
     """A kernel as a chip's stream of instructions, proven free of races. Called with its arrays,
@@ -67,6 +77,7 @@ class ChipKernel:
     tile: Mapping[str, int] = field(default_factory=dict)  # iterations of each loop in a tile
     expect: Callable[[Target], float | None] | None = None  # cycles of the best tiles on a chip, by
     # the model, decided alike; None for a schedule by hand
+    pieces: tuple[PieceTime, ...] = ()  # of a stream that does several kernels
 
     def __call__(self, *arrays: object) -> Any:
         given, inputs = self._arguments(arrays)

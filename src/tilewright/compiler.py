@@ -55,6 +55,7 @@ from tilewright.optimize.fold_scales import fold_scales
 from tilewright.optimize.fuse import fuse
 from tilewright.optimize.keep_bytes import keep_bytes
 from tilewright.optimize.merge_common import merge_common
+from tilewright.optimize.merge_subgraphs import members
 from tilewright.optimize.move_arrays import Held, packing, unpacking
 from tilewright.optimize.move_reshapes import move_reshapes
 from tilewright.optimize.place_kernels import Placement
@@ -250,7 +251,8 @@ class _Compilation:
     @cached_property
     def offers(self) -> Offers:
         """What devices say of kernels."""
-        return Offers(self.devices, self.options.subgraphs)
+        options = self.options
+        return Offers(self.devices, options.subgraphs, options.pins, options.only)
 
     @overload
     def run(self, model: LoadedModel | Graph, until: None) -> Module: ...
@@ -337,7 +339,7 @@ class _Compilation:
 
     def place_kernels(self, graph: Graph) -> Graph:
         """Kernels that other devices can run are theirs."""
-        if not self.devices.others:
+        if not self.devices.others and not self.options.pins and self.options.only is None:
             return graph
         self.placement = self.offers.place(graph)
         placed = self.placement.graph
@@ -360,7 +362,7 @@ class _Compilation:
         placed = helped.place_kernels(helped.optimize(graph))
         left = [n for n in placed.nodes if n.op is CALL and n.device == HOST]
         shown = ", ".join(n.name for n in left[:SHOWN]) + (", …" if len(left) > SHOWN else "")
-        kernels = sum(n.op is CALL for n in placed.nodes)
+        kernels = sum(len(members(n)) for n in placed.nodes if n.op is CALL)
         given = ", ".join(f'"{n}": {self.devices.specs[n].target.name}()' for n in names)
         return CompileError(
             f"{' and '.join(names)} can run {kernels - len(left)} of {kernels}"

@@ -1,31 +1,30 @@
 """Kernels that chips do one after the other, as one stream: what passes between them stays in the
-memory outside, where each finds it as it wants it.
-
-Whether it does is not argued but compared, element by element: where a piece's result puts each
-element of an array, and where the next piece looks for it.
+memory outside, where each finds it as it wants it (passed_arrays.py).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
+from functools import partial
+from typing import Any
 
 from tilewright.analyze.rewrite import rewrite_accesses
-from tilewright.base.errors import ScheduleError
-from tilewright.chip_kernel import ChipKernel, proven_stream
-from tilewright.ir.expr import Buffer, Expr, Var, const
-from tilewright.ir.loop import Alloc, Block, For, Kernel
+from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
+from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
+from tilewright.ir.expr import Buffer, Var
+from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, walk_statements
 from tilewright.ir.tensor_type import Layout
+from tilewright.ops.movement import flatten_index
+from tilewright.passed_arrays import PassedArrays
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
 from tilewright.plan.units import has_contraction, units
 from tilewright.schedule.primitives.loops import copy_block
+from tilewright.sim.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -36,27 +35,57 @@ class BuiltPiece:
     names: Mapping[str, str]
 
 
-def build_pieces(
-    split: Split, build: Callable[[Kernel, Collection[str]], ChipKernel]
-) -> list[BuiltPiece]:
-    """Every piece as a chip does it, given the names of the parameters that are to be as they are;
-    of those that differ in names alone, one is built."""
-    made: dict[tuple[Kernel, frozenset[str]], ChipKernel] = {}
+Check = Callable[[ChipKernel], None]  # raises ScheduleError
+Build = Callable[[Kernel, Collection[str], Check], ChipKernel]
+Known = dict[Any, list[ChipKernel]]  # what was built of kernels with plain names
+
+
+class PieceRefused(ScheduleError):
+    """Why a piece, by its `number`, cannot be one of the stream."""
+
+    def __init__(self, error: TilewrightError, number: int) -> None:
+        super().__init__(error.what, program=error.program, hint=error.hint)
+        self.number = number
+
+
+def build_pieces(split: Split, build: Build, known: Known) -> list[BuiltPiece]:
+    """Every piece as a chip does it: `build` is given the names of the parameters that are to be
+    as they are, and what checks that the piece finds what those before it made. Of pieces that
+    differ in names alone, one is built, or found among those `known`. PieceRefused for the first
+    that cannot be built."""
+    passed = PassedArrays(split.borders)
     found = []
-    for piece in split.pieces:
+    for number, piece in enumerate(split.pieces):
         plain, names = with_plain_names(piece)
         kept = frozenset(p for p, name in names.items() if name in split.passed)
-        if (plain, kept) not in made:
-            made[plain, kept] = build(plain, kept)
-        found.append(BuiltPiece(made[plain, kept], names))
+        check = partial(passed.check, names=names)
+        made = known.setdefault((plain, kept, piece.name), [])
+        chip = next((c for c in made if _passes(check, c)), None)
+        if chip is None:
+            try:
+                chip = build(plain, kept, check)
+            except (ScheduleError, TargetError, CompileError) as error:
+                raise PieceRefused(error, number) from None
+            made.append(chip)
+        found.append(BuiltPiece(chip, names))
+        if piece is not split.pieces[-1]:
+            (result,) = chip.kernel.outputs
+            passed.add(chip, names[result.name])
     return found
+
+
+def _passes(check: Check, chip: ChipKernel) -> bool:
+    try:
+        check(chip)
+    except ScheduleError:
+        return False
+    return True
 
 
 def join_pieces(
     kernel: Kernel, split: Split, built: Sequence[BuiltPiece], parameters: Sequence[str]
 ) -> ChipKernel:
-    """The pieces of a kernel as one stream. ScheduleError where one does not find what another
-    made as it wants it."""
+    """The pieces of a kernel as one stream."""
     return _Joined(kernel, split, built).kernel_of(parameters)
 
 
@@ -70,23 +99,23 @@ class _Joined:
         self.arrays: dict[str, MadeArray] = {}
         self.layouts: dict[str, Layout] = {}
         self.borders: dict[str, Border] = {}
-        self.passed: dict[str, Buffer] = {}  # what passes between pieces, as it lies in memory
-        self.places: dict[str, np.ndarray] = {}  # of its elements: numbers in memory
-        self.constants: dict[Buffer, np.ndarray] = {}
+        self.passed = PassedArrays(split.borders)
 
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
         """The kernel that is called with arrays in this order."""
         body: list[Block] = []
+        blocks: list[Block] = []  # of the pieces
         taken = {b.name for p in self.split.pieces for b in p.params}
         for k, piece in enumerate(self.built):
             block = self._with_inputs(piece)
             (result,) = piece.chip.kernel.outputs
             if k < len(self.built) - 1:
-                new = self._passing(piece, result)
-                block = _squeezed(block, self._named(piece, result), new)
+                new = self.passed.add(piece.chip, piece.names[result.name])
+                block = _in_a_row(block, self._named(piece, result), new)
                 body.append((Alloc(new),))
             taken |= {b.name for b in self.inputs}
             block = copy_block(block, taken)
+            blocks.append(block)
             body.append((For(Var(fresh("piece", taken)), 1, block),))
         last, (output,) = self.built[-1].chip, self.source.outputs
         (result,) = last.kernel.outputs
@@ -96,7 +125,7 @@ class _Joined:
             scratch=(),
             body=tuple(stmt for block in body for stmt in block),
         )
-        stream = proven_stream(scheduled, self.target, self.constants)
+        stream, waits, timeline = proven_stream(scheduled, self.target, self.passed.constants)
         (of_form,), (filled,) = last.form.kernel.outputs, last.filled.outputs
         made = last.form.results.get(result.name)
         form = UnitForm(
@@ -107,8 +136,9 @@ class _Joined:
         layouts = {output.name: last.layouts[result.name]} if result.name in last.layouts else {}
         return ChipKernel(
             self.source, form, self._like(self.filled, filled.with_(name=output.name)), scheduled,
-            self.target, *stream, tuple(parameters), self.layouts | layouts, self.borders,
-            sum(p.chip.predicted or 0.0 for p in self.built), _bound(self.built),
+            self.target, stream, waits, timeline, tuple(parameters), self.layouts | layouts,
+            self.borders, sum(p.chip.predicted or 0.0 for p in self.built), _bound(self.built),
+            pieces=tuple(_times(timeline, blocks, self.built)),
         )  # fmt: skip
 
     def _like(self, inputs: Sequence[Buffer], output: Buffer) -> Kernel:
@@ -125,9 +155,8 @@ class _Joined:
         )
         for held in piece.chip.kernel.inputs:
             name = piece.names.get(held.name)
-            if name in self.passed:
-                self._check(piece, held, name)
-                block = _squeezed(block, held, self.passed[name])
+            if name in self.passed.buffers:
+                block = _in_a_row(block, held, self.passed.buffers[name])
             else:
                 block = rewrite_accesses(block, held, self._input(piece, held), lambda at: at)
         return block
@@ -153,57 +182,33 @@ class _Joined:
             self.borders[name] = chip.borders[held.name]
         return self.inputs[-1]
 
-    # ---------------------------------------------------------- what passes
 
-    def _passing(self, piece: BuiltPiece, result: Buffer) -> Buffer:
-        """What a piece makes for others, as it lies in the memory outside."""
-        name = piece.names[result.name]
-        shape = tuple(n for n in sizes_of(result) if n != 1) or (1,)
-        new = self.passed[name] = result.with_(name=name, shape=shape)
-        memory = np.arange(1, math.prod(shape) + 1).reshape(sizes_of(result))
-        self.places[name] = _traced(memory, result, lambda a: piece.chip.read(result, a)) - 1
-        border = self.split.borders.get(name)
-        if border is not None:
-            self.constants[new] = np.full(shape, border.fill, new.dtype.numpy)
-        return new
-
-    def _check(self, piece: BuiltPiece, held: Buffer, name: str) -> None:
-        """Refuses a piece that looks elsewhere for what another made."""
-        new, places = self.passed[name], self.places[name]
-        numbers = np.arange(1, places.size + 1).reshape(places.shape)
-        found = _traced(numbers, held, lambda a: piece.chip.arranged(held, {held.name: a})).reshape(
-            -1
-        )
-        sizes = tuple(n for n in sizes_of(held) if n != 1) or (1,)
-        if sizes != new.shape or not np.array_equal(found[places.reshape(-1)], numbers.reshape(-1)):
-            raise ScheduleError(
-                f"{name} is made as {new}, and is taken as {held}, in another order",
-                program=self.source,
-                hint="make two kernels of it: the host can rearrange what passes between them",
-            )
+def _in_a_row(block: Block, old: Buffer, new: Buffer) -> Block:
+    """A block that uses a buffer of one axis instead of one with the same elements."""
+    return rewrite_accesses(block, old, new, lambda at: (flatten_index(at, old.shape),))
 
 
-def _traced(
-    numbers: np.ndarray, held: Buffer, move: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
-    """Numbers from 1 on as they are after what only moves elements of a buffer's type, and puts 0
-    beside them."""
-    step = min(100, int(held.dtype.max))
-    found: np.ndarray = np.zeros((), np.int64)
-    for digit in range(math.ceil(math.log(numbers.size + 1, step)) or 1):
-        part = move((numbers // step**digit % step).astype(held.dtype.numpy))
-        found = found + part.astype(np.int64) * step**digit
-    return found
-
-
-def _squeezed(block: Block, old: Buffer, new: Buffer) -> Block:
-    """A block that uses a buffer without its axes of one element."""
-    kept = [d for d, n in enumerate(old.shape) if n != 1]
-
-    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(at[d] for d in kept) or (const(0),)
-
-    return rewrite_accesses(block, old, new, place)
+def _times(
+    timeline: Timeline, blocks: Sequence[Block], built: Sequence[BuiltPiece]
+) -> Iterator[PieceTime]:
+    """Yields the time of each piece: that of its last instruction, by when those before it were
+    done. What ends the stream is the last piece's."""
+    number = {
+        id(s): k for k, block in enumerate(blocks) for s in walk_statements(block)
+        if isinstance(s, Call)
+    }  # fmt: skip
+    ends = [0] * len(blocks)
+    for k, site in enumerate(timeline.stream.sites):
+        piece = number.get(id(site.call))
+        if piece is not None:
+            end = int(timeline.end[timeline.stream.rows(k)].max(initial=0))
+            ends[piece] = max(ends[piece], end)
+    ends[-1] = timeline.cycles
+    done = 0
+    for part, end in zip(built, ends, strict=True):
+        bound = part.chip.bound
+        yield PieceTime(max(end - done, 0), None if bound is None else bound.cycles)
+        done = max(done, end)
 
 
 def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:

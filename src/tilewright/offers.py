@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tilewright.backends.devices import Devices
 from tilewright.backends.table import Member, Option, best
@@ -12,25 +13,32 @@ from tilewright.ir.graph import Graph, GraphNode
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ops.function import CALL
 from tilewright.optimize.call_program import call_program
+from tilewright.optimize.edit import is_view
 from tilewright.optimize.merge_subgraphs import merge_subgraphs
 from tilewright.optimize.place_kernels import Placement, place_kernels
 
 
 class Offers:
     """The answers of a model's devices, which are asked once for equal kernels. With `subgraphs`,
-    neighbouring kernels of a device are offered to it as one."""
+    neighbouring kernels of a device are offered to it as one. `pins` and `only` are the caller's
+    (Options)."""
 
-    def __init__(self, devices: Devices, subgraphs: bool) -> None:
-        self.devices, self.subgraphs = devices, subgraphs
+    def __init__(
+        self, devices: Devices, subgraphs: bool, pins: Mapping[str, str], only: str | None
+    ) -> None:
+        self.devices, self.subgraphs, self.pins, self.only = devices, subgraphs, pins, only
         self.made: dict[tuple[TensorProgram, str], Option] = {}
         self.expected: dict[tuple[TensorProgram, str], Option] = {}
+        self.known: dict[str, dict[Any, Any]] = {}  # what devices have built for subgraphs
 
     def place(self, graph: Graph) -> Placement:
         """The graph with each call on a device that runs it: asked again, where a device turns out
         not to do what it was expected to."""
         others = self.devices.others
         while True:
-            placement = place_kernels(graph, self.devices.host, others, self._obstacle)
+            placement = place_kernels(
+                graph, self.devices.host, others, self._obstacle, self.pins, self.only
+            )
             merged = self._merged(placement.graph)
             given = [n for n in merged.nodes if n.op is CALL and n.device in others]
             if not any(self.offer(n, n.device).obstacle for n in given):
@@ -68,19 +76,25 @@ class Offers:
         able = [d for d in self.devices.others if specs[d].backend.subgraph is not None]
         return merge_subgraphs(graph, able, self._takes)
 
-    def _takes(self, members: Sequence[GraphNode], subgraph: GraphNode) -> bool:
-        """Whether a device runs calls as one; that is its offer then."""
+    def _takes(self, members: Sequence[GraphNode], subgraph: GraphNode) -> int | None:
+        """How many calls, from the first on, a device may run as one; None if that is not known.
+        If that is all, it is its offer."""
         spec = self.devices.specs[subgraph.device]
         assert spec.backend.subgraph is not None
         names = {v: f"value{k}" for k, v in enumerate(subgraph.inputs)}
-        names |= {n.outputs[0]: f"made{k}" for k, n in enumerate(members)}
-        found = []
+        found: list[Member] = []
         for n in members:
+            if is_view(n):  # the same elements
+                names[n.outputs[0]] = names[n.inputs[0]]
+                continue
+            names[n.outputs[0]] = f"made{len(found)}"
             program, _ = call_program(n, {})
             operands = tuple(names[v] for v in dict.fromkeys(n.inputs))
             option = self._outlook(n, n.device)
             found.append(Member(program, option, operands, names[n.outputs[0]]))
-        option = spec.backend.subgraph(found, [names[v] for v in subgraph.inputs], spec.target)
+        known = self.known.setdefault(subgraph.device, {})
+        inputs = [names[v] for v in subgraph.inputs]
+        option = spec.backend.subgraph(found, inputs, spec.target, known)
         program, _ = call_program(subgraph, {})
         self.made[program, subgraph.device] = option
-        return not option.obstacle
+        return option.fits if option.obstacle else len(found)

@@ -22,7 +22,9 @@ _EXAMPLES = {
     "rounding": 'rounding="half_up"',
     "precision": 'precision="bf16"',
     "values": 'values={"shape": np.array([2, 6])}',
-    "subgraphs": "subgraphs=True",
+    "subgraphs": "subgraphs=False",
+    "pins": 'pins={"conv_1": "host"}',
+    "only": 'only="npu"',
     "cache": 'cache="build/cache", or cache=False',
 }
 
@@ -40,8 +42,11 @@ class Options:
     does, or "half_up" as chips do that add half a unit and shift. `precision` is that of
     products of floats by weights: "f32", or "bf16" where the target multiplies such numbers, sums
     staying f32. With `subgraphs`, neighbouring kernels of a chip are one stream of instructions,
-    and what passes between them stays in the chip's memory. `cache` is the folder that keeps
-    what is compiled, or False for none; by default it is the user's (docs/cache.md)."""
+    and what passes between them stays in the chip's memory; without, each is a stream. `pins` has
+    devices of nodes by the nodes' names: the kernel that computes a pinned node runs there, or
+    compiling fails. With `only`, the name of a device, compiling fails unless that device runs
+    every kernel, and the error lists the nodes that it cannot run and why. `cache` is the folder
+    that keeps what is compiled, or False for none; by default it is the user's (docs/cache.md)."""
 
     assign: Mapping[str, str] | Callable[[GraphNode], str] | None = None
     separate: frozenset[str] = frozenset()
@@ -51,7 +56,9 @@ class Options:
     checks: bool = False
     rounding: str = HALF_EVEN
     precision: str = F32
-    subgraphs: bool = False
+    subgraphs: bool = True
+    pins: Mapping[str, str] = field(default_factory=dict)
+    only: str | None = None
     cache: str | os.PathLike[str] | bool | None = field(default=None, compare=False)
 
 
@@ -62,7 +69,7 @@ def check_options(options: object) -> Options:
         return Options()
     if not isinstance(options, Options):
         raise _no_option(f"options is {options!r}", "dims")
-    for name in ("dims", "values"):
+    for name in ("dims", "values", "pins"):
         given = getattr(options, name)
         if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
             raise _no_option(f"{name} is {given!r}, and must be a mapping from names", name)
@@ -74,6 +81,11 @@ def check_options(options: object) -> Options:
         isinstance(options.assign, Mapping)
     ):
         raise _no_option(f"assign is {options.assign!r}, and must be a mapping", "assign")
+    for name, device in options.pins.items():
+        if not isinstance(device, str):
+            raise _no_option(f"{name!r} is pinned to {device!r}, which is no device's name", "pins")
+    if not isinstance(options.only, (str, NoneType)):
+        raise _no_option(f"only is {options.only!r}, and must be a device's name", "only")
     if isinstance(options.separate, str) or not isinstance(options.separate, Collection):
         raise _no_option(f"separate is {options.separate!r}, and must be a set", "separate")
     for name in ("verify", "checks", "subgraphs"):

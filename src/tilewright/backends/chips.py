@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tilewright.backends.table import Backend, Member, Option
+from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import build_chip, build_split, lower_bound
 from tilewright.chip_kernel import ChipKernel
@@ -13,11 +14,13 @@ from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Kernel, symbols
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
+from tilewright.join_pieces import PieceRefused
 from tilewright.optimize.move_arrays import Held
 from tilewright.plan.borders import Border
 from tilewright.plan.control import CHOSEN
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
+from tilewright.plan.reshape_operand import with_operand_shape
 from tilewright.plan.same_kernels import with_param_names
 from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
@@ -93,35 +96,65 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
         held=(*given, *results),
         built=BuiltKernel(chip, form),
+        bound=None if chip.bound is None else chip.bound.cycles,
     )
 
 
-def subgraph_option(members: Sequence[Member], inputs: Sequence[str], target: Target) -> Option:
+def subgraph_option(
+    members: Sequence[Member], inputs: Sequence[str], target: Target, known: dict[Any, Any]
+) -> Option:
     """Kernels one after the other as one stream, what passes between them in the chip's memory."""
     pieces: list[Kernel] = []
     whole: dict[str, Buffer] = {}  # arrays as the model has them, by the value's name
     axes: dict[str, tuple[int, ...]] = {}
-    for member in members:
+    for number, member in enumerate(members):
         built: BuiltKernel = member.option.built
         program, form = member.program, built.form
         values = dict(zip((b.name for b in program.inputs), member.operands, strict=True))
         values[program.outputs[0].name] = member.result
         for b in (*program.inputs, *program.outputs):
             name, kept = values[b.name], form.axes[b.name]
-            whole[name] = b.with_(name=name)
-            if axes.setdefault(name, kept) != kept:
-                return Option(obstacle=f"{name} is taken with axes {kept} and {axes[name]}")
-        pieces.append(with_param_names(form.kernel, values))
+            whole.setdefault(name, b.with_(name=name))
+            axes.setdefault(name, kept)
+        piece = with_param_names(form.kernel, values)
+        try:
+            pieces.append(_alike(piece, pieces))
+        except ScheduleError as error:
+            return Option(obstacle=error.what, fits=number)
+        for old, new in zip(piece.inputs, pieces[-1].inputs, strict=True):
+            if new != old and new.name in inputs:  # the same elements in another shape
+                if whole[new.name].shape != new.shape and _is_read(new.name, pieces[:-1]):
+                    return Option(obstacle=f"{new.name} is read in two shapes", fits=number)
+                whole[new.name], axes[new.name] = new, tuple(range(len(new.shape)))
     try:
         split = with_passed_borders(pieces, target)
         kernel = pieces[-1].with_(inputs=tuple(_find(pieces, n) for n in inputs))
-        chip = build_split(kernel, split, target, CHOSEN, (*inputs, members[-1].result))
+        order = (*inputs, members[-1].result)
+        chip = build_split(kernel, split, target, CHOSEN, order, known)
+    except PieceRefused as error:
+        return Option(obstacle=error.what, fits=error.number)
     except (ScheduleError, TargetError, CompileError) as error:
         return Option(obstacle=error.what)
     model = kernel.with_(
         inputs=tuple(whole[n] for n in inputs), outputs=(whole[members[-1].result],)
     )
-    return _option(model, DeviceForm(kernel, axes), chip)
+    parts = zip(members, chip.pieces, strict=True)
+    return replace(
+        _option(model, DeviceForm(kernel, axes), chip),
+        parts=tuple(Part(m.program, p.cycles, p.bound) for m, p in parts),
+    )
+
+
+def _alike(piece: Kernel, before: Sequence[Kernel]) -> Kernel:
+    """A piece that reads what those before it make in the shape in which they make it."""
+    made = {b.name: sizes_of(b) for p in before for b in p.outputs}
+    for name in [b.name for b in piece.inputs if b.name in made]:
+        piece = with_operand_shape(piece, name, made[name])
+    return piece
+
+
+def _is_read(name: str, pieces: Sequence[Kernel]) -> bool:
+    return any(b.name == name for p in pieces for b in p.inputs)
 
 
 def _find(pieces: Sequence[Kernel], name: str) -> Buffer:

@@ -21,14 +21,27 @@ from tilewright.runtime.program import DevicePart
 from tilewright.target.target import Target
 
 
+@dataclass(frozen=True)
+class Part:
+    """What one of the kernels of an option that does several takes: `cycles` from when those before
+    it are done, and the `bound` of those that it takes alone."""
+
+    program: TensorProgram
+    cycles: int
+    bound: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Option:
     """One way to run a kernel on a target: how its operands and results lie in memory, the time it
-    takes (seconds; of a chip also cycles), energy where it is described (joules), bytes to and from
-    the outermost memory, and the decisions that get there. A device that is given arrays has them
-    as `held`, operands first: it must say all of them. `seconds` chooses among the options of one
-    device, and is reported; devices are not compared. With an `obstacle`, a sentence, the target
-    cannot run it. `built` is what the backend has made of it already, for its part."""
+    takes (seconds; of a chip also cycles, and the `bound` that no schedule can beat), energy where
+    it is described (joules), bytes to and from the outermost memory, and the decisions that get
+    there. A device that is given arrays has them as `held`, operands first: it must say all of
+    them. `seconds` chooses among the options of one device, and is reported; devices are not
+    compared. With an `obstacle`, a sentence, the target cannot run it. `parts` are the kernels of
+    which it is made, where they are several; where the obstacle is in one of those, `fits` is how
+    many are before it. `built` is what the backend has made of it already,
+    for its part."""
 
     operands: tuple[TensorType, ...] = ()
     results: tuple[TensorType, ...] = ()
@@ -40,6 +53,9 @@ class Option:
     held: tuple[Held, ...] = ()
     obstacle: str = ""
     built: Any = None
+    bound: int | None = None
+    parts: tuple[Part, ...] = ()
+    fits: int | None = None
 
 
 def best(options: Sequence[Option]) -> Option:
@@ -66,7 +82,8 @@ class Backend:
     of its kernels' options by name, and the host's target; `device` runs it, and `kind` is what the
     part is called. A kind whose kernels the host program calls itself has no part: they are linked
     into the host's code. `subgraph` says how kernels of a target that follow each other run as one,
-    given the names of the values that come from elsewhere; or what is in the way. `outlook` says
+    given the names of the values that come from elsewhere, and what it has built for
+    others of the model; or what is in the way. `outlook` says
     what `options` will, without making the kernel: an obstacle, or an option for `subgraph`."""
 
     name: str
@@ -74,7 +91,9 @@ class Backend:
     part: Callable[[str, Mapping[str, Any], Target], DevicePart] | None = None
     kind: str = ""
     device: Callable[[DevicePart], Device] | None = None
-    subgraph: Callable[[Sequence[Member], Sequence[str], Target], Option] | None = None
+    subgraph: Callable[[Sequence[Member], Sequence[str], Target, dict[Any, Any]], Option] | None = (
+        None
+    )
     outlook: Callable[[TensorProgram, Target], Option] | None = None
 
 

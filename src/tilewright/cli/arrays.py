@@ -33,6 +33,17 @@ def parse_dims(texts: Sequence[str]) -> dict[str, int]:
     return dims
 
 
+def parse_pins(texts: Sequence[str]) -> dict[str, str]:
+    """`conv1=host` … as a mapping from nodes to devices."""
+    pins = {}
+    for text in texts:
+        node, equals, device = text.rpartition("=")
+        if not node or not equals or not device:
+            raise InputError(f"--pin {text}: not NODE=TARGET", hint="for example --pin conv1=host")
+        pins[node] = device
+    return pins
+
+
 def parse_values(texts: Sequence[str]) -> dict[str, np.ndarray]:
     """`shape=shape.npy` … as a mapping from inputs to what they hold in every call."""
     values = {}

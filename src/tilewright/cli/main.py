@@ -31,6 +31,7 @@ from tilewright.cli.arrays import (
     make_inputs,
     output_files,
     parse_dims,
+    parse_pins,
     parse_values,
     write_outputs,
 )
@@ -109,6 +110,24 @@ Precision = Annotated[
         help="of products by weights; sums stay f32, and what is less exact is faster",
     ),
 ]
+Pins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pin", metavar="NODE=TARGET", help="runs a node's kernel on this target; repeatable"
+    ),
+]
+Only = Annotated[
+    str | None,
+    typer.Option(
+        "--only", metavar="TARGET", help="fail unless this target runs every kernel, and say why"
+    ),
+]
+Subgraphs = Annotated[
+    bool,
+    typer.Option(
+        "--subgraphs/--no-subgraphs", help="neighbouring kernels of a chip as one stream, or not"
+    ),
+]
 Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=NUMBER", help="fixes a symbolic dimension; repeatable"),
@@ -159,6 +178,9 @@ def run(
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
     precision: Precision = F32,
+    pins: Pins = None,
+    only: Only = None,
+    subgraphs: Subgraphs = True,
     seed: Seed = 0,
     check: Annotated[
         bool, typer.Option("--check", help="compare with ONNX Runtime, or ONNX's reference")
@@ -172,8 +194,9 @@ def run(
 ) -> None:
     """Run a model once and show its outputs."""
     session = _Session(
-        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
-    )
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
+        only, subgraphs,
+    )  # fmt: skip
     module, arrays = session.open_with(inputs, seed)
     files = output_files(module.output_names, output or [])
     start = time.perf_counter_ns()
@@ -213,13 +236,17 @@ def compile_(
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
     precision: Precision = F32,
+    pins: Pins = None,
+    only: Only = None,
+    subgraphs: Subgraphs = True,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Compile a model to a file that loads in milliseconds."""
     session = _Session(
-        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
-    )
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
+        only, subgraphs,
+    )  # fmt: skip
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
     path = model.with_suffix(".tw") if output is None else output
@@ -255,6 +282,9 @@ def bench(
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
     precision: Precision = F32,
+    pins: Pins = None,
+    only: Only = None,
+    subgraphs: Subgraphs = True,
     seed: Seed = 0,
     seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="how long to time")] = 2.0,
     quiet: Quiet = False,
@@ -262,8 +292,9 @@ def bench(
 ) -> None:
     """Time a model."""
     session = _Session(
-        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
-    )
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
+        only, subgraphs,
+    )  # fmt: skip
     module, arrays = session.open_with(inputs, seed)
     with session.working("timing"):
         timing = measure(module, arrays, seconds, session.on_call)
@@ -292,6 +323,9 @@ def explain(
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
     precision: Precision = F32,
+    pins: Pins = None,
+    only: Only = None,
+    subgraphs: Subgraphs = True,
     seed: Seed = 0,
     repeat: Annotated[int, typer.Option("--repeat", min=1, help="calls to time")] = 20,
     worst: Annotated[
@@ -317,8 +351,9 @@ def explain(
             say(str(found))
         return
     session = _Session(
-        Path(model), targets, threads, dims, quiet or json, values, checks, rounding, precision
-    )
+        Path(model), targets, threads, dims, quiet or json, values, checks, rounding, precision,
+        pins, only, subgraphs,
+    )  # fmt: skip
     module, arrays = session.open_with(inputs, seed)
     with session.working("measuring what this machine can do"):
         used = (s.instruction for s in module.program.steps if s.instruction is not None)
@@ -348,13 +383,17 @@ def dump(
     checks: Checks = False,
     rounding: Rounding = HALF_EVEN,
     precision: Precision = F32,
+    pins: Pins = None,
+    only: Only = None,
+    subgraphs: Subgraphs = True,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Print the program as a stage of the compiler leaves it."""
     session = _Session(
-        model, targets, threads, dims, quiet or json, values, checks, rounding, precision
-    )
+        model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
+        only, subgraphs,
+    )  # fmt: skip
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
@@ -384,6 +423,9 @@ class _Session(Progress):
         checks: bool,
         rounding: str,
         precision: str,
+        pins: list[str] | None,
+        only: str | None,
+        subgraphs: bool,
     ) -> None:
         super().__init__(quiet)
         self.dims = parse_dims(dims or [])
@@ -398,6 +440,9 @@ class _Session(Progress):
             checks,
             rounding,
             precision,
+            parse_pins(pins or []),
+            only,
+            subgraphs,
             self._on_step,
             self._on_kernel,
         )
@@ -450,6 +495,9 @@ def _refuse_options(model: Path, request: Request, has_values: bool) -> None:
         "--checks": request.checks,
         "--rounding": request.rounding != HALF_EVEN,
         "--precision": request.precision != F32,
+        "--pin": bool(request.pins),
+        "--only": request.only is not None,
+        "--no-subgraphs": not request.subgraphs,
     }
     for name in (name for name, is_given in given.items() if is_given):
         raise ModelError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from tilewright.cli.limits import Limits
 from tilewright.runtime.module import Module
 from tilewright.runtime.profile import StepTime
+from tilewright.runtime.program import StepFacts
 
 Arrays = Mapping[str, np.ndarray]
 Watch = Callable[[int, int], None]  # how many are done, of how many
@@ -75,6 +76,24 @@ class StepBound:
 
 
 @dataclass(frozen=True)
+class PieceRow:
+    """One of several kernels that a device does in one step (StepPiece)."""
+
+    name: str
+    nodes: tuple[str, ...]
+    operations: int | None
+    cycles: int
+    device_nanoseconds: float
+    cycle_bound: int | None
+
+    @property
+    def of_bound(self) -> float | None:
+        """What it takes at least by itself, of what it takes here: more than 1 where its transfers
+        go along with other pieces."""
+        return None if self.cycle_bound is None else self.cycle_bound / max(self.cycles, 1)
+
+
+@dataclass(frozen=True)
 class StepRow:
     """One step, timed. Steps that run on the host in Python have no bound."""
 
@@ -92,10 +111,14 @@ class StepRow:
     device_nanoseconds: float | None = None
     obstacles: tuple[str, ...] = ()  # why no device but the host runs it
     fallback: str = ""  # why its schedule is a plain one
+    cycle_bound: int | None = None  # of the device: what no schedule can beat
+    pieces: tuple[PieceRow, ...] = ()  # the kernels of which it is made, where they are several
 
     @property
     def of_bound(self) -> float | None:
-        """How near the step is to the bound: 1 is there."""
+        """How near the step is to the bound, on a device the bound of its cycles: 1 is there."""
+        if self.cycles and self.cycle_bound is not None:
+            return self.cycle_bound / self.cycles
         if self.bound is None or not self.nanoseconds:
             return None
         return self.bound.nanoseconds / self.nanoseconds
@@ -124,9 +147,19 @@ def time_steps(
             None if facts.picoseconds is None else facts.picoseconds / 1e3,
             facts.obstacles,
             facts.fallback,
+            facts.bound,
+            tuple(_piece_rows(facts)),
         )
         for number, (s, facts) in enumerate(zip(profile.steps, module.program.steps, strict=True))
     ]
+
+
+def _piece_rows(facts: StepFacts) -> Iterator[PieceRow]:
+    """Yields the kernels of a step, with their shares of its time on the device."""
+    cycle = (facts.picoseconds or 0) / 1e3 / max(facts.cycles or 0, 1)
+    for p in facts.pieces:
+        operations = p.operations if isinstance(p.operations, int) else None
+        yield PieceRow(p.kernel, p.nodes, operations, p.cycles, p.cycles * cycle, p.bound)
 
 
 def find_bound(step: StepTime, limits: Limits) -> StepBound | None:

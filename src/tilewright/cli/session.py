@@ -42,6 +42,9 @@ class Request:
     checks: bool = False
     rounding: str = HALF_EVEN
     precision: str = F32
+    pins: Mapping[str, str] = field(default_factory=dict)
+    only: str | None = None
+    subgraphs: bool = True
     listener: Listener | None = None  # of steps of the compiler
     watch: Watch | None = None  # of kernels: how many of how many are compiled
 
@@ -136,6 +139,9 @@ def _compile(request: Request, model: Path | Graph, until: str | None = None) ->
         checks=request.checks,
         rounding=request.rounding,
         precision=request.precision,
+        pins=request.pins,
+        only=request.only,
+        subgraphs=request.subgraphs,
     )
     return compile(
         model,

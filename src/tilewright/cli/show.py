@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tilewright.base.words import nanoseconds, quantity
 from tilewright.cli.check import CheckReport, Comparison
 from tilewright.cli.layout import Column, fit_table, make_table
 from tilewright.cli.limits import Limits
-from tilewright.cli.measure import StepRow, Timing, costliest, totals
+from tilewright.cli.measure import PieceRow, StepRow, Timing, costliest, totals
 from tilewright.ir.op import Op, attr_rows
 from tilewright.program.host_program import Slot
 from tilewright.program.size import format_size
@@ -190,6 +191,8 @@ def step_json(row: StepRow) -> dict[str, Any]:
         "device_nanoseconds": row.device_nanoseconds,
         "obstacles": list(row.obstacles),
         "fallback": row.fallback or None,
+        "cycle_bound": row.cycle_bound,
+        "pieces": [asdict(p) | {"of_bound": p.of_bound} for p in row.pieces],
     }
 
 
@@ -211,8 +214,10 @@ STEP_COLUMNS = (
 def steps_table(rows: Sequence[StepRow], width: int, worst: int | None = None) -> Table:
     """A row for each step, or for the `worst` that take longest, and the sums over all."""
     shown = costliest(rows, worst)
-    cells = [_step_cells(r) for r in shown]
-    device_cells = [_device_cells(r) for r in shown]
+    cells, device_cells = [], []
+    for r in shown:
+        cells += [_step_cells(r), *(_piece_cells(r, k) for k in range(len(r.pieces)))]
+        device_cells += [_device_cells(r), *map(_device_cells, r.pieces)]
     numbers = {r.number for r in shown}
     left = [r for r in rows if r.number not in numbers]
     if left:
@@ -237,7 +242,7 @@ def steps_table(rows: Sequence[StepRow], width: int, worst: int | None = None) -
     return fit_table(columns, [[*c[:5], *d, *c[5:]] for c, d in pairs], width)
 
 
-def _device_cells(r: StepRow) -> list[str]:
+def _device_cells(r: StepRow | PieceRow) -> list[str]:
     if r.cycles is None or r.device_nanoseconds is None:
         return ["", ""]
     return [f"{r.cycles:,}", nanoseconds(round(r.device_nanoseconds))]
@@ -252,10 +257,22 @@ def _step_cells(r: StepRow) -> list[str]:
         f"{r.share:.1%}",
         quantity(r.operations, "op"),
         quantity(r.bytes, "B"),
-        "–" if r.of_bound is None else f"{r.of_bound:.0%}",
+        _share_of_bound(r.of_bound),
         _bound_by(r),
         ", ".join(r.nodes),
     ]
+
+
+def _piece_cells(r: StepRow, k: int) -> list[str]:
+    """One of the kernels of a step."""
+    p = r.pieces[k]
+    name, nodes = f"  {p.name}", ", ".join(p.nodes)
+    operations, bound = quantity(p.operations, "op"), _share_of_bound(p.of_bound)
+    return [f"{r.number}.{k + 1}", name, r.device, "", "", operations, "", bound, "", nodes]
+
+
+def _share_of_bound(share: float | None) -> str:
+    return "–" if share is None else f"{share:.0%}"
 
 
 def _bound_by(row: StepRow) -> str:

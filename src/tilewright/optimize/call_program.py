@@ -12,7 +12,7 @@ from tilewright.ir.expr import Buffer, Select
 from tilewright.ir.graph import GraphNode, Value
 from tilewright.ir.tensor import TensorProgram, stages
 from tilewright.ir.tensor_type import Layout
-from tilewright.ops.function import CallAttrs
+from tilewright.ops.function import CALL, CallAttrs
 from tilewright.optimize.round_trips import without_round_trips
 
 
@@ -33,6 +33,8 @@ def call_program(
             layouts[buffer.name] = v.type.layout
     body = [inner.op.name for inner in attrs.body.nodes]
     short = "_".join(body[:3] + body[-1:] if len(body) > 4 else body)
+    if any(inner.op is CALL for inner in attrs.body.nodes):
+        short = "subgraph"
     known = [v for v in distinct if v in constants and v.dtype.is_float] if _pads(program) else []
     finite = tuple(names[v] for v in known if np.isfinite(constants[v]).all())
     return program.with_(name=short, finite=finite), layouts

@@ -162,9 +162,10 @@ class _Grouping:
         )
 
     def _is_left_to_reduction(self, n: GraphNode, value: Value) -> bool:
-        """Whether `n`, which combines `value` with another computed tensor as large, is better
-        computed by the reduction that alone reads it (a residual addition before a layer
-        normalisation): the anchor then has no second large tensor to walk through in tiles."""
+        """Whether `n` is better computed by the reduction that alone reads it. Of what combines
+        `value` with another computed tensor as large (a residual addition before a layer
+        normalisation) the anchor then has no second large tensor to walk through in tiles; what
+        makes elements larger then writes the small ones."""
         (result,) = n.outputs
         readers = self.consumers.get(result, [])
         others = [v for v in n.inputs if v is not value and v not in self.graph.constants]
@@ -175,7 +176,7 @@ class _Grouping:
             reader.op.category is Category.REDUCTION
             and becomes_kernel(reader)
             and reader.device == n.device
-            and any(v.shape == result.shape for v in others)
+            and (widens(n) or any(v.shape == result.shape for v in others))
             and self._may_precede(n, Group([reader], reader, reader))
         )
 

@@ -2,8 +2,9 @@
 
     a = k1(x, w1) @npu;  b = k2(a, w2) @npu;  y = k3(a, b) @npu    ->    y = k(x, w1, w2) @npu
 
-A subgraph has one result. It grows as far as it can; where a device does not take it as one, the
-two halves of it are tried.
+A subgraph has one result, and views of what passes in it are a part of it. It grows as far as it
+can. Where a device does not take it as one, it ends before the call that is in the way; where that
+is not known, the two halves of it are tried.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from dataclasses import replace
 
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ops.function import CALL, CallAttrs
-from tilewright.optimize.edit import rebuild
+from tilewright.optimize.edit import is_view, rebuild
 
-Take = Callable[[Sequence[GraphNode], GraphNode], bool]  # whether a device takes calls as one
+# How many calls, from the first on, a device may take as one; None where that is not known.
+Take = Callable[[Sequence[GraphNode], GraphNode], "int | None"]
 
 
 def merge_subgraphs(graph: Graph, devices: Collection[str], take: Take) -> Graph:
@@ -26,15 +28,21 @@ def merge_subgraphs(graph: Graph, devices: Collection[str], take: Take) -> Graph
     return rebuild(graph, nodes)
 
 
+def members(n: GraphNode) -> tuple[GraphNode, ...]:
+    """The calls of which a call is made; itself, if it is no subgraph."""
+    return tuple(m for m in n.attrs_of(CallAttrs).body.nodes if m.op is CALL) or (n,)
+
+
 def _runs(graph: Graph, devices: Collection[str]) -> Iterator[list[GraphNode]]:
-    """The nodes in order: calls of one device that follow each other together, others alone."""
+    """The nodes in order: calls of one device that follow each other together, with views between
+    them; others alone."""
     run: list[GraphNode] = []
     for n in graph.nodes:
         joins = n.op is CALL and n.device in devices and len(n.outputs) == 1
-        if run and (not joins or run[-1].device != n.device):
+        if run and not is_view(n) and (not joins or run[0].device != n.device):
             yield run
             run = []
-        if joins:
+        if joins or (run and is_view(n)):
             run.append(n)
         else:
             yield [n]
@@ -52,16 +60,23 @@ class _Subgraphs:
                 self.users.setdefault(v, []).append(n)
 
     def of(self, run: Sequence[GraphNode]) -> list[GraphNode]:
-        """A run of calls as subgraphs, and calls that are in none."""
-        ends = [k for k in range(1, len(run)) if self._has_one_result(run[: k + 1])]
-        if not ends:
-            return [*run[:1], *(self.of(run[1:]) if len(run) > 1 else ())]
+        """A run of calls as subgraphs, and what is in none."""
+        if len(run) < 2:
+            return list(run)
+        calls = [k for k in range(1, len(run)) if run[k].op is CALL]
+        ends = [k for k in calls if self._has_one_result(run[: k + 1])]
+        if run[0].op is not CALL or not ends:
+            return [run[0], *self.of(run[1:])]
         members, rest = run[: ends[-1] + 1], run[ends[-1] + 1 :]
-        after = self.of(rest) if rest else []
+        after = self.of(rest)
         subgraph = _subgraph(members)
-        if self.take(members, subgraph):
+        fits = self.take(members, subgraph)
+        if fits is not None and fits > sum(k <= ends[-1] for k in calls):
             return [subgraph, *after]
         middle = (ends[len(ends) // 2 - 1] if len(ends) > 1 else 0) + 1
+        if fits is not None:
+            first = [k for k in ends if sum(c <= k for c in calls) < fits]
+            middle = first[-1] + 1 if first else 1
         return [*self.of(members[:middle]), *self.of(members[middle:]), *after]
 
     def _has_one_result(self, nodes: Sequence[GraphNode]) -> bool:
@@ -92,6 +107,8 @@ def _subgraph(members: Sequence[GraphNode]) -> GraphNode:
     last = members[-1]
     inputs = tuple(names[v] for v in operands)
     body = Graph("body", inputs, tuple(names[v] for v in last.outputs), nodes, {})
-    origins = tuple(dict.fromkeys(o for n in members for o in n.attrs_of(CallAttrs).origins))
+    origins = tuple(
+        dict.fromkeys(o for n in members if n.op is CALL for o in n.attrs_of(CallAttrs).origins)
+    )
     attrs = CallAttrs(body, origins)
     return replace(last, attrs=attrs, inputs=tuple(operands), name=f"{members[0].name}_subgraph")

@@ -6,7 +6,8 @@
 Floats that lie on a grid (grids.py) are exact, and so are the whole numbers in their place: the
 result is the same to the bit. Additions before a shift are joined into one, so that a rounding half
 up is part of the bias; limits move behind shifts, for both are monotone. Where floats are wanted
-after all, the whole numbers are scaled. What has no contraction before or behind it stays.
+after all, the whole numbers are scaled. What has no contraction before or behind it stays, but for
+means and scales of few numbers that are rounded to integers (fixed_point.py).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from tilewright.ir.op import Attrs
 from tilewright.ops.common import NoAttrs
 from tilewright.ops.contract import ConvAttrs, MatmulAttrs
 from tilewright.ops.elementwise import CastAttrs
+from tilewright.ops.pool import AveragePoolAttrs
 from tilewright.optimize.edit import fresh_names, new_node, rebuild, remove_dead
+from tilewright.optimize.fixed_point import FixedPoint, fixed_points
 from tilewright.optimize.grids import MOVES, grids_of, limits_of, whole_numbers
 
 CONTRACTIONS = ("conv", "matmul")
@@ -34,9 +37,9 @@ LARGEST = (1 << 31) - 1
 @dataclass(frozen=True)
 class Whole:
     """max(min((base + add) >> shift, high), low), in i32; a limit of None does nothing. `add`
-    broadcasts to the base."""
+    broadcasts to the base, which may be the sum of two that is not made yet."""
 
-    base: Value
+    base: Value | Sum
     add: np.ndarray
     shift: int = 0
     low: int | None = None
@@ -49,6 +52,15 @@ class Whole:
     @property
     def limited(self) -> bool:
         return self.low is not None or self.high is not None
+
+
+@dataclass(frozen=True)
+class Sum:
+    """fine + (coarse << up)."""
+
+    fine: Whole
+    coarse: Whole
+    up: int
 
 
 NOTHING = np.zeros((), np.int64)
@@ -77,17 +89,25 @@ class _Rewriter:
         self.made: dict[tuple[Value, int, DType], Value] = {}
         self.origin: GraphNode | None = None  # of the nodes that are added
         self.near = self._near_contractions()
+        self.points = fixed_points(graph, self.grids)
+        self.results: dict[Value, Whole] = {}  # integers that are made of floats on a grid
+        self.position = {n: k for k, n in enumerate(graph.nodes)}
 
     def run(self) -> Graph:
         replaced: dict[Value, Value] = {}
         for n in self.graph.nodes:
             self.nodes.append(n)
             (out, *others) = n.outputs or (None,)
+            if out in self.points:
+                self.origin = n
+                replaced[out] = self._in_fixed_point(self.points[out], out.dtype)
+                continue
             if out is None or others or out not in self.near:
                 continue
             self.origin = n
             if self._is_result(n):
-                replaced[out] = self._as_type(self._whole(n.inputs[0]), out.dtype)
+                self.results[out] = self._whole(n.inputs[0])
+                replaced[out] = self._as_type(self.results[out], out.dtype)
             elif self._leaves(out):
                 replaced[out] = self._scaled(out)
         return rebuild(self.graph, self.nodes, replaced=replaced, constants=self.constants)
@@ -176,10 +196,36 @@ class _Rewriter:
         a, b = n.inputs
         if a in self.constants and sign > 0:
             a, b = b, a
+        if b not in self.constants and sign > 0:
+            return Whole(self._sum_of(a, b), NOTHING)
         if b not in self.constants:
             left, right = (self._plain(self._finer(v, exponent), wide=True) for v in (a, b))
             return Whole(self._emit(n.op.name, NoAttrs(), left, right), NOTHING)
         return self._plus(self._finer(a, exponent), sign * self._numbers(b, exponent))
+
+    def _sum_of(self, a: Value, b: Value) -> Sum:
+        """The sum of two computed values. What is rounded to small integers for it alone need not
+        be: of two, the later, with which the sum is computed."""
+        wholes = {v: self._whole(v) for v in (a, b)}
+        made = {v: x for v in (a, b) if (x := self._result(v, wholes[v])) is not None}
+        if made:
+            last = max(made, key=lambda v: self.position[self.producers[v]])
+            wholes[last] = made[last]
+        fine, coarse = sorted((a, b), key=lambda v: self.grids[v].exponent)
+        up = self.grids[coarse].exponent - self.grids[fine].exponent
+        return Sum(wholes[fine], wholes[coarse], up)
+
+    def _result(self, value: Value, whole: Whole) -> Whole | None:
+        """The whole numbers of which integers are made that this value alone is computed from."""
+        if isinstance(whole.base, Sum) or not whole.is_plain or whole.base not in self.results:
+            return None
+        while value is not whole.base:
+            n = self.producers.get(value)
+            if n is None or len(self.consumers.get(value, ())) != 1 or value in self.graph.outputs:
+                return None
+            value = next(v for v in n.inputs if v not in self.constants)
+        alone = len(self.consumers[value]) == 1 and value not in self.graph.outputs
+        return self.results[value] if alone else None
 
     def _numbers(self, constant: Value, exponent: int) -> np.ndarray:
         return whole_numbers(self.constants[constant], exponent)
@@ -189,12 +235,11 @@ class _Rewriter:
             return x
         if not x.limited:
             return self._checked(replace(x, add=x.add + (more << x.shift)))
-        if more.size != 1 or x.shift:
+        number = int(more.reshape(-1)[0])
+        if more.size != 1 or abs(number) << x.shift > LARGEST >> 2:
             return Whole(self._plain(x, wide=True), more)
-        number = int(more.reshape(()))
-        return self._checked(
-            replace(x, add=x.add + number, low=_sum(x.low, number), high=_sum(x.high, number))
-        )
+        low, high = _sum(x.low, number), _sum(x.high, number)
+        return self._checked(replace(x, add=x.add + (number << x.shift), low=low, high=high))
 
     def _checked(self, x: Whole) -> Whole:
         assert int(np.abs(x.add).max(initial=0)) <= LARGEST, "a bias beyond i32"
@@ -283,10 +328,38 @@ class _Rewriter:
         sum_ = self._emit("add", NoAttrs(), self._emit("add", NoAttrs(), plain, half), odd)
         return Whole(sum_, NOTHING, down)
 
+    # ---------------------------------------------------------- scales that are no powers of two
+
+    def _in_fixed_point(self, point: FixedPoint, kind: DType) -> Value:
+        x = self._whole(point.source)
+        total = self._plain(x, wide=True) if point.mean is None else self._sum(x, point.mean)
+        scaled = self._times(total, point.factor)
+        moved = self._as_type(
+            Whole(scaled, np.asarray(point.add), point.shift, point.low, point.high), kind
+        )
+        for n in point.moves:
+            moved = self._emit(n.op.name, n.attrs, moved)
+        return moved
+
+    def _sum(self, x: Whole, mean: GraphNode) -> Value:
+        """The sum of which a node takes the mean; that of windows is a convolution with ones."""
+        if mean.op.name == "reduce_mean":
+            return self._emit("reduce_sum", mean.attrs, self._plain(x, wide=True))
+        attrs, channels = mean.attrs_of(AveragePoolAttrs), int(mean.inputs[0].shape[1])
+        grid = self.grids[mean.inputs[0]]
+        kind = next(t for t in SMALL if t.min <= grid.low and grid.high <= t.max)
+        ones = self._new_constant("ones", np.ones((channels, 1, *attrs.kernel), kind.numpy), kind)
+        sums = ConvAttrs(
+            attrs.strides, attrs.pads_begin, attrs.pads_end, attrs.dilations, channels, wide=True
+        )
+        return self._emit("conv", sums, self._as_type(x, kind), ones)
+
     # ---------------------------------------------------------- values of whole numbers
 
     def _plain(self, x: Whole, *, wide: bool = False) -> Value:
         """The value itself; with `wide`, as i32."""
+        if isinstance(x.base, Sum):
+            return self._plain_sum(x, x.base)
         if x.is_plain:
             return self._cast(x.base, i32) if wide else x.base
         out = self._cast(x.base, i32)
@@ -298,6 +371,18 @@ class _Rewriter:
             if limit is not None:
                 out = self._emit(name, NoAttrs(), out, self._number(limit))
         return out
+
+    def _plain_sum(self, x: Whole, total: Sum) -> Value:
+        """The value of a sum. A number that is added joins the fine one; where the sum is shifted,
+        that one is shifted instead as far as the coarse one would be the other way:
+        f + (c << 3) >> 5 is (f >> 3) + c >> 2."""
+        fine = self._plus(total.fine, x.add)
+        down = min(total.up, x.shift)
+        coarse = self._plain(total.coarse, wide=True)
+        if total.up > down:
+            coarse = self._times(coarse, 1 << (total.up - down))
+        made = self._emit("add", NoAttrs(), self._plain(_shifted(fine, down), wide=True), coarse)
+        return self._plain(replace(x, base=made, add=NOTHING, shift=x.shift - down), wide=True)
 
     def _bias(self, x: Whole, to: Value) -> Value:
         """What is added, as a constant; behind a contraction a number for each channel."""

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.nests import Nest, guarded_factors, nests
+from tilewright.analyze.rewrite import simplify_block, substitute_block
+from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, all_of, const, select
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
+    Block,
     For,
     Kernel,
     Stmt,
@@ -41,7 +44,9 @@ LANES = (8, 16, 32, 64)  # that are tried where an axis of a unit may have any n
 
 def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with one factor of its contraction on a diagonal, for each loop along which both
-    factors and the result go, and each number of lanes that units have."""
+    factors and the result go, and each number of lanes that units have. Sums of one term (a group
+    of one channel) need no loop then."""
+    kernel = kernel.with_(body=map_block(kernel.body, _without_single_terms))
     for nest in nests(kernel.body):
         pair = guarded_factors(nest.update.value) if nest.update is not None else None
         if nest.update is None or nest.update.op is not BinaryOp.ADD or pair is None:
@@ -58,6 +63,16 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
             if factor.buffer in kernel.inputs and reads_alone(kernel, nest.update, factor.buffer):
                 for lanes in lane_numbers(target):
                     yield Diagonal(kernel, nest, data, factor, along, lanes).form()
+
+
+def _without_single_terms(stmt: Stmt) -> Stmt | Block:
+    """A statement without loops of one iteration."""
+    if not isinstance(stmt, For):
+        return stmt
+    body = map_block(stmt.body, _without_single_terms)
+    if stmt.extent == 1:
+        return simplify_block(substitute_block(body, {stmt.var: const(0)}), Simplifier())
+    return stmt.with_(body=body)
 
 
 def lane_numbers(target: Target) -> list[int]:
@@ -111,9 +126,10 @@ class Along:
     extent: int
 
 
-def follow(kernel: Kernel, var: Var) -> Along | None:
+def follow(kernel: Kernel, var: Var, *, summed: bool = False) -> Along | None:
     """The loops and axes that go along with a loop; None unless each subscript on these axes is
-    such a loop, which runs over all of the axis, and nothing else depends on the loops."""
+    such a loop, which runs over all of the axis, and nothing else depends on the loops; nor if it
+    is summed over, unless `summed`."""
     every = list(accesses(kernel.body))
     loops, places = {var}, dict[Buffer, int]()
     while True:
@@ -130,9 +146,11 @@ def follow(kernel: Kernel, var: Var) -> Along | None:
             break
     found = [x for x in walk_statements(kernel.body) if isinstance(x, For) and x.var in loops]
     extents = {x.extent for x in found} | {b.shape[d] for b, d in places.items()}
-    summed = {x.var for n in nests(kernel.body) for x in n.reduce}
+    sums = {x.var for n in nests(kernel.body) for x in n.reduce}
     (extent,) = extents if len(extents) == 1 else (None,)
-    if not isinstance(extent, int) or summed & loops or not _only_subscripts(kernel, loops):
+    if not isinstance(extent, int) or not _only_subscripts(kernel, loops):
+        return None
+    if sums & loops and not summed:
         return None
     return Along(frozenset(loops), places, extent)
 

@@ -151,6 +151,13 @@ def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split:
                 hint="make kernels of what reads it: the host can put other borders around it",
             )
         found[name] = _one_border([border for _, border, _ in readers])
+        ranks = {len(b.shape) for p in pieces for b in p.params if b.name == name}
+        if len(ranks) > 1:
+            raise ScheduleError(
+                f"{name} is read with a border, and in another shape, which has none",
+                program=kernels[-1],
+                hint="make two kernels of it: the host can rearrange what passes between them",
+            )
         shape = _around(passed[name], readers, found[name])
         before = {k: border.before for k, border, _ in readers}
         for k, piece in enumerate(pieces):

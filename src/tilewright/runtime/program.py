@@ -43,12 +43,26 @@ class StepInstruction:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPiece:
+    """One of several kernels of the model that a device runs as one step: the model's nodes, and
+    what is known of it. Its `cycles` are those from when the pieces before it were done; `bound` is
+    what it would take at least by itself, which can be more."""
+
+    kernel: str
+    nodes: tuple[str, ...]
+    operations: Size | None
+    cycles: int
+    bound: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class StepFacts:
     """What is known of a step; `operations` and `bytes` (moved to and from memory) are None where
     they are not known. `instruction` is what multiplies and adds in it. Of a kernel that a device
-    runs, `cycles` and `picoseconds` are what it takes there; of one that the host runs though there
-    are devices, `obstacles` say why, a line for each. `fallback` is not empty where the rules for
-    schedules refused a kernel, and says what they refused."""
+    runs, `cycles` and `picoseconds` are what it takes there, and `bound` the cycles that no
+    schedule can beat; `pieces` are the kernels of which it is made, where they are several. Of one
+    that the host runs though there are devices, `obstacles` say why, a line for each. `fallback` is
+    not empty where the rules for schedules refused a kernel, and says what they refused."""
 
     operations: Size | None = None
     bytes: Size | None = None
@@ -57,6 +71,8 @@ class StepFacts:
     obstacles: tuple[str, ...] = ()
     fallback: str = ""
     instruction: StepInstruction | None = None
+    bound: int | None = None
+    pieces: tuple[StepPiece, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,8 @@ def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
     acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
 ) -> Target:  # fmt: skip
-    """The chip with a (batch x block) x (block x block) unit, these bytes of memory for inputs,
-    weights, accumulators and micro-operations, `bus` bytes a cycle to DRAM, and an ALU that takes
-    `alu` cycles for a row."""
+    """The chip with a (batch x block) x (block x block) unit, these bytes of memories, `bus` bytes
+    a cycle to DRAM, and an ALU that takes `alu` cycles for a row."""
     t = TargetBuilder("vta", clock=clock)
     t.memory("dram", bandwidth=bus, latency=64)
     row, square = batch * block, block * block  # elements that memories count in
@@ -89,7 +88,8 @@ def vta(
 
     UP, DOWN, LEFT, RIGHT = dims("UP DOWN LEFT RIGHT", min=0, max=15)  # zeros around a transfer
     FAR = Range(0, 65535 * row, multiple=row)
-    padded = field("Y X", 16), field("far", 16, unit=row), field("UP DOWN LEFT RIGHT", 4)
+    moved = field("Y X", 16), field("far", 16, unit=row)
+    padded = *moved, field("UP DOWN LEFT RIGHT", 4)
 
     @t.instruction(load, encoding=move(load, 0, 2, "dst", "src", row, padded))
     def load_padded(
@@ -111,9 +111,11 @@ def vta(
             dst[u] = src[u]
         cost(setup=16, bytes=max(64, 4 * U))
 
-    stored = field("Y X", 16), field("far", 16, unit=row)
+    @t.instruction(compute, encoding=code(compute, 0, constant(0, 57), constant(0, 64)))
+    def nop():
+        cost(busy=1)  # loads wait for stores by way of it
 
-    @t.instruction(store, encoding=move(store, 1, 4, "src", "dst", row, stored))
+    @t.instruction(store, encoding=move(store, 1, 4, "src", "dst", row, moved))
     def store_rows(
         src: i32[Y, X, batch, block] @ "acc",
         dst: view(out(i8[Y, X, batch, block] @ "dram"), "far"),
@@ -142,9 +144,8 @@ def vta(
     @t.instruction(compute, encoding=loops(2, 1))
     def clear(
         dst: view(out(i32[I, J, U, batch, block] @ "acc"), "dst_i", "dst_j", listed),
-        dst_i: DST,
-        dst_j: DST,
-    ):
+        dst_i: DST, dst_j: DST,
+    ):  # fmt: skip
         for i, j, u, b, c in grid(I, J, U, batch, block):
             dst[i, j, u, b, c] = 0
         distance(dst=APART)

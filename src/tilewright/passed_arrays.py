@@ -1,0 +1,82 @@
+"""What passes between kernels of one stream: where each element of it lies, and whether those that
+read it look there.
+
+Whether they do is not argued but compared, element by element: where a piece's result puts each
+element of an array, and where the next piece looks for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tilewright.base.errors import ScheduleError
+from tilewright.chip_kernel import ChipKernel
+from tilewright.ir.expr import Buffer
+from tilewright.plan.borders import Border
+from tilewright.plan.unit_form import sizes_of
+
+
+class PassedArrays:
+    """Arrays that pass between pieces, by their names: each in `buffers` as it lies in memory."""
+
+    def __init__(self, borders: Mapping[str, Border]) -> None:
+        self.borders = borders
+        self.buffers: dict[str, Buffer] = {}
+        self.places: dict[str, np.ndarray] = {}  # of its elements: numbers in memory
+        self.constants: dict[Buffer, np.ndarray] = {}  # what borders hold
+
+    def add(self, chip: ChipKernel, name: str) -> Buffer:
+        """What a piece makes for others: a row of all that lies in memory, since what reads it may
+        have other axes."""
+        (result,) = chip.kernel.outputs
+        shape = (math.prod(sizes_of(result)),)
+        new = self.buffers[name] = result.with_(name=name, shape=shape)
+        memory = np.arange(1, shape[0] + 1).reshape(sizes_of(result))
+        self.places[name] = _traced(memory, result, lambda a: chip.read(result, a)) - 1
+        border = self.borders.get(name)
+        if border is not None:
+            self.constants[new] = np.full(shape, border.fill, new.dtype.numpy)
+        return new
+
+    def check(self, chip: ChipKernel, names: Mapping[str, str]) -> None:
+        """ScheduleError for a piece, whose parameters have these names in the whole kernel, that
+        looks elsewhere for what another made."""
+        for held in chip.kernel.inputs:
+            if names.get(held.name) in self.buffers:
+                self._check(chip, held, names[held.name])
+
+    def _check(self, chip: ChipKernel, held: Buffer, name: str) -> None:
+        new, places = self.buffers[name], self.places[name].reshape(-1)
+        array = chip.form.made.get(held.name)
+        sources = chip.form.kernel.inputs
+        if array is not None and array.program is not None:
+            sources = array.program.inputs
+        wanted = next(
+            b for b in sources if b.name in (held.name, *(array.sources if array else ()))
+        )
+        numbers = np.arange(1, places.size + 1)
+        found = _traced(
+            numbers.reshape(sizes_of(wanted)), held, lambda a: chip.arranged(held, {held.name: a})
+        ).reshape(-1)
+        if found.shape != new.shape or not np.array_equal(found[places], numbers):
+            raise ScheduleError(
+                f"{name} is taken as {held}, and was made in another order",
+                program=chip.source,
+                hint="make two kernels of it: the host can rearrange what passes between them",
+            )
+
+
+def _traced(
+    numbers: np.ndarray, held: Buffer, move: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    """Numbers from 1 on as they are after what only moves elements of a buffer's type, and puts 0
+    beside them."""
+    step = min(100, int(held.dtype.max))
+    found: np.ndarray = np.zeros((), np.int64)
+    for digit in range(math.ceil(math.log(numbers.size + 1, step)) or 1):
+        part = move((numbers // step**digit % step).astype(held.dtype.numpy))
+        found = found + part.astype(np.int64) * step**digit
+    return found

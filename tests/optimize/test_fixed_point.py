@@ -1,0 +1,110 @@
+"""Scales that are no powers of two, in whole numbers: all of a range, against the graph."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.optimize.fold_constants import fold_constants
+from tilewright.optimize.use_integers import use_integers
+from tilewright.options import Options
+from tilewright.program.host_program import Submit
+from tilewright.targets.vta import vta
+
+
+def quantised(middle, shape, scales, half_up=True):
+    """x -> int8 -> float -> `middle` -> int8, as a graph of which the integers are the input."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s0", "z"], ["f"]),
+        *middle,
+        helper.make_node("QuantizeLinear", ["m", "s1", "z"], ["y"]),
+    ]
+    constants = [numpy_helper.from_array(np.int8(0), "z")]
+    for k, scale in enumerate(scales):
+        constants.append(numpy_helper.from_array(np.float32(scale), f"s{k}"))
+    graph = helper.make_graph(
+        nodes, "model",
+        [helper.make_tensor_value_info("x", TensorProto.INT8, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.INT8, None)],
+        constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return fold_constants(import_model(model.SerializeToString(), half_up=half_up)), model
+
+
+def names(graph):
+    return [n.op.name for n in graph.nodes]
+
+
+@given(
+    size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    up=st.integers(-3, 3),
+    half_up=st.booleans(),
+)
+@example((7, 7), 0, True)
+@example((3, 5), 2, False)
+def test_means_are_sums_in_fixed_point(size, up, half_up):
+    mean = [helper.make_node("GlobalAveragePool", ["f"], ["m"])]
+    shape = (1, 256, *size)
+    graph, _ = quantised(mean, shape, [0.5, 0.5 * 2.0**up], half_up)
+    after = use_integers(graph)
+    assume("reduce_mean" not in names(after))
+    x = np.random.default_rng(0).integers(-128, 128, shape).astype(np.int8)
+    x[0] = np.arange(-128, 128).reshape(256, 1, 1)  # the ends
+    x[0, ::3, 0] += 1
+    for array in (x, np.full_like(x, -128), np.full_like(x, 127)):
+        np.testing.assert_array_equal(
+            evaluate_graph(after, [array])[0], evaluate_graph(graph, [array])[0]
+        )
+
+
+SCALES = st.integers(1, 10**6).map(lambda n: n / 1000)
+
+
+@given(scales=st.tuples(SCALES, SCALES))
+@example((0.1, 0.3))
+@example((0.0078125, 0.25))
+def test_other_scales_of_bytes(scales):
+    """One step of element-wise arithmetic: all 256 numbers."""
+    step = [helper.make_node("Relu", ["f"], ["m"])]
+    graph, _ = quantised(step, (256,), scales)
+    x = np.arange(-128, 128).astype(np.int8)
+    np.testing.assert_array_equal(
+        evaluate_graph(use_integers(graph), [x])[0], evaluate_graph(graph, [x])[0]
+    )
+
+
+@pytest.mark.parametrize(
+    "attrs,kept",
+    [
+        ({"kernel_shape": [3, 3], "strides": [2, 2]}, False),
+        ({"kernel_shape": [2, 2], "pads": [1, 1, 0, 0], "count_include_pad": 1}, False),
+        ({"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, True),  # windows of several sizes
+        ({"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, True),
+    ],
+)
+def test_averages_of_windows(attrs, kept):
+    pool = [helper.make_node("AveragePool", ["f"], ["m"], **attrs)]
+    graph, _ = quantised(pool, (1, 16, 8, 8), [0.5, 0.25])
+    after = use_integers(graph)
+    assert ("average_pool" in names(after)) == kept
+    x = np.random.default_rng(0).integers(-128, 128, (1, 16, 8, 8)).astype(np.int8)
+    np.testing.assert_array_equal(evaluate_graph(after, [x])[0], evaluate_graph(graph, [x])[0])
+
+
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
+def test_a_chip_takes_averages(op):
+    """On VTA: the sum on the ALU, or windows on the matrix unit, then a product and a shift."""
+    attrs = {"kernel_shape": [3, 3], "strides": [2, 2]} if op == "AveragePool" else {}
+    graph, model = quantised(
+        [helper.make_node(op, ["f"], ["m"], **attrs)], (1, 32, 9, 9), [0.5, 0.25]
+    )
+    options = Options(rounding="half_up", cache=False)
+    module = tilewright.compile(model, target={"npu": vta(), "host": "host"}, options=options)
+    assert [s.nodes for s in module.program.host.steps if isinstance(s, Submit)]
+    x = np.random.default_rng(0).integers(-128, 128, (1, 32, 9, 9)).astype(np.int8)
+    np.testing.assert_array_equal(module(x), evaluate_graph(graph, [x])[0])

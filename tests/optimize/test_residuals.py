@@ -1,0 +1,88 @@
+"""Sums of two quantised values in whole numbers: shifts and roundings move to the finer one."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.optimize.fold_constants import fold_constants
+from tilewright.optimize.simplify_nodes import simplify_nodes
+from tilewright.optimize.use_integers import use_integers
+
+EXPONENT = st.integers(-4, 3)
+
+
+def residual(exponents, *, both=False, relu=True, kept=False, half_up=True):
+    """conv(x) + x, or + conv(x) with `both`, all rounded to int8; scales 2**exponents of x, the
+    branches and the result. With `kept` a branch is a result, too."""
+    nodes, constants = [], [numpy_helper.from_array(np.int8(0), "z")]
+    for name, e in zip("xabs", exponents, strict=True):
+        constants.append(numpy_helper.from_array(np.float32(2.0**e), f"{name}_scale"))
+    rng = np.random.default_rng(0)
+    for k in range(2):
+        weights = rng.integers(-12, 13, (4, 4, 3, 3)) / 64
+        constants.append(numpy_helper.from_array(weights.astype(np.float32), f"w{k}"))
+
+    def rounded(value, scale, name):
+        nodes.append(
+            helper.make_node("QuantizeLinear", [value, f"{scale}_scale", "z"], [f"{name}_q"])
+        )
+        nodes.append(
+            helper.make_node("DequantizeLinear", [f"{name}_q", f"{scale}_scale", "z"], [name])
+        )
+
+    nodes.append(helper.make_node("DequantizeLinear", ["input", "x_scale", "z"], ["x"]))
+    nodes.append(helper.make_node("Conv", ["x", "w0"], ["c0"], pads=[1] * 4))
+    rounded("c0", "a", "first")
+    if both:
+        nodes.append(helper.make_node("Conv", ["x", "w1"], ["c1"], pads=[1] * 4))
+        rounded("c1", "b", "second")
+    nodes.append(helper.make_node("Add", ["first", "second" if both else "x"], ["sum"]))
+    nodes += [helper.make_node("Relu", ["sum"], ["limited"])] if relu else []
+    rounded("limited" if relu else "sum", "s", "y")
+    outputs = ["y", *(["first_q"] if kept else [])]
+    kinds = {"y": TensorProto.FLOAT, "first_q": TensorProto.INT8}
+    graph = helper.make_graph(
+        nodes, "model",
+        [helper.make_tensor_value_info("input", TensorProto.INT8, (1, 4, 5, 5))],
+        [helper.make_tensor_value_info(name, kinds[name], None) for name in outputs],
+        constants,
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    imported = import_model(model.SerializeToString(), half_up=half_up)
+    return simplify_nodes(fold_constants(imported))
+
+
+@given(
+    exponents=st.tuples(EXPONENT, EXPONENT, EXPONENT, EXPONENT),
+    both=st.booleans(),
+    relu=st.booleans(),
+    kept=st.booleans(),
+    half_up=st.booleans(),
+)
+@example((1, 0, 0, 1), False, True, False, True)
+@example((0, 1, 0, 3), False, True, False, True)
+@example((0, -2, 1, 1), True, False, True, True)
+@example((0, -2, 1, 1), True, True, False, False)
+def test_residuals(exponents, both, relu, kept, half_up):
+    graph = residual(exponents, both=both, relu=relu, kept=kept, half_up=half_up)
+    after = use_integers(graph)
+    rng = np.random.default_rng(1)
+    for low in (-128, 100, -3):
+        x = rng.integers(low, min(128, low + 256), (1, 4, 5, 5)).astype(np.int8)
+        pairs = zip(evaluate_graph(after, [x]), evaluate_graph(graph, [x]), strict=True)
+        for found, wanted in pairs:
+            np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "exponents,shifts,products", [((1, 0, 0, 1), 1, 0), ((0, 0, 0, 1), 2, 0), ((2, 0, 0, 1), 1, 1)]
+)
+def test_a_coarse_operand_is_not_multiplied(exponents, shifts, products):
+    """(x >> 6) + (r << 1) + 1 >> 1 is (x >> 7) + r, its rounding part of the bias."""
+    names = [n.op.name for n in use_integers(residual(exponents)).nodes]
+    assert names.count("shr") == shifts
+    assert names.count("mul") - 1 == products  # one makes floats of the result
