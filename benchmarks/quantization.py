@@ -175,7 +175,7 @@ def main() -> None:
         rows += measure(trained(name) if name in TRAINED else seeded(name))
     Console(width=120).print(table(rows))
     if options.json:
-        options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))
+        options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2, default=float))
 
 
 if __name__ == "__main__":

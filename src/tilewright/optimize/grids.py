@@ -225,16 +225,12 @@ def _min(n: GraphNode, grids: Sequence[Grid]) -> Grid:
     return Grid(a.exponent, min(a.low, b.low), min(a.high, b.high))
 
 
-def _floored(n: GraphNode, grids: Sequence[Grid]) -> Grid:
-    (a,) = grids
-    shift = -a.exponent
-    return a if shift <= 0 else Grid(0, a.low >> shift, a.high >> shift)
-
-
 def _rounded(n: GraphNode, grids: Sequence[Grid]) -> Grid:
     (a,) = grids
+    if a.exponent >= 0:
+        return a
     shift = -a.exponent
-    return a if shift <= 0 else Grid(0, a.low >> shift, -(-a.high >> shift))
+    return Grid(0, a.low >> shift, -(-a.high >> shift))
 
 
 def _moved(n: GraphNode, grids: Sequence[Grid]) -> Grid:
@@ -250,7 +246,7 @@ _RULES: dict[str, Callable[[GraphNode, Sequence[Grid]], Grid | None]] = {
     "min": _min,
     "relu": lambda n, g: _limited(g[0], *limits_of(n)),
     "clip": lambda n, g: _limited(g[0], *limits_of(n)),
-    "floor": _floored,
+    "floor": _rounded,
     "round": _rounded,
     **dict.fromkeys(MOVES, _moved),
 }

@@ -284,12 +284,13 @@ class _Rewriter:
                 return Whole(self._emit(n.op.name, NoAttrs(), *exact), NOTHING)
             number = float(array.reshape(()))
             low, high = (number, None) if n.op.name == "max" else (None, number)
-        whole, grid = self._finer(x, exponent), self.grids[x].at(exponent)
+        whole = self._finer(x, exponent)
+        held = whole.base.dtype if isinstance(whole.base, Value) and whole.is_plain else i32
         for limit, is_low in ((low, True), (high, False)):
             if limit is None or not np.isfinite(limit):
                 continue
             number = int(np.ldexp(limit, -exponent))
-            if grid.low < number if is_low else grid.high > number:
+            if held.min < number if is_low else held.max > number:
                 whole = _limit(whole, number, is_low)
         return whole
 
@@ -309,10 +310,12 @@ class _Rewriter:
             return None
         for x, c in (n.inputs, n.inputs[::-1]):
             array = self.constants.get(c)
-            if array is None or x.shape != value.shape or self.grids[x].exponent < 0:
+            if array is None or x.shape != value.shape or self.grids[x].exponent != 0:
                 continue
-            if array.min(initial=0) >= 0 and array.max(initial=0) < 1:
-                return self._finer(x, 0)
+            whole = self._whole(x)
+            is_made = isinstance(whole.base, Value) and whole.is_plain
+            if is_made and array.min(initial=0) >= 0 and array.max(initial=0) < 1:
+                return whole
         return None
 
     def _round(self, n: GraphNode) -> Whole:
