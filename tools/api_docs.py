@@ -28,8 +28,17 @@ are in `tilewright.targets`.
 """
 SECTIONS = {
     "Models": (
-        *("compile", "load", "quantize", "QuantizedModel"),
-        *("Module", "Options", "Profile", "StepTime", "Recorder", "Target"),
+        "compile",
+        "load",
+        "quantize",
+        "QuantizedModel",
+        "Module",
+        "Options",
+        "Profile",
+        "StepTime",
+        "write_report",
+        "Recorder",
+        "Target",
     ),
     "Kernels": ("kernel", "dims", "out", "KernelFunction", "Schedule", "build", "BuiltKernel"),
     "Errors": (

@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from tilewright.compiler import compile
     from tilewright.kernels import BuiltKernel, KernelFunction, Schedule, build, kernel
     from tilewright.quantization.post_training import QuantizedModel, quantize
+    from tilewright.report.page import write_report
 
 COMPILER = {
     "BuiltKernel": "kernels",
@@ -118,6 +119,7 @@ COMPILER = {
     "compile": "compiler",
     "kernel": "kernels",
     "quantize": "quantization.post_training",
+    "write_report": "report.page",
 }  # public names to the modules that are imported when they are first used
 
 __all__ = [
@@ -208,6 +210,7 @@ __all__ = [
     "u64",
     "unroll",
     "vectorize",
+    "write_report",
 ]
 
 

@@ -37,7 +37,7 @@ def vta(
     for name, size, unit in units:
         t.memory(name, size, unit=unit)
     load, compute, store = t.queues("load", "compute", "store", depth=512)
-    t.tokens((load, compute), (compute, store))
+    t.tokens((load, compute), (compute, store), depth=8)
     t.fetch("dram", bytes=16, burst=64, ahead=512)
 
     INP, WGT, ACC, UOP = ((size // unit - 1).bit_length() for _, size, unit in units)
