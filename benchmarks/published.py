@@ -21,10 +21,9 @@ from rich.table import Table
 from zoo import resnet18, sample_inputs
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests" / "support")]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from quantise import quantise  # noqa: E402  (the path above)
-from vta_beside import Beside  # noqa: E402
+from vta_beside import Beside  # noqa: E402  (the path above)
 from vta_published import Dump, Report  # noqa: E402
 
 import tilewright  # noqa: E402
@@ -82,11 +81,14 @@ def main() -> int:
         with np.load(ROOT / "examples" / "digits" / "held_out.npz") as file:
             images = file["images"]
         floats = onnx.load(ROOT / "examples" / "digits" / "digits.onnx")
-        model, image = quantise(floats, {"image": images[:64]}), images[:1]
+        model, image = (
+            tilewright.quantize(floats, {"image": images[:64]}, scheme="pow2").model,
+            images[:1],
+        )
     else:
         floats = resnet18()
         inputs = sample_inputs(floats)
-        model, image = quantise(floats, inputs), inputs["image"]
+        model, image = tilewright.quantize(floats, inputs, scheme="pow2").model, inputs["image"]
     headings = ("", "queues", "submits", "instructions", "products", "tokens", "shift", "", "equal")
     shown, exact = Table(*headings, box=None), True
     for subgraphs in (False, True):

@@ -24,7 +24,6 @@ from statistics import median
 import numpy as np
 import onnx
 from drawing import draw_digits
-from quantise import quantise
 from reference import Reference
 from rich.console import Console
 from rich.rule import Rule
@@ -49,7 +48,7 @@ DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 HELD_OUT = ROOT / "examples" / "digits" / "held_out.npz"
 REPORT = ROOT / "build" / "digits_on_a_chip.html"
 SHOWN = 8  # digits that are drawn
-CALIBRATION = 64  # images
+CALIBRATION = ROOT / "examples" / "digits" / "calibration.npz"
 SECONDS = 2.0  # of timing, each
 WARM_UP = 0.3
 STEPS = 6  # of a model that a table shows
@@ -181,8 +180,10 @@ def run_chip(talk: Talk) -> ChipResult:
     """The same network in int8: convolutions and the linear layer on a simulated chip."""
     with np.load(HELD_OUT) as data:
         images, labels = data["images"], data["labels"]
+    with np.load(CALIBRATION) as data:
+        samples = dict(data)
     with talk.working("quantising the network"):
-        model = quantise(onnx.load(DIGITS), {"image": images[:CALIBRATION]})
+        model = tilewright.quantize(DIGITS, samples, scheme="pow2").model
     chip = vta()
     options = Options(dims={"batch": 1}, rounding="half_up")
     with talk.working(f"compiling it for {chip.name} and the host"):

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 import schemas
 from command_line import failure, run_commands  # noqa: F401  (a fixture: `tilewright`)
-from quantise import quantise
+
+from tilewright import quantize
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "digits"
 DIGITS = str(FOLDER / "digits.onnx")
@@ -20,7 +20,7 @@ def int8(tmp_path_factory):
     path = tmp_path_factory.mktemp("digits") / "digits_int8.onnx"
     with np.load(FOLDER / "held_out.npz") as file:
         images = file["images"][:64]
-    onnx.save(quantise(onnx.load(DIGITS), {"image": images}), path)
+    quantize(DIGITS, {"image": images}, scheme="pow2").save(path)
     return str(path)
 
 

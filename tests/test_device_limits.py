@@ -5,10 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from byte_kernels import layer
-from quantise import quantise
 from vta_beside import Beside
 from vta_published import Dump
 
@@ -37,7 +35,7 @@ def held_out():
 @pytest.fixture(scope="session")
 def model(held_out, tmp_path_factory):
     path = tmp_path_factory.mktemp("limits") / "digits_int8.onnx"
-    onnx.save(quantise(onnx.load(DIGITS / "digits.onnx"), {"image": held_out[:64]}), path)
+    tilewright.quantize(DIGITS / "digits.onnx", {"image": held_out[:64]}, scheme="pow2").save(path)
     return path
 
 

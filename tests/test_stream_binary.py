@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-import onnx
 import pytest
 import schemas
 import vta_machine as v
 from command_line import failure, run_commands  # noqa: F401  (a fixture: `tilewright`)
-from quantise import quantise
 from vta_beside import Beside
 from vta_published import Chip, Dump, Fault
 
@@ -41,7 +39,7 @@ def held_out():
 def model(held_out, tmp_path_factory):
     """The digits network in int8, as a file."""
     path = tmp_path_factory.mktemp("binary") / "digits_int8.onnx"
-    onnx.save(quantise(onnx.load(DIGITS / "digits.onnx"), {"image": held_out[:64]}), path)
+    tilewright.quantize(DIGITS / "digits.onnx", {"image": held_out[:64]}, scheme="pow2").save(path)
     return path
 
 

@@ -43,7 +43,7 @@ LAYERS = (
     ("compile_cache", "submissions"),
     ("side_by_side",),
     ("compiler", "kernels"),
-    ("onnx_backend", "report"),
+    ("onnx_backend", "quantization", "report"),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -55,6 +55,7 @@ READS_ENVIRONMENT = {"cli.main", "runtime.cache"}  # results do not depend on wh
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
 USES_RUNTIME |= {"report", "__init__", "assemble", "compile_cache", "side_by_side", "submissions"}
+USES_RUNTIME |= {"quantization"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}

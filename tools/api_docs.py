@@ -30,6 +30,8 @@ SECTIONS = {
     "Models": (
         "compile",
         "load",
+        "quantize",
+        "QuantizedModel",
         "Module",
         "Options",
         "Profile",

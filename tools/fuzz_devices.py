@@ -24,19 +24,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-
-from quantise import quantise  # noqa: E402  (the path above)
-
-import tilewright  # noqa: E402
-from tilewright.base.errors import CompileError  # noqa: E402
-from tilewright.frontends.onnx.load import import_model  # noqa: E402
-from tilewright.ir.evaluate import evaluate_graph  # noqa: E402
-from tilewright.options import Options  # noqa: E402
-from tilewright.program.host_program import Submit  # noqa: E402
-from tilewright.runtime.module import Module  # noqa: E402
-from tilewright.targets.chips import CHIPS  # noqa: E402
+import tilewright
+from tilewright.base.errors import CompileError
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.options import Options
+from tilewright.program.host_program import Submit
+from tilewright.runtime.module import Module
+from tilewright.targets.chips import CHIPS
 
 LAYERS = 5  # at most
 CHANNELS = (1, 3, 5, 8, 16, 17, 24, 32)
@@ -150,7 +145,7 @@ def trial(seed: int, chips: list[str]) -> str:
     network = Network(random)
     model = network.model()
     given = {"x": random.normal(size=(1, *network.input[1:])).astype(np.float32)}
-    quantised = quantise(model, given)
+    quantised = tilewright.quantize(model, given, scheme="pow2").model
     rounding = network.pick(("half_up", "half_up", "half_even"))
     chip = network.pick(chips)
     graph = import_model(quantised.SerializeToString(), half_up=rounding == "half_up")

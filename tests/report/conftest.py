@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from quantise import quantise
 
 import tilewright
 from tilewright.options import Options
@@ -27,7 +25,7 @@ def on_chip():
     """The digits network in int8, on VTA and the host, and an image."""
     with np.load(DIGITS / "held_out.npz") as file:
         images = file["images"]
-    model = quantise(onnx.load(DIGITS / "digits.onnx"), {"image": images[:64]})
+    model = tilewright.quantize(DIGITS / "digits.onnx", {"image": images[:64]}, scheme="pow2").model
     options = Options(dims={"batch": 1}, rounding="half_up")
     module = tilewright.compile(model, target={"npu": vta(), "cpu": "host"}, options=options)
     return module, images[:1]

@@ -1,5 +1,5 @@
-"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `cache`, `ops`,
-`targets`, `check-target`, `new-target`.
+"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `quantize`, `cache`,
+`ops`, `targets`, `check-target`, `new-target`.
 
 Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
 code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module and runtime/cache.py read
@@ -25,7 +25,7 @@ from tilewright.base.errors import (
 from tilewright.base.passes import PassRun
 from tilewright.base.version import VERSION
 from tilewright.check.load import is_file
-from tilewright.cli import listing, show
+from tilewright.cli import listing, quantize, show
 from tilewright.cli.arrays import (
     drawn_inputs,
     make_inputs,
@@ -438,6 +438,7 @@ def dump(
         put("\n\n".join(texts.values()))
 
 
+app.registered_commands += quantize.app.registered_commands
 app.registered_commands += listing.app.registered_commands
 
 

@@ -285,15 +285,38 @@ class _Rewriter:
             number = float(array.reshape(()))
             low, high = (number, None) if n.op.name == "max" else (None, number)
         whole = self._finer(x, exponent)
+        held = whole.base.dtype if isinstance(whole.base, Value) and whole.is_plain else i32
         for limit, is_low in ((low, True), (high, False)):
-            if limit is not None and np.isfinite(limit):
-                whole = _limit(whole, int(np.ldexp(limit, -exponent)), is_low)
+            if limit is None or not np.isfinite(limit):
+                continue
+            number = int(np.ldexp(limit, -exponent))
+            if held.min < number if is_low else held.max > number:
+                whole = _limit(whole, number, is_low)
         return whole
 
     def _floor(self, n: GraphNode) -> Whole:
         down = -self.grids[n.inputs[0]].exponent
+        whole = self._before_rounding(n.inputs[0])
+        if whole is not None:
+            return whole
         x = self._whole(n.inputs[0])
         return _shifted(x, down) if down > 0 else x
+
+    def _before_rounding(self, value: Value) -> Whole | None:
+        """x, of x + c that is rounded down again, where x is whole and c is less than one: what is
+        quantised a second time with the same scale."""
+        n = self.producers.get(value)
+        if n is None or n.op.name != "add":
+            return None
+        for x, c in (n.inputs, n.inputs[::-1]):
+            array = self.constants.get(c)
+            if array is None or x.shape != value.shape or self.grids[x].exponent != 0:
+                continue
+            whole = self._whole(x)
+            is_made = isinstance(whole.base, Value) and whole.is_plain
+            if is_made and array.min(initial=0) >= 0 and array.max(initial=0) < 1:
+                return whole
+        return None
 
     def _round(self, n: GraphNode) -> Whole:
         """Halves to even: (x + half - 1 + (x >> shift & 1)) >> shift."""
