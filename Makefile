@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-models bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-models bench-published bench-queues bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,6 +144,12 @@ bench-matrix: setup ## the kernels that networks need on every described chip: s
 
 bench-models: setup ## whole models on simulated chips beside the host
 	$(BIN)/python benchmarks/chip_models.py
+
+bench-published: setup ## ResNet-18 as VTA is handed it, on a machine of VTA's published facts alone
+	$(BIN)/python benchmarks/published.py
+
+bench-queues: setup ## what queues of few commands and tokens cost on VTA, in simulated cycles
+	$(BIN)/python benchmarks/queues.py
 
 bench-dsp: setup ## kernels on the statically scheduled processor, beside what its slots need; rings off and on
 	$(BIN)/python benchmarks/dsp.py

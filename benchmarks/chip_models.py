@@ -1,13 +1,13 @@
 """Whole models on simulated chips beside the host.
 
-    python benchmarks/chip_models.py                     digits on every chip, ResNet-18 on VTA
+    python benchmarks/chip_models.py                 digits on every chip, ResNet-18 on VTA
     python benchmarks/chip_models.py --chips vta,dsp --resnet gemmini
-    python benchmarks/chip_models.py --json FILE         the figures as well
+    python benchmarks/chip_models.py --json FILE     the figures as well
 
-The digits network is quantised by examples/quantise.py, calibrated on 64 of the held-out images,
-and run on all 360; ResNet-18 has seeded weights and one seeded image. Rounding is half up. Every
-result is compared with the host's, to the bit, and the first with the interpreter's. Cycles are
-those of the timed simulator, host and copies left out.
+Both networks of examples/digits are quantised with scales that are powers of two, calibrated on
+images of training, and run on all 360 held-out ones; ResNet-18 has seeded weights and one seeded
+image. Rounding is half up. Every result is compared with the host's, to the bit, and the first with
+the interpreter's. Cycles are those of the timed simulator, host and copies left out.
 """
 
 from __future__ import annotations
@@ -25,21 +25,16 @@ from rich.console import Console
 from rich.table import Table
 from zoo import resnet18, sample_inputs
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+import tilewright
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+from tilewright.options import Options
+from tilewright.program.host_program import Submit
+from tilewright.runtime.module import Module
+from tilewright.targets.chips import CHIPS
 
-from quantise import quantise  # noqa: E402  (the path above)
-
-import tilewright  # noqa: E402
-from tilewright.frontends.onnx.load import import_model  # noqa: E402
-from tilewright.ir.evaluate import evaluate_graph  # noqa: E402
-from tilewright.options import Options  # noqa: E402
-from tilewright.program.host_program import Submit  # noqa: E402
-from tilewright.runtime.module import Module  # noqa: E402
-from tilewright.targets.chips import CHIPS  # noqa: E402
-
-DIGITS = ROOT / "examples" / "digits"
-CALIBRATION = 64  # images
+DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
+NETWORKS = ("digits", "digits_residual")
 
 
 @dataclass(frozen=True)
@@ -99,6 +94,12 @@ def _size(module: Module) -> int:
     return sum(len(data) for part in module.program.parts for _, data in part.files)
 
 
+def quantised(path: Path) -> onnx.ModelProto:
+    """A network of digits with scales that are powers of two."""
+    with np.load(DIGITS / "calibration.npz") as file:
+        return tilewright.quantize(path, dict(file), scheme="pow2").model
+
+
 def table(rows: list[Row]) -> Table:
     shown = Table(box=None)
     for heading in ("model", "chip"):
@@ -122,15 +123,15 @@ def main() -> None:
     options = parser.parse_args()
     with np.load(DIGITS / "held_out.npz") as file:
         images, labels = file["images"], file["labels"]
-    digits = quantise(onnx.load(DIGITS / "digits.onnx"), {"image": images[:CALIBRATION]})
-    rows = [
-        measure("digits", digits, chip, images, labels)
-        for chip in filter(None, options.chips.split(","))
-    ]
+    rows = []
+    for name in NETWORKS:
+        model = quantised(DIGITS / f"{name}.onnx")
+        for chip in filter(None, options.chips.split(",")):
+            rows.append(measure(name, model, chip, images, labels))
     if options.resnet:
         floats = resnet18()
         inputs = sample_inputs(floats)
-        model = quantise(floats, inputs)
+        model = tilewright.quantize(floats, inputs, scheme="pow2").model
         rows += [
             measure("resnet18", model, chip, inputs["image"]) for chip in options.resnet.split(",")
         ]

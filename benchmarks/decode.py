@@ -26,7 +26,7 @@ from rich.console import Console
 from zoo import sample_inputs
 
 import tilewright
-from tilewright.cli.limits import measure_limits
+from tilewright.report.limits import measure_limits
 
 EMBEDDINGS = "wte"  # of which one row is read
 

@@ -10,7 +10,7 @@ random inputs give. What is compared is arithmetic, not accuracy.
 import argparse
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +27,8 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from zoo import ZOO, sample_inputs
 from zoo_light import NAMES as LIGHT_NAMES
 
+Arrays = dict[str, np.ndarray]
+
 ACTIVATIONS = {"u8": QuantType.QUInt8, "s8": QuantType.QInt8}
 SAMPLES = 2  # random inputs that ranges are taken from
 BUILDERS = {**ZOO, **BREADTH}
@@ -36,12 +38,10 @@ LEFT_OUT = (*LIGHT_NAMES, "conformer", "mamba")
 
 
 class _Samples(CalibrationDataReader):
-    """Random inputs, one after another."""
+    """Inputs, one after another."""
 
-    def __init__(self, model: onnx.ModelProto, seed: int) -> None:
-        self._left: Iterator[dict[str, np.ndarray]] = iter(
-            [sample_inputs(model, seed + k) for k in range(SAMPLES)]
-        )
+    def __init__(self, samples: Iterable[Arrays]) -> None:
+        self._left = iter(samples)
 
     def get_next(self) -> dict[str, np.ndarray] | None:  # the quantizer's name for it
         """The next input; None at the end."""
@@ -51,7 +51,8 @@ class _Samples(CalibrationDataReader):
 def quantized(name: str, activations: str, *, seed: int = 0) -> onnx.ModelProto:
     """A network of the zoo or of the breadth list with int8 contractions."""
     model = BUILDERS[name](seed=seed)
-    return quantize_model(model, activations, seed=seed)
+    samples = [sample_inputs(model, seed + k) for k in range(SAMPLES)]
+    return quantize_model(model, activations, samples)
 
 
 def models() -> dict[str, Callable[[], onnx.ModelProto]]:
@@ -64,8 +65,11 @@ def models() -> dict[str, Callable[[], onnx.ModelProto]]:
     }
 
 
-def quantize_model(model: onnx.ModelProto, activations: str, *, seed: int = 0) -> onnx.ModelProto:
-    """Any float model with int8 contractions; `activations` is u8 or s8."""
+def quantize_model(
+    model: onnx.ModelProto, activations: str, samples: Iterable[Arrays]
+) -> onnx.ModelProto:
+    """Any float model with int8 contractions; `activations` is u8 or s8, with ranges from samples
+    of the inputs."""
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="tilewright-bench-") as folder:
         floats, folded, made = (Path(folder) / f"{n}.onnx" for n in ("floats", "folded", "made"))
@@ -74,7 +78,7 @@ def quantize_model(model: onnx.ModelProto, activations: str, *, seed: int = 0) -
         quantize_static(
             str(folded),
             str(made),
-            _Samples(model, seed),
+            _Samples(samples),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             activation_type=ACTIVATIONS[activations],

@@ -9,22 +9,14 @@ held-out images; on chips results are those of the second, to the bit.
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
+import tilewright
+from tilewright.options import Options
 
-from quantise import quantise  # noqa: E402  (the path above)
-
-import tilewright  # noqa: E402
-from tilewright.options import Options  # noqa: E402
-
-DIGITS = ROOT / "examples" / "digits"
-CALIBRATION = 64  # images
+DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 
 
 def main() -> None:
@@ -34,8 +26,9 @@ def main() -> None:
     options = parser.parse_args()
     with np.load(DIGITS / "held_out.npz") as file:
         images, labels = file["images"], file["labels"]
-    floats = onnx.load(DIGITS / "digits.onnx")
-    model = quantise(floats, {"image": images[:CALIBRATION]})
+    floats = DIGITS / "digits.onnx"
+    with np.load(DIGITS / "calibration.npz") as file:
+        model = tilewright.quantize(floats, dict(file), scheme="pow2").model
     scores = {
         "float32": tilewright.compile(floats)(images),
         "int8, halves to even": tilewright.compile(model)(images),

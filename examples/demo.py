@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import os
 import sys
 import tempfile
 import time
@@ -23,7 +24,6 @@ from statistics import median
 import numpy as np
 import onnx
 from drawing import draw_digits
-from quantise import quantise
 from reference import Reference
 from rich.console import Console
 from rich.rule import Rule
@@ -37,16 +37,18 @@ from zoo import resnet18, sample_inputs  # noqa: E402
 
 import tilewright  # noqa: E402
 from tilewright.base.passes import PassRun  # noqa: E402
-from tilewright.cli.limits import measure_limits  # noqa: E402
 from tilewright.options import Options  # noqa: E402
 from tilewright.program.host_program import name_of_step, nodes_of  # noqa: E402
+from tilewright.report.limits import measure_limits  # noqa: E402
+from tilewright.runtime.program import Program  # noqa: E402
 from tilewright.targets import cpu  # noqa: E402
 from tilewright.targets.vta import vta  # noqa: E402
 
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
 HELD_OUT = ROOT / "examples" / "digits" / "held_out.npz"
+REPORT = ROOT / "build" / "digits_on_a_chip.html"
 SHOWN = 8  # digits that are drawn
-CALIBRATION = 64  # images
+CALIBRATION = ROOT / "examples" / "digits" / "calibration.npz"
 SECONDS = 2.0  # of timing, each
 WARM_UP = 0.3
 STEPS = 6  # of a model that a table shows
@@ -108,7 +110,8 @@ class DeviceStep:
 
 @dataclass(frozen=True)
 class ChipResult:
-    """The digits in int8, with a chip. `exact`: as the host computes the same model, to the bit."""
+    """The digits in int8, with a chip. `exact`: as the host computes the same model, to the bit.
+    `report` is a page that shows one call."""
 
     chip: str
     compile_seconds: float
@@ -117,6 +120,7 @@ class ChipResult:
     exact: bool
     cycles: int
     steps: tuple[DeviceStep, ...]
+    report: str
 
 
 @dataclass(frozen=True)
@@ -176,8 +180,10 @@ def run_chip(talk: Talk) -> ChipResult:
     """The same network in int8: convolutions and the linear layer on a simulated chip."""
     with np.load(HELD_OUT) as data:
         images, labels = data["images"], data["labels"]
+    with np.load(CALIBRATION) as data:
+        samples = dict(data)
     with talk.working("quantising the network"):
-        model = quantise(onnx.load(DIGITS), {"image": images[:CALIBRATION]})
+        model = tilewright.quantize(DIGITS, samples, scheme="pow2").model
     chip = vta()
     options = Options(dims={"batch": 1}, rounding="half_up")
     with talk.working(f"compiling it for {chip.name} and the host"):
@@ -190,21 +196,29 @@ def run_chip(talk: Talk) -> ChipResult:
         exact = all(
             np.array_equal(host(x[None])[0], s) for x, s in zip(images, scores, strict=True)
         )
-    program = module.program
-    steps = tuple(
-        DeviceStep(
-            name_of_step(step),
-            nodes_of(step),
-            program.host.device_of(step),
-            facts.cycles,
-            facts.picoseconds and facts.picoseconds / 1e6,
-        )
-        for step, facts in zip(program.host.steps, program.steps, strict=True)
-        if nodes_of(step)
-    )
+    with talk.working("writing a page that shows where the time goes"):
+        REPORT.parent.mkdir(exist_ok=True)
+        tilewright.write_report(module.profile(images[:1]), REPORT)
+    steps = device_steps(module.program)
     right = int((scores.argmax(axis=1) == labels).sum())
     cycles = sum(s.cycles or 0 for s in steps)
-    return ChipResult(chip.name, seconds, right, len(labels), exact, cycles, steps)
+    return ChipResult(chip.name, seconds, right, len(labels), exact, cycles, steps, str(REPORT))
+
+
+def device_steps(program: Program) -> tuple[DeviceStep, ...]:
+    """The steps that compute; of a step that is several kernels, these."""
+    found = []
+    for step, facts in zip(program.host.steps, program.steps, strict=True):
+        device = program.host.device_of(step)
+        cycle = (facts.picoseconds or 0) / 1e6 / (facts.cycles or 1)
+        kernels = [(p.kernel, p.nodes, p.cycles) for p in facts.pieces]
+        for kernel, nodes, cycles in kernels or [
+            (name_of_step(step), nodes_of(step), facts.cycles)
+        ]:
+            spent = None if cycles is None else cycles * cycle
+            if nodes:
+                found.append(DeviceStep(kernel, nodes, device, cycles, spent))
+    return tuple(found)
 
 
 def run_resnet(talk: Talk) -> ResNetResult:
@@ -371,6 +385,7 @@ def say_chip(r: ChipResult, talk: Talk) -> None:
         table.add_row(s.kernel, s.device, cycles, spent, ", ".join(s.nodes))
     talk.say(table)
     talk.say(f"{r.cycles:,} cycles a digit, by the timed simulator of {r.chip}")
+    talk.say(f"see it: open {os.path.relpath(r.report)} in a browser")
 
 
 def say_resnet(r: ResNetResult, talk: Talk) -> None:

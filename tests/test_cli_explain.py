@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.cli.limits import Limits, MemoryLevel, measure_limits
-from tilewright.cli.measure import StepBound, find_bound, totals
+from tilewright.cli.measure import totals
 from tilewright.cli.show import limits_line
+from tilewright.report.bounds import StepBound, find_bound
+from tilewright.report.limits import Limits, MemoryLevel, measure_limits
 from tilewright.runtime.profile import StepTime
 from tilewright.runtime.program import StepInstruction
 from tilewright.targets import cpu

@@ -11,9 +11,10 @@ from fcntl import ioctl
 import pytest
 
 from tilewright.cli.layout import ENDLESS, Column, fit_table, make_console, wrap
-from tilewright.cli.measure import StepBound, StepRow, costliest
+from tilewright.cli.measure import StepRow, costliest
 from tilewright.cli.progress import Progress
 from tilewright.cli.show import steps_table
+from tilewright.report.bounds import StepBound
 
 
 def row(number, name, nodes, spent, share, bound):

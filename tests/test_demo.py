@@ -1,6 +1,7 @@
 """examples/demo.py, with a small network in place of ResNet-18 and little time."""
 
 import json
+from pathlib import Path
 
 import demo
 import onnx
@@ -9,13 +10,14 @@ from arithmetic import fix_dimensions
 
 
 @pytest.fixture
-def run(monkeypatch, capsys):
+def run(monkeypatch, capsys, tmp_path):
     def small():
         return fix_dimensions(onnx.load(demo.DIGITS), batch=1)
 
     monkeypatch.setattr(demo, "SECONDS", 0.01)
     monkeypatch.setattr(demo, "WARM_UP", 0.0)
     monkeypatch.setattr(demo, "resnet18", small)
+    monkeypatch.setattr(demo, "REPORT", tmp_path / "build" / "page.html")
 
     def run(*arguments):
         assert demo.main(list(arguments)) == 0
@@ -36,6 +38,7 @@ def test_plain_lines(run):
     assert any(line.startswith("threads ") for line in lines)
     assert any("are read right, as on the host, to the bit" in line for line in lines)
     assert any(line.endswith(" cycles a digit, by the timed simulator of vta") for line in lines)
+    assert any(line.startswith("see it: open ") and "page.html" in line for line in lines)
     assert "\x1b" not in out + err
     assert max(map(len, lines)) <= 110
     assert "… compiling digits.onnx" in err.splitlines()
@@ -50,6 +53,7 @@ def test_json(run):
     assert found["digits"]["file_bytes"] > 10_000
     chip = found["chip"]
     assert (chip["right"], chip["exact"]) == (356, True)
+    assert Path(chip["report"]).read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     # Three convolutions, a pool and the linear layer.
     assert sum(s["cycles"] is not None for s in chip["steps"]) == 5
     runs = found["resnet18"]["runs"]

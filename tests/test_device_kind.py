@@ -7,10 +7,8 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from onnx.backend.test.loader import load_model_tests
-from quantise import quantise
 from stack_machine.backend import KIND, stack_machine
 from stack_machine.device import StackMachine
 
@@ -95,7 +93,7 @@ def images():
 @pytest.fixture(scope="module")
 def shared(images):
     """The digits network on a chip, a stack machine for what the chip cannot do, and the host."""
-    model = quantise(onnx.load(DIGITS / "digits.onnx"), {"image": images})
+    model = tilewright.quantize(DIGITS / "digits.onnx", images, scheme="pow2").model
     devices = {"npu": vta(), "stack": stack_machine(), "host": "host"}
     options = Options(dims={"batch": 1}, rounding="half_up")
     host = tilewright.compile(model, options=options)

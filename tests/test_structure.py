@@ -40,10 +40,10 @@ LAYERS = (
     ("chip", "check"),
     ("backends", "compiled"),
     ("assemble", "offers", "specialize"),
-    ("compile_cache",),
+    ("compile_cache", "submissions"),
     ("side_by_side",),
     ("compiler", "kernels"),
-    ("onnx_backend",),
+    ("onnx_backend", "quantization", "report"),
     ("cli",),
     ("__init__", "__main__"),
 )
@@ -54,7 +54,8 @@ READS_ENVIRONMENT = {"cli.main", "runtime.cache"}  # results do not depend on wh
 # Who may run programs, not only make them. A simulator is a device.
 USES_RUNTIME = {"backends", "kernels", "chip", "check", "compiler", "compiled", "specialize"}
 USES_RUNTIME |= {"backends.native", "backends.stream", "cli", "sim", "onnx_backend"}
-USES_RUNTIME |= {"__init__", "assemble", "compile_cache", "side_by_side"}
+USES_RUNTIME |= {"report", "__init__", "assemble", "compile_cache", "side_by_side", "submissions"}
+USES_RUNTIME |= {"quantization"}
 
 # Who may import by name, from a table: public names, and kinds of devices.
 BY_NAME = {"__init__", "backends.table"}

@@ -27,7 +27,19 @@ written by `tools/api_docs.py` (`make docs`). `from tilewright import …` has a
 are in `tilewright.targets`.
 """
 SECTIONS = {
-    "Models": ("compile", "load", "Module", "Options", "Profile", "StepTime", "Recorder", "Target"),
+    "Models": (
+        "compile",
+        "load",
+        "quantize",
+        "QuantizedModel",
+        "Module",
+        "Options",
+        "Profile",
+        "StepTime",
+        "write_report",
+        "Recorder",
+        "Target",
+    ),
     "Kernels": ("kernel", "dims", "out", "KernelFunction", "Schedule", "build", "BuiltKernel"),
     "Errors": (
         "TilewrightError",

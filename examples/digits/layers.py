@@ -37,20 +37,58 @@ class Convolution(Layer):
 
     def forward(self, x: Array, *, training: bool) -> Array:
         """Every 3x3 window times the weights, one matrix product."""
-        padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
-        self._windows = windows  # [batch, inputs, height, width, 3, 3]
-        product = np.tensordot(windows, self.parameters["weight"], ((1, 4, 5), (1, 2, 3)))
+        self._windows = _windows(x)
+        product = np.tensordot(self._windows, self.parameters["weight"], ((1, 4, 5), (1, 2, 3)))
         return product.transpose(0, 3, 1, 2)
 
     def backward(self, grad: Array) -> Array:
         """The input's gradient is the convolution of `grad` with the weights turned round."""
         by_weight = np.tensordot(grad, self._windows, ((0, 2, 3), (0, 2, 3)))
         self.gradients = {"weight": by_weight}
-        padded = np.pad(grad, ((0, 0), (0, 0), (1, 1), (1, 1)))
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
         turned = self.parameters["weight"][:, :, ::-1, ::-1]
-        return np.tensordot(windows, turned, ((1, 4, 5), (0, 2, 3))).transpose(0, 3, 1, 2)
+        return np.tensordot(_windows(grad), turned, ((1, 4, 5), (0, 2, 3))).transpose(0, 3, 1, 2)
+
+
+class Depthwise(Layer):
+    """A 3x3 convolution of each channel by itself, padded to keep the size, without bias."""
+
+    def __init__(self, channels: int, random: np.random.Generator) -> None:
+        super().__init__()
+        weight = random.standard_normal((channels, 1, 3, 3), np.float32)
+        self.parameters = {"weight": weight * np.float32((2.0 / 9) ** 0.5)}
+
+    def forward(self, x: Array, *, training: bool) -> Array:
+        """Every window of a channel times the channel's weights."""
+        self._windows = _windows(x)
+        return np.einsum("bchwij,cij->bchw", self._windows, self.parameters["weight"][:, 0])
+
+    def backward(self, grad: Array) -> Array:
+        """As for a convolution, channel by channel."""
+        by_weight = np.einsum("bchw,bchwij->cij", grad, self._windows)
+        self.gradients = {"weight": by_weight[:, None]}
+        turned = self.parameters["weight"][:, 0, ::-1, ::-1]
+        return np.einsum("bchwij,cij->bchw", _windows(grad), turned)
+
+
+class Pointwise(Layer):
+    """A 1x1 convolution, without bias: the channels of each pixel times a matrix."""
+
+    def __init__(self, inputs: int, outputs: int, random: np.random.Generator) -> None:
+        super().__init__()
+        weight = random.standard_normal((outputs, inputs, 1, 1), np.float32)
+        self.parameters = {"weight": weight * np.float32((2.0 / inputs) ** 0.5)}
+
+    def forward(self, x: Array, *, training: bool) -> Array:
+        """A product of matrices for each image."""
+        self._x = x
+        return np.einsum("bihw,oi->bohw", x, self.parameters["weight"][:, :, 0, 0], optimize=True)
+
+    def backward(self, grad: Array) -> Array:
+        """Two products."""
+        by_weight = np.einsum("bohw,bihw->oi", grad, self._x, optimize=True)
+        self.gradients = {"weight": by_weight[:, :, None, None]}
+        weight = self.parameters["weight"][:, :, 0, 0]
+        return np.einsum("bohw,oi->bihw", grad, weight, optimize=True)
 
 
 class Normalization(Layer):
@@ -123,6 +161,42 @@ class MaxPool(Layer):
         return spread.reshape(batch, channels, 2 * height, 2 * width)
 
 
+class GlobalAverage(Layer):
+    """The mean of each channel: [batch, channels, height, width] -> [batch, channels, 1, 1]."""
+
+    def forward(self, x: Array, *, training: bool) -> Array:
+        """The mean of each picture."""
+        self._shape = x.shape
+        return x.mean((2, 3), keepdims=True)
+
+    def backward(self, grad: Array) -> Array:
+        """Every pixel has the same share."""
+        _, _, height, width = self._shape
+        return np.broadcast_to(grad / np.float32(height * width), self._shape)
+
+
+class Residual(Layer):
+    """x plus what a body of layers makes of it, of the same shape."""
+
+    def __init__(self, *body: Layer) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Array, *, training: bool) -> Array:
+        """The body, one layer after another, and x."""
+        y = x
+        for layer in self.body:
+            y = layer.forward(y, training=training)
+        return x + y
+
+    def backward(self, grad: Array) -> Array:
+        """The gradient goes both ways."""
+        through = grad
+        for layer in reversed(self.body):
+            through = layer.backward(through)
+        return grad + through
+
+
 class Linear(Layer):
     """Flatten and multiply: [batch, ..] -> [batch, outputs]; weights are [outputs, inputs]."""
 
@@ -141,6 +215,12 @@ class Linear(Layer):
         """Two matrix products and a sum."""
         self.gradients = {"weight": grad.T @ self._flat, "bias": grad.sum(0)}
         return (grad @ self.parameters["weight"]).reshape(self._shape)
+
+
+def _windows(x: Array) -> Array:
+    """The 3x3 windows around all pixels: [batch, channels, height, width, 3, 3]."""
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    return np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
 
 
 def _per_channel(vector: Array) -> Array:

@@ -107,14 +107,19 @@ from tilewright.target.target import Target
 if TYPE_CHECKING:
     from tilewright.compiler import compile
     from tilewright.kernels import BuiltKernel, KernelFunction, Schedule, build, kernel
+    from tilewright.quantization.post_training import QuantizedModel, quantize
+    from tilewright.report.page import write_report
 
 COMPILER = {
     "BuiltKernel": "kernels",
     "KernelFunction": "kernels",
+    "QuantizedModel": "quantization.post_training",
     "Schedule": "kernels",
     "build": "kernels",
     "compile": "compiler",
     "kernel": "kernels",
+    "quantize": "quantization.post_training",
+    "write_report": "report.page",
 }  # public names to the modules that are imported when they are first used
 
 __all__ = [
@@ -129,6 +134,7 @@ __all__ = [
     "Module",
     "Options",
     "Profile",
+    "QuantizedModel",
     "Recorder",
     "Schedule",
     "ScheduleError",
@@ -185,6 +191,7 @@ __all__ = [
     "out",
     "parallel",
     "popcount",
+    "quantize",
     "reduce",
     "rem",
     "select",
@@ -203,6 +210,7 @@ __all__ = [
     "u64",
     "unroll",
     "vectorize",
+    "write_report",
 ]
 
 

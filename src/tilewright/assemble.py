@@ -22,6 +22,7 @@ from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.verify.host import verify_host
 from tilewright.ops.function import CallAttrs
+from tilewright.optimize.edit import roots
 from tilewright.optimize.merge_subgraphs import members
 from tilewright.optimize.plan_memory import MemoryPlan
 from tilewright.program.host_program import (
@@ -176,7 +177,14 @@ def _facts_of(kernel: AnyKernel) -> StepFacts:
     if isinstance(kernel, CompiledKernel):
         used = kernel.instruction
         instruction = None if used is None else StepInstruction(used.name, used.native)
-        return replace(facts, fallback=kernel.fallback, instruction=instruction)
+        signature = kernel.signature
+        first, count = len(signature.inputs), len(signature.outputs)
+        return replace(
+            facts,
+            fallback=kernel.fallback,
+            instruction=instruction,
+            written=tuple(range(first, first + count)),
+        )
     option = kernel.option
     picoseconds = round(option.seconds * 1e12)
     return replace(facts, cycles=option.cycles, picoseconds=picoseconds, bound=option.bound)
@@ -186,7 +194,14 @@ def _pieces(n: GraphNode | None, kernel: AnyKernel) -> Iterator[StepPiece]:
     """Yields what is known of the kernels that a device runs as one, with the nodes of each."""
     if n is None or isinstance(kernel, CompiledKernel) or not kernel.option.parts:
         return
-    for call, part in zip(members(n), kernel.option.parts, strict=True):
+    calls = members(n)
+    maker = {v: k for k, call in enumerate(calls) for v in call.outputs}
+    whole = roots(n.attrs_of(CallAttrs).body.nodes)  # what is read as a view was made as these
+    for call, part in zip(calls, kernel.option.parts, strict=True):
         cost, nodes = kernel_cost(part.program), call.attrs_of(CallAttrs).origins
-        operations = size_of(cost.operations)
-        yield StepPiece(part.program.name, nodes, operations, part.cycles, part.bound)
+        read = (whole.get(v, v) for v in call.inputs)
+        after = tuple(dict.fromkeys(maker[v] for v in read if v in maker))
+        amounts = size_of(cost.operations), size_of(cost.bytes)
+        yield StepPiece(
+            part.program.name, nodes, amounts[0], part.cycles, part.bound, amounts[1], after
+        )

@@ -16,6 +16,7 @@ from functools import partial
 from tilewright.analyze.nests import nests
 from tilewright.backends.bundles.build import build_bundles
 from tilewright.backends.bundles.choose import choose_plans
+from tilewright.backends.stream.addresses import check_capacity
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
 from tilewright.chip_kernel import (
     ChipKernel,
@@ -56,7 +57,8 @@ NEAR = 0.997  # of what the model expects: better than the next one is likely to
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     """Cycles that no schedule of a kernel with one contraction, or none, can beat, in the form of
     which that is least. Where the chip cannot guard reads, what lies around an input are bytes to
-    bring."""
+    bring. TargetError where its arrays are more than there is room for."""
+    check_capacity([kernel], target)
     return form_models(kernel, target)[0].bound
 
 
@@ -82,6 +84,7 @@ def build_controlled(
 ) -> ChipKernel:
     """The same, with what the author decides as one record."""
     check_sizes(kernel, target)
+    check_capacity([kernel], target)
     order = tuple(parameters) or tuple(b.name for b in kernel.params)
     if target.bundles is not None:
         built = _build_bundles(kernel, target, control, order)
@@ -120,6 +123,7 @@ def build_split(
     """A kernel that is split already, piece by piece; of those that are `known` none is built. With
     `in_order`, all that passes between pieces lies row by row; without, what a piece would take in
     another order than it was made in does."""
+    check_capacity(split.pieces, target)
 
     def build(piece: Kernel, kept: Collection[str], check: Check) -> ChipKernel:
         rows = kept if in_order else ()

@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.backends.bundles.assembly import assembly
 from tilewright.backends.bundles.program import BundleProgram, make_program
 from tilewright.backends.bundles.resource_bound import ResourceBound, program_bound
+from tilewright.backends.stream.addresses import check_used
 from tilewright.backends.stream.check_waits import check_waits
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.encode import encode
@@ -226,6 +227,7 @@ def proven_stream(
     expanded = replace(expand_stream(kernel, target), constants=constants or {})
     done = synchronise(place_settings(order_transfers(place_lists(expanded))), serial=serial)
     stream, waits = done.stream, done.waits
+    check_used(kernel.name, target, stream.sizes)
     fault = (
         check_memory(stream, (*kernel.inputs, *stream.constants), done.boxes)
         or check_distances(stream, done.boxes)

@@ -8,6 +8,7 @@
     lowered    ready for code generation
     llvm, asm  as LLVM IR, as machine code
     host       the program that calls the kernels
+    stream     what it hands to other devices: instructions, and what they find in memory
 
 `until` stops after a stage and returns what is there; a Recorder keeps every step.
 """
@@ -78,10 +79,13 @@ from tilewright.runtime.system import out_of_memory, require_memory
 from tilewright.schedule.schedule import Schedule
 from tilewright.side_by_side import Job, side_by_side
 from tilewright.specialize import specialize
+from tilewright.submissions import Submissions, find_submissions
 from tilewright.target.target import Target
 from tilewright.targets.names import HOST
 
-STAGES = ("graph", "optimized", "tensor", "loops", "scheduled", "lowered", "llvm", "asm", "host")
+_KERNELS = ("tensor", "loops", "scheduled", "lowered", "llvm", "asm")
+STAGES = ("graph", "optimized", *_KERNELS, "host", "stream")
+WHOLE = (None, "host", "stream")  # where all kernels are made to their end
 
 SHOWN = 4  # kernels that an error names
 
@@ -99,6 +103,7 @@ Left = (
     | dict[str, Schedule]
     | dict[str, str]
     | HostProgram
+    | Submissions
 )
 
 
@@ -172,6 +177,15 @@ def compile(
     target: Targets = HOST,
     options: Options | None = None,
     recorder: Recorder | None = None,
+    until: Literal["stream"],
+) -> Submissions: ...
+@overload
+def compile(
+    model: Model,
+    *,
+    target: Targets = HOST,
+    options: Options | None = None,
+    recorder: Recorder | None = None,
     until: str | None,
 ) -> Left: ...
 def compile(
@@ -192,7 +206,8 @@ def compile(
 
     Returns a Module, or with `until` what that stage leaves: a Graph ("graph", "optimized"), a
     program for each kernel by its name ("tensor", "loops", "scheduled", "lowered", "llvm", "asm"),
-    or the program that calls them ("host"). A `recorder` keeps what every step leaves.
+    the program that calls them ("host"), or what devices are handed ("stream"). A `recorder` keeps
+    what every step leaves.
 
     Where shapes depend on what small inputs hold, a SpecializedModule is returned, which is called
     in the same way; `options.values` fixes such inputs.
@@ -269,11 +284,13 @@ class _Compilation:
         if until == "optimized":
             return graph
         kernels, used = self.kernels(graph, until)
-        if until is not None and until != "host":
+        if until not in WHOLE:
             return kernels
         plan = self.plan(graph, kernels, used)
         if until == "host":
             return plan.program
+        if until == "stream":
+            return find_submissions(plan, kernels, self.devices)
         return self.module(self.assemble(plan, kernels))
 
     # ---------------------------------------------------------- graph
@@ -401,10 +418,11 @@ class _Compilation:
         self, kernels: Mapping[str, SubmittedKernel], until: str | None
     ) -> dict[str, Any]:
         """Kernels of devices, with the host's kernels that arrange their operands and results."""
-        if until not in (None, "host"):
+        if until not in WHOLE:
             return {}
         found: dict[str, Any] = dict(kernels)
         arrangements: dict[tuple[Held, bool], str] = {}
+        programs: dict[Any, str] = {}  # which do the same would be one symbol in the cache
         for kernel in kernels.values():
             count = kernel.given
             for k, held in enumerate(kernel.option.held):
@@ -412,10 +430,13 @@ class _Compilation:
                 if held.is_same or key in arrangements:
                     continue
                 word = "pack" if k < count else "unpack"
-                name = arrangements[key] = f"{word}{len(arrangements)}"
-                program = (packing if k < count else unpacking)(held, name)
                 kind = held.type.layout
                 layouts = {} if kind is None else {"y" if k < count else "x0": kind}
+                program = (packing if k < count else unpacking)(held, word)
+                name = f"{word}{len(arrangements)}"
+                name = arrangements[key] = programs.setdefault((program, kind), name)
+                if name in found:
+                    continue
                 target = self.devices.host_target
                 found[name] = self.kernel(name, program, layouts, target, None)
         self.arrangements = arrangements
@@ -430,7 +451,7 @@ class _Compilation:
                 self.recorder.watch(len(found), len(jobs))
 
         tell()
-        if until in (None, "host") and not self.recorder.keeps:
+        if until in WHOLE and not self.recorder.keeps:
             quiet = replace(self, recorder=Recorder(keeps=False))
             for name, kernel in side_by_side(jobs, quiet.kernel, self.cache):
                 found[name] = kernel

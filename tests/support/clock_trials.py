@@ -3,7 +3,7 @@ than its queues and memories allow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import slow_clock
@@ -11,12 +11,15 @@ from random_chips import as_steps, machine_of, random_chip, random_stream
 from random_units import Facts, chip_of, gemm_of, random_facts
 
 from tilewright.backends.stream.distances import check_distances
+from tilewright.backends.stream.parts import part_starts
 from tilewright.backends.stream.waits import synchronise
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.chip import build_chip
 from tilewright.sim.events import simulate
 
 MOST = 14  # instructions of a stream
+MOST_SUBMITTED = 5  # instructions of a part
+TOKENS = (None, 1, 2)  # of one queue for another, untaken at most
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,9 @@ def run_chip(seed: int, streams: int) -> Tally:
     """Random streams on one random chip; AssertionError where the two clocks differ."""
     rng = np.random.default_rng(seed)
     chip = random_chip(rng)
+    most = MOST_SUBMITTED if seed % 2 and chip.target.end is not None else None
+    target = replace(chip.target, token_depth=TOKENS[seed % len(TOKENS)], most_submitted=most)
+    chip = replace(chip, target=target)
     ran = refused = stalled = 0
     for number in range(streams):
         stream = random_stream(chip, rng, int(rng.integers(2, MOST + 1)))
@@ -44,7 +50,8 @@ def run_chip(seed: int, streams: int) -> Tally:
             continue
         assert check_distances(done.stream, done.boxes) is None, (seed, number)
         found = simulate(done.stream, done.waits, found=done.boxes)
-        steps = as_steps(chip, done.stream, done.waits)
+        starts = part_starts(done.stream).tolist()
+        steps = as_steps(chip, done.stream, done.waits, starts)
         slow = slow_clock.run(machine_of(chip.target), steps)
         assert slow is not None, (seed, number)
         for name in ("begin", "leave", "end"):

@@ -167,8 +167,10 @@ def random_stream(chip: Chip, rng: np.random.Generator, count: int) -> Stream:
     return stream_of(chip.target, rows, sizes)
 
 
-def as_steps(chip: Chip, stream: Stream, waits: Waits) -> list[slow_clock.Step]:
-    """A stream and its waits, as the slow clock takes them."""
+def as_steps(
+    chip: Chip, stream: Stream, waits: Waits, starts: Sequence[int] = ()
+) -> list[slow_clock.Step]:
+    """A stream and its waits, as the slow clock takes them; at `starts` parts begin."""
     target, kinds = chip.target, {k.name: k for k in chip.kinds}
     names = [q.name for q in target.queues]
     steps = []
@@ -178,7 +180,8 @@ def as_steps(chip: Chip, stream: Stream, waits: Waits) -> list[slow_clock.Step]:
         common = {
             "takes": _channels(waits.pops[row], waits.awaits[row], queue, gives=False),
             "gives": _channels(waits.pushes[row], waits.sets[row], queue, gives=True),
-            "barrier": bool(waits.barriers[row]),
+            "barrier": bool(waits.barriers[row]) or row in starts,
+            "part": row in starts,
         }
         kind = kinds.get(instruction.name)
         if kind is None:
@@ -234,4 +237,4 @@ def machine_of(target: Target) -> slow_clock.Machine:
         )
         fetch = slow_clock.Fetching(channel, f.bytes, rate, f.burst, f.ahead, memory.latency)
     depths = [q.depth for q in target.queues]
-    return slow_clock.Machine(depths, target.issue, target.interlock, fetch)
+    return slow_clock.Machine(depths, target.issue, target.interlock, fetch, target.token_depth)

@@ -33,20 +33,23 @@ class Fetching:
 @dataclass(frozen=True)
 class Machine:
     """How many instructions each queue holds, cycles to issue one, whether the chip itself has
-    queues wait for what they depend on."""
+    queues wait for what they depend on, how many tokens of one queue for another may be untaken
+    (None: any number)."""
 
     depths: Sequence[int]
     issue: int = 1
     interlock: bool = False
     fetch: Fetching | None = None
+    room: int | None = None
 
 
 @dataclass(frozen=True)
 class Step:
     """One instruction: its queue; cycles; cycles through each channel; bytes that it reads and
     writes (any numbers); banks that it uses; tokens and events that it takes and gives; whether all
-    before it are done before it is issued; what its queue does where others read what it writes;
-    whether it ends the stream: it begins when all before it are done."""
+    before it are done before it is issued, and before it is fetched (it begins a part); what its
+    queue does where others read what it writes; whether it ends a part: it begins when all before
+    it are done."""
 
     queue: int
     setup: int = 0
@@ -59,6 +62,7 @@ class Step:
     takes: Sequence[object] = ()
     gives: Sequence[object] = ()
     barrier: bool = False
+    part: bool = False
     hazard: str = STALL
     forward: int = 0
     ends: bool = False
@@ -153,6 +157,9 @@ class _Clock:
         f = self.machine.fetch
         if f is None or self.fetched == self.n or self.fetching > now:
             return False
+        before = self.end[: self.fetched]
+        if self.steps[self.fetched].part and any(e is None or e > now for e in before):
+            return False
         gone = self.fetched + f.burst - f.ahead
         if gone > 0 and (self.entry[gone - 1] is None or self.entry[gone - 1] > now):
             return False
@@ -177,7 +184,9 @@ class _Clock:
             if self.begin[i] is None:
                 return self._can_begin(q, place, i, now) and self._start(i, now)
             if self.leave[i] is None:
-                return self.ready[i] <= now and self._move(q, place, i)
+                return self.ready[i] <= now and self._move(i)
+            if self.end[i] is None:  # nothing behind it begins before it has given its tokens
+                return self.leave[i] <= now and self._give(q, place, i, now)
         return False
 
     def _can_begin(self, q: int, place: int, i: int, now: int) -> bool:
@@ -218,7 +227,7 @@ class _Clock:
             self.usable[i] = max([now + s.forward, *(self.usable[j] for j in mine)])
         return True
 
-    def _move(self, q: int, place: int, i: int) -> bool:
+    def _move(self, i: int) -> bool:
         """Its bytes go through all its channels at once, in the order in which they were asked for,
         which all before it have been."""
         s = self.steps[i]
@@ -228,8 +237,17 @@ class _Clock:
             self.free[c] = start + n
         moved = start + max(used.values()) if used else 0
         self.leave[i] = max(self.ready[i] + s.busy, moved)
+        return True
+
+    def _give(self, q: int, place: int, i: int, now: int) -> bool:
+        """What it gives, if there is room for its tokens; it is done then."""
+        s, room = self.steps[i], self.machine.room
+        for channel in s.gives if room is not None else ():
+            untaken = len(self.given.get(channel, [])) - self.taken.get(channel, 0)
+            if isinstance(channel, tuple) and untaken >= room:
+                return False
         before = self.end[self.rows[q][place - 1]] if place else 0
-        self.end[i] = max(self.leave[i] + s.latency, before)
+        self.end[i] = max(now + s.latency, before)
         for channel in s.gives:
             self.given.setdefault(channel, []).append(i)
         return True

@@ -6,12 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from tilewright.backends.binary import Binary, PlacedArray
+from tilewright.backends.stream.disassemble import disassemble
+from tilewright.backends.stream.encode import encode
+from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
 from tilewright.chip import build_chip, build_split, lower_bound
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
-from tilewright.ir.loop import Kernel, symbols
+from tilewright.ir.loop import Alloc, Kernel, symbols, walk_statements
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.join_pieces import PieceRefused
@@ -26,6 +32,7 @@ from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import DevicePart
+from tilewright.sim.device_run import device_run
 from tilewright.sim.part import KIND as SIMULATOR
 from tilewright.sim.part import simulator_part
 from tilewright.target.target import Target
@@ -193,11 +200,36 @@ def chip_part(device: str, kernels: Mapping[str, BuiltKernel], host: Target) -> 
     """What the simulator of a chip is given."""
     chips = {name: built.chip for name, built in kernels.items() if built.chip is not None}
     streams = {name: (chip.stream, chip.kernel.params) for name, chip in chips.items()}
-    return simulator_part(device, streams, host)
+    runs = {name: device_run(c.timeline, c.target, c.predicted) for name, c in chips.items()}
+    return simulator_part(device, streams, host, runs)
+
+
+def chip_binary(built: BuiltKernel) -> Binary:
+    """What the chip itself would be given for a kernel."""
+    chip = built.chip
+    assert chip is not None  # kernels that are submitted are built
+    stream = chip.stream
+
+    def placed(b: Buffer, contents: np.ndarray | None = None) -> PlacedArray:
+        place = stream.places[b]
+        return PlacedArray(b.name, b.dtype, sizes_of(b), place.memory, place.offset, contents)
+
+    passed = {s.buffer for s in walk_statements(chip.kernel.body) if isinstance(s, Alloc)}
+    parameters = tuple(placed(b) for b in chip.kernel.params)
+    held = [(b in passed, placed(b, array)) for b, array in stream.constants.items()]
+    tables, filled = (tuple(a for inside, a in held if inside is k) for k in (False, True))
+    used = dict.fromkeys(a.memory for a in (*parameters, *tables, *filled))
+    return Binary(
+        chip.target.name, tuple(part_lengths(stream).tolist()), parameters, tables, filled,
+        {name: stream.sizes[name] for name in used},
+        code=lambda: encode(stream, chip.waits).tobytes(),
+        listing=lambda: disassemble(stream, chip.waits),
+    )  # fmt: skip
 
 
 SIMULATED = DEVICES[SIMULATOR]
-BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED)
+BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED, binary=chip_binary)
 STREAM = Backend(
-    "stream", chip_options, chip_part, SIMULATOR, SIMULATED, subgraph_option, chip_outlook
-)
+    "stream", chip_options, chip_part, SIMULATOR, SIMULATED, subgraph_option, chip_outlook,
+    chip_binary,
+)  # fmt: skip

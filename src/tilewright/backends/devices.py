@@ -5,7 +5,9 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from tilewright.backends.binary import Binary
 from tilewright.backends.table import DeviceSpec, spec_of
 from tilewright.base.errors import CompileError
 from tilewright.runtime.devices import DeviceTable
@@ -47,6 +49,16 @@ class Devices:
         """What makes the devices that run parts of a program, by the parts' kinds."""
         backends = (s.backend for s in self.specs.values())
         return {b.kind: b.device for b in backends if b.device is not None}
+
+    def binary(self, device: str, built: Any) -> Binary:
+        """A kernel as a device is given it; CompileError if its kind does not say."""
+        backend = self.specs[device].backend
+        if backend.binary is None:
+            raise CompileError(
+                f"backend {backend.name!r} does not say what {device!r} is given for a kernel",
+                hint="give the Backend a `binary`: see docs/new-device-kind.md",
+            )
+        return backend.binary(built)
 
     def with_host(self) -> Devices:
         """These, and this machine."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.backends.binary import Binary
 from tilewright.base.errors import CompileError
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
@@ -84,7 +85,8 @@ class Backend:
     into the host's code. `subgraph` says how kernels of a target that follow each other run as one,
     given the names of the values that come from elsewhere, and what it has built for
     others of the model; or what is in the way. `outlook` says
-    what `options` will, without making the kernel: an obstacle, or an option for `subgraph`."""
+    what `options` will, without making the kernel: an obstacle, or an option for `subgraph`.
+    `binary` has the `built` of a kernel as the device itself would be given it."""
 
     name: str
     options: Callable[[TensorProgram, Target], list[Option]]
@@ -95,6 +97,7 @@ class Backend:
         None
     )
     outlook: Callable[[TensorProgram, Target], Option] | None = None
+    binary: Callable[[Any], Binary] | None = None
 
 
 @dataclass(frozen=True)

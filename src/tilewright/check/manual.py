@@ -29,12 +29,14 @@ def manual(target: Target) -> dict[str, Any]:
             for q in target.queues
         ],
         "tokens": [list(pair) for pair in target.tokens],
+        "token_depth": target.token_depth,
         "events": target.events,
         "barriers": target.barriers,
         "interlock": target.interlock,
         "issue": target.issue,
         "fetch": None if target.fetch is None else asdict(target.fetch),
         "end": target.ends_with,
+        "most_submitted": target.most_submitted,
         "slots": None if target.bundles is None else dict(target.bundles.slots),
         "instructions": [instruction_facts(target, i) for i in target.instructions],
     }
@@ -44,6 +46,7 @@ def memory_facts(m: Memory) -> dict[str, Any]:
     return {
         "name": m.name,
         "bytes": m.size,
+        "capacity": m.capacity,
         "cached": m.cached,
         "banks": m.banks,
         "bandwidth": m.bandwidth,

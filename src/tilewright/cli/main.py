@@ -1,5 +1,5 @@
-"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `cache`, `ops`,
-`targets`, `check-target`, `new-target`.
+"""The command line: `tilewright run`, `compile`, `bench`, `explain`, `dump`, `quantize`, `cache`,
+`ops`, `targets`, `check-target`, `new-target`.
 
 Results go to stdout, everything else to stderr. An error of ours is one paragraph there, and exit
 code 2; a check that fails is exit code 1; Ctrl-C is 130. Only this module and runtime/cache.py read
@@ -25,7 +25,7 @@ from tilewright.base.errors import (
 from tilewright.base.passes import PassRun
 from tilewright.base.version import VERSION
 from tilewright.check.load import is_file
-from tilewright.cli import listing, show
+from tilewright.cli import listing, quantize, show
 from tilewright.cli.arrays import (
     drawn_inputs,
     make_inputs,
@@ -35,16 +35,25 @@ from tilewright.cli.arrays import (
     parse_values,
     write_outputs,
 )
+from tilewright.cli.binary import binary_line, dump_binary
 from tilewright.cli.check import check as check_results
 from tilewright.cli.find_target import find_description
 from tilewright.cli.interrupt import keep_interrupts
 from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console
-from tilewright.cli.limits import measure_limits
 from tilewright.cli.listing import Json, Threads
-from tilewright.cli.measure import costliest, measure, time_steps
+from tilewright.cli.measure import costliest, measure, step_rows
 from tilewright.cli.output import explain_output_error, fail, prepare_output, put, say
 from tilewright.cli.progress import Progress
+from tilewright.cli.report import (
+    Files,
+    ReportFile,
+    TraceFile,
+    file_json,
+    limits_of,
+    time_and_write,
+    write_files,
+)
 from tilewright.cli.session import (
     Request,
     module_for,
@@ -189,10 +198,15 @@ def run(
         list[str] | None,
         typer.Option("--output", metavar="FOLDER|NAME=FILE.npy", help="write outputs to files"),
     ] = None,
+    report: ReportFile = None,
+    trace: TraceFile = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run a model once and show its outputs."""
+    """Run a model once and show its outputs.
+
+    With --report or --trace it is run some more times, and these are timed."""
+    written = Files(report, trace)
     session = _Session(
         model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
         only, subgraphs,
@@ -202,21 +216,23 @@ def run(
     start = time.perf_counter_ns()
     results = module.run({t.name: arrays[t.name] for t in module.inputs})
     spent = time.perf_counter_ns() - start
-    report = None
+    checked = None
     if check:
         with session.working("checking"):
-            report = check_results(session.request, arrays, results)
+            checked = check_results(session.request, arrays, results)
     write_outputs(files, results)
+    if written.wanted:
+        time_and_write(written, module, arrays, session)
     rows = [show.result_json(t, results[t.name], files.get(t.name)) for t in module.outputs]
     if json:
         found = {"model": str(model), **session.facts(module), "nanoseconds": spent}
-        found |= {"outputs": rows}
-        put(show.to_json(found | ({"check": show.report_json(report)} if report else {})))
+        found |= {"outputs": rows, "report": file_json(report), "trace": file_json(trace)}
+        put(show.to_json(found | ({"check": show.report_json(checked)} if checked else {})))
     else:
         put(show.results_table(rows, make_console().width))
-        for line in show.report_lines(report) if report else []:
+        for line in show.report_lines(checked) if checked else []:
             say(line)
-    if report is not None and not report.agrees:
+    if checked is not None and not checked.agrees:
         raise typer.Exit(FAILED)
 
 
@@ -331,6 +347,7 @@ def explain(
     worst: Annotated[
         int | None, typer.Option("--worst", min=1, help="only so many steps, the costliest first")
     ] = None,
+    report: ReportFile = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -342,7 +359,10 @@ def explain(
 
     Of a kernel on a chip (--target NAME or FILE.py[:FUNCTION]): which queue or memory is the
     bottleneck, where the cycles go, what keeps better tiles out, and what would help."""
+    written = Files(report)
     if is_file(model):
+        if written.wanted:
+            raise InputError("--report shows models, and this is a kernel", hint="leave it out")
         with Progress(quiet or json).working("explaining"):
             found = explain_kernel(model, targets or [HOST], parse_dims(dims or []), inputs or [])
         if json:
@@ -356,13 +376,15 @@ def explain(
     )  # fmt: skip
     module, arrays = session.open_with(inputs, seed)
     with session.working("measuring what this machine can do"):
-        used = (s.instruction for s in module.program.steps if s.instruction is not None)
-        limits = measure_limits(module.threads, used)
+        limits = limits_of(module)
     with session.working("timing"):
-        rows = time_steps(module, arrays, repeat, limits, session.on_call)
+        given = [arrays[t.name] for t in module.inputs]
+        profile = module.profile(*given, repeat=repeat, watch=session.on_call)
+    rows = step_rows(profile, module.program, limits)
+    write_files(written, profile, limits, session)
     if json:
         facts = {"model": model, **session.facts(module), "threads": module.threads}
-        facts |= {"limits": show.limits_json(limits)}
+        facts |= {"limits": show.limits_json(limits), "report": file_json(report)}
         shown = costliest(rows, worst)
         put(show.to_json(facts | {"steps": [show.step_json(r) for r in shown]}))
         return
@@ -376,6 +398,13 @@ def dump(
     model: Source,
     stage: Annotated[str, typer.Option("--stage", help=f"one of {', '.join(STAGES)}")],
     kernel: Annotated[str | None, typer.Option("--kernel", help="only this kernel")] = None,
+    binary: Annotated[
+        bool,
+        typer.Option("--binary", help="of --stage stream: bits for the chip itself, as a folder"),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FOLDER", help="where --binary writes")
+    ] = None,
     targets: Targets = None,
     threads: Threads = None,
     dims: Dims = None,
@@ -394,6 +423,13 @@ def dump(
         model, targets, threads, dims, quiet or json, values, checks, rounding, precision, pins,
         only, subgraphs,
     )  # fmt: skip
+    if binary or output is not None:
+        found = dump_binary(session.request, session, stage, kernel, output, binary=binary)
+        if json:
+            put(show.to_json(found))
+        elif not quiet:
+            say(binary_line(found))
+        return
     with session.working("compiling"):
         texts = stage_texts(session.request, stage, kernel)
     if json:
@@ -402,6 +438,7 @@ def dump(
         put("\n\n".join(texts.values()))
 
 
+app.registered_commands += quantize.app.registered_commands
 app.registered_commands += listing.app.registered_commands
 
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.cli.limits import Limits
+from tilewright.report.bounds import StepBound, find_bound
+from tilewright.report.limits import Limits
 from tilewright.runtime.module import Module
-from tilewright.runtime.profile import StepTime
-from tilewright.runtime.program import StepFacts
+from tilewright.runtime.profile import Profile
+from tilewright.runtime.program import Program, StepFacts
 
 Arrays = Mapping[str, np.ndarray]
 Watch = Callable[[int, int], None]  # how many are done, of how many
@@ -61,18 +62,6 @@ def measure(module: Module, inputs: Arrays, seconds: float, watch: Watch | None 
 
 
 # ---------------------------------------------------------------- explain
-
-COMPUTE, MEMORY, OVERHEAD = "compute", "memory", "overhead"
-
-
-@dataclass(frozen=True)
-class StepBound:
-    """The least that a step can take. `limit` says what for; `memory` which memory's rate counts,
-    the nearest that holds all of the step's data."""
-
-    nanoseconds: float
-    limit: str
-    memory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,12 +113,8 @@ class StepRow:
         return self.bound.nanoseconds / self.nanoseconds
 
 
-def time_steps(
-    module: Module, inputs: Arrays, repeat: int, limits: Limits, watch: Watch | None = None
-) -> list[StepRow]:
-    """Every step, timed, beside what the machine allows."""
-    arrays = [inputs[t.name] for t in module.inputs]
-    profile = module.profile(*arrays, repeat=repeat, watch=watch)
+def step_rows(profile: Profile, program: Program, limits: Limits) -> list[StepRow]:
+    """Every step, as it was timed, beside what the machine allows."""
     total = max(1, sum(s.nanoseconds for s in profile.steps))
     return [
         StepRow(
@@ -150,7 +135,7 @@ def time_steps(
             facts.bound,
             tuple(_piece_rows(facts)),
         )
-        for number, (s, facts) in enumerate(zip(profile.steps, module.program.steps, strict=True))
+        for number, (s, facts) in enumerate(zip(profile.steps, program.steps, strict=True))
     ]
 
 
@@ -160,20 +145,6 @@ def _piece_rows(facts: StepFacts) -> Iterator[PieceRow]:
     for p in facts.pieces:
         operations = p.operations if isinstance(p.operations, int) else None
         yield PieceRow(p.kernel, p.nodes, operations, p.cycles, p.cycles * cycle, p.bound)
-
-
-def find_bound(step: StepTime, limits: Limits) -> StepBound | None:
-    """The longest of what the arithmetic takes at the peak of the instruction that it uses, what
-    the bytes take from the nearest memory that holds them, and what an empty step takes."""
-    if step.kind in ("host_call", "submit", "wait"):
-        return None
-    bounds = [StepBound(limits.step_nanoseconds, OVERHEAD)]
-    if step.operations:
-        bounds.append(StepBound(step.operations / limits.rate(step.instruction) * 1e9, COMPUTE))
-    if step.bytes:
-        level = limits.level(step.bytes)
-        bounds.append(StepBound(step.bytes / level.bytes_per_second * 1e9, MEMORY, level.name))
-    return max(bounds, key=lambda b: b.nanoseconds)
 
 
 def costliest(rows: Sequence[StepRow], count: int | None) -> list[StepRow]:

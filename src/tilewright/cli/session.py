@@ -24,6 +24,7 @@ from tilewright.runtime.container import is_program
 from tilewright.runtime.module import Module
 from tilewright.runtime.specialized import SpecializedModule
 from tilewright.schedule.schedule import Schedule
+from tilewright.submissions import Submissions
 from tilewright.targets.names import HOST
 
 Listener = Callable[[PassRun], None]
@@ -111,13 +112,25 @@ def stage_texts(request: Request, stage: str, kernel: str | None) -> dict[str, s
     if stage not in STAGES:
         raise InputError(f"there is no stage called {stage!r}", hint=f"stages: {', '.join(STAGES)}")
     found = _compile(request, _model_file(request), until=stage)
-    texts = {k: _text(v) for k, v in found.items()} if isinstance(found, dict) else {"": str(found)}
+    if isinstance(found, Submissions):
+        texts = found.texts
+    elif isinstance(found, dict):
+        texts = {k: _text(v) for k, v in found.items()}
+    else:
+        texts = {"": str(found)}
     if kernel is None:
         return texts
     if kernel not in texts:
         known = ", ".join(texts) if "" not in texts else "it is one program for the whole model"
         raise InputError(f"stage {stage!r} has no kernel {kernel!r}", hint=f"kernels: {known}")
     return {kernel: texts[kernel]}
+
+
+def submissions(request: Request) -> Submissions:
+    """What the model's devices are handed."""
+    found = _compile(request, _model_file(request), until="stream")
+    assert isinstance(found, Submissions)
+    return found
 
 
 def onnx_operators() -> dict[str, list[str]]:

@@ -15,11 +15,11 @@ from rich.table import Table
 from tilewright.base.words import nanoseconds, quantity
 from tilewright.cli.check import CheckReport, Comparison
 from tilewright.cli.layout import Column, fit_table, make_table
-from tilewright.cli.limits import Limits
 from tilewright.cli.measure import PieceRow, StepRow, Timing, costliest, totals
 from tilewright.ir.op import Op, attr_rows
 from tilewright.program.host_program import Slot
 from tilewright.program.size import format_size
+from tilewright.report.limits import Limits
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes
 from tilewright.target.target import Target

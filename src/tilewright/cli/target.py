@@ -102,7 +102,8 @@ def _queues(facts: Mapping[str, Any]) -> Table:
 
 def _waits(facts: Mapping[str, Any]) -> Iterator[str]:
     """How queues wait for each other, and how fast instructions come."""
-    ways = ["tokens"] * bool(facts["tokens"])
+    depth = "" if facts["token_depth"] is None else f" ({facts['token_depth']} untaken at most)"
+    ways = [f"tokens{depth}"] * bool(facts["tokens"])
     ways += [_count(facts["events"], "event")] * bool(facts["events"])
     ways += ["barriers"] * facts["barriers"]
     if facts["slots"] is not None:
@@ -121,6 +122,11 @@ def _waits(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"Instructions are fetched from {fetch['memory']}, {each} at a time; {room}."
     if facts["end"] is not None:
         yield f"A program ends with {facts['end']}."
+    if facts["most_submitted"] is not None:
+        yield f"The host hands over {facts['most_submitted']} instructions at a time."
+    for m in facts["memories"]:
+        if m["capacity"] is not None:
+            yield f"Arrays of a submit take {m['capacity']:,} bytes of {m['name']} at most."
 
 
 def _instruction(i: Mapping[str, Any]) -> Iterator[str]:

@@ -56,11 +56,13 @@ class Whole:
 
 @dataclass(frozen=True)
 class Sum:
-    """fine + (coarse << up)."""
+    """fine + (coarse << up). `made` is what the fine one, a value of small integers, is made of, if
+    the sum alone reads it."""
 
     fine: Whole
     coarse: Whole
     up: int
+    made: Whole | None = None
 
 
 NOTHING = np.zeros((), np.int64)
@@ -204,16 +206,14 @@ class _Rewriter:
         return self._plus(self._finer(a, exponent), sign * self._numbers(b, exponent))
 
     def _sum_of(self, a: Value, b: Value) -> Sum:
-        """The sum of two computed values. What is rounded to small integers for it alone need not
-        be: of two, the later, with which the sum is computed."""
+        """The sum of two computed values. If the fine one is rounded to small integers for it
+        alone, and is the later, with which the sum is computed, the sum may change these."""
         wholes = {v: self._whole(v) for v in (a, b)}
         made = {v: x for v in (a, b) if (x := self._result(v, wholes[v])) is not None}
-        if made:
-            last = max(made, key=lambda v: self.position[self.producers[v]])
-            wholes[last] = made[last]
-        fine, coarse = sorted((a, b), key=lambda v: self.grids[v].exponent)
+        last = max(made, key=lambda v: self.position[self.producers[v]], default=None)
+        fine, coarse = sorted((a, b), key=lambda v: (self.grids[v].exponent, v is not last))
         up = self.grids[coarse].exponent - self.grids[fine].exponent
-        return Sum(wholes[fine], wholes[coarse], up)
+        return Sum(wholes[fine], wholes[coarse], up, made[fine] if fine is last else None)
 
     def _result(self, value: Value, whole: Whole) -> Whole | None:
         """The whole numbers of which integers are made that this value alone is computed from."""
@@ -285,15 +285,38 @@ class _Rewriter:
             number = float(array.reshape(()))
             low, high = (number, None) if n.op.name == "max" else (None, number)
         whole = self._finer(x, exponent)
+        held = whole.base.dtype if isinstance(whole.base, Value) and whole.is_plain else i32
         for limit, is_low in ((low, True), (high, False)):
-            if limit is not None and np.isfinite(limit):
-                whole = _limit(whole, int(np.ldexp(limit, -exponent)), is_low)
+            if limit is None or not np.isfinite(limit):
+                continue
+            number = int(np.ldexp(limit, -exponent))
+            if held.min < number if is_low else held.max > number:
+                whole = _limit(whole, number, is_low)
         return whole
 
     def _floor(self, n: GraphNode) -> Whole:
         down = -self.grids[n.inputs[0]].exponent
+        whole = self._before_rounding(n.inputs[0])
+        if whole is not None:
+            return whole
         x = self._whole(n.inputs[0])
         return _shifted(x, down) if down > 0 else x
+
+    def _before_rounding(self, value: Value) -> Whole | None:
+        """x, of x + c that is rounded down again, where x is whole and c is less than one: what is
+        quantised a second time with the same scale."""
+        n = self.producers.get(value)
+        if n is None or n.op.name != "add":
+            return None
+        for x, c in (n.inputs, n.inputs[::-1]):
+            array = self.constants.get(c)
+            if array is None or x.shape != value.shape or self.grids[x].exponent != 0:
+                continue
+            whole = self._whole(x)
+            is_made = isinstance(whole.base, Value) and whole.is_plain
+            if is_made and array.min(initial=0) >= 0 and array.max(initial=0) < 1:
+                return whole
+        return None
 
     def _round(self, n: GraphNode) -> Whole:
         """Halves to even: (x + half - 1 + (x >> shift & 1)) >> shift."""
@@ -355,14 +378,23 @@ class _Rewriter:
     def _plain_sum(self, x: Whole, total: Sum) -> Value:
         """The value of a sum. A number that is added joins the fine one; where the sum is shifted,
         that one is shifted instead as far as the coarse one would be the other way:
-        f + (c << 3) >> 5 is (f >> 3) + c >> 2."""
-        fine = self._plus(total.fine, x.add)
-        down = min(total.up, x.shift)
+        f + (c << 3) >> 5 is (f >> 3) + c >> 2. What lies there as small integers stays these: it
+        may be what another kernel makes."""
+        down, left, kind = min(total.up, x.shift), NOTHING, None
+        source = total.fine if total.made is None else total.made
+        fine = _shifted(self._plus(source, x.add), down)
+        if total.fine.is_plain:
+            kind = total.fine.base.dtype if isinstance(total.fine.base, Value) else None
+            if total.made is None or kind is None or not _fits(fine, kind):
+                down, fine, left, kind = 0, total.fine, x.add, None
+        value = self._plain(fine, wide=True)
+        if kind is not None:
+            value = self._cast(self._cast(value, kind), i32)
         coarse = self._plain(total.coarse, wide=True)
         if total.up > down:
             coarse = self._times(coarse, 1 << (total.up - down))
-        made = self._emit("add", NoAttrs(), self._plain(_shifted(fine, down), wide=True), coarse)
-        return self._plain(replace(x, base=made, add=NOTHING, shift=x.shift - down), wide=True)
+        made = self._emit("add", NoAttrs(), value, coarse)
+        return self._plain(replace(x, base=made, add=left, shift=x.shift - down), wide=True)
 
     def _bias(self, x: Whole, to: Value) -> Value:
         """What is added, as a constant; behind a contraction a number for each channel."""
@@ -399,6 +431,11 @@ class _Rewriter:
 
 def _sum(limit: int | None, number: int) -> int | None:
     return None if limit is None else limit + number
+
+
+def _fits(x: Whole, kind: DType) -> bool:
+    """Whether integers of a type hold what limits leave."""
+    return x.low is not None and x.high is not None and kind.min <= x.low and x.high <= kind.max
 
 
 def _shifted(x: Whole, by: int) -> Whole:

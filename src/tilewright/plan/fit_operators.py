@@ -2,6 +2,7 @@
 
     y: i8 = max(min(x, 96), 0)    ->   cast(i8, max(min(cast(i32, x), 96), 0))     rows are of i32
     a - b                         ->   a + b * -1                                  no subtraction
+    a >> 16                       ->   a >> 15 >> 1                      shifts by 15 at the most
     abs(a)                        ->   max(a, a * -1)
 
 Each gives the same, to the bit: of integers that are cut off, of floats as multiplying by -1 is
@@ -29,7 +30,17 @@ from tilewright.ir.expr import (
     const,
 )
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Accumulate, For, walk_statements
+from tilewright.ir.loop import (
+    Accumulate,
+    For,
+    Kernel,
+    Stmt,
+    loads,
+    map_block,
+    map_exprs,
+    map_inner_blocks,
+    walk_statements,
+)
 from tilewright.ir.substitute import rewrite
 from tilewright.plan.map_values import write_of
 from tilewright.schedule.primitives.padding import folded
@@ -41,10 +52,12 @@ WRAP = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL)  # the same once cut off, what
 
 @dataclass(frozen=True)
 class RowOperators:
-    """What a target's instructions compute on rows of its own memories."""
+    """What a target's instructions compute on rows of its own memories, and by how much they shift
+    to the right at most."""
 
     types: frozenset[DType]
     operators: frozenset[object]
+    shift: int
 
 
 def row_instructions(target: Target) -> list[Instruction]:
@@ -68,13 +81,18 @@ def row_operators(target: Target) -> RowOperators:
     """The types and operators of those instructions."""
     types: set[DType] = set()
     operators: set[object] = set()
+    shifts: set[int] = set()
     for instruction in row_instructions(target):
         write = write_of(instruction)
         assert write is not None
         types |= {b.dtype for b in instruction.operands}
         operators |= {x.op for x in write.value.walk() if isinstance(x, (Binary, Unary))}
         operators |= {write.op} if isinstance(write, Accumulate) else set()
-    return RowOperators(frozenset(types), frozenset(operators))
+        for x in write.value.walk():
+            if isinstance(x, Binary) and x.op is BinaryOp.SHR and not list(loads(x.b)):
+                parts = set(x.b.walk())
+                shifts |= {f.high for f in instruction.fields if f.symbol in parts}
+    return RowOperators(frozenset(types), frozenset(operators), max(shifts, default=0))
 
 
 def fit_value(value: Expr, rows: RowOperators) -> Expr:
@@ -87,6 +105,26 @@ def fit_value(value: Expr, rows: RowOperators) -> Expr:
         return value
     found = widened(value, min(wider, key=lambda t: t.bits))
     return value if found is None else Cast(value.dtype, found[0])
+
+
+def with_short_shifts(kernel: Kernel, target: Target) -> Kernel:
+    """A kernel that shifts by no more than the target's instructions do at once."""
+    most = row_operators(target).shift
+
+    def shorter(e: Expr) -> Expr:
+        if not (isinstance(e, Binary) and e.op is BinaryOp.SHR and isinstance(e.b, Const)):
+            return e
+        amount = int(e.b.value)
+        if not 0 < most < amount < e.dtype.bits:
+            return e
+        first = binary(BinaryOp.SHR, e.a, const(most, e.dtype))
+        return shorter(binary(BinaryOp.SHR, first, const(amount - most, e.dtype)))
+
+    def visit(stmt: Stmt) -> Stmt:
+        found = map_exprs(stmt, lambda e: rewrite(e, shorter))
+        return map_inner_blocks(found, lambda b: map_block(b, visit))
+
+    return kernel.with_(body=map_block(kernel.body, visit))
 
 
 def _replaced(e: Expr, operators: Collection[object]) -> Expr:

@@ -11,6 +11,7 @@ from tilewright.ir.loop import Accumulate, If, Kernel, walk_statements
 from tilewright.ir.substitute import substitute
 from tilewright.plan.as_products import product_forms
 from tilewright.plan.diagonal import diagonal_forms
+from tilewright.plan.fit_operators import with_short_shifts
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
 from tilewright.plan.stepped import stepped_forms
@@ -20,6 +21,7 @@ from tilewright.target.target import Target
 
 def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The forms of a kernel in normal form. What happens under conditions is left as it is."""
+    kernel = with_short_shifts(kernel, target)
     yield UnitForm(kernel)
     if any(isinstance(x, If) for x in walk_statements(kernel.body)):
         return

@@ -64,6 +64,20 @@ def as_path(path: object, example: str) -> Path:
     return Path(path)
 
 
+def check_place(path: Path) -> None:
+    """Raises the ArtifactError that writing a file would raise later because of where that is: a
+    folder, or a place in a folder that there is not."""
+    problem = None
+    if os.path.isdir(path):
+        problem = errno.EISDIR
+    elif not os.path.exists(path.parent):
+        problem = errno.ENOENT
+    elif not os.path.isdir(path.parent):
+        problem = errno.ENOTDIR
+    if problem is not None:
+        raise ArtifactError(f"cannot write {path}: {os.strerror(problem)}")
+
+
 def is_same_file(path: Path, stream: TextIO) -> bool:
     """Whether `path` leads to what the stream writes to."""
     try:

@@ -121,7 +121,7 @@ class Module:
             if watch is not None:
                 watch(done, repeat)
             executor.run(arrays, times=row)
-        return make_profile(self.program, executor.signature(arrays), stamps)
+        return make_profile(self.program, executor.signature(arrays), stamps, executor.threads)
 
     def _run(self, executor: Executor, values: Any, out: Any) -> list[np.ndarray]:
         arrays = self._arrays(values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from tilewright.base.words import nanoseconds, shorten
 from tilewright.program.host_program import STEPS, name_of_step, nodes_of
 from tilewright.program.size import Size, evaluate_size
 from tilewright.runtime.atomic import as_path
+from tilewright.runtime.device_trace import device_events
 from tilewright.runtime.program import Program, StepInstruction
 from tilewright.runtime.shapes import Signature
 from tilewright.runtime.trace_events import Event, block, process, track, write_trace
@@ -44,7 +45,8 @@ class Profile:
 
     `nanoseconds` is the median of whole calls, from the first step to the end of the last, and
     `fastest` the least. `stamps` has a row for each call: the times in nanoseconds before each step
-    and after the last.
+    and after the last. `program` is what was run, for `symbols` of these values, on so many
+    `threads`.
     """
 
     steps: tuple[StepTime, ...]
@@ -53,10 +55,14 @@ class Profile:
     calls: int
     model: str = ""
     stamps: np.ndarray | None = field(default=None, repr=False, compare=False)
+    program: Program | None = field(default=None, repr=False, compare=False)
+    symbols: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
+    threads: int = field(default=1, repr=False, compare=False)
 
     def save(self, path: str | Path) -> None:
         """Writes every timed call as a trace, which https://ui.perfetto.dev and chrome://tracing
-        open: all of it, or ArtifactError and nothing."""
+        open: all of it, or ArtifactError and nothing. Where there are devices besides the host, one
+        call with their queues is in it too, in their own time."""
         write_trace(as_path(path, 'profile.save("trace.json")'), self._events())
 
     def __str__(self) -> str:
@@ -102,9 +108,13 @@ class Profile:
                 facts |= {"operations": s.operations, "bytes": s.bytes}
                 known = {k: v for k, v in facts.items() if v is not None}
                 yield block(0, s.name, s.kind, row[i], row[i + 1] - row[i], known)
+        if self.program is not None:
+            yield from device_events(self.program, [s.nanoseconds for s in self.steps])
 
 
-def make_profile(program: Program, signature: Signature, stamps: np.ndarray) -> Profile:
+def make_profile(
+    program: Program, signature: Signature, stamps: np.ndarray, threads: int
+) -> Profile:
     """`stamps` has a row for each call: the times before each step and after the last."""
     spent = np.diff(stamps, axis=1)
     middle, least = np.median(spent, axis=0), np.min(spent, axis=0)
@@ -129,4 +139,6 @@ def make_profile(program: Program, signature: Signature, stamps: np.ndarray) -> 
     )
     whole = stamps[:, -1] - stamps[:, 0]
     median, fastest = int(np.median(whole)), int(np.min(whole))
-    return Profile(steps, median, fastest, len(stamps), host.name, stamps)
+    return Profile(
+        steps, median, fastest, len(stamps), host.name, stamps, program, signature.symbols, threads
+    )

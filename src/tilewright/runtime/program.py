@@ -53,6 +53,8 @@ class StepPiece:
     operations: Size | None
     cycles: int
     bound: int | None = None
+    bytes: Size | None = None  # of distinct elements
+    after: tuple[int, ...] = ()  # the pieces, by number, whose results it reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class StepFacts:
     runs, `cycles` and `picoseconds` are what it takes there, and `bound` the cycles that no
     schedule can beat; `pieces` are the kernels of which it is made, where they are several. Of one
     that the host runs though there are devices, `obstacles` say why, a line for each. `fallback` is
-    not empty where the rules for schedules refused a kernel, and says what they refused."""
+    not empty where the rules for schedules refused a kernel, and says what they refused. `written`
+    are the numbers of the slots that a kernel of the host writes, scratch left out."""
 
     operations: Size | None = None
     bytes: Size | None = None
@@ -73,6 +76,7 @@ class StepFacts:
     instruction: StepInstruction | None = None
     bound: int | None = None
     pieces: tuple[StepPiece, ...] = ()
+    written: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ Needs = _struct("needs", others=I4, own=I4, hazard=U1)
 Uses = _struct("uses", use=I4, limit=I4)
 Shadow = _struct("shadow", **CUT, writer=I4)
 Sync = _struct(
-    "sync", n=NUMBER, queues=SMALL, events=SMALL, queue=I4, depth=I4, pops=U4, pushes=U4,
-    awaits=U8, sets=U8, barrier=U1,
+    "sync", n=NUMBER, queues=SMALL, events=SMALL, room=SMALL, queue=I4, depth=I4, pops=U4,
+    pushes=U4, awaits=U8, sets=U8, barrier=U1,
 )  # fmt: skip
 Links = _struct(
     "links", n=NUMBER, queues=SMALL, queue=I4, tokens=U4, idle=U1, events=SMALL, barriers=SMALL
@@ -113,7 +113,7 @@ shadow_run = NativeFunction("shadow_run", BoxArrays, Shadow, NUMBER, I8, I8, U1,
 writers = NativeFunction("writers", BoxArrays, Shadow, I8, I8, NUMBER, I4, I8)
 place_waits = NativeFunction("place_waits", Links, Placed, I4)
 number_events = NativeFunction("number_events", Links, I4, I4, NUMBER, I8, I8, I4)
-interleave = NativeFunction("interleave", Sync, I8, I8, I4, I8, I8, I8, I8, I8, I8)
+interleave = NativeFunction("interleave", Sync, I8, I8, I4, I8, I8, I8, I8, I8, I8, I8)
 clocks = NativeFunction("clocks", Sync, I8, I4, I4, I4, I8, I8, I8)
 events = NativeFunction("events", Sync, Times, Cycles, I8, I8)
 run = NativeFunction("run_stream", Code, NUMBER, I8, I8)

@@ -16,22 +16,29 @@ from tilewright.runtime.atomic import write_atomically
 Event = dict[str, Any]
 
 
-def process(name: str) -> Event:
-    return {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}
+def process(name: str, number: int = 0) -> Event:
+    """A process's name; its tracks are shown together."""
+    return {"ph": "M", "pid": number, "name": "process_name", "args": {"name": name}}
 
 
-def track(number: int, name: str) -> Iterator[Event]:
+def track(number: int, name: str, process: int = 0) -> Iterator[Event]:
     """A track's name; tracks are shown in the order of their numbers."""
-    one = {"ph": "M", "pid": 0, "tid": number}
+    one = {"ph": "M", "pid": process, "tid": number}
     yield one | {"name": "thread_name", "args": {"name": name}}
     yield one | {"name": "thread_sort_index", "args": {"sort_index": number}}
 
 
 def block(
-    number: int, name: str, kind: str, begin: float, duration: float, arguments: Event
+    number: int,
+    name: str,
+    kind: str,
+    begin: float,
+    duration: float,
+    arguments: Event,
+    process: int = 0,
 ) -> Event:
-    """A slice of track `number`, from `begin` on, for so long."""
-    one = {"ph": "X", "pid": 0, "tid": number, "name": name, "cat": kind}
+    """A slice of a process's track `number`, from `begin` on, for so long."""
+    one = {"ph": "X", "pid": process, "tid": number, "name": name, "cat": kind}
     return one | {"ts": begin, "dur": round(duration, 6), "args": arguments}
 
 

@@ -10,6 +10,7 @@ from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError
 from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Instruction
+from tilewright.runtime.device_run import SUFFIX, DeviceRun
 from tilewright.runtime.program import DevicePart
 from tilewright.runtime.simulator import Tables
 from tilewright.sim.data import lists_of
@@ -20,16 +21,21 @@ KIND = "simulator"
 
 
 def simulator_part(
-    device: str, kernels: Mapping[str, tuple[Stream, tuple[Buffer, ...]]], host: Target
+    device: str,
+    kernels: Mapping[str, tuple[Stream, tuple[Buffer, ...]]],
+    host: Target,
+    runs: Mapping[str, DeviceRun],
 ) -> DevicePart:
     """What a simulated chip is given: streams by their kernels' names, with the parameters in the
-    order of arrays; instructions become machine code of `host`."""
+    order of arrays; instructions become machine code of `host`. What `runs` says of the kernels is
+    for people."""
     codes: dict[Instruction, int] = {}
     files = [
         (f"{name}.npz", tables(stream, parameters, codes).to_bytes())
         for name, (stream, parameters) in kernels.items()
     ]
     files += [(f"code.{k}.o", site_object(i, host)) for i, k in codes.items()]
+    files += [(name + SUFFIX, run.to_bytes()) for name, run in runs.items()]
     return DevicePart(device, KIND, tuple(files))
 
 

@@ -255,7 +255,9 @@ def _timed(
     members = np.argsort(queue, kind="stable").astype(np.int64)
     first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
     setup, work, transfer, latency, forward = cycles
-    sync = native.Sync(n, queues, 0, queue, issuing.depths, tokens, tokens, events, events, barrier)
+    sync = native.Sync(
+        n, queues, 0, 0, queue, issuing.depths, tokens, tokens, events, events, barrier
+    )
     times = native.Times(
         issuing.issue, *issuing.fetches, 0, 1, setup, work, latency, transfer, events, need, own,
         forward,

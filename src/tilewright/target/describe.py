@@ -124,6 +124,7 @@ class TargetBuilder:
         self._memories: list[Memory] = []
         self._queues: list[Queue] = []
         self._tokens: list[tuple[str, str]] = []
+        self._token_depth: int | None = None
         self._instructions: list[Instruction] = []
         self._interlock, self._barriers = False, False
         self._events, self._issue = 0, 1
@@ -133,6 +134,7 @@ class TargetBuilder:
         self._bundles: Bundles | None = None
         self._fetch: Fetch | None = None
         self._ends_with: str | None = None
+        self._most_submitted: int | None = None
 
     @classmethod
     def extend(cls, target: Target, name: str) -> TargetBuilder:
@@ -142,6 +144,7 @@ class TargetBuilder:
         )
         t._memories, t._queues = list(target.memories), list(target.queues)
         t._tokens, t._instructions = list(target.tokens), list(target.instructions)
+        t._token_depth, t._most_submitted = target.token_depth, target.most_submitted
         t._interlock, t._barriers = target.interlock, target.barriers
         t._events, t._issue = target.events, target.issue
         t._encodings, t._entries = dict(target.encodings), dict(target.entries)
@@ -161,15 +164,17 @@ class TargetBuilder:
         banks: int = 1,
         unit: int = 1,
         line: int = 64,
+        capacity: int | None = None,
     ) -> str:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
-        `cached` one that holds what was used last. `bandwidth` in bytes a cycle is shared by all
-        that use it; `latency` in cycles; `shared_by` cores have one of these together. `banks` are
-        equal consecutive parts: while an instruction of one queue uses a bank, those of other
-        queues that need it wait. Addresses are encoded in units of so many bytes. A `line` is what
-        the memory gives at a time: fewer bytes that lie apart are moved no faster."""
+        `cached` one that holds what was used last. One without a size has `capacity` bytes for the
+        arrays of what is submitted at a time (None: enough). `bandwidth` in bytes a cycle is shared
+        by all that use it; `latency` in cycles; `shared_by` cores have one of these together.
+        `banks` are equal consecutive parts: while an instruction of one queue uses a bank, those of
+        other queues that need it wait. Addresses are encoded in units of so many bytes. A `line` is
+        what the memory gives at a time: fewer bytes that lie apart are moved no faster."""
         shared = (cached, shared_by, bandwidth, latency, banks, unit)
-        self._memories.append(Memory(name, size, *shared, line=line))
+        self._memories.append(Memory(name, size, *shared, line=line, capacity=capacity))
         self._origins[f"memory {name}"] = _caller()
         return name
 
@@ -196,9 +201,16 @@ class TargetBuilder:
         self._origins |= dict.fromkeys([f"queue {name}" for name in names], _caller())
         return names
 
-    def tokens(self, *pairs: tuple[str, str]) -> None:
-        """Pairs of queues that can make each other wait with tokens, both ways."""
+    def submits(self, most: int) -> None:
+        """The host hands over at most so many instructions at a time, and waits until they are
+        done; longer streams are handed over in parts, each of which ends as a stream does."""
+        self._most_submitted = most
+
+    def tokens(self, *pairs: tuple[str, str], depth: int | None = None) -> None:
+        """Pairs of queues that can make each other wait with tokens, both ways. With a `depth`, a
+        queue that has so many untaken ones for another stands still until one is taken."""
         self._tokens += pairs
+        self._token_depth = self._token_depth if depth is None else depth
         self._origins |= dict.fromkeys([f"tokens {a} {b}" for a, b in pairs], _caller())
 
     def micro_ops(
@@ -305,6 +317,8 @@ class TargetBuilder:
             bundles=self._bundles,
             fetch=self._fetch,
             ends_with=self._ends_with,
+            token_depth=self._token_depth,
+            most_submitted=self._most_submitted,
         )
         for instruction in self._instructions:
             faults = name_faults(found, instruction)

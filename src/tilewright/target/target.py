@@ -21,8 +21,9 @@ ANYWHERE = ""  # the memory of an operand that names none
 class Memory:
     """A place for data, nearest first in `Target.memories`.
 
-    `size` in bytes, None for "as much as the machine has". A cached memory holds what was used
-    last; in a managed one the compiler decides what is where.
+    `size` in bytes, None for "as much as the machine has", where arrays of a kernel lie as a
+    whole: `capacity` says how much that is, where it may not be enough. A cached memory holds what
+    was used last; in a managed one the compiler decides what is where.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Memory:
     unit: int = 1  # bytes that an address counts, in encodings
     row: int = 0  # bytes of a register, where the memory is a register file; else 0
     line: int = 64  # bytes that it gives at a time: fewer that lie apart are moved no faster
+    capacity: int | None = None  # bytes that one submit may take of a memory without a size
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,9 @@ class Target:
     instructions, run by queues, which enter them `issue` cycles apart.
 
     What makes queues wait for each other: with an `interlock` the chip does that itself; `tokens`
-    names the pairs of queues that have tokens for each other; with any of `events` numbered events
-    one queue waits for an instruction of another; `barriers` make all queues wait for all.
+    names the pairs of queues that have tokens for each other, of which `token_depth` may lie
+    untaken for each queue of a pair (None: any number); with any of `events` numbered events one
+    queue waits for an instruction of another; `barriers` make all queues wait for all.
 
     A statically scheduled one has `bundles`, whose slots run the instructions that no queue does.
 
@@ -144,6 +147,8 @@ class Target:
     bundles: Bundles | None = None
     fetch: Fetch | None = None  # None: instructions are there, and take no bandwidth
     ends_with: str | None = None  # the instruction that is last in every stream, by name
+    token_depth: int | None = None
+    most_submitted: int | None = None  # instructions that are handed over at a time; None: all
 
     def __post_init__(self) -> None:
         if self.cores < 1:
@@ -255,6 +260,7 @@ TASKS_PER_CORE = 8
 # What the simulators count to.
 MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32
 MOST_CYCLES = 1 << 53  # of a memory's latency; cycles, bytes or picojoules of an instruction
+MOST_TOKENS = (1 << 31) - 1
 LEAST_BANDWIDTH = 2.0**-20  # bytes a cycle
 
 
@@ -279,6 +285,13 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
         yield f"an instruction is issued in {t.issue} cycles", "issue(0) or more"
     if t.fetch is not None:
         yield from _fetch_problems(t, t.fetch)
+    if t.most_submitted is not None:
+        if not _is_whole(t.most_submitted, 2, MOST_TOKENS):
+            what = f"{t.most_submitted!r} instructions are handed over at a time"
+            yield what, "a whole number from 2 on: t.submits(512)"
+        elif t.ends_with is None:
+            hint = "say which it is: t.end(…)"
+            yield "what is handed over in parts has no instruction that ends one", hint
     if t.ends_with is not None:
         yield from _end_problems(t, t.ends_with)
     yield from _memory_problems(t)
@@ -301,6 +314,9 @@ def _queue_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     for q in t.queues:
         if q.depth < 1:
             yield f"queue {q.name} holds {q.depth} instructions", "depth=1 or more"
+    if t.token_depth is not None and not _is_whole(t.token_depth, 1, MOST_TOKENS):
+        what = f"{t.token_depth!r} tokens may wait to be taken"
+        yield what, f"a whole number from 1 to {MOST_TOKENS}, or None for any number"
     for a, b in t.tokens:
         for name in (a, b):
             if name not in names:
@@ -385,6 +401,12 @@ def _memory_problems(t: Target) -> Iterator[tuple[str, str | None]]:
                 f"memory {m.name} has a bandwidth of {m.bandwidth!r} bytes a cycle",
                 f"a number from 1/{1 / LEAST_BANDWIDTH:,.0f} on; leave it out for no limit",
             )
+        if m.capacity is not None and not (
+            m.size is None and _is_whole(m.capacity, 1, MOST_CYCLES)
+        ):
+            sized = "and a size" if m.size is not None else "which is no whole number from 1 on"
+            what = f"memory {m.name} has a capacity of {m.capacity!r} bytes, {sized}"
+            yield what, "a capacity is what there is of a memory that nothing is tiled for"
         if m.banks < 1 or (m.banks > 1 and (m.size is None or m.size % m.banks)):
             yield (
                 f"memory {m.name} has {m.banks} banks of {m.size} bytes together",

@@ -34,6 +34,12 @@ def with_costs(
     return replace(target, instructions=tuple(map(changed, target.instructions)))
 
 
+def with_depths(target: Target, commands: int, tokens: int | None) -> Target:
+    """With queues that hold so many commands, and tokens for each other."""
+    queues = tuple(replace(q, depth=commands) for q in target.queues)
+    return replace(target, queues=queues, token_depth=tokens)
+
+
 def half(term: Dim) -> Dim:
     """Half as much, rounded up."""
     return -(-term // 2)

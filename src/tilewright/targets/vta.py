@@ -16,6 +16,7 @@ from tilewright.target.encoding import first_entry as first
 from tilewright.target.target import Target
 
 KIB = 1 << 10
+LARGE, SHIFTS = Range(-(1 << 15), (1 << 15) - 1), Range(-16, 15)  # numbers in an instruction
 APART = 3  # neither of the two micro-operations before one writes the same accumulator
 
 
@@ -37,7 +38,7 @@ def vta(
     for name, size, unit in units:
         t.memory(name, size, unit=unit)
     load, compute, store = t.queues("load", "compute", "store", depth=512)
-    t.tokens((load, compute), (compute, store))
+    t.tokens((load, compute), (compute, store), depth=8)
     t.fetch("dram", bytes=16, burst=64, ahead=512)
 
     INP, WGT, ACC, UOP = ((size // unit - 1).bit_length() for _, size, unit in units)
@@ -60,7 +61,6 @@ def vta(
     I, J, U = dims("I J U", max=16383)  # two hardware loops, and micro-operations
     DST = Range(0, acc // 4 - 1, multiple=row)  # steps of the hardware loops
     SRC, WEIGHT = Range(0, inp - 1, multiple=row), Range(0, wgt - 1, multiple=square)
-    IMM = Range(-(1 << 15), (1 << 15) - 1)
     entry = address("dst", ACC), address("src", max(ACC, INP)), address("wgt", WGT)
     listed = t.micro_ops("uop", encoding=bits(32, entry))
     tile, weights = (batch, block), (block, block)
@@ -156,6 +156,7 @@ def vta(
         source = field("src_i src_j", ACC, unit=row)
         other = source, constant(number, 3), constant(0, 1)
         given = pad(2 * ACC), constant(number, 3), constant(1, 1), field("imm", 16, signed=True)
+        IMM = SHIFTS if name == "shr" else LARGE
 
         @t.instruction(compute, name=name, encoding=loops(4, 0, other))
         def with_rows(

@@ -8,7 +8,7 @@ lies behind them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.backends.stream.lifetimes import lifetimes, packed
@@ -160,6 +160,31 @@ def check_sizes(kernel: Kernel, target: Target, used: Mapping[str, int]) -> None
                 f"{kernel.name} needs {size} bytes of {name}, and {target.name} has {limit}",
                 hint=f"it holds {held}: make tiles smaller",
             )
+
+
+def check_capacity(kernels: Sequence[Kernel], target: Target) -> None:
+    """TargetError if the arrays that kernels are given, each once, and make, are more than there
+    is of the memory outside, whatever forms they lie there in."""
+    arrays = {b.name: b for k in kernels for b in k.params}
+    outside = [m for m in target.memories if m.size is None]
+    size = sum(map(bytes_of, arrays.values()))
+    for m in outside if len(outside) == 1 else ():
+        _check_room(", ".join(dict.fromkeys(k.name for k in kernels)), m, target, size)
+
+
+def check_used(name: str, target: Target, used: Mapping[str, int]) -> None:
+    """TargetError if a kernel takes more of a memory outside than there is."""
+    for memory, size in used.items():
+        _check_room(name, target.memory(memory), target, size)
+
+
+def _check_room(name: str, memory: Memory, target: Target, size: int) -> None:
+    if memory.capacity is not None and size > memory.capacity:
+        raise TargetError(
+            f"{name} needs {size:,} bytes of {memory.name} at a time, and {target.name} has"
+            f" {memory.capacity:,}",
+            hint="cut the operator in two, leave it to the host, or describe a chip with more",
+        )
 
 
 def bytes_of(buffer: Buffer) -> int:

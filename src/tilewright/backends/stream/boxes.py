@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.backends.stream.parts import part_ends
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.touched import Touched, touched
 from tilewright.base.errors import CompileError
@@ -202,16 +203,16 @@ def _read_registers(stream: Stream, own: np.ndarray) -> None:
 
 
 def _end_last(stream: Stream, need: np.ndarray, own: np.ndarray) -> None:
-    """Has the instruction that ends the stream wait for all queues, its own too."""
-    if not len(stream) or stream.sites[stream.site[-1]].instruction != stream.target.end:
-        return
-    queue = queue_numbers(stream)
-    for q in set(queue[:-1].tolist()):
-        last = np.flatnonzero(queue[:-1] == q)[-1]
-        if q == queue[-1]:
-            own[-1, Hazard.STALL] = last
-        else:
-            need[-1, q] = last
+    """Has the instruction that ends the stream, or a part of it, wait for all queues, its own
+    too."""
+    ends, queue = part_ends(stream), queue_numbers(stream)
+    for q in set(queue.tolist()) if len(ends) else ():
+        rows = np.flatnonzero(queue == q)
+        before = np.searchsorted(rows, ends) - 1
+        last = np.where(before >= 0, rows[before], -1)
+        mine = queue[ends] == q
+        own[ends[mine], Hazard.STALL] = last[mine]
+        need[ends[~mine], q] = last[~mine]
 
 
 class ShadowMemory:

@@ -61,7 +61,8 @@ def _event_fault(stream: Stream, code: int, row: int, number: int, other: int) -
 
 class UntimedRun:
     """A run of a stream without time. `order` are the instructions that ran; of each channel
-    (tokens by pair of queues, then events), how much was `given` and `taken`."""
+    (tokens by pair of queues, then events), how much was `given` and `taken`. `owing` is the last
+    of each queue where there is no room for the tokens that it gives, or -1."""
 
     def __init__(
         self, stream: Stream, waits: Waits, priority: np.ndarray, need: np.ndarray | None
@@ -73,11 +74,12 @@ class UntimedRun:
         channels = queues * queues + stream.target.events
         order, self.heads = np.empty(n, np.int64), np.zeros(queues, np.int64)
         self.given, self.taken = np.zeros(channels, np.int64), np.zeros(channels, np.int64)
+        self.owing = np.zeros(queues, np.int64)
         fetched = np.zeros(1, np.int64)
         done = native.interleave(
             native_sync(stream, waits), self.members, self.first, need,
             np.ascontiguousarray(priority, np.int64), order, self.heads, self.given, self.taken,
-            fetched,
+            self.owing, fetched,
         )  # fmt: skip
         self.order, self.fetched = order[:done], int(fetched[0])
 
@@ -104,6 +106,8 @@ class UntimedRun:
             return f"{me}, comes behind instruction {head} in its queue", head
         if row >= self.fetched:
             return self._not_issued(row)
+        if self.owing[queue] >= 0:
+            return self._owes(row, queue)
         for p, name in enumerate(names):
             pair = p * len(names) + queue
             if self.waits.pops[row] >> p & 1 and self.taken[pair] >= self.given[pair]:
@@ -116,6 +120,20 @@ class UntimedRun:
                 giver = self._later(None, self.waits.sets >> np.uint64(e) & np.uint64(1))
                 return _waits(me, f"event {e}", giver)
         raise AssertionError(f"{me} could run")
+
+    def _owes(self, row: int, queue: int) -> tuple[str, int | None]:
+        """An instruction comes behind one that has no room for its tokens."""
+        before, queues = int(self.owing[queue]), self.stream.target.queues
+        for q, other in enumerate(queues):
+            pair = queue * len(queues) + q
+            full = self.given[pair] - self.taken[pair] >= (self.stream.target.token_depth or 0)
+            if self.waits.pushes[before] >> q & 1 and full:
+                taker = self._later(q, self.waits.pops >> queue & 1)
+                me, name = name_of(self.stream, row), other.name
+                by = f", until instruction {taker} takes one" if taker is not None else ""
+                what = f"{me}, comes behind instruction {before}, which has no room for a token"
+                return f"{what} for {name}{by}", taker
+        raise AssertionError(f"instruction {before} has room for its tokens")
 
     def _not_issued(self, row: int) -> tuple[str, int]:
         me, n = name_of(self.stream, row), len(self.stream)

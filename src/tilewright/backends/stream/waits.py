@@ -3,6 +3,7 @@ each placed at the instruction that needs it."""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -12,11 +13,14 @@ from tilewright.backends.stream.boxes import Boxes, boxes, dependences, queue_nu
 from tilewright.backends.stream.distances import keep_distances
 from tilewright.backends.stream.faults import name_of
 from tilewright.backends.stream.idle import ended, insert_idle
+from tilewright.backends.stream.parts import in_parts, part_lengths, part_starts
 from tilewright.backends.stream.stream import Stream
 from tilewright.base.errors import CompileError
 from tilewright.runtime import stream_functions as native
 from tilewright.target.target import Target
 
+PART = 2  # a barrier where a part begins: the host waits for the one before
+LEAST = 2  # instructions of a part
 _NOTHING = np.zeros(0, np.uint64)  # omitted
 
 
@@ -57,9 +61,12 @@ def no_waits(stream: Stream) -> Waits:
 def native_sync(stream: Stream, waits: Waits) -> native.Struct:
     """Queues and waits as the native functions take them."""
     depth = np.array([q.depth for q in stream.target.queues], np.int32)
+    barriers = waits.barriers.copy()
+    barriers[part_starts(stream)] = PART
+    target = stream.target
     return native.Sync(
-        len(stream), len(stream.target.queues), stream.target.events, queue_numbers(stream), depth,
-        waits.pops, waits.pushes, waits.awaits, waits.sets, waits.barriers,
+        len(stream), len(target.queues), target.events, target.token_depth or 0,
+        queue_numbers(stream), depth, waits.pops, waits.pushes, waits.awaits, waits.sets, barriers,
     )  # fmt: skip
 
 
@@ -77,9 +84,28 @@ class Synchronised:
 def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
     """Places the fewest waits that keep all dependences, each at the instruction that needs it;
     with `serial` every instruction waits until all before it are done, but for those of queues that
-    nothing links to its own. CompileError where the target's queues cannot wait so."""
+    nothing links to its own. CompileError where the target's queues cannot wait so. The stream is
+    in parts that can be handed over."""
     stream = ended(stream)
     stream, found = keep_distances(stream, boxes(stream))
+    size = most = stream.target.most_submitted
+    if size is None or most is None or len(stream) <= most:
+        return _placed(stream, found, serial)
+    while size >= LEAST:
+        parts = in_parts(stream, size)
+        done = _placed(parts, boxes(parts), serial)
+        longest = int(part_lengths(done.stream).max())
+        if longest <= most:
+            return done
+        size -= longest - most  # instructions that hand on waits were put in
+    raise CompileError(
+        f"{stream.target.name} is handed {most} instructions at a time, and those that do nothing"
+        " but hand on waits leave no room for others",
+        hint="describe more: t.submits(…), or tokens of more pairs of queues",
+    )
+
+
+def _placed(stream: Stream, found: Boxes, serial: bool) -> Synchronised:
     need = dependences(stream, found)
     if serial:
         need = np.maximum(need, serial_order(stream))
@@ -142,6 +168,7 @@ class _Placed:
         self.clock = np.empty((n, queues), np.int32)  # vector clock
         self.pops, self.pushes, self.pairs = (np.zeros(n, np.uint32) for _ in range(3))
         self.barriers = np.zeros(n, np.uint8)
+        self.barriers[part_starts(stream)] = PART
         self.relay = np.full((n, queues), -1, np.int32)
         unlinked = np.zeros(1, np.int32)
         row = native.place_waits(
@@ -177,7 +204,11 @@ class _Placed:
 
     def waits(self) -> Waits:
         awaits, sets = self._events()
-        return Waits(self.pops, self.pushes, awaits, sets, self.barriers)
+        pops, pushes = self.pops, self.pushes
+        if self.stream.target.token_depth is not None:
+            pops, pushes = bound_tokens(pops, pushes, self.queue, self.stream.target.token_depth)
+        barriers = (self.barriers == 1).astype(np.uint8)
+        return Waits(pops, pushes, awaits, sets, barriers)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Assigns event numbers; returns the masks awaited and set [n]."""
@@ -204,6 +235,31 @@ class _Placed:
         np.bitwise_or.at(awaits, waiter, bits)
         np.bitwise_or.at(sets, signaller, bits)
         return awaits, sets
+
+
+def bound_tokens(
+    pops: np.ndarray, pushes: np.ndarray, queue: np.ndarray, depth: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns pops and pushes [n] of waits that imply the given ones, with at most `depth` tokens
+    of one queue for another untaken when instructions run as they stand: then queues that have room
+    for so many do not stop each other for good. Where one more would be given, who waits for the
+    one before it waits for that one instead, and who waits for that one knows by its queue."""
+    pops, pushes = pops.copy(), pushes.copy()
+    queues = [int(q) for q in np.unique(queue)]
+    for p, q in ((p, q) for p in queues for q in queues if p != q):
+        givers = np.flatnonzero((queue == p) & (pushes >> q & 1 == 1)).tolist()
+        takers = np.flatnonzero((queue == q) & (pops >> p & 1 == 1)).tolist()
+        left: deque[list[int]] = deque()  # (giver, taker) that wait when the next one is given
+        for giver, taker in zip(givers, takers, strict=True):
+            while left and left[0][1] < giver:
+                left.popleft()
+            if len(left) < depth:
+                left.append([giver, taker])
+                continue
+            pushes[left[-1][0]] &= ~np.uint32(1 << q)
+            pops[taker] &= ~np.uint32(1 << p)
+            left[-1][0] = giver
+    return pops, pushes
 
 
 def _previous(queue: np.ndarray) -> np.ndarray:

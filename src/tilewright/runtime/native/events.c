@@ -35,8 +35,12 @@ typedef struct tw_timeline { /* cycles; arrays of n */
 typedef struct state {
   int64_t head[MOST_QUEUES], held[MOST_QUEUES], finished[MOST_QUEUES], forwarded[MOST_QUEUES];
   int64_t active[MOST_QUEUES]; /* the instruction that has begun and not got its bandwidth, or -1 */
+  int64_t owing[MOST_QUEUES];  /* the one that has left and found no room for its tokens, or -1 */
+  int64_t opened[MOST_QUEUES], opener[MOST_QUEUES]; /* when the last one that had to wait for room
+                                  found it, and by whom; -1: the last one found room at once */
   int64_t unit[MOST_QUEUES];   /* when the unit is free; while one is active, when it is set up */
   int64_t base[MOST_CHANNELS + 1], count[MOST_CHANNELS], taken[MOST_CHANNELS];
+  int64_t freed[MOST_CHANNELS], freer[MOST_CHANNELS]; /* when a token was taken last, and by whom */
   int64_t channel[MOST_QUEUES]; /* when each memory's bandwidth is free */
   int64_t bank[64];             /* when each bank is */
   int32_t holder[64];
@@ -79,6 +83,10 @@ static int64_t next_fetch(const tw_sync *s, const tw_times *t, const tw_timeline
                           const state *now) {
   const int64_t gone = now->fetched + t->burst - t->ahead; /* that must have made room for them */
   if (!t->burst || now->fetched >= s->n || now->entered < gone) return NEVER;
+  if (s->barrier[now->fetched] == PART) {
+    if (now->done < now->fetched) return NEVER;
+    return most(now->last, now->fetching);
+  }
   return gone <= 0 ? now->fetching : most(now->fetching, out->entry[gone - 1]);
 }
 
@@ -151,8 +159,37 @@ static void begin(const tw_sync *s, const tw_times *t, const tw_timeline *out, s
   now->unit[q] = start + t->setup[i];
   for (uint64_t left = t->banks[i]; left; left &= left - 1)
     now->bank[__builtin_ctzll(left)] = UNKNOWN, now->holder[__builtin_ctzll(left)] = q;
-  for (int32_t k = t->serial ? 0 : tw_takes(s, i, found); k-- > 0;) now->taken[found[k]]++;
+  for (int32_t k = t->serial ? 0 : tw_takes(s, i, found); k-- > 0;) {
+    now->taken[found[k]]++;
+    now->freed[found[k]] = start, now->freer[found[k]] = i;
+  }
   now->head[q]++, now->held[q]--;
+}
+
+/* Instruction i of queue q has left the unit, and finds room for the tokens that it gives: it is
+ * done `latency` later. */
+static void give(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now, int64_t i,
+                 int32_t q, int64_t at) {
+  int32_t found[MOST_CHANNELS];
+  now->finished[q] = out->end[i] = most(at + t->latency[i], now->finished[q]);
+  for (int32_t k = tw_gives(s, i, found); k-- > 0;)
+    out->given[now->base[found[k]] + now->count[found[k]]++] = (int32_t)i;
+  now->last = most(now->last, out->end[i]);
+  now->owing[q] = -1;
+  now->done++;
+}
+
+/* When the instruction that queue q owes tokens of has room for them, made last by *opener; NEVER
+ * if that is not known yet. */
+static int64_t room(const tw_sync *s, const state *now, int32_t q, int64_t *opener) {
+  const int64_t i = now->owing[q];
+  int32_t found[MOST_CHANNELS];
+  int64_t at = now->unit[q];
+  *opener = -1;
+  if (!tw_has_room(s, i, now->count, now->taken)) return NEVER;
+  for (int32_t k = tw_gives(s, i, found); k-- > 0;)
+    if (now->freed[found[k]] > at) at = now->freed[found[k]], *opener = now->freer[found[k]];
+  return at;
 }
 
 /* The instruction that queue q has begun is set up: it moves its bytes when the memories are free,
@@ -161,7 +198,6 @@ static void finish(const tw_sync *s, const tw_times *t, const tw_timeline *out, 
                    int32_t q) {
   const int64_t i = now->active[q], *transfer = t->transfer + i * t->channels;
   int64_t from = now->unit[q], moved = 0;
-  int32_t found[MOST_CHANNELS];
   for (int32_t c = 0; c < t->channels; c++)
     if (transfer[c]) from = most(from, now->channel[c]), moved = most(moved, transfer[c]);
   for (int32_t c = 0; c < t->channels; c++)
@@ -170,19 +206,19 @@ static void finish(const tw_sync *s, const tw_times *t, const tw_timeline *out, 
   const int64_t leave = most(own, moved ? from + moved : 0);
   out->bandwidth[i] = leave - own;
   out->leave[i] = leave;
-  now->finished[q] = out->end[i] = most(leave + t->latency[i], now->finished[q]);
   now->unit[q] = leave;
   now->active[q] = -1;
   for (uint64_t left = t->banks[i]; left; left &= left - 1)
     now->bank[__builtin_ctzll(left)] = leave;
-  for (int32_t k = tw_gives(s, i, found); k-- > 0;)
-    out->given[now->base[found[k]] + now->count[found[k]]++] = (int32_t)i;
-  now->last = most(now->last, out->end[i]);
-  now->done++;
+  now->opener[q] = -1;
+  if (s->room && !t->serial)
+    now->owing[q] = i;
+  else
+    give(s, t, out, now, i, q, leave);
 }
 
-typedef struct choice { /* what happens next: a queue's next instruction begins, or goes on; or, if
-                          the queue is FETCHES, one more is fetched */
+typedef struct choice { /* what happens next: a queue's next instruction begins, goes on, or gives
+                          its tokens; or, if the queue is FETCHES, one more is fetched */
   int32_t queue;
   int64_t at, ready, cause;
 } choice;
@@ -193,11 +229,16 @@ static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline
   if (best.at == NEVER) best = (choice){NOTHING, UNKNOWN, 0, -1};
   for (int32_t q = 0; q < s->queues; q++) {
     choice c = {q, now->unit[q], 0, -1};
-    if (now->active[q] < 0) {
+    if (now->owing[q] >= 0) {
+      c.at = room(s, now, q, &c.cause);
+      if (c.at == NEVER) continue;
+    } else if (now->active[q] < 0) {
       if (!now->held[q]) continue;
       const int64_t i = members[first[q] + now->head[q]];
       c.ready = waited(s, t, out, now, i, &c.cause);
       if (c.ready == NEVER) continue;
+      if (now->opener[q] >= 0 && now->opened[q] > c.ready)
+        c.ready = now->opened[q], c.cause = now->opener[q];
       c.at = most(most(c.ready, out->entry[i]), most(c.at, banks_free(t, now, i, q)));
       c.at = most(c.at, results(t, out, i));
     }
@@ -211,14 +252,15 @@ static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline
  * max(busy, transfer) cycles, the transfer when the memories that it goes through are free, first
  * come first served; of those that come in the same cycle, what is fetched first, then the queue
  * with the least number. Its results, tokens and events are there `latency` cycles after it has
- * left the unit, in the order of the queue. Returns the last cycle, or -1 when the stream stops for
+ * left the unit and found room for its tokens, in the order of the queue, in which none begins
+ * before that. Returns the last cycle, or -1 when the stream stops for
  * good. */
 int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
                   const int64_t *members, const int64_t *first) {
   state now = {0};
   tw_channel_bases(s, now.base);
   for (int32_t b = 0; b < 64; b++) now.holder[b] = -1;
-  for (int32_t q = 0; q < s->queues; q++) now.active[q] = -1;
+  for (int32_t q = 0; q < s->queues; q++) now.active[q] = now.owing[q] = now.opener[q] = -1;
   for (int64_t i = 0; i < s->n; i++) out->end[i] = NEVER;
   while (now.done < s->n) {
     enter(s, t, out, &now, members, first);
@@ -226,6 +268,11 @@ int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
     if (c.queue == NOTHING) return -1;
     if (c.queue == FETCHES) {
       fetch(s, t, out, &now, c.at);
+      continue;
+    }
+    if (now.owing[c.queue] >= 0) {
+      if (c.cause >= 0) now.opened[c.queue] = c.at, now.opener[c.queue] = c.cause;
+      give(s, t, out, &now, now.owing[c.queue], c.queue, c.at);
       continue;
     }
     if (now.active[c.queue] >= 0) {

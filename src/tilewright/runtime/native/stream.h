@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-enum { MOST_AXES = 16, MOST_QUEUES = 16, MOST_EVENTS = 64, MOST_CHANNELS = 16 * 16 + 64 };
+enum { PART = 2, MOST_AXES = 16, MOST_QUEUES = 16, MOST_EVENTS = 64, MOST_CHANNELS = 16 * 16 + 64 };
 
 /* What a queue does when an instruction reads what an earlier one of the same queue wrote: it
  * stands still until the result is there; or until so many cycles after that one began; or
@@ -32,15 +32,16 @@ typedef struct tw_boxes {
  * likewise it waits for the events in awaits[i] and sets those in sets[i]. Before instruction i
  * with barrier[i], all that stand before it are done. A queue begins and finishes its instructions
  * in order. They enter it in program order, while it holds fewer than depth[q] that have not
- * begun. */
+ * begun. Of one queue's tokens for another at most `room` are there that are not taken (0: any
+ * number): an instruction that has none for its own stands at the end of its queue's unit. */
 typedef struct tw_sync {
   int64_t n;
-  int32_t queues, events;
+  int32_t queues, events, room;
   const int32_t *queue; /* [n] */
   const int32_t *depth; /* [queues] */
   const uint32_t *pops, *pushes;
   const uint64_t *awaits, *sets;
-  const uint8_t *barrier;
+  const uint8_t *barrier; /* PART: it is not fetched before either */
 } tw_sync;
 
 /* Tokens and events are channels: the k-th taken is the k-th given. Writes the numbers of the
@@ -61,6 +62,17 @@ static inline int32_t tw_gives(const tw_sync *s, int64_t i, int32_t *channels) {
   for (int32_t e = 0; e < s->events && s->sets[i] >> e; e++)
     if (s->sets[i] >> e & 1) channels[count++] = s->queues * s->queues + e;
   return count;
+}
+
+/* Whether there is room for what instruction i gives, if so much has been given to each channel and
+ * taken from it. */
+static inline int tw_has_room(const tw_sync *s, int64_t i, const int64_t *given,
+                              const int64_t *taken) {
+  for (int32_t q = 0; s->room && q < s->queues && s->pushes[i] >> q; q++) {
+    const int32_t c = s->queue[i] * s->queues + q;
+    if (s->pushes[i] >> q & 1 && given[c] - taken[c] >= s->room) return 0;
+  }
+  return 1;
 }
 
 /* Where the things given to each channel lie in one array of all: base[c] .. base[c + 1]. */

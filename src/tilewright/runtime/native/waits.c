@@ -26,7 +26,7 @@ typedef struct tw_placed { /* what tw_place_waits finds */
   int32_t *need;     /* [n][queues]: what instruction i waits for in each queue, or -1 */
   int32_t *clock;    /* [n][queues]: the last of each queue known to be done when i begins */
   uint32_t *pops, *pushes, *events; /* bit p of events[i]: i waits for need[i][p] by an event */
-  uint8_t *barrier;
+  uint8_t *barrier;  /* which there are from the beginning as well */
   int32_t *relay;    /* [n][queues]: the queue in which an instruction that does nothing must stand
                         before i, to hand on that need[i][p] is done; else -1 */
 } tw_placed;
@@ -97,6 +97,7 @@ int64_t tw_place_waits(const tw_links *l, const tw_placed *out, int32_t *unlinke
   for (int64_t i = 0; i < l->n; i++) {
     const int32_t q = l->queue[i];
     int32_t *mine = out->clock + i * queues;
+    if (out->barrier[i]) memcpy(floor, last, sizeof floor);
     memcpy(mine, floor, queues * sizeof *mine);
     if (last[q] >= 0) learn(l, out, i, q, last[q]);
     uint32_t left = uncovered(l, out, i), others = left & ~l->tokens[q];
@@ -163,15 +164,16 @@ int64_t tw_number_events(const tw_links *l, const int32_t *clock, const int32_t 
  * several that could be next, the one with the greatest priority. members are the instructions by
  * queue: those of q are first[q] .. first[q + 1]. Returns how many ran: n, unless the stream stops
  * for good. `order` takes them as they ran, heads[q] how many of each queue did, given[c] and
- * taken[c] what went through each channel, and *fetched how many instructions entered their
- * queues. */
+ * taken[c] what went through each channel, owing[q] the last of each queue if it finds no room for
+ * what it gives (else -1), and *fetched how many instructions entered their queues. */
 int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *first,
                       const int32_t *need, const int64_t *priority, int64_t *order,
-                      int64_t *heads, int64_t *given, int64_t *taken, int64_t *fetched) {
+                      int64_t *heads, int64_t *given, int64_t *taken, int64_t *owing,
+                      int64_t *fetched) {
   const int32_t channels = s->queues * s->queues + s->events;
   int64_t held[MOST_QUEUES], done = 0, in = 0;
   int32_t found[MOST_CHANNELS];
-  for (int32_t q = 0; q < s->queues; q++) heads[q] = held[q] = 0;
+  for (int32_t q = 0; q < s->queues; q++) heads[q] = held[q] = 0, owing[q] = -1;
   for (int32_t c = 0; c < channels; c++) given[c] = taken[c] = 0;
   while (done < s->n) {
     while (in < s->n && held[s->queue[in]] < s->depth[s->queue[in]]) {
@@ -180,7 +182,7 @@ int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *f
     }
     int64_t best = -1;
     for (int32_t q = 0; q < s->queues; q++) {
-      if (!held[q]) continue;
+      if (!held[q] || owing[q] >= 0) continue;
       const int64_t i = members[first[q] + heads[q]];
       if (best >= 0 && priority[i] <= priority[best]) continue;
       int ready = 1;
@@ -194,9 +196,13 @@ int64_t tw_interleave(const tw_sync *s, const int64_t *members, const int64_t *f
     }
     if (best < 0) break;
     for (int32_t k = tw_takes(s, best, found); k-- > 0;) taken[found[k]]++;
-    for (int32_t k = tw_gives(s, best, found); k-- > 0;) given[found[k]]++;
     heads[s->queue[best]]++, held[s->queue[best]]--;
-    order[done++] = best;
+    owing[s->queue[best]] = order[done++] = best;
+    for (int32_t q = 0; q < s->queues; q++) {
+      if (owing[q] < 0 || !tw_has_room(s, owing[q], given, taken)) continue;
+      for (int32_t k = tw_gives(s, owing[q], found); k-- > 0;) given[found[k]]++;
+      owing[q] = -1;
+    }
   }
   *fetched = in;
   return done;

@@ -1,0 +1,161 @@
+"""Networks of many shapes: what is written is valid, means the same everywhere, and is near."""
+
+from functools import cache
+
+import numpy as np
+import onnx
+import pytest
+from onnx_models import model, node
+from quantization_cases import CASES, SAMPLES, random
+from quantization_peers import HAS_PEER, in_peer, steps_of
+
+import tilewright
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.evaluate import evaluate_graph
+
+SETTINGS = {
+    "int8": {},
+    "u8": {"activations": "u8", "method": "entropy"},
+    "symmetric": {"activations": "symmetric", "per_tensor": True, "method": "percentile"},
+    "pow2": {"scheme": "pow2"},
+}
+
+
+def relative(found, wanted):
+    scale = np.sqrt(np.square(wanted, dtype=np.float64).mean()) or 1.0
+    return float(np.sqrt(np.square(found.astype(np.float64) - wanted).mean()) / scale)
+
+
+ALL = [(name, settings) for name in CASES for settings in ("int8", "pow2")]
+ALL += [(name, settings) for name in ("chain", "transposed") for settings in ("u8", "symmetric")]
+
+
+@pytest.mark.parametrize("name, settings", ALL)
+def test_a_network_of_that_kind(name, settings):
+    floats, samples = CASES[name]()
+    made = tilewright.quantize(floats, samples, **SETTINGS[settings]).model
+    onnx.checker.check_model(made, full_check=True)
+    assert [i.name for i in made.graph.input] == list(samples)
+    assert [o.name for o in made.graph.output] == [o.name for o in floats.graph.output]
+    wanted = tilewright.compile(floats).run(samples)
+    ours = tilewright.compile(made).run(samples)
+    interpreted = evaluate_graph(import_model(made), list(samples.values()))
+    steps = steps_of(made)
+    for (key, found), meant in zip(ours.items(), interpreted, strict=True):
+        assert relative(found, wanted[key]) < (0.15 if settings == "pow2" else 0.08)
+        assert np.abs(found - meant).max() <= 1.01 * (steps[key] or 1e-3 * np.abs(meant).max())
+    if HAS_PEER:
+        theirs = in_peer(made, samples)
+        for (key, found), got in zip(ours.items(), theirs, strict=True):
+            assert np.abs(found - got).max() <= 2.01 * (steps[key] or 1e-2 * np.abs(got).max())
+
+
+def pairs(model):
+    """The scale of every value that is quantised, by its name."""
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
+    nodes = [n for n in model.graph.node if n.op_type == "QuantizeLinear"]
+    return {n.input[0].removesuffix(".float"): float(constants[n.input[1]]) for n in nodes}
+
+
+@cache
+def int8(name):
+    """A case with all as it is by default."""
+    return tilewright.quantize(*CASES[name]())
+
+
+def test_limits_and_normalizations_belong_to_their_convolution():
+    made = int8("chain").model
+    assert "BatchNormalization" not in [n.op_type for n in made.graph.node]
+    assert list(pairs(made)) == ["x", "r", "p", "e", "g", "f", "y"]
+
+
+def test_what_moves_elements_keeps_the_scale():
+    scales = pairs(int8("moves").model)
+    assert len({scales[name] for name in ("c", "a", "b", "p", "s", "r")}) == 1
+    assert scales["d"] != scales["c"]
+
+
+def test_a_concatenation_shares_its_scale_with_operands_as_large():
+    scales = pairs(int8("concatenation").model)
+    assert scales["a"] == scales["b"] == scales["d"]
+    assert scales["c"] < scales["d"] / 10
+
+
+def test_weights_have_a_scale_for_each_channel_and_biases_are_in_steps_of_both():
+    made = int8("chain").model
+    constants = {t.name: onnx.numpy_helper.to_array(t) for t in made.graph.initializer}
+    assert constants["v.scale"].shape == constants["b.scale"].shape == (16,)
+    assert (constants["v.int"].dtype, constants["b.int"].dtype) == (np.int8, np.int32)
+    steps = constants["v.scale"] * np.float32(pairs(made)["p"])
+    assert np.array_equal(constants["b.scale"], steps)
+
+
+def linear(**changes):
+    """y = x w + b, for numbers whose mean is not 0."""
+    w = random(16, 4, seed=3)
+    nodes = [node("Gemm", ["x", "w", "b"], ["y"])]
+    made = model(nodes, {"x": ("n", 16)}, constants={"w": w, "b": random(4)})
+    samples = random(SAMPLES, 16, seed=5) + 3
+    return tilewright.quantize(made, changes.pop("samples", samples), **changes), samples, made
+
+
+def test_weights_have_one_scale_if_that_is_asked_for():
+    quantized, _, _ = linear(per_tensor=True)
+    assert [tuple(t.dims) for t in quantized.model.graph.initializer if t.name == "w.scale"] == [()]
+
+
+def test_biases_take_away_what_is_added_on_average():
+    off = []
+    for corrected in (False, True):
+        quantized, x, made = linear(per_tensor=True, bias_correction=corrected, method="minmax")
+        found, wanted = (tilewright.compile(m)(x) for m in (quantized.model, made))
+        off.append(np.abs((found - wanted).mean(axis=0)).mean())
+    assert off[1] < off[0] / 2
+
+
+def test_samples_come_in_any_arrangement():
+    quantized, x, _ = linear()
+    once = quantized.model.SerializeToString()
+    for other in ({"x": x}, {"any": x, "labels": np.arange(SAMPLES)}, {"x": x[:, None]}):
+        assert linear(samples=other)[0].model.SerializeToString() == once
+    few, _, _ = linear(most=2)
+    assert few.report.samples == 2
+    assert few.model.SerializeToString() != once
+
+
+def test_scales_of_pow2_are_powers_of_two_without_zero_points():
+    made = linear(scheme="pow2")[0].model
+    for t in made.graph.initializer:
+        array = onnx.numpy_helper.to_array(t)
+        if t.name.endswith(".scale"):
+            assert np.frexp(array)[0] == 0.5
+        if "zero" in t.name:
+            assert not array.any()
+
+
+def test_what_stays_a_float_says_why():
+    report = int8("attention").report
+    reasons = {f.node: f.reason for f in report.floats}
+    assert reasons["n"] == "in 8 bits its operand 'm' would be nothing beside the other"
+    assert reasons["p"] == "Softmax is computed in floats"
+    assert reasons["l"] == "LayerNormalization is computed in floats"
+    assert {x.node for x in report.layers} == {"a", "c", "s", "m", "o", "z", "y"}
+
+
+def test_errors_of_layers_grow_and_are_those_of_the_outputs():
+    chain, samples = CASES["chain"]()
+    quantized = int8("chain")
+    report = quantized.report
+    assert [x.operator for x in report.layers] == ["Conv", "Conv", "GlobalAveragePool", "Gemm"]
+    first, last = report.layers[0], report.layers[-1]
+    assert first.alone == pytest.approx(first.so_far, abs=1)
+    assert 25 < last.so_far < last.alone
+    (output,) = report.outputs
+    assert output.decibels == last.so_far
+    floats = tilewright.compile(chain)(samples["x"])
+    found = tilewright.compile(quantized.model)(samples["x"])
+    assert output.relative == pytest.approx(relative(found, floats), rel=1e-4)
+    assert output.largest == pytest.approx(float(np.abs(found - floats).max()), rel=1e-4)
+    assert str(report).splitlines()[0] == (
+        "4 layers in int8, 0 nodes in floats; calibrated on 6 samples by mse"
+    )
