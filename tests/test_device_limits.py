@@ -70,7 +70,9 @@ def arguments():
 LAYER = layer.bind(M=96, K=96, N=96).kernel
 
 
-@pytest.mark.parametrize("most", [2, 7, 32, 512])
+@pytest.mark.parametrize(
+    "most", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 32, 512))]
+)
 def test_a_long_stream_is_in_parts(most):
     """Each ends with FINISH, all before it being done; tokens do not cross from one to another."""
     whole = build_chip(LAYER, vta())
@@ -96,6 +98,7 @@ def test_a_long_stream_is_in_parts(most):
     assert (built.cycles > whole.cycles) == (len(lengths) > 1)
 
 
+@pytest.mark.long
 def test_parts_are_handed_over_one_by_one(model, held_out, wanted, tmp_path):
     """The published machine, with queues of eight, is handed no more than there is room for."""
     on(SHORT, model).save(tmp_path / "digits.tw")
@@ -155,6 +158,7 @@ def test_subgraphs_are_halved_until_they_fit(model, held_out, wanted):
     assert np.array_equal(found, wanted)
 
 
+@pytest.mark.long
 def test_what_does_not_fit_at_all_is_the_hosts(model, held_out, wanted):
     module = on(with_memory(vta(), "dram", capacity=2000), model)
     assert len(submits(module)) == 1  # the largest of windows

@@ -68,7 +68,10 @@ def compiled(request, model, tmp_path_factory):
 # ---------------------------------------------------------------- the published machine
 
 
-@pytest.mark.parametrize("order", ORDERS)
+SOME = [o if k == 0 else pytest.param(o, marks=pytest.mark.long) for k, o in enumerate(ORDERS)]
+
+
+@pytest.mark.parametrize("order", SOME)
 @pytest.mark.parametrize("deep", [{}, {"commands": 8, "tokens": 8}], ids=["deep", "eight"])
 def test_published_vta_makes_what_the_simulator_makes(compiled, held_out, order, deep):
     """Each submit gives the same bytes, whichever queue goes on first, in queues of any depth."""
@@ -274,7 +277,9 @@ def in_memory(array, form):
 # ---------------------------------------------------------------- other chips, and what is refused
 
 
-@pytest.mark.parametrize("chip", ["tiny", "gemmini", "conv_engine"])
+@pytest.mark.parametrize(
+    "chip", ["conv_engine", *(pytest.param(c, marks=pytest.mark.long) for c in ("tiny", "gemmini"))]
+)
 def test_every_chip_with_an_encoding_is_written(chip, model, tmp_path):
     found = handed(model, chip)
     found.save(tmp_path / "out")
@@ -339,7 +344,7 @@ def test_dump_lists_every_submit(tilewright, model):
     assert (code, err) == (0, "")
     heads = [line for line in out.splitlines() if line.startswith("submit ")]
     assert [h.split(":")[0] for h in heads] == [f"submit {k} to tiny" for k in range(4)]
-    assert heads[0].split("; ")[0].endswith("nodes Conv_4, value2.int8")
+    assert heads[0].split("; ")[0].endswith("nodes value1, value2.int8")
     assert re.search(r" = dram\[0x0\], .* -> \S+ = dram\[0x[0-9a-f]+\]$", heads[0])
     assert sum(" mvin " in line for line in out.splitlines()) > 4
     found = json.loads(tilewright("dump", str(model), *ON_TINY, *STREAM, "--json")[1])

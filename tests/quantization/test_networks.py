@@ -28,6 +28,8 @@ def relative(found, wanted):
 
 ALL = [(name, settings) for name in CASES for settings in ("int8", "pow2")]
 ALL += [(name, settings) for name in ("chain", "transposed") for settings in ("u8", "symmetric")]
+QUICK = {("chain", "int8"), ("residual", "pow2"), ("transposed", "u8")}
+ALL = [x if x in QUICK else pytest.param(*x, marks=pytest.mark.long) for x in ALL]
 
 
 @pytest.mark.parametrize("name, settings", ALL)
@@ -104,6 +106,7 @@ def test_weights_have_one_scale_if_that_is_asked_for():
     assert [tuple(t.dims) for t in quantized.model.graph.initializer if t.name == "w.scale"] == [()]
 
 
+@pytest.mark.long
 def test_biases_take_away_what_is_added_on_average():
     off = []
     for corrected in (False, True):
@@ -113,6 +116,7 @@ def test_biases_take_away_what_is_added_on_average():
     assert off[1] < off[0] / 2
 
 
+@pytest.mark.long
 def test_samples_come_in_any_arrangement():
     quantized, x, _ = linear()
     once = quantized.model.SerializeToString()

@@ -12,7 +12,7 @@ import tilewright
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
 
-EXAMPLES = 6  # a second or two each
+EXAMPLES = 3  # a second or two each
 
 
 @settings(max_examples=EXAMPLES)
