@@ -132,7 +132,7 @@ def build_split(
         except OtherOrder:
             return _build_stream(piece, target, control, (), kept, check, kept)
 
-    pieces = build_pieces(split, build, {} if known is None else known)
+    pieces = build_pieces(split, build, known)
     return join_pieces(kernel, split, pieces, parameters)
 
 

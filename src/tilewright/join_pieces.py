@@ -48,26 +48,27 @@ class PieceRefused(ScheduleError):
         self.number = number
 
 
-def build_pieces(split: Split, build: Build, known: Known) -> list[BuiltPiece]:
+def build_pieces(split: Split, build: Build, known: Known | None) -> list[BuiltPiece]:
     """Every piece as a chip does it: `build` is given the names of the parameters that are to be
     as they are, and what checks that the piece finds what those before it made. Of pieces that
     differ in names alone, one is built, or found among those `known`. PieceRefused for the first
-    that cannot be built."""
+    that cannot be built, in the author's names where nothing is known: then there is an author."""
+    pieces: Known = {} if known is None else known
     passed = PassedArrays(split.borders)
     found = []
     for number, piece in enumerate(split.pieces):
         plain, names = with_plain_names(piece)
         kept = frozenset(p for p, name in names.items() if name in split.passed)
         check = partial(passed.check, names=names)
-        made = known.setdefault((plain, kept, piece.name), [])
+        made = pieces.setdefault((plain, kept, piece.name), [])
         chip = next((c for c in made if _passes(check, c)), None)
         if chip is None:
             try:
                 chip = build(plain, kept, check)
             except (ScheduleError, TargetError, CompileError) as error:
-                raise PieceRefused(
-                    _in_own_names(error, piece, names, kept, build), number
-                ) from None
+                own = known is None
+                told = _in_own_names(error, piece, names, kept, build) if own else error
+                raise PieceRefused(told, number) from None
             made.append(chip)
         found.append(BuiltPiece(chip, names))
         if piece is not split.pieces[-1]:
