@@ -321,4 +321,7 @@ def test_a_memory_too_small():
     small = vta(acc=4 << 10)
     with pytest.raises(TargetError) as error:
         build_chip(CASES["centred"].kernel, small, whole=["c"])
-    assert error.value.what == "centred needs 5248 bytes of acc, and vta has 4096"
+    assert error.value.what == (
+        "no tile of centred with c whole fits the memories of vta, in bytes (inp 32,768,"
+        " wgt 262,144, acc 4,096, uop 32,768): several are too small"
+    )

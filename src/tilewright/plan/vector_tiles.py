@@ -286,7 +286,8 @@ class _Model:
         stream = expand_stream(s.kernel, self.target, limits=False)
         moves = [x.call for x in stream.sites if self._is_outside(x.call)]
         brought = {b.name for x in moves for b in buffers_written((x,))}
-        leaving = {r.buffer.name for x in moves for r in x.regions} - brought
+        ends = [(buffers_written((x,)), x.regions) for x in moves]
+        leaving = {r.buffer.name for made, regions in ends for r in regions if r.buffer not in made}
         spans = lifetimes(s.kernel)
         for buffer in s.allocations():
             size = math.prod(int(n) for n in buffer.shape)
