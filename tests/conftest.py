@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import numpy as np
+import pytest
 
 os.environ["TILEWRIGHT_CACHE"] = "off"  # what is compiled is to be seen
 
@@ -15,3 +17,21 @@ TESTS = Path(__file__).parent
 # What helps tests, and what is tested beside the package.
 FOLDERS = ("tests/support", "tools", "benchmarks", "examples")
 sys.path[:0] = [str(TESTS.parent / folder) for folder in FOLDERS]
+
+
+@pytest.fixture(scope="session")
+def digit_images():
+    """The held-out digits, [360, 1, 8, 8]."""
+    with np.load(TESTS.parent / "examples" / "digits" / "held_out.npz") as file:
+        return file["images"]
+
+
+@pytest.fixture(scope="session")
+def digits(digit_images, tmp_path_factory):
+    """The digits network in int8, calibrated on 64 of them, as a file."""
+    import tilewright
+
+    path = tmp_path_factory.mktemp("digits") / "digits_int8.onnx"
+    floats = TESTS.parent / "examples" / "digits" / "digits.onnx"
+    tilewright.quantize(floats, {"image": digit_images[:64]}, scheme="pow2").save(path)
+    return path

@@ -3,31 +3,18 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import schemas
 from command_line import failure, run_commands  # noqa: F401  (a fixture: `tilewright`)
-
-from tilewright import quantize
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples" / "digits"
 DIGITS = str(FOLDER / "digits.onnx")
 
 
-@pytest.fixture(scope="module")
-def int8(tmp_path_factory):
-    """The digits network in int8, as a file."""
-    path = tmp_path_factory.mktemp("digits") / "digits_int8.onnx"
-    with np.load(FOLDER / "held_out.npz") as file:
-        images = file["images"][:64]
-    quantize(DIGITS, {"image": images}, scheme="pow2").save(path)
-    return str(path)
-
-
-def test_run_writes_a_page_and_a_trace_of_a_model_on_a_chip(tilewright, int8, tmp_path):
+def test_run_writes_a_page_and_a_trace_of_a_model_on_a_chip(tilewright, digits, tmp_path):
     page, trace = tmp_path / "report.html", tmp_path / "trace.json"
     code, out, err = tilewright(
-        "run", int8, "--dim", "batch=1", "--target", "host", "--target", "gemmini",
+        "run", str(digits), "--dim", "batch=1", "--target", "host", "--target", "gemmini",
         "--rounding", "half_up", "--report", str(page), "--trace", str(trace), "--json",
     )  # fmt: skip
     found = json.loads(out)

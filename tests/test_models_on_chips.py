@@ -7,8 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from fuzz_devices import trial
+from onnx import helper, numpy_helper
 
 import tilewright
 from tilewright.base.dtype import i8
@@ -37,16 +39,7 @@ def held_out():
 
 
 @pytest.fixture(scope="session")
-def model(held_out, tmp_path_factory):
-    """The digits network in int8, calibrated on 64 images, as a file."""
-    path = tmp_path_factory.mktemp("digits") / "digits_int8.onnx"
-    images = held_out[0][:64]
-    tilewright.quantize(DIGITS / "digits.onnx", images, scheme="pow2").save(path)
-    return path
-
-
-@pytest.fixture(scope="session")
-def on_chip(model):
+def on_chip(digits):
     """The network compiled for the host with a chip; once for each."""
     made = {}
 
@@ -54,7 +47,7 @@ def on_chip(model):
         if (chip, subgraphs) not in made:
             devices = {"host": "host", "npu": CHIPS[chip]()}
             options = replace(HALF_UP, subgraphs=subgraphs)
-            made[chip, subgraphs] = tilewright.compile(model, target=devices, options=options)
+            made[chip, subgraphs] = tilewright.compile(digits, target=devices, options=options)
         return made[chip, subgraphs]
 
     return compiled
@@ -67,12 +60,12 @@ def submitted(module):
 
 
 @pytest.mark.parametrize("chip", list(CHIPS))
-def test_every_layer_runs_on_the_chip(chip, on_chip, model, held_out):
+def test_every_layer_runs_on_the_chip(chip, on_chip, digits, held_out):
     module = on_chip(chip)
     steps = submitted(module)
     assert sum(len(f.pieces) or 1 for _, f in steps) == LAYERS + POOLS.get(chip, 0)
     assert all(device == "npu" and f.cycles and f.picoseconds for device, f in steps)
-    graph = import_model(model, dims={"batch": 1}, half_up=True)
+    graph = import_model(digits, dims={"batch": 1}, half_up=True)
     for image in held_out[0][:3]:
         (wanted,) = evaluate_graph(graph, [image[None]])
         assert np.array_equal(module(image[None]), wanted)
@@ -129,20 +122,20 @@ def test_a_loaded_module_has_the_chips_part(on_chip, tmp_path):
     assert submitted(loaded) == submitted(on_chip("tiny"))
 
 
-def test_the_rounding_of_onnx_leaves_what_follows_sums_to_the_host(model, held_out):
+def test_the_rounding_of_onnx_leaves_what_follows_sums_to_the_host(digits, held_out):
     """Halves to even take more than a shift: tiny, which only sums, keeps its part."""
     devices = {"host": "host", "npu": CHIPS["tiny"]()}
-    module = tilewright.compile(model, target=devices, options=Options(dims={"batch": 1}))
+    module = tilewright.compile(digits, target=devices, options=Options(dims={"batch": 1}))
     assert len(submitted(module)) == LAYERS
     image = held_out[0][:1]
-    (wanted,) = evaluate_graph(import_model(model, dims={"batch": 1}), [image])
+    (wanted,) = evaluate_graph(import_model(digits, dims={"batch": 1}), [image])
     assert np.array_equal(module(image), wanted)
 
 
-def test_a_model_on_chips_is_found_in_the_cache(model, held_out, tmp_path):
+def test_a_model_on_chips_is_found_in_the_cache(digits, held_out, tmp_path):
     targets = {"npu": CHIPS["tiny"](), "host": cpu.host(threads=1)}
     options = [Options(dims={"batch": 2}, cache=c) for c in (False, tmp_path, tmp_path)]
-    modules = [tilewright.compile(model, target=targets, options=o) for o in options]
+    modules = [tilewright.compile(digits, target=targets, options=o) for o in options]
     x = held_out[0][:2]
     for module in modules:
         np.testing.assert_array_equal(module(x), modules[0](x))
@@ -151,7 +144,7 @@ def test_a_model_on_chips_is_found_in_the_cache(model, held_out, tmp_path):
 
 
 @pytest.mark.parametrize("chip,kernels", [("vta", 1), ("gemmini", 3), ("conv_engine", 2)])
-def test_neighbouring_kernels_are_one_stream(chip, kernels, model, on_chip, held_out, tmp_path):
+def test_neighbouring_kernels_are_one_stream(chip, kernels, digits, on_chip, held_out, tmp_path):
     """What passes between them is neither copied nor rearranged: fewer steps and fewer cycles. On
     VTA that is all of the network; elsewhere the host's pooling stands between layers, and Gemmini
     wants the flattened picture in other blocks."""
@@ -170,9 +163,45 @@ def test_neighbouring_kernels_are_one_stream(chip, kernels, model, on_chip, held
         assert np.array_equal(loaded(image[None]), alone(image[None]))
 
 
-def test_a_chip_alone_needs_a_host(model):
+def test_a_view_of_what_another_stream_makes():
+    """conv1 is a result of the model: the stream behind it reads it flattened, too."""
+    random = np.random.default_rng(0)
+    scales = {"s": np.float32(0.25), "fine": np.float32(1 / 64), "z": np.int8(0)}
+    sizes = {"w1": (16, 16, 3, 3), "w2": (16, 16, 8, 8), "w3": (1024, 16)}
+    held = {k: random.integers(-20, 20, n).astype(np.int8) for k, n in sizes.items()}
+    nodes = [helper.make_node("DequantizeLinear", [k, "fine", "z"], [f"{k}_f"]) for k in sizes]
+
+    def both(value, name):
+        nodes.append(helper.make_node("QuantizeLinear", [value, "s", "z"], [f"{name}_q"]))
+        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", "s", "z"], [name]))
+
+    nodes.append(helper.make_node("DequantizeLinear", ["x", "s", "z"], ["picture"]))
+    nodes.append(helper.make_node("Conv", ["picture", "w1_f"], ["c1"], pads=[1] * 4))
+    both("c1", "first")
+    nodes.append(helper.make_node("Conv", ["first", "w2_f"], ["c2"]))
+    both("c2", "second")
+    nodes.append(helper.make_node("Flatten", ["first"], ["flat"]))
+    nodes.append(helper.make_node("Flatten", ["second"], ["other"]))
+    nodes.append(helper.make_node("MatMul", ["flat", "w3_f"], ["product"]))
+    nodes.append(helper.make_node("Add", ["product", "other"], ["sum"]))
+    both("sum", "y")
+    shapes = [("x", (1, 16, 8, 8)), ("y_q", None), ("first_q", None)]
+    x, *ends = (helper.make_tensor_value_info(n, onnx.TensorProto.INT8, s) for n, s in shapes)
+    constants = [numpy_helper.from_array(np.asarray(a), n) for n, a in (scales | held).items()]
+    graph = helper.make_graph(nodes, "model", [x], ends, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    devices = {"host": "host", "npu": CHIPS["vta"]()}
+    module = tilewright.compile(model, target=devices, options=Options(rounding="half_up"))
+    image = random.integers(-128, 128, (1, 16, 8, 8)).astype(np.int8)
+    wanted = evaluate_graph(import_model(model.SerializeToString(), half_up=True), [image])
+    for found, array in zip(module(image), wanted, strict=True):
+        assert np.array_equal(found, array)
+    assert len(submitted(module)) == 2
+
+
+def test_a_chip_alone_needs_a_host(digits):
     with pytest.raises(CompileError) as caught:
-        tilewright.compile(model, target="vta", options=HALF_UP)
+        tilewright.compile(digits, target="vta", options=HALF_UP)
     assert str(caught.value) == (
         "vta can run 5 of 7 kernels of digits; a host has to do the rest (image.int8,"
         " scores+scores.int8+scores.back) and call them\n"
@@ -181,7 +210,7 @@ def test_a_chip_alone_needs_a_host(model):
     )
 
 
-def test_what_is_assigned_to_a_chip_has_to_fit(model):
+def test_what_is_assigned_to_a_chip_has_to_fit(digits):
     devices = {"host": "host", "npu": CHIPS["gemmini"]()}
 
     def assign(node):
@@ -189,15 +218,15 @@ def test_what_is_assigned_to_a_chip_has_to_fit(model):
 
     options = Options(dims={"batch": 1}, rounding="half_up", assign=assign)
     with pytest.raises(CompileError, match="value6 was assigned to 'npu', which cannot run it"):
-        tilewright.compile(model, target=devices, options=options)
+        tilewright.compile(digits, target=devices, options=options)
 
 
 @pytest.mark.parametrize("node", ["value4", "value5.int8", "value6"])
-def test_pins_hold(node, model, held_out, on_chip):
+def test_pins_hold(node, digits, held_out, on_chip):
     """A pinned node's kernel is the host's, and the chip has the others."""
     devices = {"host": "host", "npu": CHIPS["vta"]()}
     options = replace(HALF_UP, pins={node: "host"})
-    module = tilewright.compile(model, target=devices, options=options)
+    module = tilewright.compile(digits, target=devices, options=options)
     facts = zip(module.program.host.steps, module.program.steps, strict=True)
     there = {n for s, _ in facts if isinstance(s, Submit) for n in s.nodes}
     assert node not in there
@@ -227,18 +256,18 @@ def test_pins_hold(node, model, held_out, on_chip):
         ),
     ],
 )
-def test_pins_that_cannot_be(pins, message, model):
+def test_pins_that_cannot_be(pins, message, digits):
     devices = {"host": "host", "npu": CHIPS["gemmini"]()}
     with pytest.raises(CompileError) as caught:
-        tilewright.compile(model, target=devices, options=replace(HALF_UP, pins=pins))
+        tilewright.compile(digits, target=devices, options=replace(HALF_UP, pins=pins))
     assert str(caught.value).startswith(message)
 
 
-def test_only_one_device(model):
+def test_only_one_device(digits):
     """What it cannot run is listed, with the reasons."""
     devices = {"host": "host", "npu": CHIPS["vta"]()}
     with pytest.raises(CompileError) as caught:
-        tilewright.compile(model, target=devices, options=replace(HALF_UP, only="npu"))
+        tilewright.compile(digits, target=devices, options=replace(HALF_UP, only="npu"))
     assert str(caught.value) == (
         "npu cannot run 2 of 7 kernels of digits:\n"
         "  image.int8: no instruction of vta computes floor, which cast needs\n"
@@ -247,14 +276,14 @@ def test_only_one_device(model):
         "  hint: without only (--only), the host runs them"
     )
     with pytest.raises(CompileError, match="only 'vta' is to run kernels, and there is no such"):
-        tilewright.compile(model, target=devices, options=replace(HALF_UP, only="vta"))
-    everything = tilewright.compile(model, target=devices, options=replace(HALF_UP, only="host"))
+        tilewright.compile(digits, target=devices, options=replace(HALF_UP, only="vta"))
+    everything = tilewright.compile(digits, target=devices, options=replace(HALF_UP, only="host"))
     assert not submitted(everything)
 
 
-def test_a_dimension_without_a_number_keeps_kernels_on_the_host(model):
+def test_a_dimension_without_a_number_keeps_kernels_on_the_host(digits):
     devices = {"host": "host", "npu": CHIPS["vta"]()}
-    module = tilewright.compile(model, target=devices, options=Options(rounding="half_up"))
+    module = tilewright.compile(digits, target=devices, options=Options(rounding="half_up"))
     assert not submitted(module)
     reasons = {why for facts in module.program.steps for why in facts.obstacles}
     assert reasons == {"npu: batch has no number (dims={…} gives one)"}

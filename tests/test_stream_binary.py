@@ -29,37 +29,23 @@ DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 ORDERS = list(itertools.permutations(range(3)))  # load, compute, store: which goes on first
 
 
-@pytest.fixture(scope="session")
-def held_out():
-    with np.load(DIGITS / "held_out.npz") as file:
-        return file["images"]
-
-
-@pytest.fixture(scope="session")
-def model(held_out, tmp_path_factory):
-    """The digits network in int8, as a file."""
-    path = tmp_path_factory.mktemp("binary") / "digits_int8.onnx"
-    tilewright.quantize(DIGITS / "digits.onnx", {"image": held_out[:64]}, scheme="pow2").save(path)
-    return path
-
-
 def options(**more):
     return Options(dims={"batch": 1}, rounding="half_up", **more)
 
 
-def handed(model, chip, **more):
+def handed(digits, chip, **more):
     devices = {"host": "host", "npu": CHIPS[chip]()}
-    return tilewright.compile(model, target=devices, options=options(**more), until="stream")
+    return tilewright.compile(digits, target=devices, options=options(**more), until="stream")
 
 
 @pytest.fixture(scope="session", params=[False, True], ids=["kernels", "subgraphs"])
-def compiled(request, model, tmp_path_factory):
+def compiled(request, digits, tmp_path_factory):
     """The network on VTA: a module's file, and the folder of what VTA is handed."""
     folder = tmp_path_factory.mktemp("dump")
     devices = {"host": "host", "npu": CHIPS["vta"]()}
     chosen = options(subgraphs=request.param)
-    tilewright.compile(model, target=devices, options=chosen).save(folder / "digits.tw")
-    found = handed(model, "vta", subgraphs=request.param)
+    tilewright.compile(digits, target=devices, options=chosen).save(folder / "digits.tw")
+    found = handed(digits, "vta", subgraphs=request.param)
     written = found.save(folder / "dump")
     assert written == sum(f.stat().st_size for f in (folder / "dump").rglob("*") if f.is_file())
     return folder
@@ -73,7 +59,7 @@ SOME = [o if k == 0 else pytest.param(o, marks=pytest.mark.long) for k, o in enu
 
 @pytest.mark.parametrize("order", SOME)
 @pytest.mark.parametrize("deep", [{}, {"commands": 8, "tokens": 8}], ids=["deep", "eight"])
-def test_published_vta_makes_what_the_simulator_makes(compiled, held_out, order, deep):
+def test_published_vta_makes_what_the_simulator_makes(compiled, digit_images, order, deep):
     """Each submit gives the same bytes, whichever queue goes on first, in queues of any depth."""
     made = []
 
@@ -83,7 +69,7 @@ def test_published_vta_makes_what_the_simulator_makes(compiled, held_out, order,
 
     published = tilewright.load(compiled / "digits.tw", devices={"simulator": beside})
     ours = tilewright.load(compiled / "digits.tw")
-    for image in held_out[:2]:
+    for image in digit_images[:2]:
         assert np.array_equal(published(image[None]), ours(image[None]))
     (device,) = made
     submits = len(device.dump.submits)
@@ -95,7 +81,7 @@ def test_published_vta_makes_what_the_simulator_makes(compiled, held_out, order,
 
 
 @pytest.fixture
-def first(compiled, held_out):
+def first(compiled, digit_images):
     """The first submit's words, and DRAM with a random operand."""
     dump = Dump(compiled / "dump")
     submit = dump.submits[0]
@@ -231,11 +217,11 @@ class Watched:
         """Everything is done."""
 
 
-def test_the_index_says_how_operands_lie_in_memory(compiled, held_out):
+def test_the_index_says_how_operands_lie_in_memory(compiled, digit_images):
     """What the simulator is given is what the operand's program makes of some image, in memory by
     the operand's form."""
     Watched.given.clear()
-    tilewright.load(compiled / "digits.tw", devices={"simulator": Watched})(held_out[:1])
+    tilewright.load(compiled / "digits.tw", devices={"simulator": Watched})(digit_images[:1])
     (o,) = Dump(compiled / "dump").submits[0]["operands"]
     memory = Watched.given[0][o["argument"]]
     assert list(memory.shape) == o["shape"]
@@ -280,8 +266,8 @@ def in_memory(array, form):
 @pytest.mark.parametrize(
     "chip", ["conv_engine", *(pytest.param(c, marks=pytest.mark.long) for c in ("tiny", "gemmini"))]
 )
-def test_every_chip_with_an_encoding_is_written(chip, model, tmp_path):
-    found = handed(model, chip)
+def test_every_chip_with_an_encoding_is_written(chip, digits, tmp_path):
+    found = handed(digits, chip)
     found.save(tmp_path / "out")
     index = json.loads((tmp_path / "out" / "index.json").read_text())
     assert [s["target"] for s in index["submits"]] == [chip] * len(found.submits)
@@ -290,8 +276,8 @@ def test_every_chip_with_an_encoding_is_written(chip, model, tmp_path):
         assert len(code) == s["instructions"]["bytes"] > 0
 
 
-def test_a_chip_without_an_encoding_is_refused(model, tmp_path):
-    found = handed(model, "dsp")
+def test_a_chip_without_an_encoding_is_refused(digits, tmp_path):
+    found = handed(digits, "dsp")
     assert "get_i8" in str(found)  # the listing needs no bits
     with pytest.raises(TargetError) as caught:
         found.save(tmp_path / "out")
@@ -312,8 +298,8 @@ def test_a_model_of_which_nothing_is_submitted():
     )
 
 
-def test_a_folder_with_something_in_it_is_not_replaced(model, tmp_path):
-    found = handed(model, "tiny")
+def test_a_folder_with_something_in_it_is_not_replaced(digits, tmp_path):
+    found = handed(digits, "tiny")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("kept")
     for name, why in (
@@ -339,35 +325,35 @@ ON_TINY = ("--dim", "batch=1", "--target", "host", "--target", "tiny", "--roundi
 STREAM = ("--stage", "stream")
 
 
-def test_dump_lists_every_submit(tilewright, model):
-    code, out, err = tilewright("dump", str(model), *ON_TINY, *STREAM, "--quiet")
+def test_dump_lists_every_submit(tilewright, digits):
+    code, out, err = tilewright("dump", str(digits), *ON_TINY, *STREAM, "--quiet")
     assert (code, err) == (0, "")
     heads = [line for line in out.splitlines() if line.startswith("submit ")]
     assert [h.split(":")[0] for h in heads] == [f"submit {k} to tiny" for k in range(4)]
     assert heads[0].split("; ")[0].endswith("nodes value1, value2.int8")
     assert re.search(r" = dram\[0x0\], .* -> \S+ = dram\[0x[0-9a-f]+\]$", heads[0])
     assert sum(" mvin " in line for line in out.splitlines()) > 4
-    found = json.loads(tilewright("dump", str(model), *ON_TINY, *STREAM, "--json")[1])
+    found = json.loads(tilewright("dump", str(digits), *ON_TINY, *STREAM, "--json")[1])
     assert "\n\n".join(found["programs"].values()) + "\n" == out
     name = list(found["programs"])[1]
-    one = tilewright("dump", str(model), *ON_TINY, *STREAM, "--kernel", name, "-q")
+    one = tilewright("dump", str(digits), *ON_TINY, *STREAM, "--kernel", name, "-q")
     assert one == (0, found["programs"][name] + "\n", "")
 
 
-def test_dump_writes_a_folder(tilewright, model, tmp_path):
+def test_dump_writes_a_folder(tilewright, digits, tmp_path):
     out = tmp_path / "out"
     written = tilewright(
-        "dump", str(model), *ON_TINY, *STREAM, "--binary", "-o", str(out), "--json"
+        "dump", str(digits), *ON_TINY, *STREAM, "--binary", "-o", str(out), "--json"
     )
     found = json.loads(written[1])
     schemas.validate("dump", found)
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     assert found == {
-        "model": str(model), "stage": "stream", "folder": str(out), "bytes": size, "submits": 4,
+        "model": str(digits), "stage": "stream", "folder": str(out), "bytes": size, "submits": 4,
         "instructions": found["instructions"],
     }  # fmt: skip
     again = tmp_path / "again"
-    code, said, _ = tilewright("dump", str(model), *ON_TINY, *STREAM, "--binary", "-o", str(again))
+    code, said, _ = tilewright("dump", str(digits), *ON_TINY, *STREAM, "--binary", "-o", str(again))
     assert code == 0
     assert " ".join(said.split()).startswith(f"wrote {again}: 4 submits of ")
     same = [p.relative_to(out) for p in sorted(out.rglob("*")) if p.is_file()]
@@ -396,8 +382,8 @@ FULL = "cannot write .: the folder is not empty\n  hint: name one that is not th
         ([*STREAM, "--binary", "-o", "."], FULL),
     ],
 )
-def test_mistakes_of_the_command(tilewright, model, arguments, text, tmp_path, monkeypatch):
+def test_mistakes_of_the_command(tilewright, digits, arguments, text, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").touch()
     monkeypatch.chdir(tmp_path / "here")
-    assert failure(tilewright("dump", str(model), *ON_TINY, *arguments)) == f"error: {text}\n"
+    assert failure(tilewright("dump", str(digits), *ON_TINY, *arguments)) == f"error: {text}\n"

@@ -3,6 +3,7 @@ schedule can beat, and free of races; and what is said where a chip cannot do on
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,19 +16,22 @@ from attention_cases import attention, gelu, layer_norm, product_16, softmax
 from chip_kernels import Case, gemm
 from matrix_cases import conv, dense
 
-from tilewright import exp, f32, grid, i8, kernel, local, reduce
+from tilewright import exp, f32, grid, i8, i32, kernel, local, out, reduce
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.lifetimes import lifetimes, packed
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.chip_kernel import ChipKernel
-from tilewright.ir.expr import Buffer
+from tilewright.ir.expr import Buffer, Var, const
+from tilewright.ir.instruction import Region, axis
 from tilewright.ir.interpret import interpret
-from tilewright.ir.loop import Alloc, Block, walk_statements
+from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, walk_statements
 from tilewright.ir.text.loop import parse_kernel
 from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.share_values import share_values
+from tilewright.target.describe import Range, TargetBuilder, cost
 from tilewright.target.target import Target
+from tilewright.targets.gemmini import gemmini
 
 CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
     "softmax, operator by operator": (lambda: softmax(64, 64), vector_core, 0.6),
@@ -113,6 +117,14 @@ def test_equal_instructions_are_of_queues_of_their_own():
     names = [i.name for i in equal_instructions(target, one)]
     assert names == ["cube_1", "cube_0", "cube_2"]
     assert equal_instructions(target, target.instruction("load")) == [target.instruction("load")]
+
+
+def test_a_second_unit_that_nothing_is_linked_to():
+    """It is there, and takes no part: loads cannot wait for it."""
+    linked = (("load", "cube_0"), ("cube_0", "store"))
+    apart = [replace(several_cubes(n), interlock=False, tokens=linked) for n in (1, 2)]
+    one, two = (build_chip(gemm(64).kernel, target) for target in apart)
+    assert one.cycles == two.cycles
 
 
 # ---------------------------------------------------------------- memories outside
@@ -204,6 +216,58 @@ def test_lifetimes():
     built = build_chip(gelu(64, 128).kernel, vector_core())
     ring = next(b for b in allocations(built.kernel.body) if b.name.startswith("X_shared"))
     assert ring not in lifetimes(built.kernel)
+
+
+def test_a_half_is_not_the_whole():
+    """An instruction that may write 64 rows, and writes 32 of them."""
+    t = TargetBuilder("halves", clock=1e9)
+    dram, near = t.memory("dram", bandwidth=8), t.memory("near", 4096)
+    (load,) = t.queues("load", depth=8)
+
+    @t.instruction(load)
+    def mvin(
+        src: i8[64, 16] @ dram, dst: out(i8[64, 16] @ near), rows: Range(1, 64)
+    ):  # fmt: skip
+        for i, j in grid(rows, 16):
+            dst[i, j] = src[i, j]
+        cost(setup=16, bytes=rows * 16)
+
+    (instruction,) = t.build().instructions
+    source, a, b = (
+        Buffer(n, i8, (64, 16), m) for n, m in zip("xab", ("dram", "near", "near"), strict=True)
+    )
+
+    def fill(buffer: Buffer, row: int, rows: int) -> Call:
+        regions = tuple(Region(x, (axis(0) + row, axis(1))) for x in (source, buffer))
+        return Call(instruction, regions, (const(rows),))
+
+    body = (Alloc(a), Alloc(b), fill(a, 0, 32), fill(b, 0, 64), fill(a, 32, 32))
+    halves = Kernel("halves", (source,), (), body=body)
+    assert lifetimes(halves) == {b: [(3, 3)]}
+    row = Var("row")
+    moved = Region(a, (row * 32 + axis(0), axis(1)))
+    loop = For(row, 2, (Call(instruction, (Region(source, moved.indices), moved), (const(32),)),))
+    assert set(lifetimes(halves.with_(body=(Alloc(a), loop)))) == {a}
+    overlapping = Region(a, (row * 16 + axis(0), axis(1)))
+    again = Call(instruction, (Region(source, moved.indices), overlapping), (const(32),))
+    assert not lifetimes(halves.with_(body=(Alloc(a), For(row, 2, (again,)))))
+
+
+def test_a_zero_point_is_not_cut_off():
+    """A factor that is computed in a wider type is not made as bytes, whatever the stride."""
+
+    @kernel
+    def shifted(X: i8[8, 8, 16], W: i8[16, 16], b: i32[16], Y: out(i8[4, 4, 16])):
+        s = local(i32[4, 4, 16])
+        for y, x, o in grid(4, 4, 16):
+            s[y, x, o] = 0
+            for i in reduce(16):
+                s[y, x, o] += (i32(X[2 * y, 2 * x, i]) - 100) * i32(W[i, o])
+        for y, x, o in grid(4, 4, 16):
+            Y[y, x, o] = i8(max(min(s[y, x, o] + b[o] >> 8, 127), -128))
+
+    with pytest.raises(ScheduleError):
+        build_chip(shifted.kernel, gemmini())
 
 
 def test_places_that_are_packed():

@@ -158,7 +158,7 @@ def _build_stream(
             built = _build_form(model, target, control, parameters)
             check(built)
         except (CompileError, TargetError) as error:
-            refusal = refusal or error
+            refusal = error if refusal is None or isinstance(error, OtherOrder) else refusal
             continue
         count += 1
         best = built if best is None or built.cycles < best.cycles else best

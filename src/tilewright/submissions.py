@@ -104,11 +104,11 @@ class Submissions:
             yield INDEX, (json.dumps(index, indent=1) + "\n").encode()
             yield HOST, f"{self.host}\n".encode()
             for s in self.submits:
-                if tell is not None:
-                    tell(s.number, len(self.submits))
                 yield f"{s.number}/{_CODE}", codes[s.step.kernel]
                 for memory in s.binary.sizes:
                     yield f"{s.number}/{_image(memory)}", memory_image(s, memory).data
+                if tell is not None:
+                    tell(s.number + 1, len(self.submits))
 
         return write_folder(as_path(folder, 'save("out")'), files())
 

@@ -16,8 +16,9 @@ from tilewright.program.host_program import Submit
 from tilewright.targets.vta import vta
 
 
-def quantised(middle, shape, scales, half_up=True):
-    """x -> int8 -> float -> `middle` -> int8, as a graph of which the integers are the input."""
+def quantised(middle, shape, scales, half_up=True, **more):
+    """x -> int8 -> float -> `middle` -> int8, as a graph of which the integers are the input, with
+    `more` constants."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s0", "z"], ["f"]),
         *middle,
@@ -26,6 +27,10 @@ def quantised(middle, shape, scales, half_up=True):
     constants = [numpy_helper.from_array(np.int8(0), "z")]
     for k, scale in enumerate(scales):
         constants.append(numpy_helper.from_array(np.float32(scale), f"s{k}"))
+    for name, value in more.items():
+        array = value if isinstance(value, np.ndarray) and value.dtype == np.int8 else None
+        array = np.asarray(value, np.float32) if array is None else array
+        constants.append(numpy_helper.from_array(array, name))
     graph = helper.make_graph(
         nodes, "model",
         [helper.make_tensor_value_info("x", TensorProto.INT8, shape)],
@@ -108,3 +113,44 @@ def test_a_chip_takes_averages(op):
     assert [s.nodes for s in module.program.host.steps if isinstance(s, Submit)]
     x = np.random.default_rng(0).integers(-128, 128, (1, 32, 9, 9)).astype(np.int8)
     np.testing.assert_array_equal(module(x), evaluate_graph(graph, [x])[0])
+
+
+def test_zeros_around_a_picture_are_numbers_of_the_range():
+    """Between the limits of what is inside no sum of the corners lies."""
+    nodes = [
+        helper.make_node("Clip", ["f", "least", "most"], ["c"]),
+        helper.make_node(
+            "AveragePool", ["c"], ["m"], kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1
+        ),
+    ]
+    graph, _ = quantised(nodes, (1, 16, 5, 5), [0.5, 0.5], least=32.0, most=60.0)
+    after = use_integers(graph)
+    assert "average_pool" not in names(after)
+    x = np.random.default_rng(0).integers(64, 128, (1, 16, 5, 5)).astype(np.int8)
+    np.testing.assert_array_equal(evaluate_graph(after, [x])[0], evaluate_graph(graph, [x])[0])
+
+
+@pytest.mark.parametrize("factor", [np.full((1, 1, 1), 0.1), 1.1e18, 1.1e30])
+def test_numbers_that_are_no_plain_factor(factor):
+    """One that adds axes, and those beyond i32."""
+    step = [helper.make_node("Mul", ["f", "k"], ["m"])]
+    graph, _ = quantised(step, (256,), [0.5, 1.0], k=factor)
+    x = np.arange(-128, 128).astype(np.int8)
+    found = evaluate_graph(use_integers(graph), [x])[0]
+    np.testing.assert_array_equal(found, evaluate_graph(graph, [x])[0])
+    assert found.shape == graph.outputs[0].shape
+
+
+@pytest.mark.parametrize("half_up", [True, False])
+@pytest.mark.parametrize("exponent", [-29, -31, -32, -33, -40])
+def test_shifts_as_long_as_a_register(exponent, half_up):
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "fine", "z"], ["weights"]),
+        helper.make_node("MatMul", ["f", "weights"], ["m"]),
+    ]
+    weights = np.random.default_rng(0).integers(-128, 128, (16, 16)).astype(np.int8)
+    graph, _ = quantised(nodes, (8, 16), [1.0, 1.0], half_up, w=weights, fine=2.0**exponent)
+    x = np.random.default_rng(1).integers(-128, 128, (8, 16)).astype(np.int8)
+    np.testing.assert_array_equal(
+        evaluate_graph(use_integers(graph), [x])[0], evaluate_graph(graph, [x])[0]
+    )

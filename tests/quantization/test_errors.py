@@ -12,6 +12,7 @@ from onnx_models import model, node
 from quantization_cases import CASES, image, random
 
 from tilewright import InputError, ModelError, quantize
+from tilewright.quantization.measure_errors import Noise
 
 
 def product(**changes):
@@ -33,7 +34,7 @@ REFUSED = {
     ),
     "no activations": (
         {"activations": "affine"},
-        "there is no activations called 'affine'\n  hint: known: i8, u8, symmetric",
+        "there is no kind of activations called 'affine'\n  hint: known: i8, u8, symmetric",
     ),
     "percentile": (
         {"percentile": 5.0},
@@ -69,8 +70,8 @@ REFUSED = {
     "not finite": (
         {"samples": {"x": X * np.inf}},
         (
-            "nothing in this model can be quantised: it has no convolution or linear layer on"
-            " float32 with constant weights\n  product: 'x' holds numbers that are not finite"
+            "nothing in this model can be quantised: no convolution or product of matrices is left"
+            "\n  product: 'x' holds numbers that are not finite"
         ),
     ),
 }
@@ -124,8 +125,7 @@ def test_weights_that_are_computed():
     with pytest.raises(ModelError) as caught:
         quantize(computed, image(1, 3, 3))
     assert str(caught.value) == (
-        "nothing in this model can be quantised: it has no convolution or linear layer on float32"
-        " with constant weights\n"
+        "nothing in this model can be quantised: no convolution or product of matrices is left\n"
         "  negate: Neg is computed in floats\n"
         "  c: its weights are computed"
     )
@@ -141,8 +141,8 @@ def test_other_floats():
     with pytest.raises(ModelError) as caught:
         quantize(half, X)
     assert str(caught.value) == (
-        "nothing in this model can be quantised: it has no convolution or linear layer on float32"
-        " with constant weights\n  product: its operands are not known to be float32"
+        "nothing in this model can be quantised: no convolution or product of matrices is left"
+        "\n  product: its operands are not known to be float32"
     )
 
 
@@ -150,6 +150,37 @@ def test_a_model_that_cannot_be_imported_is_refused_as_it_is_elsewhere():
     broken = model([node("Conv", ["x", "w"], ["y"], name="c")], {"x": ("n", 3)})
     with pytest.raises(ModelError, match="'w'"):
         quantize(broken, X)
+
+
+def test_noise_without_a_signal_is_not_exact():
+    noise = Noise()
+    noise.add(np.zeros(4, np.float32), np.ones(4, np.float32))
+    assert (noise.decibels, noise.relative) == (-np.inf, np.inf)
+    exact = Noise()
+    exact.add(np.zeros(4, np.float32), np.zeros(4, np.float32))
+    assert (exact.decibels, exact.relative) == (None, 0.0)
+
+
+def test_a_large_bias_fits_in_either_scheme():
+    """Weights get a coarser step where the bias would not fit i32 in theirs."""
+    nodes = [node("MatMul", ["x", "w"], ["p"], name="product"), node("Add", ["p", "b"], ["y"])]
+    constants = {"w": random(3, 4) * 1e-6, "b": np.full(4, 1e6, np.float32)}
+    floats = model(nodes, {"x": ("n", 3)}, constants=constants)
+    for scheme in ("int8", "pow2"):
+        (output,) = quantize(floats, X, scheme=scheme).report.outputs
+        assert output.decibels is None or output.decibels > 35
+
+
+def test_samples_without_a_name():
+    """The only array is the input's, also with an axis more."""
+    floats = model(
+        [node("MatMul", ["x", "w"], ["y"], name="product")],
+        {"x": (2, 3)},
+        constants={"w": random(3, 4)},
+    )
+    stacked = random(5, 2, 3)
+    for given in (stacked, {"anything": stacked}, {"x": stacked}):
+        assert quantize(floats, given).report.samples == 5
 
 
 # ---------------------------------------------------------------- the command line
@@ -185,6 +216,27 @@ def test_the_command_writes_a_model_and_says_what_it_loses(tilewright, folder):
     assert sorted(os.listdir()) == ["model.onnx", "q.onnx", "samples.npz", "text.npz"]
 
 
+def test_one_array_of_a_file(tilewright, folder):
+    with np.load("samples.npz") as samples:
+        np.save("samples.npy", samples["x"])
+    code, _, err = tilewright(*ARGUMENTS[:3], "samples.npy", "-o", "q.onnx")
+    assert (code, err) == (0, "")
+
+
+def test_damaged_samples_have_a_word(tilewright, folder):
+    with np.load("samples.npz") as samples:
+        arrays = dict(samples)
+    np.savez_compressed("samples.npz", **arrays)
+    whole = (folder / "samples.npz").read_bytes()
+    for at in range(30, len(whole), max(1, len(whole) // 40)):
+        cut = bytearray(whole)
+        cut[at : at + 4] = b"\xff\xff\xff\xff"
+        (folder / "samples.npz").write_bytes(cut)
+        code, _, err = tilewright(*ARGUMENTS, "-o", "q.onnx", "--quiet")
+        assert code == 0 or err.startswith("error: ")
+        assert "Traceback" not in err
+
+
 def test_the_file_is_named_after_the_model_and_its_scheme(tilewright, folder):
     assert tilewright(*ARGUMENTS, "--scheme", "pow2", "--quiet") == (0, "", "")
     assert (folder / "model.pow2.onnx").exists()
@@ -202,6 +254,17 @@ def test_json_has_its_schema_and_no_words(tilewright, folder):
 @pytest.mark.parametrize(
     "arguments, words",
     [
+        (
+            ("quantize", ".", "--calibrate", "samples.npz"),
+            "error: '.' is no file of a model\n",
+        ),
+        (
+            (*ARGUMENTS, "-o", "model.onnx"),
+            (
+                "error: a quantized model would take the place of model.onnx\n"
+                "  hint: another file: -o model.int8.onnx\n"
+            ),
+        ),
         (
             ("quantize", "model.onnx", "--calibrate", "none.npz"),
             "error: cannot read none.npz: No such file or directory\n",

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -17,6 +20,7 @@ from tilewright.runtime.system import available_memory, format_bytes
 
 RANDOM = "random"
 LONGEST = 18  # digits of a dimension
+T = TypeVar("T")
 WORKING = 8  # bytes of an element while it is made
 
 
@@ -145,16 +149,39 @@ def _read(path: Path, tensor: Slot) -> np.ndarray:
 
 
 def _read_array(path: Path) -> np.ndarray:
-    try:
-        array = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise InputError(f"{path} is not a .npy file of numbers") from None
+    array = _load(path, lambda held: held, InputError(f"{path} is not a .npy file of numbers"))
     if not isinstance(array, np.ndarray):
         array.close()
         raise InputError(f"{path} holds several arrays", hint="give one .npy file for each input")
     return array
+
+
+def read_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
+    """The arrays of a .npz file by name, or the one of a .npy file."""
+
+    def every(held: Any) -> np.ndarray | dict[str, np.ndarray]:
+        if isinstance(held, np.ndarray):
+            return held
+        with held:
+            return {name: held[name] for name in held.files}
+
+    refusal = InputError(
+        f"{path} is not a .npz file of numbers",
+        hint="np.savez(FILE, NAME=array) writes one, with an array for each input",
+    )
+    return _load(path, every, refusal)
+
+
+def _load(path: Path, take: Callable[[Any], T], refusal: InputError) -> T:
+    """What is taken of a file that numpy wrote; the refusal for a damaged one."""
+    try:
+        return take(np.load(path, allow_pickle=False))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except (
+        ValueError, EOFError, KeyError, BadZipFile, zlib.error, NotImplementedError, RuntimeError
+    ):  # fmt: skip
+        raise refusal from None
 
 
 # ---------------------------------------------------------------- results

@@ -43,7 +43,7 @@ from tilewright.cli.kernel import explain_kernel
 from tilewright.cli.layout import make_console
 from tilewright.cli.listing import Json, Threads
 from tilewright.cli.measure import costliest, measure, step_rows
-from tilewright.cli.output import explain_output_error, fail, prepare_output, put, say
+from tilewright.cli.output import explain_output_error, fail, file_for, prepare_output, put, say
 from tilewright.cli.progress import Progress
 from tilewright.cli.report import (
     Files,
@@ -63,7 +63,6 @@ from tilewright.cli.session import (
 )
 from tilewright.compiler import STAGES
 from tilewright.options import F32, HALF_EVEN
-from tilewright.runtime.atomic import is_same_file
 from tilewright.runtime.module import Module
 from tilewright.runtime.system import format_bytes, out_of_memory, require_memory
 from tilewright.targets.chips import CHIPS
@@ -265,13 +264,7 @@ def compile_(
     )  # fmt: skip
     if session.request.is_compiled:
         raise ModelError(f"{model} is compiled already", hint="give an .onnx model")
-    path = model.with_suffix(".tw") if output is None else output
-    if str(path) == "-":
-        path = Path("/dev/stdout")
-    if is_same_file(path, sys.stdout) and sys.stdout.isatty():
-        raise InputError(
-            "a compiled model is not for a terminal to show", hint="give a file: -o model.tw"
-        )
+    path = file_for(model, ".tw", output, "a compiled model")
     start = time.perf_counter()
     module = session.open()
     seconds = time.perf_counter() - start

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from tilewright.base.errors import InputError
 from tilewright.cli.layout import make_console, wrap
 from tilewright.runtime.atomic import is_same_file
 
@@ -40,6 +41,24 @@ def _escape(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def file_for(model: Path, suffix: str, output: Path | None, what: str) -> Path:
+    """Where the file that is made of a model goes: what `-o` says, where - is stdout, or beside the
+    model, with another suffix. InputError for a terminal, and for the model itself."""
+    if output is None and not model.name:
+        raise InputError(f"{str(model)!r} is no file of a model")
+    path = model.with_suffix(suffix) if output is None else output
+    path = Path("/dev/stdout") if str(path) == "-" else path
+    if is_same_file(path, sys.stdout) and sys.stdout.isatty():
+        raise InputError(
+            f"{what} is not for a terminal to show", hint=f"give a file: -o model{suffix}"
+        )
+    if model.exists() and path.exists() and path.samefile(model):
+        raise InputError(
+            f"{what} would take the place of {model}", hint=f"another file: -o model{suffix}"
+        )
+    return path
 
 
 def put(what: object, *, beside: Path | None = None) -> None:

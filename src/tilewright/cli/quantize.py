@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from tilewright.base.errors import InputError, ModelError
+from tilewright.base.errors import ModelError
 from tilewright.cli import show
+from tilewright.cli.arrays import read_arrays
 from tilewright.cli.layout import Column, fit_table, make_console
 from tilewright.cli.listing import Json, Quiet
-from tilewright.cli.output import put, say
+from tilewright.cli.output import file_for, put, say
 from tilewright.cli.progress import Progress
 from tilewright.frontends.onnx.load import load_model
 from tilewright.quantization.post_training import MSE, quantize
@@ -46,7 +44,7 @@ Data = Annotated[
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", help="by default, MODEL.int8.onnx; - is stdout"),
+    typer.Option("--output", "-o", help="by default, MODEL.SCHEME.onnx; - is stdout"),
 ]
 Scheme = Annotated[
     str,
@@ -109,8 +107,7 @@ def quantize_(
     table shows the signal-to-noise ratio of each layer alone and with all before it."""
     if model.suffix == ".tw" or is_program(model):
         raise ModelError(f"{model} is compiled already", hint="give the .onnx model it was made of")
-    path = model.with_suffix(f".{scheme}.onnx") if output is None else output
-    path = Path("/dev/stdout") if str(path) == "-" else path
+    path = file_for(model, f".{scheme}.onnx", output, "a quantized model")
     progress = Progress(quiet or json)
     start = time.perf_counter()
 
@@ -141,23 +138,6 @@ def quantize_(
         _show(made.report, path)
         wrote = f"wrote {path}: {format_bytes(size)}, quantized in {seconds:.1f} s"
         say(wrote, beside=path)
-
-
-def read_arrays(path: Path) -> Mapping[str, np.ndarray]:
-    """The arrays of a .npz file; a .npy file's one has no name."""
-    try:
-        held = np.load(path, allow_pickle=False)
-        if isinstance(held, np.ndarray):
-            return {"": held}
-        with held:
-            return {name: held[name] for name in held.files}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile):
-        raise InputError(
-            f"{path} is not a .npz file of numbers",
-            hint="np.savez(FILE, NAME=array) writes one, with an array for each input",
-        ) from None
 
 
 def report_json(report: QuantizationReport) -> dict[str, Any]:

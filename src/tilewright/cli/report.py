@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tilewright.base.errors import InputError
 from tilewright.cli.progress import Progress
 from tilewright.report.limits import Limits, measure_limits
 from tilewright.report.page import write_report
@@ -48,6 +49,8 @@ class Files:
         for path in (self.report, self.trace):
             if path is not None:
                 check_place(path)
+        if self.report is not None and self.report == self.trace:
+            raise InputError(f"--report and --trace are both to be {self.report}")
 
     @property
     def wanted(self) -> bool:

@@ -85,9 +85,12 @@ def _fixed_point(
             return None
         value = next(v for v in step.inputs if v not in graph.constants)
     grid = grids[value]
-    if (grid.high - grid.low) * count >= NUMBERS or grid.largest * count >= 1 << 24:
+    low, high = grid.low, grid.high
+    if mean is not None and mean.op.name == "average_pool":
+        low, high = min(low, 0), max(high, 0)  # what lies around the picture counts
+    if (high - low) * count >= NUMBERS or grid.largest * count >= 1 << 24:
         return None
-    numbers = np.arange(grid.low * count, grid.high * count + 1)
+    numbers = np.arange(low * count, high * count + 1)
     made = _computed(chain, graph, numbers, Fraction(2) ** grid.exponent, count)
     if made is None:
         return None
@@ -119,7 +122,10 @@ def _scalar(n: GraphNode, graph: Graph) -> float | None:
     if n.op.name not in STEPS or len(n.outputs) != 1 or n.outputs[0].dtype != f32:
         return None
     constants = [graph.constants[v] for v in n.inputs if v in graph.constants]
-    if len(n.inputs) - len(constants) != 1 or any(c.size != 1 for c in constants):
+    computed = [v for v in n.inputs if v not in graph.constants]
+    if len(computed) != 1 or computed[0].shape != n.outputs[0].shape:
+        return None
+    if any(c.size != 1 for c in constants):
         return None
     if n.op.name in ("div", "sub") and n.inputs[0] in graph.constants:
         return None
@@ -164,6 +170,8 @@ def _fitted(numbers: np.ndarray, made: np.ndarray, slope: Fraction) -> tuple[int
     most = int(np.abs(numbers).max())
     for shift in SHIFTS:
         for factor in _nearest(slope * (1 << shift)):
+            if most * abs(factor) > LARGEST:
+                continue
             add = _addend(numbers, made, factor, shift)
             if add is not None and most * abs(factor) + abs(add) <= LARGEST:
                 return factor, add, shift

@@ -21,6 +21,7 @@ from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ops.elementwise import ClipAttrs
 
 SIGNIFICAND = 24  # bits of f32: whole numbers of so many are exact
+LONGEST_SHIFT = 30  # of i32 by a number whose half is added
 EXPONENTS = range(-60, 61)  # of steps: products of two are normal floats
 MOVES = frozenset({"reshape", "transpose", "slice", "max_pool", "identity", "expand"})
 
@@ -225,11 +226,13 @@ def _min(n: GraphNode, grids: Sequence[Grid]) -> Grid:
     return Grid(a.exponent, min(a.low, b.low), min(a.high, b.high))
 
 
-def _rounded(n: GraphNode, grids: Sequence[Grid]) -> Grid:
+def _rounded(n: GraphNode, grids: Sequence[Grid]) -> Grid | None:
     (a,) = grids
     if a.exponent >= 0:
         return a
     shift = -a.exponent
+    if shift > LONGEST_SHIFT:
+        return None
     return Grid(0, a.low >> shift, -(-a.high >> shift))
 
 

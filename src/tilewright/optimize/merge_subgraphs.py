@@ -60,12 +60,22 @@ class _Subgraphs:
                 self.users.setdefault(v, []).append(n)
 
     def of(self, run: Sequence[GraphNode]) -> list[GraphNode]:
-        """A run of calls as subgraphs, and what is in none."""
+        """A run of calls as subgraphs, and what is in none. Views of what is made elsewhere come
+        first."""
+        made: set[Value] = set()
+        outside = []
+        for n in run:
+            if is_view(n) and n.inputs[0] not in made:
+                outside.append(n)
+            else:
+                made |= set(n.outputs)
+        if outside:
+            return [*outside, *self.of([n for n in run if n not in outside])]
         if len(run) < 2:
             return list(run)
         calls = [k for k in range(1, len(run)) if run[k].op is CALL]
         ends = [k for k in calls if self._has_one_result(run[: k + 1])]
-        if run[0].op is not CALL or not ends:
+        if not ends:
             return [run[0], *self.of(run[1:])]
         members, rest = run[: ends[-1] + 1], run[ends[-1] + 1 :]
         after = self.of(rest)

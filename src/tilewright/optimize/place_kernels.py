@@ -153,7 +153,7 @@ class _Placer:
             yield n, dict.fromkeys(self.others, "it is pinned to the host")
             return
         for device in self.others if pin is None else [pin]:
-            floats = False
+            refusals: list[tuple[bool, str]] = []
             for first, *rest in _ways(n, fresh):
                 found = self.obstacle(replace(first, device=device), device)
                 if found is None:
@@ -161,9 +161,9 @@ class _Placer:
                     for part in rest:
                         yield from self._placed(part, fresh, whole=False)
                     return
-                # What makes floats is no chip's: the part before them says more.
-                if device not in why or (first.outputs[0].dtype.is_integer and floats):
-                    why[device], floats = found, not first.outputs[0].dtype.is_integer
+                refusals.append((first.outputs[0].dtype.is_integer, found))
+            # What makes floats is no chip's: the first part that makes integers says more.
+            why[device] = next((text for integer, text in refusals if integer), refusals[0][1])
         if pin is not None:
             raise CompileError(
                 f"{n.name} was pinned to {pin!r}, which cannot run it: {why[pin]}",

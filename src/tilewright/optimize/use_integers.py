@@ -440,7 +440,7 @@ def _fits(x: Whole, kind: DType) -> bool:
 
 def _shifted(x: Whole, by: int) -> Whole:
     low, high = (None if limit is None else limit >> by for limit in (x.low, x.high))
-    return replace(x, shift=x.shift + by, low=low, high=high)
+    return replace(x, shift=min(x.shift + by, 31), low=low, high=high)  # 31 leaves the sign
 
 
 def _limit(x: Whole, limit: int, is_low: bool) -> Whole:

@@ -22,12 +22,21 @@ from tilewright.target.target import Target
 
 
 def equal_instructions(target: Target, one: Instruction) -> list[Instruction]:
-    """An instruction, and those of other queues that are the same but for their names."""
+    """An instruction, and those of other queues that are the same but for their names, if those
+    queues can wait for the same others."""
 
     def meaning(i: Instruction) -> Instruction:
         return i.with_(name="", queue="", doc="", file="", lines=())
 
-    found = {i.queue: i for i in reversed(target.instructions) if meaning(i) == meaning(one)}
+    def links(queue: str, other: str) -> set[str]:
+        return {*target.waits_for(queue)} - {queue, other}
+
+    alike = [
+        i
+        for i in target.instructions
+        if meaning(i) == meaning(one) and links(i.queue, one.queue) == links(one.queue, i.queue)
+    ]
+    found = {i.queue: i for i in reversed(alike)}
     return [one, *(i for queue, i in reversed(found.items()) if queue != one.queue)]
 
 

@@ -55,6 +55,8 @@ def _by_loops(kernel: Kernel, nest: Nest, update: Accumulate, factor: Expr) -> U
     def value(*at: Expr) -> Expr:
         return substitute(element, dict(zip((x.var for x in over), at, strict=True)))
 
+    if element.dtype != read.buffer.dtype:  # computed in a wider type, which the unit may not take
+        return None
     array = made(f"{read.buffer.name}_by_steps", shape, [read.buffer], value)
     place = cast(factor.dtype, Load(new, tuple(x.var for x in over)))
     product = substitute(update.value, {factor: place})

@@ -21,8 +21,11 @@ from tilewright.target.target import Target
 
 def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The forms of a kernel in normal form. What happens under conditions is left as it is."""
-    kernel = with_short_shifts(kernel, target)
     yield UnitForm(kernel)
+    short = with_short_shifts(kernel, target)
+    if short != kernel:
+        yield UnitForm(short)
+        kernel = short
     if any(isinstance(x, If) for x in walk_statements(kernel.body)):
         return
     twice = with_two_operands(kernel)

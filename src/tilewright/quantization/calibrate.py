@@ -163,6 +163,6 @@ def check_plan(plan: Plan) -> None:
         return
     reasons = list(dict.fromkeys(f"{name}: {why}" for name, why in plan.floats.items()))[:4]
     raise ModelError(
-        "nothing in this model can be quantised: it has no convolution or linear layer on float32"
-        " with constant weights" + "".join(f"\n  {line}" for line in reasons),
+        "nothing in this model can be quantised: no convolution or product of matrices is left"
+        + "".join(f"\n  {line}" for line in reasons)
     )

@@ -29,15 +29,19 @@ class Noise:
 
     @property
     def decibels(self) -> float | None:
-        """The signal-to-noise ratio; None where there is no noise, or no signal."""
-        if self.error == 0 or self.signal == 0:
+        """The signal-to-noise ratio, -inf where there is noise alone; None where there is none."""
+        if self.error == 0:
             return None
+        if self.signal == 0:
+            return -np.inf
         return float(10 * np.log10(self.signal / self.error))
 
     @property
     def relative(self) -> float:
         """The root of the mean square error, by that of the value itself."""
-        return float(np.sqrt(self.error / self.signal)) if self.signal else 0.0
+        if self.signal == 0:
+            return np.inf if self.error else 0.0
+        return float(np.sqrt(self.error / self.signal))
 
 
 @dataclass

@@ -138,7 +138,7 @@ def _check_options(
 ) -> Scheme:
     """What is asked for; InputError with what there is."""
     given = {"scheme": (scheme, SCHEMES), "method": (method, METHODS)}
-    given |= {"activations": (activations, ACTIVATIONS)}
+    given |= {"kind of activations": (activations, ACTIVATIONS)}
     for name, (value, known) in given.items():
         if value not in known:
             raise InputError(

@@ -210,10 +210,10 @@ def _write_sums(network: Network) -> None:
 
 def _scale_products(network: Network) -> None:
     """Gemm's factors become part of its constants."""
+    names = Names(network)
     for n in network.nodes:
         if n.op_type != "Gemm":
             continue
-        names = Names(network)
         for key, index in (("alpha", 1), ("beta", 2)):
             factor = np.float32(float_attribute(n, key, 1.0))
             if factor == 1 or len(n.input) <= index or n.input[index] not in network.constants:

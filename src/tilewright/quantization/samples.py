@@ -68,7 +68,7 @@ def read_samples(network: Network, given: object, most: int | None) -> Samples:
     symbols = set()
     for i in graph.input:
         array, shape = arrays[i.name], sizes[i.name]
-        if array.ndim == len(shape) + 1 and _fits(array.shape[1:], shape):
+        if _is_stacked(array, shape):
             stacked.add(i.name)
             counts[i.name] = len(array)
         elif array.ndim != len(shape) or not _fits(array.shape[1:], shape[1:]):
@@ -140,7 +140,8 @@ def _only_one_that_fits(info: onnx.ValueInfoProto, arrays: Arrays) -> np.ndarray
     fitting = [
         a
         for a in arrays.values()
-        if a.dtype.kind == wanted.kind and a.ndim == len(shape) and _fits(a.shape[1:], shape[1:])
+        if a.dtype.kind == wanted.kind
+        and (_is_stacked(a, shape) or (a.ndim == len(shape) and _fits(a.shape[1:], shape[1:])))
     ]
     if len(fitting) != 1:
         shown = ", ".join(f"{n}: {a.dtype}{list(a.shape)}" for n, a in arrays.items()) or "nothing"
@@ -164,6 +165,11 @@ def _shape(info: onnx.ValueInfoProto) -> tuple[int | str, ...]:
 def _fits(found: Sequence[int], wanted: Sequence[int | str]) -> bool:
     pairs = zip(found, wanted, strict=False)
     return len(found) == len(wanted) and all(isinstance(w, str) or f == w for f, w in pairs)
+
+
+def _is_stacked(array: np.ndarray, shape: Sequence[int | str]) -> bool:
+    """Whether samples lie along an axis that the input does not have."""
+    return array.ndim == len(shape) + 1 and _fits(array.shape[1:], shape)
 
 
 def _no_fit(name: str, array: np.ndarray, shape: Sequence[int | str]) -> InputError:

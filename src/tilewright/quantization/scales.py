@@ -164,6 +164,8 @@ def _shifted_weights(
     for products with integers of 8 bits."""
     most = float(np.abs(weight).max(initial=0.0))
     above = float(2.0 ** np.ceil(np.log2(most / LARGEST))) if most >= SMALLEST else 1.0
+    if (largest := float(np.max(bias))) > 0:  # which has to fit i32
+        above = max(above, float(2.0 ** np.ceil(np.log2(largest / BIAS))))
 
     def is_exact(w: Weights) -> bool:
         sums = np.abs(w.numbers.astype(np.int64)).sum(axis=others).max(initial=0)

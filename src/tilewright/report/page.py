@@ -29,7 +29,7 @@ from tilewright.report.words import (
     timeline_words,
 )
 from tilewright.runtime.atomic import as_path, write_atomically
-from tilewright.runtime.device_run import BEGIN, END, DeviceRun
+from tilewright.runtime.device_run import DeviceRun, as_steps
 from tilewright.runtime.profile import Profile
 
 GROUPS = 40_000  # of instructions in a page
@@ -182,10 +182,6 @@ def _runs(report: Report, rows: Mapping[tuple[str, str], int]) -> list[dict[str,
 
 
 def _groups(run: DeviceRun, bins: int) -> list[int]:
-    """Six numbers for each group: those of a DeviceRun, but the cycles since the group before began
-    and how many it takes."""
-    groups = run.in_bins(bins).copy()
-    groups[END] -= groups[BEGIN]
-    groups[BEGIN, 1:] -= run.in_bins(bins)[BEGIN, :-1]
-    numbers: list[int] = groups.T.reshape(-1).tolist()
+    """Six numbers for each group, as steps."""
+    numbers: list[int] = as_steps(run.in_bins(bins)).T.reshape(-1).tolist()
     return numbers

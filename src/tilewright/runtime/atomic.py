@@ -67,14 +67,15 @@ def as_path(path: object, example: str) -> Path:
 def check_place(path: Path) -> None:
     """Raises the ArtifactError that writing a file would raise later because of where that is: a
     folder, or a place in a folder that there is not."""
-    problem = None
     if os.path.isdir(path):
-        problem = errno.EISDIR
-    elif not os.path.exists(path.parent):
-        problem = errno.ENOENT
-    elif not os.path.isdir(path.parent):
-        problem = errno.ENOTDIR
-    if problem is not None:
+        raise ArtifactError(f"cannot write {path}: {os.strerror(errno.EISDIR)}")
+    check_parent(path)
+
+
+def check_parent(path: Path) -> None:
+    """The same for what would be put in a folder that there is not."""
+    if not os.path.isdir(path.parent):
+        problem = errno.ENOTDIR if os.path.exists(path.parent) else errno.ENOENT
         raise ArtifactError(f"cannot write {path}: {os.strerror(problem)}")
 
 

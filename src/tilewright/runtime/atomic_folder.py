@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tilewright.base.errors import ArtifactError
-from tilewright.runtime.atomic import BESIDE
+from tilewright.runtime.atomic import BESIDE, check_parent
 
 HINT = "name one that is not there, or is empty"
 
@@ -33,8 +33,10 @@ def write_folder(path: Path, files: Iterable[tuple[str, bytes | memoryview]]) ->
 
 
 def check_folder(path: Path) -> None:
-    """ArtifactError if something is at `path` that is no empty folder."""
+    """ArtifactError if something is at `path` that is no empty folder, or there is no folder for
+    it."""
     try:
+        check_parent(path)
         if path.is_symlink() or (path.exists() and not path.is_dir()):
             raise ArtifactError(f"cannot write {path}: it is there, and no folder", hint=HINT)
         if path.is_dir() and any(path.iterdir()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from dataclasses import dataclass
 from zipfile import BadZipFile
 
@@ -63,12 +64,19 @@ class DeviceRun:
         return group(self.groups, self.facts.cycles, bins)
 
     def to_bytes(self) -> bytes:
-        file, groups = io.BytesIO(), self.groups.copy()
-        groups[END] -= groups[BEGIN]
-        groups[BEGIN] = np.diff(groups[BEGIN], prepend=0)  # small numbers, which take little
+        file, groups = io.BytesIO(), as_steps(self.groups)
         facts = np.frombuffer(json.dumps(to_json(self.facts)).encode(), np.uint8)
         np.savez_compressed(file, facts=facts, groups=groups)
         return file.getvalue()
+
+
+def as_steps(groups: np.ndarray) -> np.ndarray:
+    """The groups in small numbers, which take little: the cycles since the group before began in
+    the place of when each began, and how many it takes in the place of when it ended."""
+    found: np.ndarray = groups.copy()
+    found[END] -= found[BEGIN]
+    found[BEGIN] = np.diff(found[BEGIN], prepend=0)
+    return found
 
 
 def group(rows: np.ndarray, cycles: int, bins: int) -> np.ndarray:
@@ -109,7 +117,7 @@ def _read(device: str, name: str, data: bytes) -> DeviceRun:
         facts = from_json(RunFacts, json.loads(text), "run")
         if groups.ndim != 2 or len(groups) != 6:
             raise ArtifactError("its groups are no table of six rows")
-    except (OSError, ValueError, KeyError, BadZipFile, ArtifactError) as error:
+    except (OSError, ValueError, KeyError, BadZipFile, zlib.error, ArtifactError) as error:
         raise ArtifactError(f"{name!r} of {device!r} cannot be read: {error}") from None
     groups[BEGIN] = np.cumsum(groups[BEGIN])
     groups[END] += groups[BEGIN]

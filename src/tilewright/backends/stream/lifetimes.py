@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from tilewright.ir.expr import Buffer, Expr, constant_value
+from tilewright.analyze.simplify import Simplifier
+from tilewright.ir.expr import Buffer, Dim, Expr, as_expr, constant_value
+from tilewright.ir.instruction import Region, axis
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -18,11 +20,12 @@ from tilewright.ir.loop import (
     If,
     Kernel,
     Stmt,
+    Store,
     buffers_written,
     loads,
     walk_statements,
 )
-from tilewright.ir.substitute import substitute, variables
+from tilewright.ir.substitute import substitute
 
 Spans = list[tuple[int, int]]  # from a statement to another, both included
 
@@ -65,10 +68,11 @@ def _regions(kernel: Kernel) -> list[list[tuple[int, Stmt]]]:
 
 
 def _touched(stmt: Stmt) -> tuple[set[Buffer], set[Buffer], set[Buffer]]:
-    """Buffers that a statement reads, that it writes, and those of which it writes all."""
+    """Buffers that a statement reads, that it writes, and those of which one of its calls writes
+    all."""
     read: set[Buffer] = set()
     written: set[Buffer] = set()
-    elements: dict[Buffer, int] = {}
+    filled: set[Buffer] = set()
 
     def visit(s: Stmt, around: Mapping[Expr, int], always: bool) -> None:
         if isinstance(s, For):
@@ -79,24 +83,17 @@ def _touched(stmt: Stmt) -> tuple[set[Buffer], set[Buffer], set[Buffer]]:
             for x in (*s.body, *s.orelse):
                 visit(x, around, False)
         elif isinstance(s, Call):
-            own = _written(s)
+            own = buffers_written(s.instruction.body)
             for operand, region in zip(s.instruction.operands, s.regions, strict=True):
                 if operand in own:
                     written.add(region.buffer)
-                    n = _elements(s, operand) if always else 0
-                    moving = set().union(*map(variables, region.indices)) if n else set()
-                    times = math.prod(n for v, n in around.items() if v in moving)
-                    elements[region.buffer] = elements.get(region.buffer, 0) + n * times
+                    if always and _fills(s, operand, region, around):
+                        filled.add(region.buffer)
                 if operand not in own or operand in _read(s):
                     read.add(region.buffer)
 
     visit(stmt, {}, True)
-    filled = {b for b, n in elements.items() if n >= math.prod(int(x) for x in b.shape)}
     return read, written, filled
-
-
-def _written(call: Call) -> set[Buffer]:
-    return buffers_written(call.instruction.body) & set(call.instruction.operands)
 
 
 def _read(call: Call) -> set[Buffer]:
@@ -106,16 +103,46 @@ def _read(call: Call) -> set[Buffer]:
     return found | {s.buffer for s in inner if isinstance(s, Accumulate)}
 
 
-def _elements(call: Call, operand: Buffer) -> int:
-    """How many elements a call touches of an operand; 0 where that is not known."""
+def _fills(call: Call, operand: Buffer, region: Region, around: Mapping[Expr, int]) -> bool:
+    """Whether a call, in the loops around it, writes every element of an operand's buffer: it does
+    if no two iterations write the same one, and they are as many."""
+    sizes = _written_sizes(call, operand)
+    if sizes is None:
+        return False
+    place = Simplifier().position(region.indices, region.buffer.shape)
+    extents = dict(around) | {axis(d): n for d, n in enumerate(sizes)}
+    steps = {atom: abs(step) for atom, step in place.items() if atom is not None}
+    if not set(steps) <= set(extents):
+        return False
+    reach, count = 0, 1  # of the steps so far, the smallest first
+    for atom, step in sorted(steps.items(), key=lambda pair: pair[1]):
+        if step <= reach:
+            return False
+        reach += step * (extents[atom] - 1)
+        count *= extents[atom]
+    return count == math.prod(int(n) for n in region.buffer.shape)
+
+
+def _written_sizes(call: Call, operand: Buffer) -> list[int] | None:
+    """How far an instruction writes along each axis of an operand, from its first element on; None
+    where that is not known."""
     fields: dict[Expr, Expr] = {
         f.symbol: v for f, v in zip(call.instruction.fields, call.fields, strict=True)
     }
-    sizes: list[int] = []
-    for n in operand.shape:
-        size = n if isinstance(n, int) else constant_value(substitute(n, fields))
-        sizes.append(int(size) if size is not None else 0)
-    return math.prod(sizes)
+    found: list[list[int]] = []
+
+    def visit(s: Stmt, extents: Mapping[Expr, Dim]) -> None:
+        if isinstance(s, For):
+            for x in s.body:
+                visit(x, {**extents, s.var: s.extent})
+        elif isinstance(s, Store) and s.buffer == operand and {*s.indices} <= {*extents}:
+            sizes = [constant_value(substitute(as_expr(extents[i]), fields)) for i in s.indices]
+            if all(n is not None for n in sizes) and len({*s.indices}) == len(s.indices):
+                found.append([int(n) for n in sizes if n is not None])
+
+    for stmt in call.instruction.body:
+        visit(stmt, {})
+    return found[0] if found else None
 
 
 def packed(

@@ -89,11 +89,14 @@ def synchronise(stream: Stream, *, serial: bool = False) -> Synchronised:
     stream = ended(stream)
     stream, found = keep_distances(stream, boxes(stream))
     size = most = stream.target.most_submitted
-    if size is None or most is None or len(stream) <= most:
+    if size is None or most is None:
         return _placed(stream, found, serial)
     while size >= LEAST:
-        parts = in_parts(stream, size)
-        done = _placed(parts, boxes(parts), serial)
+        if len(stream) <= size:
+            done = _placed(stream, found, serial)
+        else:
+            parts = in_parts(stream, size)
+            done = _placed(parts, boxes(parts), serial)
         longest = int(part_lengths(done.stream).max())
         if longest <= most:
             return done
