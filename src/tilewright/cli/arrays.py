@@ -175,7 +175,8 @@ def read_arrays(path: Path) -> np.ndarray | dict[str, np.ndarray]:
 def _load(path: Path, take: Callable[[Any], T], refusal: InputError) -> T:
     """What is taken of a file that numpy wrote; the refusal for a damaged one."""
     try:
-        return take(np.load(path, allow_pickle=False))
+        with path.open("rb") as file:  # which numpy leaves open if it is damaged
+            return take(np.load(file, allow_pickle=False))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except (
