@@ -321,41 +321,52 @@ def test_a_folder_with_something_in_it_is_not_replaced(digits, tmp_path):
 # ---------------------------------------------------------------- the command
 
 
-ON_TINY = ("--dim", "batch=1", "--target", "host", "--target", "tiny", "--rounding", "half_up")
+ON_ENGINE = (
+    "--dim",
+    "batch=1",
+    "--target",
+    "host",
+    "--target",
+    "conv_engine",
+    "--rounding",
+    "half_up",
+)
 STREAM = ("--stage", "stream")
 
 
 def test_dump_lists_every_submit(tilewright, digits):
-    code, out, err = tilewright("dump", str(digits), *ON_TINY, *STREAM, "--quiet")
+    code, out, err = tilewright("dump", str(digits), *ON_ENGINE, *STREAM, "--quiet")
     assert (code, err) == (0, "")
     heads = [line for line in out.splitlines() if line.startswith("submit ")]
-    assert [h.split(":")[0] for h in heads] == [f"submit {k} to tiny" for k in range(4)]
-    assert heads[0].split("; ")[0].endswith("nodes value1, value2.int8")
+    assert [h.split(":")[0] for h in heads] == [f"submit {k} to conv_engine" for k in range(2)]
+    assert heads[0].split("; ")[0].endswith("nodes value1, value2.int8, value4, value5.int8")
     assert re.search(r" = dram\[0x0\], .* -> \S+ = dram\[0x[0-9a-f]+\]$", heads[0])
-    assert sum(" mvin " in line for line in out.splitlines()) > 4
-    found = json.loads(tilewright("dump", str(digits), *ON_TINY, *STREAM, "--json")[1])
+    assert sum(" load " in line for line in out.splitlines()) > 4
+    found = json.loads(tilewright("dump", str(digits), *ON_ENGINE, *STREAM, "--json")[1])
     assert "\n\n".join(found["programs"].values()) + "\n" == out
     name = list(found["programs"])[1]
-    one = tilewright("dump", str(digits), *ON_TINY, *STREAM, "--kernel", name, "-q")
+    one = tilewright("dump", str(digits), *ON_ENGINE, *STREAM, "--kernel", name, "-q")
     assert one == (0, found["programs"][name] + "\n", "")
 
 
 def test_dump_writes_a_folder(tilewright, digits, tmp_path):
     out = tmp_path / "out"
     written = tilewright(
-        "dump", str(digits), *ON_TINY, *STREAM, "--binary", "-o", str(out), "--json"
+        "dump", str(digits), *ON_ENGINE, *STREAM, "--binary", "-o", str(out), "--json"
     )
     found = json.loads(written[1])
     schemas.validate("dump", found)
     size = sum(f.stat().st_size for f in out.rglob("*") if f.is_file())
     assert found == {
-        "model": str(digits), "stage": "stream", "folder": str(out), "bytes": size, "submits": 4,
+        "model": str(digits), "stage": "stream", "folder": str(out), "bytes": size, "submits": 2,
         "instructions": found["instructions"],
     }  # fmt: skip
     again = tmp_path / "again"
-    code, said, _ = tilewright("dump", str(digits), *ON_TINY, *STREAM, "--binary", "-o", str(again))
+    code, said, _ = tilewright(
+        "dump", str(digits), *ON_ENGINE, *STREAM, "--binary", "-o", str(again)
+    )
     assert code == 0
-    assert " ".join(said.split()).startswith(f"wrote {again}: 4 submits of ")
+    assert " ".join(said.split()).startswith(f"wrote {again}: 2 submits of ")
     same = [p.relative_to(out) for p in sorted(out.rglob("*")) if p.is_file()]
     assert same == [p.relative_to(again) for p in sorted(again.rglob("*")) if p.is_file()]
     assert all((out / p).read_bytes() == (again / p).read_bytes() for p in same)
@@ -386,4 +397,4 @@ def test_mistakes_of_the_command(tilewright, digits, arguments, text, tmp_path, 
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "file").touch()
     monkeypatch.chdir(tmp_path / "here")
-    assert failure(tilewright("dump", str(digits), *ON_TINY, *arguments)) == f"error: {text}\n"
+    assert failure(tilewright("dump", str(digits), *ON_ENGINE, *arguments)) == f"error: {text}\n"

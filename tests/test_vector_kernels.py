@@ -124,7 +124,7 @@ def pools(draw):
     return largest.kernel
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(pools(), st.integers(0, 99))
 def test_random_pools(pool, seed: int):
     built = build_chip(pool, CHIPS["16"])
@@ -168,7 +168,7 @@ def chains(draw):
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(chains(), st.integers(0, 99))
 def test_random_chains(chain, seed: int):
     *inputs, result = arguments(chain, seed)
