@@ -63,6 +63,13 @@ REFUSED = {
         {"samples": {"x": np.ones((5, 3), np.int64)}},
         "the calibration data for 'x' is int64, and the model takes float32",
     ),
+    "wide sums": (
+        {"wide_sums": True},
+        (
+            "wide_sums is an option of scheme 'pow2', and this is 'int8'\n"
+            "  hint: scales of other schemes have to be multiplied by before an addition"
+        ),
+    ),
     "no samples": (
         {"samples": {"x": X[:0]}},
         "the calibration data has no samples\n  hint: give one or more",

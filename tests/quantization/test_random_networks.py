@@ -16,13 +16,20 @@ EXAMPLES = 3  # a second or two each
 
 
 @settings(max_examples=EXAMPLES)
-@given(st.integers(0, 1 << 32), st.sampled_from(["int8", "pow2"]), st.sampled_from(["i8", "u8"]))
-def test_all_agree_on_what_a_quantised_network_means(seed, scheme, activations):
+@given(
+    st.integers(0, 1 << 32),
+    st.sampled_from(["int8", "pow2"]),
+    st.sampled_from(["i8", "u8"]),
+    st.booleans(),
+)
+def test_all_agree_on_what_a_quantised_network_means(seed, scheme, activations, wide):
     random = np.random.default_rng(seed)
     network = Network(random)
     model = network.model()
     samples = {"x": random.normal(size=(1, *network.input[1:])).astype(np.float32)}
-    made = tilewright.quantize(model, samples, scheme=scheme, activations=activations).model
+    chosen = {"scheme": scheme, "activations": activations}
+    chosen["wide_sums"] = wide and scheme == "pow2"
+    made = tilewright.quantize(model, samples, **chosen).model
     onnx.checker.check_model(made, full_check=True)
     step = steps_of(made)["y"]
     x = samples["x"] * 1.5  # beyond what was seen

@@ -74,6 +74,12 @@ Percentile = Annotated[
 NoCorrection = Annotated[
     bool, typer.Option("--no-bias-correction", help="leave mean errors of channels")
 ]
+WideSums = Annotated[
+    bool,
+    typer.Option(
+        "--wide-sums", help="of pow2: additions take a convolution's sums, not rounded to 8 bits"
+    ),
+]
 KeepFloat = Annotated[
     list[str] | None,
     typer.Option("--keep-float", metavar="NODE", help="stays in floats; repeatable"),
@@ -96,6 +102,7 @@ def quantize_(
     per_tensor: PerTensor = False,
     percentile: Percentile = 99.99,
     no_correction: NoCorrection = False,
+    wide_sums: WideSums = False,
     keep_float: KeepFloat = None,
     samples: Most = None,
     quiet: Quiet = False,
@@ -124,6 +131,7 @@ def quantize_(
             per_tensor=per_tensor,
             percentile=percentile,
             bias_correction=not no_correction,
+            wide_sums=wide_sums,
             keep_float=keep_float or (),
             most=samples,
             watch=watch,

@@ -90,8 +90,8 @@ class _Rewriter:
         self.known: dict[Value, Whole] = {}
         self.made: dict[tuple[Value, int, DType], Value] = {}
         self.origin: GraphNode | None = None  # of the nodes that are added
-        self.near = self._near_contractions()
         self.points = fixed_points(graph, self.grids)
+        self.near = self._near_contractions()
         self.results: dict[Value, Whole] = {}  # integers that are made of floats on a grid
         self.position = {n: k for k, n in enumerate(graph.nodes)}
 
@@ -117,8 +117,9 @@ class _Rewriter:
     # ---------------------------------------------------------- where
 
     def _near_contractions(self) -> set[Value]:
-        """Values on a grid with a contraction on a grid among what they are made of."""
-        near: set[Value] = set()
+        """Values on a grid with a contraction on a grid among what they are made of, or integers
+        in fixed point."""
+        near: set[Value] = {*self.points}
         for n in self.graph.nodes:
             if n.outputs and n.outputs[0] in self.grids:
                 contracts = n.op.name in CONTRACTIONS

@@ -25,7 +25,7 @@ from tilewright.quantization.calibrate import (
     sources,
     watch_floats,
 )
-from tilewright.quantization.layers import Kind, find_layers
+from tilewright.quantization.layers import Kind, find_layers, find_wide_sums
 from tilewright.quantization.measure_errors import (
     Noise,
     OfLayer,
@@ -72,6 +72,7 @@ def quantize(
     per_tensor: bool = False,
     percentile: float = 99.99,
     bias_correction: bool = True,
+    wide_sums: bool = False,
     keep_float: Collection[str] = (),
     most: int | None = None,
     watch: Watch | None = None,
@@ -88,13 +89,20 @@ def quantize(
     symmetric integers and scales that are powers of two, which chips apply by shifting. `method` is
     how ranges are chosen: "minmax", "percentile" (without the rarest beyond `percentile`),
     "entropy" or "mse". With `bias_correction` the mean error of each channel is taken from its
-    bias. Nodes named in `keep_float` stay floats. `watch` is told what is done, and with how many
-    samples of how many.
+    bias. With `wide_sums` (of "pow2") an addition takes the sums of a convolution in front of it as
+    they are, not rounded to 8 bits, for chips that add in their accumulators; others leave such a
+    convolution to the host. Nodes named in `keep_float` stay floats. `watch` is told what is done,
+    and with how many samples of how many.
 
     Raises ModelError if the model cannot be read or there is nothing to quantise, InputError if
     options or samples do not fit.
     """
     asked = _check_options(scheme, method, activations, per_tensor, percentile, most)
+    if wide_sums and scheme != POW2:
+        raise InputError(
+            f"wide_sums is an option of scheme {POW2!r}, and this is {scheme!r}",
+            hint="scales of other schemes have to be multiplied by before an addition",
+        )
     tell = watch or _unwatched
     loaded = load_model(model, require_memory, whole=True)
     _check_model(loaded)
@@ -114,7 +122,8 @@ def quantize(
             floats = watch_floats(network, plan)
         observers |= observe(floats, set(sources(plan)) - set(observers), data, tell)
     scales = choose_scales(plan, observers, asked)
-    q = Quantisation(network, plan, asked, scales, first_biases(network, plan))
+    wide = find_wide_sums(network, plan) if wide_sums else frozenset[str]()
+    q = Quantisation(network, plan, asked, scales, first_biases(network, plan), wide)
     tried = try_layers(q, data, tell)
     if bias_correction:
         q = correct_biases(q, tried)
@@ -203,5 +212,5 @@ def _report(
         if name in noise
     )
     return QuantizationReport(
-        q.scheme.name, q.scheme.method, count, len(q.scales), layers, floats, outputs
+        q.scheme.name, q.scheme.method, count, len(q.scales) - len(q.wide), layers, floats, outputs
     )

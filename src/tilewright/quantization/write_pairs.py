@@ -28,6 +28,7 @@ class Quantisation:
     scheme: Scheme
     scales: Mapping[str, Scale]
     biases: Mapping[str, np.ndarray | None]
+    wide: frozenset[str] = frozenset()  # values that keep their sums, and have no pair
     known: dict[str, Weights] = field(default_factory=dict, compare=False)  # what was computed
 
     def with_biases(self, biases: Mapping[str, np.ndarray | None]) -> Quantisation:
@@ -134,7 +135,10 @@ class _Writer:
                 renamed = {r: self.names.fresh(f"{r}.float") for r in layer.results if r in outputs}
                 self._layer(layer, partial(_renamed, renamed))
                 for r in layer.results:
-                    self._pair(renamed.get(r, r), r, keeps_name=r in renamed)
+                    if r in q.wide:
+                        self.back[r] = r
+                    else:
+                        self._pair(renamed.get(r, r), r, keeps_name=r in renamed)
         return self._network()
 
     def _float(self, n: NodeProto) -> None:
