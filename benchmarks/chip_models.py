@@ -39,13 +39,14 @@ NETWORKS = ("digits", "digits_residual")
 
 @dataclass(frozen=True)
 class Row:
-    """One model on one chip: `products` are its convolutions and linear layers, `submitted` the
-    kernels that the chip ran; seconds of compiling, and of one call with its simulation."""
+    """One model on one chip: `products` are its convolutions and linear layers, `submits` the
+    streams of neighbouring kernels that the chip ran; seconds of compiling, and of one call with
+    its simulation."""
 
     model: str
     chip: str
     products: int
-    submitted: int
+    submits: int
     cycles: int
     milliseconds: float
     exact: bool
@@ -104,12 +105,12 @@ def table(rows: list[Row]) -> Table:
     shown = Table(box=None)
     for heading in ("model", "chip"):
         shown.add_column(heading)
-    figures = ("products", "on the chip", "cycles", "ms", "exact", "read right")
+    figures = ("products", "submits", "cycles", "ms", "exact", "read right")
     for heading in (*figures, "compiled", "a call"):
         shown.add_column(heading, justify="right")
     for r in rows:
         right = "" if r.accuracy is None else f"{r.accuracy:.1%}"
-        numbers = (str(r.products), str(r.submitted), f"{r.cycles:,}", f"{r.milliseconds:.3g}")
+        numbers = (str(r.products), str(r.submits), f"{r.cycles:,}", f"{r.milliseconds:.3g}")
         times = (f"{r.compile_s:.1f} s", f"{r.call_s:.3g} s")
         shown.add_row(r.model, r.chip, *numbers, "✓" if r.exact else "✗", right, *times)
     return shown
