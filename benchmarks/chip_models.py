@@ -6,8 +6,9 @@
 
 Both networks of examples/digits are quantised with scales that are powers of two, calibrated on
 images of training, and run on all 360 held-out ones; ResNet-18 has seeded weights and one seeded
-image, and is quantised with sums of convolutions that additions take in 8 bits, and as they are. Rounding is half up. Every result is compared with the host's, to the bit, and the first with
-the interpreter's. Cycles are those of the timed simulator, host and copies left out.
+image, and is quantised with sums of convolutions that additions take in 8 bits, and as they are.
+Rounding is half up. Every result is compared with the host's, to the bit, and the first with the
+interpreter's. Cycles are those of the timed simulator, host and copies left out.
 """
 
 from __future__ import annotations
