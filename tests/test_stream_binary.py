@@ -38,7 +38,10 @@ def handed(digits, chip, **more):
     return tilewright.compile(digits, target=devices, options=options(**more), until="stream")
 
 
-@pytest.fixture(scope="session", params=[False, True], ids=["kernels", "subgraphs"])
+KERNELS = pytest.param(False, id="kernels", marks=pytest.mark.long)
+
+
+@pytest.fixture(scope="session", params=[KERNELS, pytest.param(True, id="subgraphs")])
 def compiled(request, digits, tmp_path_factory):
     """The network on VTA: a module's file, and the folder of what VTA is handed."""
     folder = tmp_path_factory.mktemp("dump")

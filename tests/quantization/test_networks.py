@@ -187,6 +187,7 @@ def on_vta(made, x):
     return facts.cycles
 
 
+@pytest.mark.long
 def test_a_chip_adds_them_in_its_accumulators():
     """A sum is rounded once: two instructions less for a row than of operands of 8 bits."""
     nodes = [
