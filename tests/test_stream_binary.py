@@ -324,16 +324,8 @@ def test_a_folder_with_something_in_it_is_not_replaced(digits, tmp_path):
 # ---------------------------------------------------------------- the command
 
 
-ON_ENGINE = (
-    "--dim",
-    "batch=1",
-    "--target",
-    "host",
-    "--target",
-    "conv_engine",
-    "--rounding",
-    "half_up",
-)
+ON_ENGINE = ("--dim", "batch=1", "--target", "host", "--target", "conv_engine")
+ON_ENGINE += ("--rounding", "half_up")
 STREAM = ("--stage", "stream")
 
 

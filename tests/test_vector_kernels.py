@@ -88,6 +88,15 @@ def test_tiles_as_the_author_says():
 # ---------------------------------------------------------------- random kernels
 
 
+def check_random(kernel, seed: int) -> None:
+    *inputs, result = arguments(kernel, seed)
+    built = build_chip(kernel, CHIPS["16"])
+    built(*inputs, result)
+    np.testing.assert_array_equal(result, interpret(kernel, inputs)[0])
+    assert built.bound is not None
+    assert built.bound.cycles <= built.cycles
+
+
 @st.composite
 def pools(draw):
     """A reduction over windows, with what follows it."""
@@ -127,12 +136,14 @@ def pools(draw):
 @settings(max_examples=10)
 @given(pools(), st.integers(0, 99))
 def test_random_pools(pool, seed: int):
-    built = build_chip(pool, CHIPS["16"])
-    *inputs, result = arguments(pool, seed)
-    built(*inputs, result)
-    np.testing.assert_array_equal(result, interpret(pool, inputs)[0])
-    assert built.bound is not None
-    assert built.bound.cycles <= built.cycles
+    check_random(pool, seed)
+
+
+@pytest.mark.long
+@settings(max_examples=50)
+@given(pools(), st.integers(0, 99))
+def test_more_random_pools(pool, seed: int):
+    check_random(pool, seed)
 
 
 @st.composite
@@ -171,12 +182,14 @@ def chains(draw):
 @settings(max_examples=10)
 @given(chains(), st.integers(0, 99))
 def test_random_chains(chain, seed: int):
-    *inputs, result = arguments(chain, seed)
-    built = build_chip(chain, CHIPS["16"])
-    built(*inputs, result)
-    np.testing.assert_array_equal(result, interpret(chain, inputs)[0])
-    assert built.bound is not None
-    assert built.bound.cycles <= built.cycles
+    check_random(chain, seed)
+
+
+@pytest.mark.long
+@settings(max_examples=50)
+@given(chains(), st.integers(0, 99))
+def test_more_random_chains(chain, seed: int):
+    check_random(chain, seed)
 
 
 # ---------------------------------------------------------------- what a chip cannot do

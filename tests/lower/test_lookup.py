@@ -140,11 +140,12 @@ def test_not_where_tables_are_shorter(op: UnaryOp, level: str):
 
 
 @each("op", LOOKED_UP, ids=lambda op: op.value)
-def test_functions_without_fused_multiply_add(op: UnaryOp):
+@each("step", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_functions_without_fused_multiply_add(op: UnaryOp, step: int):
     """Interpreted, one operator at a time."""
     case = CASES[op.value]
-    near = np.linspace(-11, 11, 1 << 12, dtype=np.float32)
-    x = np.concatenate([near, stratified(f32, 7)[: 1 << 13 : 4]]).reshape(-1, 16)
+    near = np.linspace(-11, 11, 1 << 14, dtype=np.float32)
+    x = np.concatenate([near, stratified(f32, 7)[: 1 << 13]])[::step].reshape(-1, 16)
     kernel = expand_math(function(op, len(x)), math_table.ENTRIES)
     with np.errstate(all="ignore"):
         (found,) = interpret(parse_kernel(str(kernel)), [x])

@@ -139,9 +139,6 @@ def test_scales_of_pow2_are_powers_of_two_without_zero_points():
             assert not array.any()
 
 
-WIDE = {"scheme": "pow2", "wide_sums": True}
-
-
 def two_branches():
     """A sum of two convolutions, one with a limit behind it, then one that two nodes read."""
     nodes = [
@@ -163,10 +160,13 @@ def two_branches():
 def test_additions_take_sums_as_they_are_if_that_is_asked_for():
     """Those of one operand, which nothing else reads, without limits."""
     floats, samples = two_branches()
-    with_pairs = {*pairs(tilewright.quantize(floats, samples, scheme="pow2").model)}
-    quantized = tilewright.quantize(floats, samples, **WIDE)
+    narrow = tilewright.quantize(floats, samples, scheme="pow2")
+    with_pairs = {*pairs(narrow.model)}
+    quantized = tilewright.quantize(floats, samples, scheme="pow2", wide_sums=True)
     assert with_pairs - {*pairs(quantized.model)} == {"a"}
     assert quantized.report.values == len(with_pairs) - 1
+    alone = [q.report.layers[0].alone for q in (narrow, quantized)]
+    assert alone[1] > alone[0] + 1  # decibels: its result is not rounded
     wanted = tilewright.compile(floats).run(samples)["y"]
     (meant,) = evaluate_graph(import_model(quantized.model), list(samples.values()))
     found = tilewright.compile(quantized.model).run(samples)["y"]

@@ -98,14 +98,15 @@ def find_wide_sums(network: Network, plan: Plan) -> frozenset[str]:
     """The results of products that one addition alone reads, which can take the product's sums as
     they are: one for each addition, whose other operand is of 8 bits. Not where that is what the
     product itself reads: kernels of chips have an array arranged in one way."""
-    readers, made, found = network.readers(), plan.made, set()
+    readers, made = network.readers(), plan.made
+    found: set[str] = set()
     for x in plan.layers:
         if x.node.op_type != "Add" or len(set(x.operands)) != 2:
             continue
         makers = [made[o] for o in x.operands if o in made]
         products = [p for p in makers if p.kind is Kind.PRODUCT and p.results[0] == p.sums]
-        others = [p for p in products if not {*p.operands} & {*x.operands}]
-        alone = [p.sums for p in others if readers[p.sums] == [x.node]]
+        apart = [p.sums for p in products if not {*p.operands} & {*x.operands}]
+        alone = [name for name in apart if readers[name] == [x.node]]
         found |= {*[name for name in alone if name not in network.outputs][:1]}
     return frozenset(found)
 

@@ -89,20 +89,17 @@ def quantize(
     symmetric integers and scales that are powers of two, which chips apply by shifting. `method` is
     how ranges are chosen: "minmax", "percentile" (without the rarest beyond `percentile`),
     "entropy" or "mse". With `bias_correction` the mean error of each channel is taken from its
-    bias. With `wide_sums` (of "pow2") an addition takes the sums of a convolution in front of it as
-    they are, not rounded to 8 bits, for chips that add in their accumulators; others leave such a
-    convolution to the host. Nodes named in `keep_float` stay floats. `watch` is told what is done,
-    and with how many samples of how many.
+    bias. With `wide_sums` (of "pow2") an addition takes the sums of a convolution or linear layer
+    in front of it as they are, not rounded to 8 bits, for chips that add in their accumulators;
+    others leave such a layer to the host. Nodes named in `keep_float` stay floats. `watch` is told
+    what is done, and with how many samples of how many.
 
     Raises ModelError if the model cannot be read or there is nothing to quantise, InputError if
     options or samples do not fit.
     """
-    asked = _check_options(scheme, method, activations, per_tensor, percentile, most)
-    if wide_sums and scheme != POW2:
-        raise InputError(
-            f"wide_sums is an option of scheme {POW2!r}, and this is {scheme!r}",
-            hint="scales of other schemes have to be multiplied by before an addition",
-        )
+    asked = _check_options(
+        scheme, method, activations, per_tensor, percentile, wide_sums=wide_sums, most=most
+    )
     tell = watch or _unwatched
     loaded = load_model(model, require_memory, whole=True)
     _check_model(loaded)
@@ -122,8 +119,9 @@ def quantize(
             floats = watch_floats(network, plan)
         observers |= observe(floats, set(sources(plan)) - set(observers), data, tell)
     scales = choose_scales(plan, observers, asked)
-    wide = find_wide_sums(network, plan) if wide_sums else frozenset[str]()
-    q = Quantisation(network, plan, asked, scales, first_biases(network, plan), wide)
+    for name in find_wide_sums(network, plan) if wide_sums else ():
+        del scales[name]
+    q = Quantisation(network, plan, asked, scales, first_biases(network, plan))
     tried = try_layers(q, data, tell)
     if bias_correction:
         q = correct_biases(q, tried)
@@ -143,6 +141,8 @@ def _check_options(
     activations: str,
     per_tensor: bool,
     percentile: float,
+    *,
+    wide_sums: bool,
     most: int | None,
 ) -> Scheme:
     """What is asked for; InputError with what there is."""
@@ -157,6 +157,11 @@ def _check_options(
         raise InputError(f"percentile is {percentile}, and must be above 50 and at most 100")
     if most is not None and most < 1:
         raise InputError(f"most is {most}, and must be 1 or more samples")
+    if wide_sums and scheme != POW2:
+        raise InputError(
+            f"wide_sums is an option of scheme {POW2!r}, and this is {scheme!r}",
+            hint="scales of other schemes have to be multiplied by before an addition",
+        )
     if scheme == POW2:
         activations, per_tensor = SYMMETRIC, True
     return Scheme(scheme, method, activations, per_tensor, percentile)
@@ -212,5 +217,5 @@ def _report(
         if name in noise
     )
     return QuantizationReport(
-        q.scheme.name, q.scheme.method, count, len(q.scales) - len(q.wide), layers, floats, outputs
+        q.scheme.name, q.scheme.method, count, len(q.scales), layers, floats, outputs
     )

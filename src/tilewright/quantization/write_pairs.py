@@ -20,15 +20,15 @@ Rename = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Quantisation:
-    """All that was decided: the scales of values, and the biases of products (None where one is
-    computed, or has more than a number for each channel), by the name of the node."""
+    """All that was decided: the scales of values, but of sums that stay wide, and the biases of
+    products (None where one is computed, or has more than a number for each channel), by the name
+    of the node."""
 
     network: Network
     plan: Plan
     scheme: Scheme
     scales: Mapping[str, Scale]
     biases: Mapping[str, np.ndarray | None]
-    wide: frozenset[str] = frozenset()  # values that keep their sums, and have no pair
     known: dict[str, Weights] = field(default_factory=dict, compare=False)  # what was computed
 
     def with_biases(self, biases: Mapping[str, np.ndarray | None]) -> Quantisation:
@@ -135,10 +135,7 @@ class _Writer:
                 renamed = {r: self.names.fresh(f"{r}.float") for r in layer.results if r in outputs}
                 self._layer(layer, partial(_renamed, renamed))
                 for r in layer.results:
-                    if r in q.wide:
-                        self.back[r] = r
-                    else:
-                        self._pair(renamed.get(r, r), r, keeps_name=r in renamed)
+                    self._pair(renamed.get(r, r), r, keeps_name=r in renamed)
         return self._network()
 
     def _float(self, n: NodeProto) -> None:
@@ -185,9 +182,14 @@ class _Writer:
 
     def _pair(self, source: str, name: str, *, keeps_name: bool = False, names: str = "") -> str:
         """A value as integers, and back. The scale is that of `name`; what comes back is called so
-        with `keeps_name`, and is read in its place unless the pair has other `names`."""
-        scale = self.q.scales[name]
+        with `keeps_name`, and is read in its place unless the pair has other `names`. Sums that
+        stay wide have no scale, and are left as they are."""
         names = names or name
+        if name not in self.q.scales:
+            if names == name:
+                self.back[name] = source
+            return source
+        scale = self.q.scales[name]
         step = self._scalar(np.float32(scale.step), f"{name}.scale")
         zero = self._scalar(scale.zero, "zero" if scale.zero == 0 else f"{name}.zero")
         whole = self.names.fresh(f"{names}.{scale.zero.dtype}")
