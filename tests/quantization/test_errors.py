@@ -66,7 +66,7 @@ REFUSED = {
     "wide sums": (
         {"wide_sums": True},
         (
-            "wide_sums is an option of scheme 'pow2', and this is 'int8'\n"
+            "wide_sums (--wide-sums) is an option of scheme 'pow2', and this is 'int8'\n"
             "  hint: scales of other schemes have to be multiplied by before an addition"
         ),
     ),

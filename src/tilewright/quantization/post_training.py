@@ -159,7 +159,7 @@ def _check_options(
         raise InputError(f"most is {most}, and must be 1 or more samples")
     if wide_sums and scheme != POW2:
         raise InputError(
-            f"wide_sums is an option of scheme {POW2!r}, and this is {scheme!r}",
+            f"wide_sums (--wide-sums) is an option of scheme {POW2!r}, and this is {scheme!r}",
             hint="scales of other schemes have to be multiplied by before an addition",
         )
     if scheme == POW2:
