@@ -44,6 +44,7 @@ def test_plain_lines(run):
     assert "… compiling digits.onnx" in err.splitlines()
 
 
+@pytest.mark.long
 def test_json(run):
     out, err = run("--json")
     found = json.loads(out)

@@ -140,7 +140,7 @@ def test_not_where_tables_are_shorter(op: UnaryOp, level: str):
 
 
 @each("op", LOOKED_UP, ids=lambda op: op.value)
-@each("step", [4, pytest.param(1, marks=pytest.mark.long)])
+@each("step", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_functions_without_fused_multiply_add(op: UnaryOp, step: int):
     """Interpreted, one operator at a time."""
     case = CASES[op.value]
