@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 from tilewright.analyze.nests import nests
 from tilewright.backends.bundles.build import build_bundles
 from tilewright.backends.bundles.choose import choose_plans
 from tilewright.backends.stream.addresses import check_capacity
-from tilewright.base.errors import CompileError, TargetError, TilewrightError
+from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
 from tilewright.chip_kernel import (
     ChipKernel,
     bundle_kernel,
@@ -35,11 +36,17 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import FormModel, form_models
+from tilewright.plan.form_models import FormModel, Places, form_models
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
 from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
+from tilewright.plan.stacked_inputs import (
+    Stacks,
+    borders_of_sources,
+    form_of_sources,
+    stacks_of,
+)
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.vector_schedule import tile_vectors
@@ -125,12 +132,14 @@ def build_split(
     another order than it was made in does."""
     check_capacity(split.pieces, target)
 
-    def build(piece: Kernel, kept: Collection[str], check: Check) -> ChipKernel:
+    def build(piece: Kernel, kept: Collection[str], check: Check, places: Places) -> ChipKernel:
         rows = kept if in_order else ()
-        try:
-            return _build_stream(piece, target, control, (), kept, check, rows)
-        except OtherOrder:
-            return _build_stream(piece, target, control, (), kept, check, kept)
+        for as_made in (False, True):
+            try:
+                return _build_stream(piece, target, control, (), kept, check, rows, places, as_made)
+            except OtherOrder:
+                pass
+        return _build_stream(piece, target, control, (), kept, check, kept)
 
     pieces = build_pieces(split, build, known)
     return join_pieces(kernel, split, pieces, parameters)
@@ -144,10 +153,13 @@ def _build_stream(
     kept: Collection[str] = (),
     check: Check = lambda chip: None,
     in_order: Collection[str] = (),
+    places: Places = MappingProxyType({}),
+    as_made: bool = False,
 ) -> ChipKernel:
     """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
-    as they are, and those in `in_order` row by row, and pass a check."""
-    models = form_models(kernel, target, control, kept, in_order)
+    as they are, and those in `in_order` row by row, and pass a check. `places` says where in
+    memory those are that were made before, of which the order is kept with `as_made`."""
+    models = form_models(kernel, target, control, kept, in_order, places, as_made)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
     count = 0
@@ -171,29 +183,44 @@ def _build_stream(
 def _build_form(
     found: FormModel, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
-    """A kernel in one of its forms."""
+    """A kernel in one of its forms, of its arrays where they lie rather than of one that has them
+    one after the other."""
+    stacks = stacks_of(found.form)
+    if stacks and isinstance(found.model, TileModel):
+        try:
+            return _build_stacks(found, target, control, parameters, stacks)
+        except ScheduleError:
+            pass  # the host makes one array of them
+    return _build_stacks(found, target, control, parameters, {})
+
+
+def _build_stacks(
+    found: FormModel, target: Target, control: Control, parameters: Sequence[str], stacks: Stacks
+) -> ChipKernel:
     kernel, model = found.kernel, found.model
     if isinstance(model, VectorChoices):
         best = _build_vectors(kernel, target, control, parameters, model)
     elif isinstance(model, FusedChoices):
         best = _build_fused(kernel, target, control, parameters, model)
     else:
-        best = _build_contraction(kernel, target, control, parameters, model)
+        best = _build_contraction(kernel, target, control, parameters, model, stacks)
     # The model knows of no order but that of tiles.
     expect = None if control.serial else partial(expected_cycles, kernel, control)
-    return replace(best, form=found.form, borders=found.borders, expect=expect)
+    form, borders = form_of_sources(found.form, stacks), borders_of_sources(found.borders, stacks)
+    return replace(best, form=form, borders=borders, expect=expect)
 
 
 def _build_contraction(
-    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str], model: TileModel
-) -> ChipKernel:
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str], model: TileModel,
+    stacks: Stacks,
+) -> ChipKernel:  # fmt: skip
     """A kernel with a contraction, on a unit that contracts."""
     choices = controlled_tiles(kernel, model, control, run_pipelines)
     if not choices:
         raise no_tile(kernel, model, control)
     return build_fastest(
         choices,
-        lambda choice: build_choice(kernel, target, choice, control, parameters),
+        lambda choice: build_choice(kernel, target, choice, control, parameters, stacks),
         tries=TRIES,
         near=NEAR,
         kind=lambda choice: (*choice.plan.tile.values(), *choice.plan.order),
@@ -280,11 +307,15 @@ def build_choice(
     choice: Choice,
     control: Control = CHOSEN,
     parameters: Sequence[str] = (),
+    stacks: Stacks = MappingProxyType({}),
 ) -> ChipKernel:
-    """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's."""
+    """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's. Of
+    `stacks` it has the arrays that these are made of."""
     s = Schedule(fill_kernel(kernel, choice.plan.extents))
-    layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap)
+    layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap, stacked=stacks)
     unit = choice.plan.unit.instruction
-    built = stream_kernel(s, target, parameters, layouts, serial=control.serial, shared=unit)
+    built = stream_kernel(
+        s, target, parameters, layouts, serial=control.serial, shared=unit, stacks=stacks
+    )
     tile = {v.name: n for v, n in choice.plan.tile.items()}
     return replace(built, source=kernel, predicted=choice.cycles, tile=tile)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.borders import Border, Borders
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.equal_units import share_calls
+from tilewright.plan.stacked_inputs import Stacks, layouts_of_sources, with_sources
 from tilewright.plan.unit_form import MadeArray, UnitForm
 from tilewright.schedule.core.state import State
 from tilewright.sim.data import run_stream
@@ -194,24 +196,26 @@ def stream_kernel(
     *,
     serial: bool = False,
     shared: Instruction | None = None,
+    stacks: Stacks = MappingProxyType({}),
 ) -> ChipKernel:
     """A schedule that is all calls, as a stream with its waits, proven and timed. `layouts` says
     how parameters lie in the chip's memory, where that is not row by row. With `serial` every
     instruction waits until all before it are done, as far as queues can wait for each other: what
     is then still wrong is no matter of waits. Calls of the instruction `shared` are shared out
-    among all that are equal to it."""
+    among all that are equal to it. `stacks` are inputs that are read as the arrays in them."""
     check_sizes(s.original, target)
     verify_kernel(s.kernel)
     if target.bundles is not None:
         check_order(target, serial)
         return bundle_kernel(s, make_program(s.kernel, target), target, parameters, layouts)
-    buffers = (*s.original.inputs, *s.original.outputs)
-    order = tuple(parameters) or tuple(b.name for b in buffers)
-    kernel = s.kernel if shared is None else share_calls(s.kernel, target, shared)
+    original, kernel = with_sources(s.original, stacks), with_sources(s.kernel, stacks)
+    order = tuple(parameters) or tuple(b.name for b in (*original.inputs, *original.outputs))
+    if shared is not None:
+        kernel = share_calls(kernel, target, shared)
     made = proven_stream(kernel, target, serial=serial)
     return ChipKernel(
-        s.original, UnitForm(s.original), s.original, kernel, target, *made, order,
-        dict(layouts or {}),
+        original, UnitForm(original), original, kernel, target, *made, order,
+        layouts_of_sources(layouts or {}, stacks),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from tilewright.ops.movement import flatten_index
 from tilewright.passed_arrays import OtherOrder, PassedArrays
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
+from tilewright.plan.form_models import Places
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
@@ -36,7 +37,7 @@ class BuiltPiece:
 
 
 Check = Callable[[ChipKernel], None]  # raises ScheduleError
-Build = Callable[[Kernel, Collection[str], Check], ChipKernel]
+Build = Callable[[Kernel, Collection[str], Check, Places], ChipKernel]
 Known = dict[Any, list[ChipKernel]]  # what was built of kernels with plain names
 
 
@@ -50,9 +51,10 @@ class PieceRefused(ScheduleError):
 
 def build_pieces(split: Split, build: Build, known: Known | None) -> list[BuiltPiece]:
     """Every piece as a chip does it: `build` is given the names of the parameters that are to be
-    as they are, and what checks that the piece finds what those before it made. Of pieces that
-    differ in names alone, one is built, or found among those `known`. PieceRefused for the first
-    that cannot be built, in the author's names where nothing is known: then there is an author."""
+    as they are, what checks that the piece finds what those before it made, and where that is. Of
+    pieces that differ in names alone, one is built, or found among those `known`. PieceRefused for
+    the first that cannot be built, in the author's names where nothing is known: then there is an
+    author."""
     pieces: Known = {} if known is None else known
     passed = PassedArrays(split.borders)
     found = []
@@ -64,7 +66,7 @@ def build_pieces(split: Split, build: Build, known: Known | None) -> list[BuiltP
         chip = next((c for c in made if _passes(check, c)), None)
         if chip is None:
             try:
-                chip = build(plain, kept, check)
+                chip = build(plain, kept, check, passed.places_of(names))
             except (ScheduleError, TargetError, CompileError) as error:
                 own = known is None
                 told = _in_own_names(error, piece, names, kept, build) if own else error
@@ -88,7 +90,7 @@ def _in_own_names(
     if isinstance(error, OtherOrder):
         return error  # which has them
     try:
-        build(piece, [names[p] for p in kept], lambda chip: None)
+        build(piece, [names[p] for p in kept], lambda chip: None, {})
     except (ScheduleError, TargetError, CompileError) as own:
         return own
     return error

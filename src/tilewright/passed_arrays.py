@@ -46,16 +46,30 @@ class PassedArrays:
             self.constants[new] = np.full(shape, border.fill, new.dtype.numpy)
         return new
 
+    def places_of(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """Where the elements lie of those parameters, which have these names in the whole kernel,
+        that pass between pieces."""
+        return {p: self.places[name] for p, name in names.items() if name in self.places}
+
     def check(self, chip: ChipKernel, names: Mapping[str, str]) -> None:
         """ScheduleError for a piece, whose parameters have these names in the whole kernel, that
         looks elsewhere for what another made."""
         for held in chip.kernel.inputs:
-            if names.get(held.name) in self.buffers:
-                self._check(chip, held, names[held.name])
+            array = chip.form.made.get(held.name)
+            sources = (held.name,) if array is None else array.sources
+            for source in sources:
+                if names.get(source) in self.buffers:
+                    self._check(chip, held, names[source])
 
     def _check(self, chip: ChipKernel, held: Buffer, name: str) -> None:
         new, places = self.buffers[name], self.places[name].reshape(-1)
         array = chip.form.made.get(held.name)
+        if array is not None and len(array.sources) > 1:
+            raise OtherOrder(
+                f"{name} is taken as a part of {held}, with other arrays",
+                program=chip.source,
+                hint="make two kernels of it: the host can make one array of several",
+            )
         sources = chip.form.kernel.inputs
         if array is not None and array.program is not None:
             sources = array.program.inputs

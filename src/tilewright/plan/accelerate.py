@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest
@@ -34,6 +34,7 @@ from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
 from tilewright.plan.map_values import RowLayout, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.stacked_inputs import bring_apart
 from tilewright.plan.unit_plan import (
     Plan,
     contiguous_axes,
@@ -57,11 +58,12 @@ from tilewright.target.target import Target
 
 
 def tile_for_unit(
-    s: Schedule, target: Target, plan: Plan, *, overlap: bool = True
+    s: Schedule, target: Target, plan: Plan, *, overlap: bool = True, stacked: Collection[str] = ()
 ) -> dict[str, Layout]:
     """Builds the default schedule of a contraction on a chip's matrix instruction, which the
-    module's docstring shows; without `overlap` one tile is done after the other. Returns the
-    layouts in which parameters must lie in memory, by name; the others are row-major."""
+    module's docstring shows; without `overlap` one tile is done after the other. The parts of
+    `stacked` inputs are brought one by one. Returns the layouts in which parameters must lie in
+    memory, by name; the others are row-major."""
     if plan.unit.whole:
         return accelerate_whole(s, target, plan, overlap=overlap)
     result = plan.nest.buffer
@@ -75,8 +77,15 @@ def tile_for_unit(
     update = _order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
     s.tensorize(update.first, plan.unit.instruction)
-    for name in (*locals_, *([acc.name] if update.separate_init else [])):
-        map_values(s, target, Loop(nest_with(s, s.buffer(name)).axes[0].var), None, plan.interleave)
+    starts = []
+    for name, source in locals_.items():
+        local = s.buffer(name)
+        one = [Loop(nest_with(s, local).axes[0].var)]
+        starts += bring_apart(s, local, source) if source in stacked else one
+    if update.separate_init:
+        starts.append(Loop(nest_with(s, s.buffer(acc.name)).axes[0].var))
+    for loop in starts:
+        map_values(s, target, loop, None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
     distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
     rows = _rows(plan, target, inside)
@@ -374,16 +383,16 @@ def _fuse_lists(s: Schedule, folded: Fold, fixed: list[Loop]) -> Loop:
 
 def _bring_operands(
     s: Schedule, target: Target, loop: Loop, acc: Buffer, plan: Plan, inner: Mapping[Var, Loop]
-) -> list[str]:
+) -> dict[str, str]:
     """Copies the operands into the unit's memories, arranged as the unit takes them; returns the
-    copies' names."""
+    names of what is copied, by the copies'."""
     access, operand = plan.result
     write = _update_of(s, acc).update
     assert write is not None
     rows = contiguous_axes(plan, target, access, operand)
     layout = _arrangement(plan, rows, operand, write.indices, inner)
     s.pack_layout(s.set_memory(acc, operand.buffer.memory), layout)
-    names = []
+    names = {}
     for load, operand in plan.reads:
         rows = contiguous_axes(plan, target, load, operand)
         buffer = s.buffer(load.buffer.name)
@@ -392,7 +401,7 @@ def _bring_operands(
         )
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
         s.pack_layout(local, _arrangement(plan, rows, operand, indices, inner))
-        names.append(local.name)
+        names[local.name] = buffer.name
     return names
 
 

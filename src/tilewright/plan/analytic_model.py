@@ -4,8 +4,9 @@ is read off the schedule of some small tile."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -38,12 +39,14 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 
-def analytic_model(kernel: Kernel, target: Target, in_order: Collection[str] = ()) -> TileModel:
+def analytic_model(
+    kernel: Kernel, target: Target, orders: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+) -> TileModel:
     """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
-    is none. Parameters named in `in_order` lie in memory row by row."""
+    is none. Parameters named in `orders` lie in memory with their axes in that order."""
     refusal = None
     for filled, nest, found in find_mappings(kernel, target):
-        mapping = replace(found, in_order=frozenset(in_order))
+        mapping = replace(found, orders=tuple(orders.items()))
         try:
             return _model(filled, target, nest, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops

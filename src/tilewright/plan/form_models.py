@@ -3,8 +3,11 @@ and with cycles that no tiles of it beat."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
 from tilewright.ir.loop import For, Kernel, walk_statements
@@ -15,12 +18,15 @@ from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fused_rows import FusedChoices, fused_choices
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.place_inputs import placed_inputs
+from tilewright.plan.stacked_inputs import order_of, stacks_of
 from tilewright.plan.tile_model import TileModel
-from tilewright.plan.unit_form import UnitForm
+from tilewright.plan.unit_form import UnitForm, sizes_of
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
+
+Places = Mapping[str, np.ndarray]  # by a name: where in memory each element lies
 
 SAME = 0.001  # of the cycles: no difference, and arrays as they are come first
 
@@ -43,11 +49,14 @@ def form_models(
     control: Control = CHOSEN,
     kept: Collection[str] = (),
     in_order: Collection[str] = (),
+    places: Places = MappingProxyType({}),
+    as_made: bool = False,
 ) -> list[FormModel]:
     """The forms of a kernel, those first that may take least; raises the first refusal if the chip
     does none. An author who names loops means the kernel's: forms that have others are left out,
     as are those in which the parameters named in `kept` are not as they are in the kernel. Those
-    named in `in_order` lie in memory row by row."""
+    named in `in_order` lie in memory row by row; `places` says of some where their elements lie,
+    which is followed where several inputs are taken as one, and with `as_made` everywhere."""
     named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
     found: list[FormModel] = []
     refusal: TilewrightError | None = None
@@ -56,7 +65,7 @@ def form_models(
         if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
-            found.append(_modelled(form, target, control, in_order))
+            found.append(_modelled(form, target, control, _orders(form, in_order, places, as_made)))
         except (CompileError, TargetError) as error:
             refusal = refusal or error
     if refusal is not None and not found:
@@ -65,27 +74,50 @@ def form_models(
 
 
 def _modelled(
-    form: UnitForm, target: Target, control: Control, in_order: Collection[str]
+    form: UnitForm, target: Target, control: Control, orders: Mapping[str, tuple[int, ...]]
 ) -> FormModel:
     """A form with its inputs where the chip takes them from."""
     kernel, borders = choose_borders(form.kernel, target)
     refusal: TilewrightError | None = None
     for placed in placed_inputs(kernel, target):
         try:
-            return _placed_model(placed, form, borders, target, control, in_order)
+            return _placed_model(placed, form, borders, target, control, orders)
         except (CompileError, TargetError) as error:
             refusal = refusal or error
     assert refusal is not None  # the kernel as it is comes first
     raise refusal
 
 
+def _orders(
+    form: UnitForm, in_order: Collection[str], places: Places, as_made: bool
+) -> dict[str, tuple[int, ...]]:
+    """The order of axes in memory, from outside inwards, of inputs that have one."""
+    stacks = stacks_of(form)
+    found: dict[str, tuple[int, ...]] = {}
+    for b in form.kernel.params:
+        sources = stacks.get(b.name, (b.name,))
+        if any(n in in_order for n in sources):
+            found[b.name] = tuple(range(len(b.shape)))
+        elif b.name in stacks or as_made:
+            shape = sizes_of(b)[1:] if b.name in stacks else sizes_of(b)
+            orders = {order_of(places[n], shape) for n in sources if n in places}
+            order = next(iter(orders)) if len(orders) == 1 else None
+            if order is None:
+                continue
+            found[b.name] = (0, *(1 + d for d in order)) if b.name in stacks else order
+            for out in form.kernel.outputs:  # which the next kernel finds in the same order
+                if len(out.shape) == len(order):
+                    found[out.name] = order
+    return found
+
+
 def _placed_model(
     kernel: Kernel, form: UnitForm, borders: Borders, target: Target, control: Control,
-    in_order: Collection[str],
+    orders: Mapping[str, tuple[int, ...]],
 ) -> FormModel:  # fmt: skip
     """A kernel as an instruction of several steps does it, or as others do."""
     if has_contraction(kernel):
-        model = analytic_model(kernel, target, in_order)
+        model = analytic_model(kernel, target, orders)
         return FormModel(form, kernel, borders, model, find_bound(model))
     fused = fused_choices(kernel, target, control)
     if fused is not None:

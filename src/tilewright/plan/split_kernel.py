@@ -141,6 +141,7 @@ def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split:
             (buffer,) = (b for b in wider.inputs if b.name == name)
             wanted.setdefault(name, []).append((k, border, buffer))
     found: dict[str, Border] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, readers in wanted.items():
         fills = list(dict.fromkeys(border.fill for _, border, _ in readers))
         if len(fills) > 1:
@@ -158,11 +159,36 @@ def with_passed_borders(kernels: Sequence[Kernel], target: Target) -> Split:
                 program=kernels[-1],
                 hint="make two kernels of it: the host can rearrange what passes between them",
             )
-        shape = _around(passed[name], readers, found[name])
-        before = {k: border.before for k, border, _ in readers}
+        shapes[name] = _around(passed[name], readers, found[name])
+    _share_borders(pieces, passed, found, shapes)
+    for name, border in found.items():
+        before = {k: border.before for k, border, _ in wanted.get(name, ())}
         for k, piece in enumerate(pieces):
-            pieces[k] = _inside(piece, name, shape, found[name], before.get(k))
+            pieces[k] = _inside(piece, name, shapes[name], border, before.get(k))
     return Split(tuple(pieces), found)
+
+
+def _share_borders(
+    pieces: Sequence[Kernel],
+    passed: Mapping[str, Buffer],
+    found: dict[str, Border],
+    shapes: dict[str, tuple[int, ...]],
+) -> None:
+    """Gives arrays of one shape that are added to each other the borders of one of them: what lies
+    alike can be brought as parts of one array (stacked_inputs.py)."""
+    for piece in pieces:
+        if any(map(is_contraction, nests(piece.body))):
+            continue
+        read = [passed[b.name] for b in piece.inputs if b.name in passed]
+        whole = [b for b in piece.inputs if b.name in found and b.name in passed]
+        for name in (b.name for b in whole):
+            for other in read:
+                alike = all(
+                    b.shape == passed[name].shape
+                    for p in pieces for b in p.params if b.name == other.name
+                )  # fmt: skip
+                if other.name not in found and alike:
+                    found[other.name], shapes[other.name] = found[name], shapes[name]
 
 
 def _one_border(borders: Sequence[Border]) -> Border:

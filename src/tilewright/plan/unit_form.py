@@ -65,6 +65,27 @@ class MadeArray:
         parts = ((numbers // n % BYTE) for n in (1, BYTE, BYTE**2, BYTE**3))
         return all(np.array_equal(a.reshape(-1), b) for a, b in zip(made, parts, strict=True))
 
+    @cached_property
+    def stacked(self) -> tuple[str, ...]:
+        """The sources by places of the first axis, where the array is these, each in its order, one
+        after the other; nothing where it is anything else, or of one source."""
+        if self.program is None or len(self.program.inputs) < 2:
+            return ()
+        inputs, (output,) = self.program.inputs, self.program.outputs
+        sizes = [math.prod(sizes_of(b)) for b in inputs]
+        count, *rest = sizes_of(output)
+        if any(n != math.prod(rest) for n in sizes) or len({b.dtype for b in inputs}) > 1:
+            return ()
+        found = np.zeros((count, sizes[0]), np.int64)
+        for n in (1, BYTE, BYTE**2, BYTE**3, BYTE**4):  # the digits of the elements' numbers
+            numbers = np.arange(sum(sizes)).reshape(len(inputs), -1) // n % BYTE
+            given = [a.reshape(sizes_of(b)).astype(b.dtype.numpy)
+                     for a, b in zip(numbers, inputs, strict=True)]  # fmt: skip
+            found += self.of(given).reshape(count, -1).astype(np.int64) * n
+        first = found[:, 0] // sizes[0]
+        whole = np.arange(sum(sizes)).reshape(len(inputs), -1)[first]
+        return tuple(self.sources[k] for k in first) if np.array_equal(found, whole) else ()
+
 
 @dataclass(frozen=True)
 class UnitForm:
@@ -76,10 +97,11 @@ class UnitForm:
     results: Mapping[str, MadeArray] = field(default_factory=dict)
 
     def keeps(self, names: Collection[str]) -> bool:
-        """Whether parameters of these names, inputs or results, lie as the kernel's do."""
+        """Whether parameters of these names, inputs or results, lie as the kernel's do, be it one
+        after the other."""
         arrays = {name: a for name, a in self.made.items() if {*a.sources} & {*names}}
         arrays |= {name: a for name, a in self.results.items() if name in names}
-        return all(name in names and a.keeps_order for name, a in arrays.items())
+        return all(a.stacked or (name in names and a.keeps_order) for name, a in arrays.items())
 
 
 def reads_alone(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> bool:

@@ -191,8 +191,10 @@ def parameter_layout(
         return None
     line = target.memory(access.buffer.memory).line
     short = math.prod(size for _, size in rows) * access.buffer.dtype.bytes < line
-    short &= access.buffer.name not in plan.mapping.in_order
-    if len(rows) == 1 and not short:
+    order = dict(plan.mapping.orders).get(access.buffer.name)
+    plain = tuple(range(len(access.indices)))
+    short &= order is None
+    if len(rows) == 1 and not short and order in (None, plain):
         last = var_of(plan, rows[0][0])
         if stride(access.buffer, access.indices, last, s.simplifier) == 1:
             return None
@@ -201,7 +203,7 @@ def parameter_layout(
     if short:
         return operand_layout(plan, rows, access, operand)
     blocks = tuple((position_of(access.indices, var_of(plan, axis)), size) for axis, size in rows)
-    return Layout(tuple(range(len(access.indices))), blocks)
+    return Layout(order or plain, blocks)
 
 
 def _check_block(plan: Plan, access: Load, axis: Var, size: int) -> None:

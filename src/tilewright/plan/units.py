@@ -133,12 +133,13 @@ class Unit:
 @dataclass(frozen=True)
 class AxisMapping:
     """Which loop of the program each fixed axis of a unit is; `swapped` when the program's first
-    factor is the unit's second operand. Parameters named in `in_order` lie in memory row by row."""
+    factor is the unit's second operand. Parameters named in `orders` lie in memory with their axes
+    in that order, from outside inwards."""
 
     unit: Unit
     axes: tuple[tuple[Var, For], ...]
     swapped: bool
-    in_order: frozenset[str] = frozenset()
+    orders: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @cached_property
     def extents(self) -> dict[Var, int]:
