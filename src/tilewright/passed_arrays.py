@@ -65,7 +65,7 @@ class PassedArrays:
         new, places = self.buffers[name], self.places[name].reshape(-1)
         array = chip.form.made.get(held.name)
         if array is not None and len(array.sources) > 1:
-            raise OtherOrder(
+            raise ScheduleError(
                 f"{name} is taken as a part of {held}, with other arrays",
                 program=chip.source,
                 hint="make two kernels of it: the host can make one array of several",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
@@ -43,10 +44,30 @@ def analytic_model(
     kernel: Kernel, target: Target, orders: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 ) -> TileModel:
     """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
-    is none. Parameters named in `orders` lie in memory with their axes in that order."""
+    is none. Parameters named in `orders` lie in memory with their axes in that order. What was
+    asked lately is remembered: a piece of a stream is tried several times."""
+    found = _remembered(kernel, target, tuple(sorted(orders.items())))
+    if isinstance(found, ScheduleError):
+        raise found.with_traceback(None)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _remembered(
+    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...]
+) -> TileModel | ScheduleError:
+    try:
+        return _first_model(kernel, target, orders)
+    except ScheduleError as error:
+        return error
+
+
+def _first_model(
+    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...]
+) -> TileModel:
     refusal = None
     for filled, nest, found in find_mappings(kernel, target):
-        mapping = replace(found, orders=tuple(orders.items()))
+        mapping = replace(found, orders=orders)
         try:
             return _model(filled, target, nest, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops

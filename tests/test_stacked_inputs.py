@@ -1,0 +1,149 @@
+"""Additions of two arrays as products of an array that has both: each is read where it lies."""
+
+import numpy as np
+import pytest
+from fast_interpret import fast_interpret
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright import grid, i8, i32, kernel, local, reduce
+from tilewright.chip import build_split
+from tilewright.chip_kernel import ChipKernel
+from tilewright.ir.expr import Buffer, Load, select
+from tilewright.ir.loop import Kernel
+from tilewright.ir.python.words import out
+from tilewright.join_pieces import PieceRefused
+from tilewright.plan.control import CHOSEN
+from tilewright.plan.normal_form import normal_form
+from tilewright.plan.split_kernel import with_passed_borders
+from tilewright.plan.stacked_inputs import order_of
+from tilewright.plan.unit_form import made
+from tilewright.targets.gemmini import gemmini
+
+
+def first(c: int, n: int) -> Kernel:
+    @kernel
+    def first(X: i8[c, n, n], V: i8[c, c], A: out(i8[c, n, n])):
+        total = local(i32[c, n, n])
+        for o, y, x in grid(c, n, n):
+            total[o, y, x] = 0
+            for k in reduce(c):
+                total[o, y, x] += i32(X[k, y, x]) * i32(V[o, k])
+        for o, y, x in grid(c, n, n):
+            A[o, y, x] = i8(max(min(total[o, y, x] >> 7, 127), -128))
+
+    return first.kernel
+
+
+def second(c: int, n: int) -> Kernel:
+    """A convolution that sees zeros around what the first one makes."""
+
+    @kernel
+    def second(A: i8[c, n, n], W: i8[c, c, 3, 3], B: out(i8[c, n, n])):
+        total = local(i32[c, n, n])
+        for o, y, x in grid(c, n, n):
+            total[o, y, x] = 0
+            for k, r, s in reduce(c, 3, 3):
+                i = y + r - 1
+                j = x + s - 1
+                pixel = A[k, i, j] if 0 <= i < n and 0 <= j < n else 0
+                total[o, y, x] += i32(pixel) * i32(W[o, k, r, s])
+        for o, y, x in grid(c, n, n):
+            B[o, y, x] = i8(max(min(total[o, y, x] >> 9, 127), -128))
+
+    return second.kernel
+
+
+def added(c: int, n: int, a: int, b: int) -> Kernel:
+    @kernel
+    def added(A: i8[c, n, n], B: i8[c, n, n], Z: out(i8[c, n, n])):
+        for o, y, x in grid(c, n, n):
+            total = i32(A[o, y, x]) * a + i32(B[o, y, x]) * b
+            Z[o, y, x] = i8(max(min(total >> 7, 127), -128))
+
+    return added.kernel
+
+
+def stream_of(*kernels: Kernel) -> ChipKernel:
+    """Kernels that pass arrays by their names, as one stream."""
+    pieces = [normal_form(k) for k in kernels]
+    made = {b.name for k in pieces for b in k.outputs}
+    inputs = {b.name: b for k in pieces for b in k.inputs if b.name not in made}
+    whole = pieces[-1].with_(inputs=tuple(inputs.values()))
+    split = with_passed_borders(pieces, gemmini())
+    order = (*inputs, pieces[-1].outputs[0].name)
+    return build_split(whole, split, gemmini(), CHOSEN, order, {})
+
+
+def check(*kernels: Kernel) -> ChipKernel:
+    """The stream, once it made what the kernels do, also in other orders."""
+    built, random = stream_of(*kernels), np.random.default_rng(0)
+    known: dict[str, np.ndarray] = {}
+    given: dict[str, np.ndarray] = {}
+    for k in kernels:
+        for b in k.inputs:
+            if b.name not in known:
+                known[b.name] = random.integers(-128, 128, b.shape).astype(np.int8)
+                given[b.name] = known[b.name]
+        known[k.outputs[0].name] = fast_interpret(k, [known[b.name] for b in k.inputs])[0]
+    wanted = known[kernels[-1].outputs[0].name]
+    arrays = [given[b.name] for b in built.source.inputs]
+    np.testing.assert_array_equal(built(*arrays, np.zeros_like(wanted)), wanted)
+    assert built.replay(*arrays, wanted.copy(), orders=2) is None
+    return built
+
+
+@pytest.mark.parametrize("a,b", [(77, 51), (1, 1), (200, -3)])
+def test_an_addition_follows_what_made_its_operands(a: int, b: int):
+    """One of them has zeros around it, which the other then has as well. 200 is two terms."""
+    built = check(first(16, 5), second(16, 5), added(16, 5, a, b))
+    assert len(built.pieces) == 3
+    assert {x.name for x in built.kernel.inputs} == {"X", "V", "W", "factors"}
+    sizes = {x.name: x.shape for x in built.stream.constants}
+    assert sizes["A"] == sizes["B"] == (16 * 7 * 7,)
+
+
+@pytest.mark.parametrize("c", [16, 24, 48])
+def test_an_operand_from_outside(c: int):
+    """24 channels leave half a block of the unit idle, so that the arrays are not those of the
+    model any more, and the addition is no part of the stream."""
+    kernels = (first(c, 7), added(c, 7, 3, 5).with_(name="added"))
+    if c % 16:
+        with pytest.raises(PieceRefused):
+            stream_of(*kernels)
+        return
+    built = check(*kernels)
+    assert {x.name for x in built.kernel.inputs} == {"X", "V", "B", "factors"}
+
+
+def test_what_is_stacked():
+    x, y = (Buffer(name, i8, (2, 3)) for name in "XY")
+
+    def of(count: int, value):
+        return made("S", (count, 3, 2), [x, y], value).stacked
+
+    def at(b: Buffer, i, j):
+        flat = i * 2 + j
+        return Load(b, (flat // 3, flat % 3))
+
+    assert of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), at(y, i, j))) == ("X", "Y")
+    assert of(3, lambda t, i, j: select(t.equals(1), at(x, i, j), at(y, i, j))) == ("Y", "X", "Y")
+    assert of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), Load(y, (j, i)))) == ()
+    assert of(2, lambda t, i, j: select(i.equals(0), at(x, i, j), at(y, i, j))) == ()
+    assert made("S", (2, 3), [x], lambda i, j: Load(x, (i, j))).stacked == ()
+
+
+@given(st.permutations(range(4)), st.lists(st.integers(2, 4), min_size=4, max_size=4))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_axes_in_memory(order: list[int], shape: list[int]):
+    places = np.arange(np.prod(shape)).reshape([shape[d] for d in order])
+    found = order_of(places.transpose(np.argsort(order)), tuple(shape))
+    assert found == tuple(order)
+
+
+def test_what_has_no_order():
+    """Channels in blocks of two, and another number of elements."""
+    places = np.arange(16).reshape(2, 4, 2).transpose(0, 2, 1).reshape(4, 4)
+    assert order_of(places, (4, 4)) is None
+    assert order_of(places, (2, 2, 4)) == (0, 2, 1)
+    assert order_of(places, (4, 5)) is None
