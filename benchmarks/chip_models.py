@@ -1,14 +1,15 @@
 """Whole models on simulated chips beside the host.
 
     python benchmarks/chip_models.py                 digits on every chip, ResNet-18 on VTA
-    python benchmarks/chip_models.py --chips vta,dsp --resnet gemmini
+    python benchmarks/chip_models.py --chips vta,dsp --models resnet18:gemmini,mobilenetv2:gemmini
+    python benchmarks/chip_models.py --chips "" --models resnet50+wide:vta,resnet18:vta64
     python benchmarks/chip_models.py --json FILE     the figures as well
 
 Both networks of examples/digits are quantised with scales that are powers of two, calibrated on
-images of training, and run on all 360 held-out ones; ResNet-18 has seeded weights and one seeded
-image, and is quantised with sums of convolutions that additions take in 8 bits, and as they are.
-Rounding is half up. Every result is compared with the host's, to the bit, and the first with the
-interpreter's. Cycles are those of the timed simulator, host and copies left out.
+images of training, and run on all 360 held-out ones; the zoo's have seeded weights and one seeded
+image, and +wide leaves sums of convolutions that additions take as they are. Rounding is half up.
+Every result is compared with the host's, to the bit, and the first with the interpreter's. Cycles
+are those of the timed simulator, host and copies left out.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ import json
 import sys
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import onnx
 from rich.console import Console
 from rich.table import Table
-from zoo import resnet18, sample_inputs
+from zoo import ZOO, sample_inputs
 
 import tilewright
 from tilewright.frontends.onnx.load import import_model
@@ -36,6 +38,8 @@ from tilewright.targets.chips import CHIPS
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 NETWORKS = ("digits", "digits_residual")
+SIZES = {f"vta{n}": partial(CHIPS["vta"], block=n) for n in (32, 64)}
+BUILT = {**CHIPS, **SIZES}
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ def measure(name: str, model: onnx.ModelProto, chip: str, images: np.ndarray, la
     options = Options(rounding="half_up", dims=dims)
     start = time.perf_counter()
     module = tilewright.compile(
-        model, target={"npu": CHIPS[chip](), "host": "host"}, options=options
+        model, target={"npu": BUILT[chip](), "host": "host"}, options=options
     )
     compiled = time.perf_counter() - start
     host = tilewright.compile(model, options=options)
@@ -120,7 +124,9 @@ def table(rows: list[Row]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--chips", default=",".join(CHIPS), help="for the digits")
-    parser.add_argument("--resnet", default="vta", help="chips for ResNet-18")
+    parser.add_argument(
+        "--models", default="resnet18:vta,resnet18+wide:vta", help="of the zoo, NAME[+wide]:CHIP"
+    )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with np.load(DIGITS / "held_out.npz") as file:
@@ -130,13 +136,13 @@ def main() -> None:
         model = quantised(DIGITS / f"{name}.onnx")
         for chip in filter(None, options.chips.split(",")):
             rows.append(measure(name, model, chip, images, labels))
-    if options.resnet:
-        floats = resnet18()
+    for each in filter(None, options.models.split(",")):
+        name, chip = each.split(":")
+        network, _, wide = name.partition("+")
+        floats = ZOO[network]()
         inputs = sample_inputs(floats)
-        for name, wide in (("resnet18", False), ("resnet18, wide sums", True)):
-            model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=wide).model
-            for chip in options.resnet.split(","):
-                rows.append(measure(name, model, chip, inputs["image"]))
+        model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=bool(wide)).model
+        rows.append(measure(name, model, chip, inputs["image"]))
     Console(width=120).print(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))

@@ -186,7 +186,7 @@ def _build_form(
     """A kernel in one of its forms, of its arrays where they lie rather than of one that has them
     one after the other."""
     stacks = stacks_of(found.form)
-    if stacks and isinstance(found.model, TileModel):
+    if stacks and isinstance(found.model, TileModel) and not found.model.unit.whole:
         try:
             return _build_stacks(found, target, control, parameters, stacks)
         except ScheduleError:

@@ -208,14 +208,14 @@ def stream_kernel(
     if target.bundles is not None:
         check_order(target, serial)
         return bundle_kernel(s, make_program(s.kernel, target), target, parameters, layouts)
+    held = layouts_of_sources(layouts or {}, stacks)
     original, kernel = with_sources(s.original, stacks), with_sources(s.kernel, stacks)
     order = tuple(parameters) or tuple(b.name for b in (*original.inputs, *original.outputs))
     if shared is not None:
         kernel = share_calls(kernel, target, shared)
     made = proven_stream(kernel, target, serial=serial)
     return ChipKernel(
-        original, UnitForm(original), original, kernel, target, *made, order,
-        layouts_of_sources(layouts or {}, stacks),
+        original, UnitForm(original), original, kernel, target, *made, order, held,
     )  # fmt: skip
 
 

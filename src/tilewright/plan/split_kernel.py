@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load, Var
+from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Var
 from tilewright.ir.loop import Alloc, For, Kernel, Stmt, Store, walk_statements
 from tilewright.plan.borders import Border, choose_borders, with_borders
 from tilewright.plan.unit_form import fresh
@@ -176,19 +176,20 @@ def _share_borders(
 ) -> None:
     """Gives arrays of one shape that are added to each other the borders of one of them: what lies
     alike can be brought as parts of one array (stacked_inputs.py)."""
-    for piece in pieces:
-        if any(map(is_contraction, nests(piece.body))):
-            continue
-        read = [passed[b.name] for b in piece.inputs if b.name in passed]
-        whole = [b for b in piece.inputs if b.name in found and b.name in passed]
-        for name in (b.name for b in whole):
-            for other in read:
-                alike = all(
-                    b.shape == passed[name].shape
-                    for p in pieces for b in p.params if b.name == other.name
-                )  # fmt: skip
-                if other.name not in found and alike:
-                    found[other.name], shapes[other.name] = found[name], shapes[name]
+    sums = [p for p in pieces if not any(map(is_contraction, nests(p.body)))]
+    pairs = [
+        (a.name, b.name) for p in sums for a in p.inputs for b in p.inputs
+        if a.name in passed and b.name in passed and _is_read_in(passed[a.name].shape, b, pieces)
+    ]  # fmt: skip
+    while new := next(((a, b) for a, b in pairs if a in found and b not in found), None):
+        name, other = new
+        found[other], shapes[other] = found[name], shapes[name]
+
+
+def _is_read_in(shape: tuple[Dim, ...], buffer: Buffer, pieces: Sequence[Kernel]) -> bool:
+    """Whether all pieces have an array in this shape."""
+    named = (b for p in pieces for b in p.params if b.name == buffer.name)
+    return all(b.shape == shape for b in named)
 
 
 def _one_border(borders: Sequence[Border]) -> Border:

@@ -83,6 +83,12 @@ def with_sources(kernel: Kernel, stacks: Stacks) -> Kernel:
     takes two of them at once."""
     for name, sources in stacks.items():
         (stack,) = (b for b in kernel.inputs if b.name == name)
+        if stack.shape[0] != len(sources):
+            raise ScheduleError(
+                f"{name} is filled up to {stack.shape[0]} parts, and is made of {len(sources)}",
+                program=kernel,
+                hint="a unit that takes one of them at a time does not need more",
+            )
         parts = [stack.with_(name=n, shape=stack.shape[1:]) for n in sources]
         new = tuple(dict.fromkeys(parts))
         inputs = (x for b in kernel.inputs for x in (new if b == stack else (b,)))
