@@ -15,10 +15,15 @@ from tilewright.ir.python.words import out
 from tilewright.join_pieces import PieceRefused
 from tilewright.plan.control import CHOSEN
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.same_kernels import with_param_names
 from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.stacked_inputs import order_of
 from tilewright.plan.unit_form import made
+from tilewright.target.target import Target
+from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
+
+GEMMINI = gemmini()
 
 
 def first(c: int, n: int) -> Kernel:
@@ -35,19 +40,19 @@ def first(c: int, n: int) -> Kernel:
     return first.kernel
 
 
-def second(c: int, n: int) -> Kernel:
+def second(c: int, n: int, k: int = 3) -> Kernel:
     """A convolution that sees zeros around what the first one makes."""
 
     @kernel
-    def second(A: i8[c, n, n], W: i8[c, c, 3, 3], B: out(i8[c, n, n])):
+    def second(A: i8[c, n, n], W: i8[c, c, k, k], B: out(i8[c, n, n])):
         total = local(i32[c, n, n])
         for o, y, x in grid(c, n, n):
             total[o, y, x] = 0
-            for k, r, s in reduce(c, 3, 3):
-                i = y + r - 1
-                j = x + s - 1
-                pixel = A[k, i, j] if 0 <= i < n and 0 <= j < n else 0
-                total[o, y, x] += i32(pixel) * i32(W[o, k, r, s])
+            for f, r, s in reduce(c, k, k):
+                i = y + r - k // 2
+                j = x + s - k // 2
+                pixel = A[f, i, j] if 0 <= i < n and 0 <= j < n else 0
+                total[o, y, x] += i32(pixel) * i32(W[o, f, r, s])
         for o, y, x in grid(c, n, n):
             B[o, y, x] = i8(max(min(total[o, y, x] >> 9, 127), -128))
 
@@ -64,15 +69,15 @@ def added(c: int, n: int, a: int, b: int) -> Kernel:
     return added.kernel
 
 
-def stream_of(*kernels: Kernel) -> ChipKernel:
+def stream_of(*kernels: Kernel, target: Target = GEMMINI) -> ChipKernel:
     """Kernels that pass arrays by their names, as one stream."""
     pieces = [normal_form(k) for k in kernels]
     made = {b.name for k in pieces for b in k.outputs}
     inputs = {b.name: b for k in pieces for b in k.inputs if b.name not in made}
     whole = pieces[-1].with_(inputs=tuple(inputs.values()))
-    split = with_passed_borders(pieces, gemmini())
+    split = with_passed_borders(pieces, target)
     order = (*inputs, pieces[-1].outputs[0].name)
-    return build_split(whole, split, gemmini(), CHOSEN, order, {})
+    return build_split(whole, split, target, CHOSEN, order, {})
 
 
 def check(*kernels: Kernel) -> ChipKernel:
@@ -101,6 +106,29 @@ def test_an_addition_follows_what_made_its_operands(a: int, b: int):
     assert {x.name for x in built.kernel.inputs} == {"X", "V", "W", "factors"}
     sizes = {x.name: x.shape for x in built.stream.constants}
     assert sizes["A"] == sizes["B"] == (16 * 7 * 7,)
+
+
+def test_the_largest_border_of_both():
+    """The first array has one row of zeros around it, the second two."""
+    names = {"A": "B", "W": "V2", "B": "C"}
+    third = with_param_names(second(16, 4, 5), names)
+    built = stream_of(
+        first(16, 4), second(16, 4), third, with_param_names(added(16, 4, 3, 5), {"Z": "D"}),
+        with_param_names(added(16, 4, 1, 1), {"A": "C", "B": "D"}),
+    )  # fmt: skip
+    sizes = {x.name: x.shape for x in built.stream.constants}
+    assert sizes["A"] == sizes["B"] == (16 * 8 * 8,)
+
+
+def test_what_cannot_be_brought_apart():
+    """The engine takes two arrays as the width of one window."""
+    message = (
+        "A would have to lie in one array with others, as conv_engine brings several of them"
+        " at once"
+    )
+    with pytest.raises(PieceRefused, match=message) as error:
+        stream_of(first(16, 4), second(16, 4, 1), added(16, 4, 7, -5), target=conv_engine())
+    assert error.value.number == 2
 
 
 @pytest.mark.parametrize("c", [16, 24, 48])

@@ -134,12 +134,14 @@ def build_split(
 
     def build(piece: Kernel, kept: Collection[str], check: Check, places: Places) -> ChipKernel:
         rows = kept if in_order else ()
-        for as_made in (False, True):
-            try:
-                return _build_stream(piece, target, control, (), kept, check, rows, places, as_made)
-            except OtherOrder:
-                pass
-        return _build_stream(piece, target, control, (), kept, check, kept)
+        try:
+            return _build_stream(piece, target, control, (), kept, check, rows, places)
+        except OtherOrder:
+            pass
+        try:
+            return _build_stream(piece, target, control, (), kept, check, rows, places, True)
+        except (CompileError, TargetError):
+            return _build_stream(piece, target, control, (), kept, check, kept)
 
     pieces = build_pieces(split, build, known)
     return join_pieces(kernel, split, pieces, parameters)

@@ -16,7 +16,7 @@ from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, walk_statements
 from tilewright.ir.tensor_type import Layout
 from tilewright.ops.movement import flatten_index
-from tilewright.passed_arrays import OtherOrder, PassedArrays
+from tilewright.passed_arrays import MadeOtherwise, PassedArrays
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.form_models import Places
@@ -87,7 +87,7 @@ def _in_own_names(
     build: Build,
 ) -> TilewrightError:
     """What is said of a piece that cannot be built, in the names that its author gave."""
-    if isinstance(error, OtherOrder):
+    if isinstance(error, MadeOtherwise):
         return error  # which has them
     try:
         build(piece, [names[p] for p in kept], lambda chip: None, {})

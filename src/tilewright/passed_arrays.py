@@ -20,7 +20,11 @@ from tilewright.plan.borders import Border
 from tilewright.plan.unit_form import sizes_of
 
 
-class OtherOrder(ScheduleError):
+class MadeOtherwise(ScheduleError):
+    """A piece does not take an array as it was made."""
+
+
+class OtherOrder(MadeOtherwise):
     """A piece takes an array in another order than it was made in."""
 
 
@@ -65,9 +69,9 @@ class PassedArrays:
         new, places = self.buffers[name], self.places[name].reshape(-1)
         array = chip.form.made.get(held.name)
         if array is not None and len(array.sources) > 1:
-            raise ScheduleError(
-                f"{name} is taken as a part of {held}, with other arrays",
-                program=chip.source,
+            raise MadeOtherwise(
+                f"{name} would have to lie in one array with others, as {chip.target.name} brings"
+                " several of them at once",
                 hint="make two kernels of it: the host can make one array of several",
             )
         sources = chip.form.kernel.inputs

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Dim, Expr, Load, Var
+from tilewright.ir.expr import DRAM, BinaryOp, Buffer, Expr, Load, Var
 from tilewright.ir.loop import Alloc, For, Kernel, Stmt, Store, walk_statements
 from tilewright.plan.borders import Border, choose_borders, with_borders
 from tilewright.plan.unit_form import fresh
@@ -174,22 +174,37 @@ def _share_borders(
     found: dict[str, Border],
     shapes: dict[str, tuple[int, ...]],
 ) -> None:
-    """Gives arrays of one shape that are added to each other the borders of one of them: what lies
-    alike can be brought as parts of one array (stacked_inputs.py)."""
+    """Gives arrays of one shape and type that are read together the same border: what lies alike
+    can be brought as parts of one array (stacked_inputs.py)."""
     sums = [p for p in pieces if not any(map(is_contraction, nests(p.body)))]
     pairs = [
         (a.name, b.name) for p in sums for a in p.inputs for b in p.inputs
-        if a.name in passed and b.name in passed and _is_read_in(passed[a.name].shape, b, pieces)
+        if _may_share(passed, found, a.name, b.name, pieces)
     ]  # fmt: skip
-    while new := next(((a, b) for a, b in pairs if a in found and b not in found), None):
-        name, other = new
-        found[other], shapes[other] = found[name], shapes[name]
+    for a, b in pairs * len(sums):  # what one of them shares, the next may hand on
+        known = [x for x in (a, b) if x in found]
+        if len({found[x].fill for x in known}) == 1:
+            ends = [[n - m for n, m in zip(shapes[x], found[x].before, strict=True)] for x in known]
+            far = [max(each) for each in zip(*ends, strict=True)]
+            found[a] = found[b] = border = _one_border([found[x] for x in known])
+            shapes[a] = shapes[b] = tuple(m + n for m, n in zip(border.before, far, strict=True))
 
 
-def _is_read_in(shape: tuple[Dim, ...], buffer: Buffer, pieces: Sequence[Kernel]) -> bool:
-    """Whether all pieces have an array in this shape."""
-    named = (b for p in pieces for b in p.params if b.name == buffer.name)
-    return all(b.shape == shape for b in named)
+def _may_share(
+    passed: Mapping[str, Buffer],
+    found: Mapping[str, Border],
+    a: str,
+    b: str,
+    pieces: Sequence[Kernel],
+) -> bool:
+    """Whether two arrays that pass have the same shape and type, in all pieces."""
+    if a == b or not {a, b} <= passed.keys():
+        return False
+    shape, dtype = passed[a].shape, passed[a].dtype
+    named = [x for p in pieces for x in p.params if x.name in (a, b) and x.name not in found]
+    return (passed[b].shape, passed[b].dtype) == (shape, dtype) and all(
+        x.shape == shape for x in named
+    )
 
 
 def _one_border(borders: Sequence[Border]) -> Border:

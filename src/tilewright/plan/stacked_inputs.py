@@ -69,7 +69,7 @@ def order_of(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | No
     held = places.reshape(shape)
     along = [np.moveaxis(held, d, 0)[:2].reshape(min(n, 2), -1)[:, 0] for d, n in enumerate(shape)]
     steps = [int(ends[-1] - ends[0]) for ends in along]
-    at = np.tensordot(steps, np.indices(shape, sparse=False), 1)
+    at = np.tensordot(steps, np.indices(shape), 1)
     if not np.array_equal(held - held.flat[0], at):
         return None
     return tuple(sorted(range(len(shape)), key=lambda d: -steps[d]))
