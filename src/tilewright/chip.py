@@ -139,7 +139,9 @@ def build_split(
         except OtherOrder:
             pass
         try:
-            return _build_stream(piece, target, control, (), kept, check, rows, places, True)
+            return _build_stream(
+                piece, target, control, (), kept, check, rows, places, as_made=True
+            )
         except (CompileError, TargetError):
             return _build_stream(piece, target, control, (), kept, check, kept)
 
@@ -156,6 +158,7 @@ def _build_stream(
     check: Check = lambda chip: None,
     in_order: Collection[str] = (),
     places: Places = MappingProxyType({}),
+    *,
     as_made: bool = False,
 ) -> ChipKernel:
     """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
@@ -199,6 +202,7 @@ def _build_form(
 def _build_stacks(
     found: FormModel, target: Target, control: Control, parameters: Sequence[str], stacks: Stacks
 ) -> ChipKernel:
+    """The same, where `stacks` are read as the arrays that they are made of."""
     kernel, model = found.kernel, found.model
     if isinstance(model, VectorChoices):
         best = _build_vectors(kernel, target, control, parameters, model)

@@ -35,7 +35,6 @@ from tilewright.ir.expr import (
     binary,
     cast,
     const,
-    select,
 )
 from tilewright.ir.loop import (
     Accumulate,
@@ -51,7 +50,7 @@ from tilewright.ir.substitute import substitute
 from tilewright.plan.diagonal import Diagonal, follow, lane_numbers
 from tilewright.plan.fit_operators import widened
 from tilewright.plan.packed_windows import pack
-from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made
+from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, one_of
 from tilewright.plan.units import Unit, has_contraction, units
 from tilewright.target.target import Target
 
@@ -309,7 +308,7 @@ class _Products:
         held = Buffer(name, order[0].dtype, (len(order), *shape))
 
         def value(*index: Expr) -> Expr:
-            return _one_of(index[0], [Load(b, index[1:]) for b in order])
+            return one_of(index[0], [Load(b, index[1:]) for b in order])
 
         sizes = (len(order), *(int(n) for n in shape))
         arrays[name] = made(f"{name}_terms", sizes, list(dict.fromkeys(order)), value)
@@ -322,7 +321,7 @@ class _Products:
         name = fresh(name, self.names)
 
         def value(at: Expr) -> Expr:
-            return _one_of(at, [const(v, dtype) for v in values])
+            return one_of(at, [const(v, dtype) for v in values])
 
         arrays[name] = made(f"{name}_values", (len(values),), [], value)
         return Buffer(name, dtype, (len(values),))
@@ -401,14 +400,6 @@ def _pieces(factor: int, kind: DType) -> list[int]:
     while factor and len(found) <= TERMS:
         found.append(max(int(kind.min), min(int(kind.max), factor)))
         factor -= found[-1]
-    return found
-
-
-def _one_of(at: Expr, values: Sequence[Expr]) -> Expr:
-    """The value of this number."""
-    found = values[-1]
-    for k in reversed(range(len(values) - 1)):
-        found = found if values[k] == found else select(at.equals(k), values[k], found)
     return found
 
 

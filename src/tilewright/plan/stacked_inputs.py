@@ -17,13 +17,13 @@ import numpy as np
 
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Expr, Load, constant_value, select
+from tilewright.ir.expr import Buffer, Expr, Load, constant_value
 from tilewright.ir.loop import Call, Kernel, Stmt, map_block, map_exprs, map_inner_blocks
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.ops.movement import flatten_index, split_index
 from tilewright.plan.borders import Border, Borders
-from tilewright.plan.unit_form import MadeArray, UnitForm, made, sizes_of
+from tilewright.plan.unit_form import MadeArray, UnitForm, made, one_of, sizes_of
 from tilewright.plan.unit_plan import nest_with
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -107,12 +107,7 @@ def _of_parts(stmt: Stmt, stack: Buffer, parts: Sequence[Buffer]) -> Stmt:
             return e
         at = constant_value(e.indices[0])
         found = [Load(p, e.indices[1:]) for p in parts]
-        if at is not None:
-            return found[int(at)]
-        value: Expr = found[-1]
-        for k in reversed(range(len(found) - 1)):
-            value = select(e.indices[0].equals(k), found[k], value)
-        return value
+        return one_of(e.indices[0], found) if at is None else found[int(at)]
 
     stmt = map_exprs(stmt, lambda e: rewrite(e, read))
     inner = partial(_of_parts, stack=stack, parts=parts)
@@ -120,6 +115,7 @@ def _of_parts(stmt: Stmt, stack: Buffer, parts: Sequence[Buffer]) -> Stmt:
 
 
 def _call_of_parts(call: Call, stack: Buffer, parts: Sequence[Buffer]) -> Stmt:
+    """An instruction that brings one part. ScheduleError for one that takes several."""
     places = {constant_value(r.indices[0]) for r in call.regions if r.buffer == stack}
     if not places:
         return call

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.node import cached_property
 from tilewright.ir.evaluate import evaluate_program
-from tilewright.ir.expr import Buffer, Cast, Expr, Load, const
+from tilewright.ir.expr import Buffer, Cast, Expr, Load, const, select
 from tilewright.ir.loop import Accumulate, Kernel, Stmt, Store, loads, walk_statements
 from tilewright.ir.substitute import rewrite, substitute
 from tilewright.ir.tensor import Builder, TensorProgram, stages
@@ -57,13 +57,8 @@ class MadeArray:
             return True
         if len(self.program.inputs) != 1:
             return False
-        (source,) = self.program.inputs
-        shape = tuple(int(n) for n in source.shape)
-        numbers = np.arange(math.prod(shape))
-        made = (self.of([(numbers // n % BYTE).reshape(shape).astype(source.dtype.numpy)])
-                for n in (1, BYTE, BYTE**2, BYTE**3))  # fmt: skip
-        parts = ((numbers // n % BYTE) for n in (1, BYTE, BYTE**2, BYTE**3))
-        return all(np.array_equal(a.reshape(-1), b) for a, b in zip(made, parts, strict=True))
+        numbers = self._numbers().reshape(-1)
+        return np.array_equal(numbers, np.arange(math.prod(sizes_of(self.program.inputs[0]))))
 
     @cached_property
     def stacked(self) -> tuple[str, ...]:
@@ -72,19 +67,32 @@ class MadeArray:
         if self.program is None or len(self.program.inputs) < 2:
             return ()
         inputs, (output,) = self.program.inputs, self.program.outputs
-        sizes = [math.prod(sizes_of(b)) for b in inputs]
-        count, *rest = sizes_of(output)
-        if any(n != math.prod(rest) for n in sizes) or len({b.dtype for b in inputs}) > 1:
+        size = math.prod(sizes_of(output)[1:])
+        if size == 0 or any(math.prod(sizes_of(b)) != size for b in inputs):
             return ()
-        found = np.zeros((count, sizes[0]), np.int64)
-        for n in (1, BYTE, BYTE**2, BYTE**3, BYTE**4):  # the digits of the elements' numbers
-            numbers = np.arange(sum(sizes)).reshape(len(inputs), -1) // n % BYTE
-            given = [a.reshape(sizes_of(b)).astype(b.dtype.numpy)
-                     for a, b in zip(numbers, inputs, strict=True)]  # fmt: skip
-            found += self.of(given).reshape(count, -1).astype(np.int64) * n
-        first = found[:, 0] // sizes[0]
-        whole = np.arange(sum(sizes)).reshape(len(inputs), -1)[first]
-        return tuple(self.sources[k] for k in first) if np.array_equal(found, whole) else ()
+        if any(b.dtype != output.dtype for b in inputs):
+            return ()
+        numbers = self._numbers().reshape(-1, size)
+        first = numbers[:, 0] // size
+        same = np.array_equal(numbers, np.arange(len(inputs) * size).reshape(-1, size)[first])
+        return tuple(self.sources[k] for k in first) if same else ()
+
+    def _numbers(self) -> np.ndarray:
+        """The array with the numbers of the sources' elements as these, counted through from one
+        source to the next: digit by digit, so that any type can hold them."""
+        assert self.program is not None
+        inputs = self.program.inputs
+        ends = np.cumsum([0, *(math.prod(sizes_of(b)) for b in inputs)])
+        found: np.ndarray = np.zeros((), np.int64)
+        digit = 1
+        while digit <= ends[-1]:
+            given = [
+                (np.arange(start, end) // digit % BYTE).reshape(sizes_of(b)).astype(b.dtype.numpy)
+                for b, start, end in zip(inputs, ends, ends[1:], strict=False)
+            ]
+            found = found + self.of(given).astype(np.int64) * digit
+            digit *= BYTE
+        return found
 
 
 @dataclass(frozen=True)
@@ -130,6 +138,14 @@ def made(
     out = builder.compute(name, shape, value)
     program = TensorProgram(name, tuple(sources), builder.items, (out,))
     return MadeArray(tuple(b.name for b in sources), program)
+
+
+def one_of(at: Expr, values: Sequence[Expr]) -> Expr:
+    """The value of this number."""
+    found = values[-1]
+    for k in reversed(range(len(values) - 1)):
+        found = found if values[k] == found else select(at.equals(k), values[k], found)
+    return found
 
 
 def fresh(name: str, names: set[str]) -> str:
