@@ -137,8 +137,10 @@ def main() -> None:
         for chip in filter(None, options.chips.split(",")):
             rows.append(measure(name, model, chip, images, labels))
     for each in filter(None, options.models.split(",")):
-        name, chip = each.split(":")
+        name, _, chip = each.partition(":")
         network, _, wide = name.partition("+")
+        if network not in ZOO or chip not in BUILT or wide not in ("", "wide"):
+            parser.error(f"{each!r} is not one of {', '.join(ZOO)} with a chip of {', '.join(BUILT)}")
         floats = ZOO[network]()
         inputs = sample_inputs(floats)
         model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=bool(wide)).model
