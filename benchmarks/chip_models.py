@@ -140,7 +140,8 @@ def main() -> None:
         name, _, chip = each.partition(":")
         network, _, wide = name.partition("+")
         if network not in ZOO or chip not in BUILT or wide not in ("", "wide"):
-            parser.error(f"{each!r} is not one of {', '.join(ZOO)} with a chip of {', '.join(BUILT)}")
+            known = f"one of {', '.join(ZOO)} with a chip of {', '.join(BUILT)}"
+            parser.error(f"{each!r} is not {known}")
         floats = ZOO[network]()
         inputs = sample_inputs(floats)
         model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=bool(wide)).model
