@@ -7,7 +7,12 @@ from byte_kernels import conv_layer, layer
 from epilogue_chips import CHIPS
 
 from tilewright import i8
-from tilewright.chip import build_chip
+from tilewright.base.errors import TilewrightError
+from tilewright.chip import build_chip, check_form
+from tilewright.ir.text.loop import parse_kernel
+from tilewright.plan import analytic_model
+from tilewright.plan.accelerate import tile_for_unit
+from tilewright.targets.chips import CHIPS as SHIPPED
 
 LAYER = layer.bind(M=128, N=96, K=64)
 CONV = conv_layer.bind(H=16, V=16, R=3, C=32, F=32)
@@ -47,3 +52,64 @@ def test_exact(function, expected, chip: str, overlap: bool):
     built(*arrays, result)
     np.testing.assert_array_equal(result, expected(*arrays))
     assert len(np.unique(result)) > 50
+
+
+# ---------------------------------------------------------------- what no instructions make
+
+SHIFTED = "t[m, n] >> i32(4)"
+EPILOGUES = {
+    "shifted": SHIFTED,
+    "residual": f"({SHIFTED}) + cast(i32, r[m, n])",
+    "residual before": "t[m, n] + cast(i32, r[m, n]) >> i32(4)",
+    "subtracted": f"cast(i32, r[m, n]) - ({SHIFTED})",
+    "or": f"({SHIFTED}) | i32(1)",
+    "product": f"({SHIFTED}) * cast(i32, r[m, n])",
+    "twice": f"({SHIFTED}) + (t[m, n] >> i32(2))",
+    "of places": f"({SHIFTED}) + cast(i32, n)",
+}
+# Refused by what a schedule does with rows: an accumulator that is needed twice, a residual that an
+# accumulator would begin with, an operand that the engine would not read.
+LATE = {("vta", "twice"), ("gemmini", "residual before"), ("conv_engine", "shifted")}
+DENSE = """
+def dense(x: i8[32, 32], w: i8[32, 32], r: i8[32, 32], y: out(i8[32, 32])):
+    t = alloc(i32[32, 32])
+    for i in range(32):
+        for j in range(32):
+            t[i, j] = i32(0)
+            for k in range(32):
+                t[i, j] += cast(i32, x[i, k]) * cast(i32, w[j, k])
+    for m in range(32):
+        for n in range(32):
+            y[m, n] = cast(i8, max(min({value}, i32(127)), i32(-128)))
+"""
+
+
+@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine"])
+@pytest.mark.parametrize("name", EPILOGUES)
+def test_what_no_instructions_make_is_refused_before_anything_is_scheduled(
+    name: str, chip: str, monkeypatch
+):
+    """And only that: what is refused so is refused by scheduling it, too."""
+    kernel = parse_kernel(DENSE.format(value=EPILOGUES[name]).strip())
+    target = SHIPPED[chip]()
+
+    def obstacle() -> str:
+        analytic_model._remembered.cache_clear()
+        try:
+            check_form(kernel, target)
+        except TilewrightError as error:
+            return error.what
+        return ""
+
+    def counted(*arguments: object, **named: object) -> object:
+        scheduled.append(arguments)
+        return tile_for_unit(*arguments, **named)
+
+    scheduled: list[object] = []
+    monkeypatch.setattr(analytic_model, "tile_for_unit", counted)
+    early = obstacle()
+    assert bool(scheduled) == (not early or (chip, name) in LATE)
+    monkeypatch.setattr(analytic_model, "_check_epilogue", lambda *arguments: None)
+    late = obstacle()
+    assert bool(early) == bool(late)
+    analytic_model._remembered.cache_clear()

@@ -1,11 +1,13 @@
 """Kernels without a contraction on chips: to the bit, no faster than their bound, near to it; and
 what is said where a chip cannot do one."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vector_kernels import CASES, arguments, softmax, vector_chip, wide
+from vector_kernels import CASES, arguments, softmax, vector_chip, wide, windows
 
 from tilewright import grid, i8, i32, kernel, local, reduce
 from tilewright.base.errors import ScheduleError, TargetError
@@ -13,12 +15,14 @@ from tilewright.chip import build_chip, lower_bound
 from tilewright.ir.interpret import interpret
 from tilewright.ir.python.words import out
 from tilewright.ir.text.loop import parse_kernel
+from tilewright.plan.bound import ContractionBound
 from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
 LEAST = 0.5  # of the bound, for kernels of a few hundred cycles
-# Sums of one or two rows are too few to be added to in each cycle; the bound does not know that.
-FEW_ROWS = {"global average": 0.4, "large average": 0.45}
+# Sums of one or two rows are too few to be added to in each cycle, and two passes of 9 take more
+# operations than one for each element: the bound does not know either.
+FURTHER = {"global average": 0.35, "large average": 0.4, "large pool": 0.2}
 CHIPS = {"16": vta(), "32": vta(block=32, inp=64 << 10, wgt=1 << 20, acc=256 << 10, bus=16)}
 
 
@@ -32,7 +36,7 @@ def test_exact_and_near_the_bound(name: str, chip: str):
     np.testing.assert_array_equal(result, case.expected(*wide(*inputs)).astype(np.int8))
     assert built.bound is not None
     assert built.bound.cycles == lower_bound(case.kernel, CHIPS[chip]).cycles
-    assert FEW_ROWS.get(name, LEAST) * built.cycles <= built.bound.cycles <= built.cycles
+    assert FURTHER.get(name, LEAST) * built.cycles <= built.bound.cycles <= built.cycles
 
 
 @pytest.mark.parametrize("name", ["add", "max pool", "large average", "centred"])
@@ -77,6 +81,37 @@ def test_windows_share_work():
     assert build_chip(kernel, CHIPS["16"]).cycles < 81 * 2 * rows / 2
 
 
+@kernel
+def pool_3(x: i8[16, 29, 29], y: out(i8[16, 14, 14])):
+    for c, h, w in grid(16, 14, 14):
+        found: i8 = -128
+        for r, s in reduce(3, 3):
+            found = max(found, x[c, 2 * h + r, 2 * w + s])
+        y[c, h, w] = found
+
+
+def test_maxima_are_left_in_the_place_of_the_middle_element():
+    """Two maxima for each of 29 x 14 rows in the place of what is brought, then a copy of one (a
+    clearing and a sum) and two maxima for each of 14 x 14. A row of two operands takes 2 cycles."""
+    built = build_chip(pool_3.kernel, CHIPS["16"])
+    x = np.random.default_rng(0).integers(-128, 128, (16, 29, 29)).astype(np.int8)
+    y = np.zeros((16, 14, 14), np.int8)
+    built(x, y)
+    np.testing.assert_array_equal(y, np.max(windows(x, 3, 2, 14), 0))
+    done = Counter[str]()
+    for k, site in enumerate(built.stream.sites):
+        fields = [f.name for f in site.instruction.fields]
+        if site.instruction.name in ("max", "add", "add_imm", "clear"):
+            sizes = built.stream.fields[built.stream.rows(k)][:, [fields.index(n) for n in "IJU"]]
+            done[site.instruction.name] += int(np.prod(sizes, 1).sum())
+    assert done == {"max": 2 * 29 * 14 + 2 * 14 * 14, "add": 14 * 14, "clear": 14 * 14}
+    # 29 x 29 rows of 16 bytes come at 8 a cycle; n elements become m by n - m maxima.
+    parts = built.bound
+    assert isinstance(parts, ContractionBound)
+    assert parts.work == 29 * 29 * 2 + (29 * 29 - 14 * 14) * 2
+    assert built.replay(x, y, orders=6) is None
+
+
 def test_tiles_as_the_author_says():
     built = build_chip(CASES["max pool"].kernel, CHIPS["16"], tile={"h_1": 1})
     assert built.tile["h_1"] == 1
@@ -104,7 +139,7 @@ def pools(draw):
     before = draw(st.integers(0, size - 1))
     n = step * (rows - 1) + size - before
     sums, shift = draw(st.booleans()), draw(st.integers(0, 4))
-    fill = 0 if sums else -128
+    fill, start = 0 if sums else -128, draw(st.sampled_from([-128, -128, 5]))
 
     if sums:
 
@@ -123,7 +158,7 @@ def pools(draw):
     @kernel
     def largest(x: i8[c, n, n], y: out(i8[c, rows, rows])):
         for k, h, w in grid(c, rows, rows):
-            found: i8 = -128
+            found: i8 = start
             for r, s in reduce(size, size):
                 i = h * step + r - before
                 j = w * step + s - before

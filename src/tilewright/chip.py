@@ -36,7 +36,7 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import FormModel, Places, form_models
+from tilewright.plan.form_models import FormModel, Places, each_form_model, form_models
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
@@ -67,6 +67,14 @@ def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     bring. TargetError where its arrays are more than there is room for."""
     check_capacity([kernel], target)
     return form_models(kernel, target)[0].bound
+
+
+def check_form(kernel: Kernel, target: Target) -> None:
+    """Raises what `build_chip` would if the chip does no form of a kernel with one contraction, or
+    none: most of that without choosing tiles. TargetError where its arrays are more than there is
+    room for."""
+    check_capacity([kernel], target)
+    next(each_form_model(kernel, target))
 
 
 def build_chip(

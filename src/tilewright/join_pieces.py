@@ -234,16 +234,21 @@ def _times(
 
 
 def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
-    """Cycles that the contractions of pieces take at least, in the one queue that does them all;
-    where several queues do, pieces may go along with each other, and the longest counts. What
-    passes between pieces need not be brought from outside."""
-    chips = [p.chip for p in built if has_contraction(p.chip.source)]
-    bounds = [c.bound for c in (built[0].chip, *chips, built[-1].chip)]
-    found = [b for b in bounds if isinstance(b, ContractionBound)]
-    if len(found) < len(bounds):
+    """Cycles that the contractions of pieces take at least in the one queue that does them all,
+    with what other pieces compute there; where several queues do them, pieces may go along with
+    each other, and the longest counts. What passes between pieces need not be brought from
+    outside."""
+    chips = [p.chip for p in built]
+    found = [c.bound for c in chips if isinstance(c.bound, ContractionBound)]
+    contracts = [has_contraction(c.source) for c in chips]
+    if len(found) < len(chips):
         return None
-    first, *contractions, last = found
-    queues = {u.instruction.queue for u in units(built[0].chip.target)}
-    works = [b.work for b in contractions] or [0.0]
-    work = sum(works) if len(queues) == 1 else max(works)
+    first, last = found[0], found[-1]
+    queues = {u.instruction.queue for u in units(chips[0].target)}
+    works = [b.work for b, contracted in zip(found, contracts, strict=True) if contracted]
+    if len(queues) > 1:
+        work = max(works, default=0.0)
+    else:
+        beside = (b.computed.get(q, 0.0) for b in found for q in queues)
+        work = sum(works) + sum(beside)
     return ContractionBound(work, 0.0, first.fill, last.drain, 0.0, first.control)

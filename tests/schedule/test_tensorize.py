@@ -215,6 +215,42 @@ def test_any_nest(m: int, n: int, depth: int, order: list[str]):
     np.testing.assert_array_equal(found, a.astype(np.int32) @ b.T.astype(np.int32))
 
 
+@read_instruction
+def add_places(
+    src: view(i32[6], "p"), dst: view(out(i32[6]), "q"), p: Range(1, 99), q: Range(1, 99)
+):
+    for i in grid(6):
+        dst[i] += src[i]
+
+
+@given(*(st.integers(low, 5) for low in (1, 0, 1, 0)))
+def test_operands_of_one_buffer(q: int, to: int, p: int, of: int):
+    """An instruction may read before it writes: never what another iteration has written, and what
+    none writes as well as what is written there itself."""
+
+    @tilewright.kernel
+    def moved(X: i32[32], Y: i32[32]):
+        T = tilewright.local(i32[32])
+        for n in grid(32):
+            T[n] = X[n]
+        for i in grid(6):
+            T[i * q + to] += T[i * p + of]
+        for m in grid(32):
+            Y[m] = T[m]
+
+    places = [(i * q + to, i * p + of) for i in range(6)]
+    apart = not {a for a, _ in places} & {b for _, b in places}
+    s = Schedule(moved.kernel)
+    if not apart and (q, to) != (p, of):
+        with pytest.raises(ScheduleError, match="operands dst and src would overlap"):
+            s.tensorize(s.loop("i"), add_places)
+        return
+    s.tensorize(s.loop("i"), add_places)
+    x = array(0, i32, (32,))
+    (found,), (expected,) = interpret(s.kernel, [x]), interpret(moved.kernel, [x])
+    np.testing.assert_array_equal(found, expected)
+
+
 M, N, K = tilewright.dims("M N K")
 
 

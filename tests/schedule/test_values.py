@@ -220,6 +220,40 @@ def test_reuse_in_parts():
     )
 
 
+EVERY_SECOND = """
+def k(x: f32[9], y: out(f32[4])):
+    t = alloc(f32[9])
+    for i in range(9):
+        t[i] = x[i]
+    u = alloc(f32[4])
+    for j in range(4):
+        u[j] = t[2 * j + 1]
+    for l in range(4):
+        for s in range(2):
+            accumulate(max, u[l], t[2 * l + 2 * s])
+    for m in range(4):
+        y[m] = u[m]
+"""
+
+
+def test_reuse_of_elements_between_others_that_are_still_read():
+    rewritten(
+        EVERY_SECOND,
+        reuse,
+        """
+        def k(x: f32[9], y: out(f32[4])):
+            t = alloc(f32[9])
+            for i in range(9):
+                t[i] = x[i]
+            for l in range(4):
+                for s in range(2):
+                    accumulate(max, t[l * 2 + 1], t[l * 2 + s * 2])
+            for m in range(4):
+                y[m] = t[m * 2 + 1]
+        """,
+    )
+
+
 def why(text: str) -> str:
     """The first line of a refusal of `reuse`."""
     s = schedule(text)
@@ -234,6 +268,8 @@ def test_reuse_refused():
     both = TURNED.replace("x[j] * t", "t[j] * t")
     assert why(both) == "u[j] = t[j] * t[5 - j] does not read one element of t"
     assert why(NEEDED) == "t is needed after it is written anew"
+    neighbours = EVERY_SECOND.replace("2 * l + 2 * s", "2 * l + s")
+    assert why(neighbours) == "t is needed after it is written anew"
     again = PARTS.replace("u[l] - f32(1.0)", "u[l] - x[l]") + "    y[0] = t[0]\n"
     assert why(again) == "t is needed after u is computed"
     beyond = (

@@ -16,6 +16,7 @@ from tilewright.plan import step_times as pipelines
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.control import Control
 from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
+from tilewright.plan.tile_model import Tiles
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
@@ -63,7 +64,7 @@ def test_turns_that_are_few_stay():
     model = analytic_model(gemm.bind(M=64, N=64, K=64).kernel, tiny())
     tile = {v: np.array([16] * 3) for v in model.whole}
     plan = choose_tiles.choose_tiles(model, run_pipelines, overlap=True)[0].plan
-    times = model.step_times(tile, plan)
+    times = model.step_times(Tiles(tile), plan)
     found = pipelines.replace(times, turns=turns)._shortened(512)
     assert found.turns.T.tolist() == [[1, 2, 5], [3, 3, 1], [2, 2, 128]]
 

@@ -20,7 +20,7 @@ from tilewright.ir.loop import Kernel
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes
+from tilewright.plan.tile_model import TileModel, Tiles, cartesian, tile_sizes
 from tilewright.plan.unit_plan import Plan, find_mappings
 from tilewright.schedule.trace.cost import kernel_cost
 from tilewright.sim.run_pipelines import run_pipelines
@@ -91,7 +91,7 @@ def model(i: int) -> Entry:
     texts, fitting, looked_at = [str(sizes)], 0, 0
     for plan in itertools.islice(plans(found), 12):
         fits = np.broadcast_to(found.fits(every, plan), count)
-        times = found.step_times(some, plan)
+        times = found.step_times(Tiles(some), plan)
         bounds = times.lower_bound(), times.estimate()
         texts += [shown(fits), shown(times), *map(shown, bounds)]
         texts.append(shown(run_pipelines(times.only(np.array([0])))))

@@ -14,7 +14,7 @@ from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import build_chip, build_split, lower_bound
+from tilewright.chip import build_chip, build_split, check_form
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, Kernel, symbols, walk_statements
@@ -48,15 +48,13 @@ def chip_options(program: TensorProgram, target: Target) -> list[Option]:
 
 
 def chip_outlook(program: TensorProgram, target: Target) -> Option:
-    """The form in which a chip with queues does a kernel, and the cycles that this takes at least;
-    or what is in the way."""
+    """The form in which a chip with queues does a kernel; or what is in the way."""
 
-    def at_least(kernel: Kernel, form: DeviceForm) -> Option:
-        cycles = lower_bound(form.kernel, target).cycles
-        built = BuiltKernel(None, form)
-        return Option(seconds=cycles / target.clock, cycles=cycles, built=built)
+    def done(kernel: Kernel, form: DeviceForm) -> Option:
+        check_form(form.kernel, target)
+        return Option(built=BuiltKernel(None, form))
 
-    return _first_form(program, at_least)[0]
+    return _first_form(program, done)[0]
 
 
 def _first_form(

@@ -23,6 +23,7 @@ from tilewright.plan.unit_plan import (
     order_of,
 )
 from tilewright.plan.whole_rings import keep_shared
+from tilewright.schedule.match.unify import Unifier
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
@@ -75,6 +76,18 @@ def accelerate_whole(
     if overlap and held and isinstance(count, int) and count > plan.prefetch_distance:
         s.pipeline(loop, stages_of(s, loop, plan.prefetch_distance))
     return layouts
+
+
+def check_whole(s: Schedule, plan: Plan) -> None:
+    """Refuses what an operator makes of its sums in no tiles; costs no scheduling."""
+    _, nest = epilogue_of(s, plan.nest.buffer)
+    unit = plan.unit.instruction
+    unifier = Unifier(unit, s.simplifier)
+    if not unifier.makes(nest.store.value, plan.nest.buffer):
+        raise ScheduleError(
+            f"the nest of {nest.axes[0].var} is no {unit.name}: {unifier.obstacles}",
+            program=nest.stmt,
+        )
 
 
 def _check_taken(s: Schedule, plan: Plan, tile: Loop) -> None:

@@ -30,11 +30,13 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.plan.accelerate import tile_for_unit
+from tilewright.plan.accelerate_whole import check_whole
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.interleave import UnitStep, delay, most_elements
+from tilewright.plan.map_values import check_values
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.tile_model import AccumulatorWork, TileModel
-from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.plan.unit_plan import Plan, epilogue_of, find_mappings
 from tilewright.plan.units import AxisMapping, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -102,6 +104,7 @@ def _model(
     kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int]
 ) -> TileModel:
     s = Schedule(kernel)
+    _check_epilogue(kernel, target, Plan(nest, mapping, {}))
     model = TileModel(s, target, nest, mapping, wanted)
     least = choose_tiles(model, None, overlap=False)
     if not least:
@@ -118,6 +121,25 @@ def _model(
         except ScheduleError:
             raise error from None
     return TileModel(s, target, nest, mapping, wanted, accumulator_work)
+
+
+def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> None:
+    """Refuses what no instructions make of the sums, in whatever tiles: finding that out by
+    scheduling one takes a hundred times longer."""
+    s, acc = Schedule(kernel), plan.nest.buffer
+    if acc not in set(s.allocations()):
+        return
+    if plan.unit.whole:
+        return check_whole(s, plan)
+    held = {acc: plan.result[1].buffer.memory}
+    try:
+        check_values(s, target, epilogue_of(s, acc)[1], held)
+    except ScheduleError as error:
+        try:
+            s.init_with(acc)
+            check_values(s, target, epilogue_of(s, acc)[1], held)
+        except ScheduleError:
+            raise error from None
 
 
 def _accumulator_work(

@@ -4,7 +4,8 @@ from what an instruction does in a cycle at best, and from bytes that are moved 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
@@ -30,6 +31,9 @@ class ContractionBound:
     drain: float
     ends: float = 0.0
     control: float = 0.0
+    # Of a kernel without a contraction, by queue: the cycles of what it computes at least, without
+    # those of moves, which a stream of several kernels may do without.
+    computed: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def cycles(self) -> int:
@@ -39,7 +43,8 @@ class ContractionBound:
     @property
     def parts(self) -> dict[str, int]:
         """Each of them, rounded up."""
-        return {f.name: math.ceil(getattr(self, f.name)) for f in fields(self)}
+        numbers = ((f.name, getattr(self, f.name)) for f in fields(self))
+        return {name: math.ceil(n) for name, n in numbers if isinstance(n, (int, float))}
 
 
 def find_bound(model: TileModel) -> ContractionBound:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.ir.expr import Var
 from tilewright.plan.step_times import Run, StepTimes
-from tilewright.plan.tile_model import TileModel, cartesian, tile_sizes
+from tilewright.plan.tile_model import TileModel, Tiles, cartesian, tile_sizes
 from tilewright.plan.unit_plan import Plan
 
 # Prefetch distances, and how many buffers the result has with each. Of those that the model finds
@@ -47,18 +47,19 @@ def choose_tiles(
     With `rings` whole operators may keep what consecutive tiles share."""
     every = cartesian(_fewer(sizes or tile_sizes(model)))
     count = next(iter(every.values())).size
+    tiles = Tiles(every)
     plans: list[Plan] = []
     times: list[StepTimes] = []
     for plan in _plans(model, overlap, rings and model.unit.whole):
         fits = np.flatnonzero(np.broadcast_to(model.fits(every, plan), count))
         if not len(fits):
             continue
-        steps = model.step_times({v: n[fits] for v, n in every.items()}, plan)
+        steps = model.step_times(tiles.only(fits), plan)
         best = np.argsort(steps.estimate(), kind="stable")[:MOST]
         steps = steps.only(best)
-        tiles = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
+        sizes_of_best = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
         axes, chunks = [*model.rows], steps.store_chunks.tolist()
-        each = zip(tiles, chunks, steps.axis.tolist(), steps.parts.tolist(), strict=True)
+        each = zip(sizes_of_best, chunks, steps.axis.tolist(), steps.parts.tolist(), strict=True)
         for tile, n, k, parts in each:
             axis = axes[k] if n > 1 else None
             cut = replace(plan, tile=tile, store_chunks=n, chunked_axis=axis, interleave=parts)

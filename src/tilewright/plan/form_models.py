@@ -3,7 +3,7 @@ and with cycles that no tiles of it beat."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -57,20 +57,36 @@ def form_models(
     as are those in which the parameters named in `kept` are not as they are in the kernel. Those
     named in `in_order` lie in memory row by row; `places` says of some where their elements lie,
     which is followed where several inputs are taken as one, and with `as_made` everywhere."""
+    found = list(each_form_model(kernel, target, control, kept, in_order, places, as_made))
+    return sorted(found, key=lambda m: m.bound.cycles * (1 + SAME * bool(m.form.made)))
+
+
+def each_form_model(
+    kernel: Kernel,
+    target: Target,
+    control: Control = CHOSEN,
+    kept: Collection[str] = (),
+    in_order: Collection[str] = (),
+    places: Places = MappingProxyType({}),
+    as_made: bool = False,
+) -> Iterator[FormModel]:
+    """The same one by one, the kernel as it is first."""
     named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
-    found: list[FormModel] = []
+    count = 0
     refusal: TilewrightError | None = None
     for k, form in enumerate(unit_forms(normal_form(kernel), target)):
         loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
         if k and not (named <= loops and form.keeps(kept)):
             continue
         try:
-            found.append(_modelled(form, target, control, _orders(form, in_order, places, as_made)))
+            found = _modelled(form, target, control, _orders(form, in_order, places, as_made))
         except (CompileError, TargetError) as error:
             refusal = refusal or error
-    if refusal is not None and not found:
+            continue
+        count += 1
+        yield found
+    if refusal is not None and not count:
         raise refusal
-    return sorted(found, key=lambda m: m.bound.cycles * (1 + SAME * bool(m.form.made)))
 
 
 def _modelled(

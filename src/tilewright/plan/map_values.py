@@ -15,7 +15,7 @@ Instructions that do more are tried first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, nest_of, nests, without_casts
@@ -31,7 +31,7 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
-from tilewright.ir.substitute import variables
+from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import arrange, collapse
 from tilewright.plan.rates import calls
@@ -43,6 +43,7 @@ from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 MAX_COPIES = 2  # between two operators: via one intermediate memory
+MOST_GOALS = 500  # parts of a value in memories that are looked at before anything is scheduled
 
 
 @dataclass(frozen=True)
@@ -78,21 +79,76 @@ def map_values(
         refuse(f"{loop} does more than store into one buffer", s)
     found = _map(s, target, loop, rows, MAX_COPIES, interleave)
     if found is None:
-        missing = _missing(nest.store.value, target)
-        if missing:
-            raise ScheduleError(
-                f"no instruction of {target.name} computes {' or '.join(missing)}, which"
-                f" {nest.store.buffer.name} needs",
-                program=nest.stmt,
-                hint="a vector unit would: one instruction for each operator",
-            )
-        source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
-        raise ScheduleError(
-            f"no instructions of {target.name} make {nest.store.buffer} of {source}",
-            program=nest.stmt,
-            hint="it needs one for each operator, and copies between the memories",
-        )
+        raise _no_instructions(nest, target)
     return found
+
+
+def check_values(s: Schedule, target: Target, nest: Nest, held: Mapping[Buffer, str]) -> None:
+    """Raises the ScheduleError of `map_values` if instructions cannot make what a nest stores
+    whatever its loops are, buffers of `held` being in the memories named. Costs no scheduling."""
+
+    def placed(e: Expr) -> Expr:
+        if isinstance(e, Load) and e.buffer in held:
+            return e.with_(buffer=e.buffer.with_(memory=held[e.buffer]))
+        return e
+
+    store = nest.store.with_(value=rewrite(nest.store.value, placed))
+    assert isinstance(store, Store)
+    if not _coverable(s, target, store):
+        raise _no_instructions(nest, target)
+
+
+Goal = tuple[Store, int]  # a store that instructions are to do, with so many copies
+
+
+def _coverable(s: Schedule, target: Target, store: Store) -> bool:
+    """Whether `_map` finds instructions, if those that may be called can be."""
+    ways: dict[Goal, list[list[Goal]]] = {}
+    left: list[Goal] = [(store, MAX_COPIES)]
+    while left:
+        goal = left.pop()
+        if goal not in ways:
+            ways[goal] = list(_ways(s, target, *goal))
+            left += [x for way in ways[goal] for x in way]
+        if len(ways) > MOST_GOALS:
+            return True  # scheduling will tell
+    done: set[Goal] = set()
+    while new := {g for g in ways.keys() - done if any(done.issuperset(w) for w in ways[g])}:
+        done |= new
+    return (store, MAX_COPIES) in done
+
+
+def _ways(s: Schedule, target: Target, store: Store, copies: int) -> Iterator[list[Goal]]:
+    """What has to be done before each instruction that can do the last of a store."""
+    for _, leaves in covers(s, target, store):
+        only_copies = _only_copies(store, leaves)
+        if only_copies and copies == 0:
+            continue
+        before = []
+        for operand, part in leaves:
+            held = part.buffer if isinstance(part, Load) else None
+            if held is None or not _same_type_and_memory(operand, held):
+                into = store.buffer.with_(memory=operand.memory, dtype=part.dtype)
+                before.append((store.with_(buffer=into, value=part), part))
+        if all(variables(part) for _, part in before):  # one number: chips move rows
+            yield [(x, copies - 1 if only_copies else MAX_COPIES) for x, _ in before]
+
+
+def _no_instructions(nest: Nest, target: Target) -> ScheduleError:
+    missing = _missing(nest.store.value, target)
+    if missing:
+        return ScheduleError(
+            f"no instruction of {target.name} computes {' or '.join(missing)}, which"
+            f" {nest.store.buffer.name} needs",
+            program=nest.stmt,
+            hint="a vector unit would: one instruction for each operator",
+        )
+    source = ", ".join(dict.fromkeys(str(x.buffer) for x in _loads(nest.store.value)))
+    return ScheduleError(
+        f"no instructions of {target.name} make {nest.store.buffer} of {source}",
+        program=nest.stmt,
+        hint="it needs one for each operator, and copies between the memories",
+    )
 
 
 def _missing(value: Expr, target: Target) -> list[str]:
@@ -123,7 +179,7 @@ def _map(
     """The buffer that holds what the nest computes, once instructions do it; None if none can."""
     store = _store(s, loop)
     for instruction, leaves in covers(s, target, store):
-        only_copies = isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
+        only_copies = _only_copies(store, leaves)
         if only_copies and copies == 0:
             continue
         before = s.moment
@@ -136,6 +192,10 @@ def _map(
             pass  # another instruction may do
         s.back_to(before)
     return None
+
+
+def _only_copies(store: Store, leaves: Sequence[tuple[Buffer, Expr]]) -> bool:
+    return isinstance(store.value, Load) or [e for _, e in leaves] == [store.value]
 
 
 def _use(

@@ -22,6 +22,7 @@ from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor import Axis, Builder, Item, Stage, TensorProgram, neutral
 
 LEAST_GAIN = 1.5  # times fewer steps, from which an intermediate result is worth its memory
+IN_PLACE_GAIN = 0.75  # where it needs none, and begins with an element: a step less than counted
 
 
 def separate_windows(program: TensorProgram) -> TensorProgram:
@@ -33,8 +34,9 @@ def separate_windows(program: TensorProgram) -> TensorProgram:
     return program if len(items) == len(program.items) else program.with_(items=tuple(items))
 
 
-def separate_stage(stage: Stage, names: Builder) -> list[Item]:
-    """The stage, or the passes that do the same, of which the last computes its buffer."""
+def separate_stage(stage: Stage, names: Builder, least_gain: float = LEAST_GAIN) -> list[Item]:
+    """The stage, or the passes that do the same, of which the last computes its buffer, if they
+    take so many times fewer steps."""
     load, sides = stage.value, _sides(stage)
     if sides is None or len(sides) < 2:
         return [stage]
@@ -49,7 +51,7 @@ def separate_stage(stage: Stage, names: Builder) -> list[Item]:
     gain = _steps((*stage.axes, *stage.reduce)) / max(
         1, _steps((*axes, side)) + _steps((*stage.axes, *rest))
     )
-    if gain < LEAST_GAIN:
+    if gain < least_gain:
         return [stage]
     slid = _axis_of(load.indices[position], stage.axes).var
     along = Axis(Var(names.fresh(side.var.name)), side.extent)
@@ -63,7 +65,7 @@ def separate_stage(stage: Stage, names: Builder) -> list[Item]:
         buffer, tuple(axes), places, read, (along,), stage.op, neutral(stage.op, read.dtype)
     )
     again = Load(buffer, tuple(slid if p == position else i for p, i in enumerate(load.indices)))
-    return [first, *separate_stage(stage.with_(value=again, reduce=rest), names)]
+    return [first, *separate_stage(stage.with_(value=again, reduce=rest), names, least_gain)]
 
 
 def _sides(stage: Stage) -> dict[int, Axis] | None:

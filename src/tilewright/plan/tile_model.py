@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 
 import numpy as np
@@ -57,6 +57,28 @@ class AccumulatorWork:
     def cycles(self, *, follows: bool) -> float:
         """Returns the cycles of the steps before the contraction, or of those after it."""
         return sum(s.cycles for s in self.steps if s.follows == follows)
+
+
+@dataclass(eq=False)
+class Tiles:
+    """Tiles of these sizes, and what has been found of all of them, whatever else is planned; or
+    those tiles of others which `at` numbers."""
+
+    sizes: Sizes
+    known: dict[str, np.ndarray] = field(default_factory=dict)  # the last axis is the tiles'
+    every: Sizes | None = None
+    at: np.ndarray | None = None
+
+    def only(self, at: np.ndarray) -> Tiles:
+        return Tiles({v: n[at] for v, n in self.sizes.items()}, self.known, self.sizes, at)
+
+    def whatever_the_plan(self, name: str, of: Callable[[Sizes], np.ndarray]) -> np.ndarray:
+        """What a function of sizes says, which is asked once for all tiles."""
+        if name not in self.known:
+            with np.errstate(all="ignore"):  # of tiles that are too large to fit anywhere
+                self.known[name] = of(self.sizes if self.every is None else self.every)
+        found = self.known[name]
+        return found if self.at is None or found.shape[-1] == 1 else found[..., self.at]
 
 
 class TileModel:
@@ -223,15 +245,16 @@ class TileModel:
 
     # ------------------------------------------------------ the whole
 
-    def step_times(self, tile: Sizes, plan: Plan) -> StepTimes:
-        """What the steps take with tiles of these sizes, and else as planned."""
+    def step_times(self, tiles: Tiles, plan: Plan) -> StepTimes:
+        """What the steps take with these tiles, and else as planned."""
+        tile = tiles.sizes
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         turns = np.stack([np.broadcast_to(n, shape) for n in self._trip_counts(tile, plan.order)])
         spatial = self._spatial(plan.order)
         steps = np.prod(turns, axis=0)
         distance = np.minimum(plan.prefetch_distance, steps - 1)
-        tiles = self._tiles(turns, plan)
-        buffers = np.minimum(np.minimum(plan.result_buffers, tiles), steps - distance)
+        count = self._tiles(turns, plan)
+        buffers = np.minimum(np.minimum(plan.result_buffers, count), steps - distance)
         elements = self.elements(tile)
         before, after = (
             np.broadcast_to(self.accumulator_work.cycles(follows=x) * elements, shape)
@@ -240,9 +263,13 @@ class TileModel:
         # Each chunk would load the epilogue's operands for itself.
         can_chunk = plan.prefetch_distance > 0 and (not self.epilogue_loads or plan.preloaded)
         single = (buffers == 1) & can_chunk
-        stores, chunks, axis = self._store_times(tile, after, single)
-        work, calls = (np.broadcast_to(n, shape) for n in self.work(tile))
-        still = self._stalls(tile, work, calls, chunks)
+        stores, chunks, axis = self._store_times(tiles, after, single)
+        work, calls = tiles.whatever_the_plan("work", self._work_and_calls)
+        if (chunks > 1).any():
+            still = self._stalls(tile, work, calls, chunks)
+        else:
+            still = Stalls(*tiles.whatever_the_plan("stalls", self._stalls_at_once))
+            still = replace(still, parts=still.parts.astype(int))
         return StepTimes(
             turns,
             spatial,
@@ -257,7 +284,7 @@ class TileModel:
             after + still.after,
             still.parts,
             still.sweeps,
-            tuple(self._loads(tile, plan, turns)),
+            tuple(self._loads(tiles, plan, turns)),
             stores,
             distance,
             np.minimum(plan.clear_distance, steps - buffers),
@@ -266,6 +293,15 @@ class TileModel:
             axis,
             bool(self.accumulator_work.stored),
         )
+
+    def _work_and_calls(self, tile: Sizes) -> np.ndarray:
+        return np.stack(np.broadcast_arrays(*self.work(tile), *tile.values())[:2])
+
+    def _stalls_at_once(self, tile: Sizes) -> np.ndarray:
+        """Those of tiles that are finished at once: a row for each field [fields, tiles]."""
+        work, calls = self._work_and_calls(tile)
+        found = self._stalls(tile, work, calls, np.ones(work.shape, int))
+        return np.stack([getattr(found, f.name) for f in fields(Stalls)])
 
     def _stalls(
         self, tile: Sizes, work: np.ndarray, calls: np.ndarray, chunks: np.ndarray
@@ -317,16 +353,22 @@ class TileModel:
         size = fetch.bytes * fetch.burst / (memory.bandwidth or math.inf)
         return Fetches(fetch.ahead, fetch.burst, math.ceil(size), memory.latency)
 
-    def _loads(self, tile: Sizes, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
+    def _loads(self, tiles: Tiles, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
         """Yields the loads of operands, then of what the sums start with."""
+        tile = tiles.sizes
         innermost = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
         distance = plan.prefetch_distance
-        for operand in self.loads:
+        for number, operand in enumerate(self.loads):
             level = self._reload_level(operand, list(turns), plan)
             buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
             in_epilogue = operand in self.epilogue_loads and not self.unit.whole
-            sizes = self.whole if plan.preloaded and in_epilogue else tile
-            whole = operand.times(sizes)
+            preloaded = plan.preloaded and in_epilogue
+            sizes = self.whole if preloaded else tile
+            whole = (
+                operand.times(self.whole)
+                if preloaded
+                else tiles.whatever_the_plan(f"operand {number}", operand.times)
+            )
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
             times[:, -1] = whole
             for k, var in enumerate(plan.order):
@@ -353,12 +395,14 @@ class TileModel:
                 )  # fmt: skip
 
     def _store_times(
-        self, tile: Sizes, after: np.ndarray, single: np.ndarray
+        self, tiles: Tiles, after: np.ndarray, single: np.ndarray
     ) -> tuple[Moves, np.ndarray, np.ndarray]:
         """Returns what stores a tile of the result; in how many chunks a `single` one is finished,
         so that the first leave early; and which axis of the result (of self.rows) they are parts
         of. A chunk takes at least the latency of the epilogue's calls."""
-        times = np.broadcast_to(self.store.times(tile), (4, *after.shape))
+        tile = tiles.sizes
+        whole = tiles.whatever_the_plan("store", self.store.times)
+        times = np.broadcast_to(whole, (4, *after.shape))
         chunks, axis = np.ones(after.shape, int), np.zeros(after.shape, int)
         expected = after + queue_cycles(times)
         most = after // max(1, len(self.accumulator_work.steps) * self._latency())
@@ -428,8 +472,9 @@ class TileModel:
 
 def _per_size(function: Callable[[int], int], sizes: np.ndarray) -> np.ndarray:
     """Applies the function to each size, once per distinct value."""
-    different, which = np.unique(sizes, return_inverse=True)
-    return np.array([function(int(n)) for n in different])[which]
+    different = np.flatnonzero(np.bincount(sizes.reshape(-1)))  # a sort would take longer
+    found = np.array([function(int(n)) for n in different])
+    return found[np.searchsorted(different, sizes)]
 
 
 # ---------------------------------------------------------------- sizes of tiles

@@ -53,8 +53,9 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, substitute, variables
-from tilewright.ir.tensor import Axis, Builder, Stage
+from tilewright.ir.tensor import Axis, Builder, Stage, neutral
 from tilewright.plan.create_loops import stage_loops
+from tilewright.plan.first_elements import window_of
 from tilewright.plan.fit_operators import (
     fit_value,
     row_instructions,
@@ -62,7 +63,7 @@ from tilewright.plan.fit_operators import (
     row_size,
 )
 from tilewright.plan.map_values import reduction_of, write_of
-from tilewright.plan.separate_windows import separate_stage
+from tilewright.plan.separate_windows import IN_PLACE_GAIN, LEAST_GAIN, separate_stage
 from tilewright.plan.share_values import share_values
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.schedule import Schedule
@@ -85,11 +86,14 @@ class VectorForm:
         return self.kernel is not self.source
 
 
-def vector_form(kernel: Kernel, target: Target, *, along_rows: bool = False) -> VectorForm:
-    """The kernel in that form; with `along_rows`, instructions accumulate the elements of a row.
-    ScheduleError where a reduction has no instruction."""
+def vector_form(
+    kernel: Kernel, target: Target, *, along_rows: bool = False, in_place: bool = False
+) -> VectorForm:
+    """The kernel in that form; with `along_rows`, instructions accumulate the elements of a row;
+    with `in_place`, what slides over an array leaves its intermediate results there, if they are
+    no other window's elements. ScheduleError where a reduction has no instruction."""
     shared = share_values(kernel) if _leave_operands(target) else kernel
-    return _Form(shared, target, along_rows).formed()
+    return _Form(shared, target, along_rows, in_place).formed()
 
 
 def _leave_operands(target: Target) -> bool:
@@ -170,11 +174,13 @@ def find_accumulation(
 
 
 class _Form:
-    def __init__(self, kernel: Kernel, target: Target, along_rows: bool) -> None:
-        self.kernel, self.target, self.along_rows = kernel, target, along_rows
+    def __init__(self, kernel: Kernel, target: Target, along_rows: bool, in_place: bool) -> None:
+        self.kernel, self.target = kernel, target
+        self.along_rows, self.in_place = along_rows, in_place
         self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
         self.builder = Builder(self.names)
         self.memories: dict[str, str] = {}
+        self.added: set[str] = set()  # what begins with an array's element and 0
         self.rows = row_operators(target)
         self.operands = [b for i in row_instructions(target) for b in i.operands]
 
@@ -260,7 +266,8 @@ class _Form:
         )
         stage = Stage(acc, tuple(axes), update.indices, value, tuple(over), update.op, first)
         found = [*before]
-        for passed in self._passes(stage, unit):
+        least = neutral(update.op, nest.buffer.dtype)
+        for passed in self._passes(stage, unit, const(least.value, acc.dtype)):
             found += self._loops(passed, unit)
         if nest.buffer not in self.kernel.outputs:
             wide[nest.buffer] = acc
@@ -272,19 +279,41 @@ class _Form:
             last = loop.with_(body=(last,))
         return (*found, *copy_block((last,), self.names))
 
-    def _passes(self, stage: Stage, unit: Accumulation) -> list[Stage]:
+    def _passes(self, stage: Stage, unit: Accumulation, least: Const) -> list[Stage]:
         """A reduction over a window as one along each side, where that saves work; and one of a few
-        rows in parts, so that an instruction does not come back to a row too soon."""
+        rows in parts, so that an instruction does not come back to a row too soon. `least` is what
+        changes no element."""
         if self.along_rows:
             return [stage]
-        every = [s for s in separate_stage(stage, self.builder) if isinstance(s, Stage)]
+        gain = IN_PLACE_GAIN if self.in_place else LEAST_GAIN
+        every = [s for s in separate_stage(stage, self.builder, gain) if isinstance(s, Stage)]
         found: list[Stage] = []
         for each in every:
             if each is not every[-1]:
                 self.memories[each.buffer.name] = unit.acc.memory
                 each = each.with_(init=_first_of_part(stage))
-            found += self._in_parts(each, unit)
+            parts = self._in_parts(each, unit)
+            if len(parts) == 1:
+                parts = [self._from_first(each, each is every[-1], unit, least)]
+            found += parts
         return found
+
+    def _from_first(self, stage: Stage, last: bool, unit: Accumulation, least: Const) -> Stage:
+        """A reduction over windows that begins with one of their elements: in its place, where that
+        is no other window's, or added to 0, where no instruction stores what it begins with now."""
+        window = window_of(stage)
+        if window is None or stage.op not in IDEMPOTENT:
+            return stage
+        there = self.memories.get(window.load.buffer.name), window.load.dtype
+        if there != (unit.acc.memory, unit.acc.dtype):
+            return stage
+        own = next(window.own(), None)
+        if self.in_place and not last and own is not None:
+            return window.begins_with(own)
+        if stage.init == least and not self._stored(unit.acc, least.value):
+            self.added.add(stage.buffer.name)
+            return window.begins_with(0)
+        return stage
 
     def _in_parts(self, stage: Stage, unit: Accumulation) -> list[Stage]:
         rows = math.prod(int(a.extent) for a in stage.axes) / row_size(unit.instruction)
@@ -321,14 +350,19 @@ class _Form:
         assert stage.op is not None
         start = stage.start(stage.op)
         before: Block = ()
-        if isinstance(start, Const) and not any(
-            _stores(i, unit.acc, start.value) for i in self.target.instructions
+        if (
+            not self._stored(unit.acc, start.value)
+            if isinstance(start, Const)
+            else stage.buffer.name in self.added
         ):
             zero = self._local(stage.buffer, unit.acc, "zero")
             clear = Stage(zero, stage.axes, stage.indices, const(0, zero.dtype))
             before = (Alloc(zero), *copy_block(stage_loops(clear), self.names))
             start = Load(zero, stage.indices) + start
         return (*before, Alloc(stage.buffer), *stage_loops(stage.with_(init=start)))
+
+    def _stored(self, acc: Buffer, number: object) -> bool:
+        return any(_stores(i, acc, number) for i in self.target.instructions)
 
     def _local(self, like: Buffer, operand: Buffer, suffix: str) -> Buffer:
         """A local buffer of the shape of one, as an instruction's operand."""

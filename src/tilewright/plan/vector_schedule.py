@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import DRAM, Expr, Load, Var
+from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var
 from tilewright.ir.loop import (
     Alloc,
     For,
@@ -36,6 +36,7 @@ from tilewright.plan.map_values import RowLayout, map_accumulation, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.rates import block_cycles, calls
 from tilewright.plan.unit_plan import nest_with, nests_with
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
@@ -239,13 +240,25 @@ def _map_local(
         rows = RowLayout(tuple(x.var for x in nest.axes), ())
     else:
         rows = RowLayout(tuple(x.var for x in nest.axes), ((along, plan.lanes),))
-    held = map_values(s, target, Loop(nest.axes[0].var), rows, plan.interleave)
+    held = _in_place(s, nest)
+    if held is None:
+        held = map_values(s, target, Loop(nest.axes[0].var), rows, plan.interleave)
     update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
     if update is not None:
         assert isinstance(update.stmt, For)
         rows_along = _row_of(update, plan) if lanes[name] is None else None
         map_accumulation(s, target, Loop(update.stmt.var), rows_along)
     return held.name
+
+
+def _in_place(s: Schedule, nest: Nest) -> Buffer | None:
+    """Leaves elements that are only copied where they are; returns the buffer that they are in."""
+    read = nest.store.value
+    if not isinstance(read, Load):
+        return None
+    kinds = [(b.memory, b.dtype) for b in (read.buffer, nest.buffer)]
+    same = kinds[0] == kinds[1] and read.buffer in set(s.allocations())
+    return read.buffer if same and attempt(s.reuse, nest.buffer, read.buffer) else None
 
 
 def _row_of(update: Nest, plan: VectorPlan) -> Var:
@@ -277,7 +290,8 @@ def sliced_reduction(kernel: Kernel, memories: Mapping[str, str]) -> SlicedReduc
     brought = {n.buffer.name for n in every if n.update is None and n.buffer.name in memories}
     for nest in every:
         read = {x.buffer.name for w in nest.writes for x in loads(w.value)} & brought
-        if nest.update is None or not nest.reduce:
+        first = {x.buffer.name for x in loads(nest.store.value)}
+        if nest.update is None or not nest.reduce or first & read:
             continue
         operands = {x.buffer.name for x in loads(nest.update.value)} & read
         extent = nest.reduce[0].extent

@@ -27,6 +27,7 @@ from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
 from tilewright.plan.map_values import reduction_of
 from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
+from tilewright.plan.vector_bound import least_of_reductions, reads_of, reduction_buffers
 from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_schedule import (
     VectorPlan,
@@ -100,11 +101,15 @@ def _forms(kernel: Kernel, target: Target) -> tuple[list[VectorForm], ScheduleEr
     do."""
     found, refusal = [], None
     reduces = any(n.update is not None for n in nests(kernel.body))
-    for along_rows in (False, True) if reduces else (False,):
+    ways = ((False, True), (False, False), (True, False)) if reduces else ((False, False),)
+    for along_rows, in_place in ways:
         try:
-            found.append(vector_form(kernel, target, along_rows=along_rows))
+            form = vector_form(kernel, target, along_rows=along_rows, in_place=in_place)
         except ScheduleError as error:
             refusal = refusal or error
+            continue
+        if form not in found:
+            found.append(form)
     return found, refusal if not found else None
 
 
@@ -188,13 +193,15 @@ class _Held:
 @dataclass(frozen=True)
 class _Probe:
     """The stream of a small tile, what its instructions take, how many tiles it is, the part of
-    each buffer that one needs, and which box the elements of each buffer of the stream are of."""
+    each buffer that one needs, and which box the elements of each buffer of the stream are of: as
+    it is brought, and as it is computed in the same place."""
 
     stream: Stream
     times: Durations
     turns: float
     boxes: Mapping[str, tuple[int, ...]]
-    names: Mapping[str, str]
+    brought: Mapping[str, str]
+    computed: Mapping[str, str]
 
 
 class _Model:
@@ -237,16 +244,16 @@ class _Model:
             sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
             sizes |= tile
             if nest.buffer == self.result.buffer:
-                found[nest.buffer.name] = _reach(nest.store.indices, sizes)
+                found[nest.buffer.name] = _reach([nest.store.indices], sizes)
             else:
                 along = zip(nest.store.indices, found[nest.buffer.name], strict=True)
                 sizes |= {i: n for i, n in along if isinstance(i, Var)}
-            for read in (x for w in nest.writes for x in loads(w.value)):
-                reach = _reach(read.indices, sizes)
-                old = found.get(read.buffer.name, reach)
-                limits = map(int, read.buffer.shape)
+            for buffer, places in reads_of(nest).items():
+                reach = _reach(places, sizes)
+                old = found.get(buffer.name, reach)
+                limits = map(int, buffer.shape)
                 new = tuple(min(max(a, b), m) for a, b, m in zip(reach, old, limits, strict=True))
-                found[read.buffer.name] = new
+                found[buffer.name] = new
         return found
 
     def _outside(self, buffer: Buffer, boxes: Mapping[str, tuple[int, ...]]) -> float:
@@ -283,6 +290,7 @@ class _Model:
         # Where a buffer took the place of others, it is the last; a value in between is of the box
         # that has as many elements.
         names = {held: name for name, held in tiled.held.items()}
+        own = {name: name for name in tiled.held if name in names}  # with all that is brought
         stream = expand_stream(s.kernel, self.target, limits=False)
         moves = [x.call for x in stream.sites if self._is_outside(x.call)]
         brought = {b.name for x in moves for b in buffers_written((x,))}
@@ -292,12 +300,13 @@ class _Model:
         for buffer in s.allocations():
             size = math.prod(int(n) for n in buffer.shape)
             alike = (name for name, n in elements.items() if n == size)
-            box = names.setdefault(buffer.name, next(alike, ""))
+            computed = names.setdefault(buffer.name, next(alike, ""))
+            box = own.get(buffer.name, computed)
             each = bytes_of(buffer) / elements[box]
             known = buffer.name in brought, buffer.name in leaving
             self.held.append(_Held(buffer.memory, box, each, *known, spans.get(buffer)))
         turns = math.prod(self.extents.values()) / math.prod(tile.values())
-        probe = _Probe(stream, durations(stream), turns, boxes, names)
+        probe = _Probe(stream, durations(stream), turns, boxes, names | own, names)
         self.work += [self._work(probe, k) for k in range(len(stream.sites))]
 
     def _is_outside(self, call: Call) -> bool:
@@ -306,13 +315,14 @@ class _Model:
     def _work(self, probe: _Probe, k: int) -> _Work:
         """What a call of the probe costs."""
         call, rows = probe.stream.sites[k].call, probe.stream.rows(k)
-        times, turns, boxes, names = probe.times, probe.turns, probe.boxes, probe.names
+        times, turns, boxes = probe.times, probe.turns, probe.boxes
         written = {b.name for b in buffers_written((call,))}
-        box = next((names[b] for b in written if b in names), "")
         touched = [
             r.buffer for r in call.regions if self.target.memory(r.buffer.memory).size is None
         ]
         outside = next(iter(touched), None)
+        names = probe.computed if outside is None else probe.brought
+        box = next((names[b] for b in written if b in names), "")
         read = {names.get(r.buffer.name) for r in call.regions if r.buffer.name not in written}
         each = turns * math.prod(boxes[box])
         lines = 1.0 if outside is None else self._outside(outside, boxes)
@@ -375,11 +385,16 @@ class _Model:
         """Cycles that no tiles beat: the busiest queue without set-ups and halos, or everything
         moved once."""
         whole = self.boxes(self.extents)
-        queues: dict[str, float] = {}
+        reduced = reduction_buffers(self.nests)
+        computed = least_of_reductions(self.nests, self.target)
+        moves = [x for x in self.work if x.outside is not None]
         for x in self.work:
+            if x.outside is None and x.box not in reduced:
+                computed[x.queue] = computed.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
+        queues = dict(computed)
+        for x in moves:
             queues[x.queue] = queues.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
         busiest = max(queues, key=lambda q: queues[q])
-        moves = [x for x in self.work if x.outside is not None]
         loads_ = [x for x in moves if x.outside in self.form.kernel.inputs]
         stores = [x for x in moves if x not in loads_]
         # What the busiest queue brings itself, it can bring while it waits for the first of it.
@@ -389,7 +404,7 @@ class _Model:
         bus = sum(x.least_moved * math.prod(whole[x.box]) for x in moves)
         ends = min((x.latency for x in moves), default=0)
         return ContractionBound(
-            queues[busiest], bus, fill, drain, ends, control_cycles(self.target)
+            queues[busiest], bus, fill, drain, ends, control_cycles(self.target), computed
         )
 
     def _slices(self, tile: dict[Var, int]) -> Iterator[tuple[int, dict[Var, int]]]:
@@ -459,12 +474,21 @@ def _read(nest: Nest) -> set[str]:
     return {x.buffer.name for x in loads(nest.update.value)} if nest.update is not None else set()
 
 
-def _reach(indices: Sequence[Expr], sizes: Mapping[Var, int]) -> tuple[int, ...]:
-    """Elements along each subscript, for so many iterations of each loop."""
+def _reach(places: Sequence[Sequence[Expr]], sizes: Mapping[Var, int]) -> tuple[int, ...]:
+    """Elements along each subscript from the first to the last that accesses touch, for so many
+    iterations of each loop."""
     return tuple(
-        1 + sum(abs(k) * (sizes.get(v, 1) - 1) for v, k in linear(i).items() if isinstance(v, Var))
-        for i in indices
+        1 + max(high for _, high in spans) - min(low for low, _ in spans)
+        for along in zip(*places, strict=True)
+        for spans in [[_span(i, sizes) for i in along]]
     )
+
+
+def _span(subscript: Expr, sizes: Mapping[Var, int]) -> tuple[int, int]:
+    form = linear(subscript)
+    ends = [k * (sizes.get(v, 1) - 1) for v, k in form.items() if isinstance(v, Var)]
+    first = form.get(None, 0)
+    return first + sum(n for n in ends if n < 0), first + sum(n for n in ends if n > 0)
 
 
 def _filled(form: VectorForm, plan: VectorPlan) -> tuple[VectorForm, VectorPlan]:

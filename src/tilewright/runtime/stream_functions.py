@@ -116,4 +116,5 @@ number_events = NativeFunction("number_events", Links, I4, I4, NUMBER, I8, I8, I
 interleave = NativeFunction("interleave", Sync, I8, I8, I4, I8, I8, I8, I8, I8, I8, I8)
 clocks = NativeFunction("clocks", Sync, I8, I4, I4, I4, I8, I8, I8)
 events = NativeFunction("events", Sync, Times, Cycles, I8, I8)
+streams = NativeFunction("streams", Sync, Times, Cycles, I8, I8, NUMBER, I8, I8, I8)
 run = NativeFunction("run_stream", Code, NUMBER, I8, I8)

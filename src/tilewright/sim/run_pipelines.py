@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -57,26 +56,21 @@ def run_pipelines(times: StepTimes) -> np.ndarray:
                 at, last = at[each] + k, last[each] - (behind // of).astype(int)
             held, kind = (own, other.hazard) if other.queue == x.queue else (need, other.queue)
             held[at, kind] = np.maximum(held[at, kind], last)
-    issuing = _issuing(times, parts)
-    found = np.array([
-        _timed(queue[a:b], cycles[:, a:b], need[a:b], own[a:b], issued)
-        for (a, b), issued in zip(pairwise(bounds), issuing, strict=True)
-    ], float)  # fmt: skip
+    found = _timed(queue, cycles, need, own, bounds, _issuing(times, parts)).astype(float)
     return np.where(found < 0, np.inf, found)
 
 
 @dataclass(frozen=True)
 class Issuing:
-    """How many instructions the queues of a pipeline hold; the cycles to issue one; how they are
-    fetched (runtime/stream_functions.py: Times)."""
+    """How many instructions the queues of pipelines hold [pipelines, queues]; the cycles to issue
+    one, and how they are fetched [pipelines, 7] (runtime/native/events.c: tw_streams)."""
 
     depths: np.ndarray
-    issue: int
-    fetches: tuple[int, int, int, int, int, int]
+    columns: np.ndarray
 
 
-def _issuing(times: StepTimes, parts: Sequence[Activity]) -> list[Issuing]:
-    """For each pipeline, where one instruction stands for several."""
+def _issuing(times: StepTimes, parts: Sequence[Activity]) -> Issuing:
+    """Where one instruction stands for several."""
     shape = len(times.work), len(times.depths)
     ours, all_ = np.zeros(shape), np.zeros(shape)
     for x in parts:
@@ -84,14 +78,16 @@ def _issuing(times: StepTimes, parts: Sequence[Activity]) -> list[Issuing]:
         all_[:, x.queue] += np.bincount(x.of, np.maximum(x.calls, 1), len(ours))
     depths = np.maximum(1, np.array(times.depths) * ours / np.maximum(1, all_)).astype(np.int32)
     several = all_.sum(1) / ours.sum(1)  # that one stands for
-    found = []
-    for held, n in zip(depths, several.tolist(), strict=True):
-        fetches, f = (0, 0, -1, 0, 0, 0), times.fetches
-        if f is not None:
-            burst = max(1, round(f.burst / n))
-            fetches = (max(burst, round(f.ahead / n)), burst, 0, f.cycles, f.cycles, f.latency)
-        found.append(Issuing(held, round(times.issue * n), fetches))
-    return found
+    columns = np.zeros((len(depths), 7), np.int64)
+    columns[:, 0] = np.rint(times.issue * several)
+    columns[:, 3] = -1
+    f = times.fetches
+    if f is not None:
+        burst = np.maximum(1, np.rint(f.burst / several)).astype(np.int64)
+        columns[:, 1] = np.maximum(burst, np.rint(f.ahead / several))
+        columns[:, 2] = burst
+        columns[:, 3:] = 0, f.cycles, f.cycles, f.latency
+    return Issuing(depths, columns)
 
 
 @dataclass
@@ -246,28 +242,33 @@ def _move(
 
 
 def _timed(
-    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, own: np.ndarray, issuing: Issuing
-) -> int:
-    """Cycles of a stream whose instructions wait for what they need, those of each queue; negative
-    if it stops for good."""
-    n, queues = need.shape
-    tokens, events, barrier = np.zeros(n, np.uint32), np.zeros(n, np.uint64), np.zeros(n, np.uint8)
-    members = np.argsort(queue, kind="stable").astype(np.int64)
-    first = np.searchsorted(queue[members], np.arange(queues + 1)).astype(np.int64)
+    queue: np.ndarray, cycles: np.ndarray, need: np.ndarray, own: np.ndarray, bounds: np.ndarray,
+    issuing: Issuing,
+) -> np.ndarray:  # fmt: skip
+    """Cycles of streams whose instructions wait for what they need, those of each queue [streams];
+    negative if one stops for good. Stream k has the instructions bounds[k] to bounds[k + 1]."""
+    count, queues = issuing.depths.shape
+    of = np.repeat(np.arange(count), np.diff(bounds))
+    order = np.lexsort((queue, of))  # of one queue as they are in the stream
+    members = order - bounds[of]
+    heads = queues * np.arange(count)[:, None] + np.arange(queues + 1)
+    first = np.searchsorted((queues * of + queue)[order], heads) - bounds[:-1, None]
+    longest = int(np.diff(bounds).max(initial=0))
+    tokens, events = np.zeros(longest, np.uint32), np.zeros(longest, np.uint64)
     setup, work, transfer, latency, forward = cycles
     sync = native.Sync(
-        n, queues, 0, 0, queue, issuing.depths, tokens, tokens, events, events, barrier
-    )
-    times = native.Times(
-        issuing.issue, *issuing.fetches, 0, 1, setup, work, latency, transfer, events, need, own,
-        forward,
+        len(queue), queues, 0, 0, queue, issuing.depths, tokens, tokens, events, events,
+        np.zeros(longest, np.uint8),
     )  # fmt: skip
-    return native.events(
-        sync,
-        times,
-        native.Cycles(
-            *np.empty((9, n), np.int64), np.empty(0, np.int32), *np.empty((2, n), np.int64)
-        ),
-        members,
-        first,
+    times = native.Times(
+        0, 0, 0, -1, 0, 0, 0, 0, 1, setup, work, latency, transfer, events, need, own, forward
     )
+    scratch = native.Cycles(
+        *np.empty((9, longest), np.int64), np.empty(0, np.int32),
+        *np.empty((2, longest), np.int64),
+    )  # fmt: skip
+    found = np.empty(count, np.int64)
+    native.streams(
+        sync, times, scratch, members, first, count, bounds.astype(np.int64), issuing.columns, found
+    )
+    return found

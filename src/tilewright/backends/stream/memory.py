@@ -96,13 +96,18 @@ def check_state(stream: Stream) -> Fault | None:
     """The first instruction that is not what it is taken to be, because another value is in a
     register than its field has: set by the last setter before it in its queue."""
     wrong: list[tuple[int, str, int]] = []
+    settings: dict[
+        str, np.ndarray
+    ] = {}  # by the setter's name: a stream has many sites, few setters
     for k, site in enumerate(stream.sites):
         rows = stream.rows(k)
         for column, f in enumerate(site.instruction.fields):
             if f.register is None or not len(rows):
                 continue
             setter = stream.target.instruction(f.register[0])
-            last = _last_setting(stream, setter)[rows]
+            if setter.name not in settings:
+                settings[setter.name] = _last_setting(stream, setter)
+            last = settings[setter.name][rows]
             held = stream.fields[last, [x.name for x in setter.fields].index(f.register[1])]
             bad = np.flatnonzero((last == NEVER) | (held != stream.fields[rows, column]))
             if len(bad):

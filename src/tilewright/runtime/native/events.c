@@ -285,3 +285,30 @@ int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
   }
   return now.last;
 }
+
+/* Runs `count` streams that lie one behind the other: stream p has the instructions bounds[p] to
+ * bounds[p + 1], which `members` and what they wait for number from 0, and queues of the depths
+ * s->depth[p][queues]. `issuing` [count][7] says how each is issued and fetched, as tw_times from
+ * `issue` to `arrival` does. Tokens, events, banks and `out` are of the longest, and used for each.
+ * Writes the last cycle of every stream, or -1, to `found`; returns 0. */
+int64_t tw_streams(const tw_sync *s, const tw_times *t, const tw_timeline *out,
+                   const int64_t *members, const int64_t *first, int64_t count,
+                   const int64_t *bounds, const int64_t *issuing, int64_t *found) {
+  for (int64_t p = 0; p < count; p++) {
+    const int64_t at = bounds[p], *issue = issuing + 7 * p;
+    tw_sync sync = *s;
+    sync.n = bounds[p + 1] - at;
+    sync.queue = s->queue + at;
+    sync.depth = s->depth + p * s->queues;
+    tw_times times = *t;
+    times.issue = issue[0], times.ahead = issue[1], times.burst = issue[2];
+    times.source = (int32_t)issue[3];
+    times.fetch = issue[4], times.rest = issue[5], times.arrival = issue[6];
+    times.setup += at, times.busy += at, times.latency += at, times.forward += at;
+    times.transfer += at * t->channels;
+    times.need += at * s->queues;
+    times.own += at * HAZARDS;
+    found[p] = tw_events(&sync, &times, out, members + at, first + p * (s->queues + 1));
+  }
+  return 0;
+}

@@ -7,11 +7,13 @@ moves along one subscript of the buffer, as far in memory as the operand says.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from tilewright.analyze.dependence import Path, violation
+from tilewright.analyze.accesses import accesses
+from tilewright.analyze.dependence import Path, meeting, violation
 from tilewright.analyze.linear import add, step_along, to_expr
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import (
@@ -33,6 +35,7 @@ from tilewright.ir.loop import (
     For,
     If,
     Stmt,
+    Store,
     buffers_written,
     symbols,
     walk_statements,
@@ -136,7 +139,8 @@ class Matcher(Unifier):
 
     def _overlaps(self, b: Binding, regions: dict[Buffer, Region]) -> bool:
         """Whether what the instruction writes is something else that it reads: an instruction reads
-        before it writes, a loop as it goes. The very same elements may be both."""
+        before it writes, a loop as it goes. The very same elements may be both, and others of the
+        same buffer that it never writes may be read."""
         places: dict[Buffer, set[tuple[Expr, ...]]] = {}
         for operand, ours, _, _ in b.elements:
             places.setdefault(operand, set()).add(ours)
@@ -144,10 +148,27 @@ class Matcher(Unifier):
             for other in set(regions) - {one}:
                 if regions[one].buffer != regions[other].buffer:
                     continue
-                if regions[one] != regions[other] or places[one] != places[other]:
+                same = regions[one] == regions[other] and places[one] == places[other]
+                if not same and not self._disjoint(b, one, other):
                     self._apart(f"operands {one.name} and {other.name} would overlap")
                     return True
         return False
+
+    def _disjoint(self, b: Binding, one: Buffer, other: Buffer) -> bool:
+        """Whether two operands of an instruction of one nest are never the same element."""
+        if len(b.nests) > 1:
+            return False
+        theirs = {x: [i for operand, _, _, i in b.elements if operand == x] for x in (one, other)}
+        buffer = next(held for operand, _, held, _ in b.elements if operand == one)
+        body: Block = tuple(
+            Store(buffer, at, const(0, buffer.dtype)) for x in (one, other) for at in theirs[x]
+        )
+        for loop in reversed(b.nests[0].loops):
+            body = (loop.with_(body=body),)
+        found = list(accesses(body))
+        count = len(theirs[one])
+        pairs = itertools.product(found[:count], found[count:])
+        return all(meeting(*pair, self.simplifier) is None for pair in pairs)
 
     def _may_permute(self, b: Binding, k: int) -> bool:
         """Whether a nest may run in the order of the instruction's axes."""

@@ -73,6 +73,14 @@ class Unifier:
         yield from self._block(self.instruction.body, block, Binding())
         yield from self._without_parts(block)
 
+    def makes(self, value: Expr, sums: Buffer) -> bool:
+        """Whether what the instruction stores last can be this value of `sums`, which it keeps to
+        itself, whatever the loops."""
+        *_, last = (x for x in walk_statements(self.instruction.body) if isinstance(x, Store))
+        own = [x.buffer for x in walk_statements(self.instruction.body) if isinstance(x, Alloc)]
+        b = Binding().with_scope(own, frozenset((sums,)))
+        return any(True for _ in self._value(last.value, value, b))
+
     def _without_parts(self, block: Block) -> Iterator[Binding]:
         """Likewise, of an instruction without what a flag switches off: that no longer stands
         between two loops."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.dependence import violation
+from tilewright.analyze.dependence import meets, violation
 from tilewright.analyze.rewrite import replace_in, rewrite_accesses
 from tilewright.ir.expr import (
     COMBINERS,
@@ -237,8 +237,9 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     Both are of one type and in one memory; the other is allocated in the same block or around it.
     Legal when the nest that computes the buffer reads one element of the other for each that it
     writes, another in each iteration, also of the loops around it, and when nothing else in those
-    loops touches the other, and nothing afterwards. A sum, product or extreme of the old value and
-    another becomes an accumulation.
+    loops touches the other, and nothing afterwards but, in the same block, elements that do not
+    change: with T[i] = X[2 * i], X[2 * i + 1] may still be read. A sum, product or extreme of the
+    old value and another becomes an accumulation; a copy is left out.
     """
     home = next((b for b in blocks(state.kernel.body) if Alloc(buffer) in b), ())
     nest = next((s for s in home if any(a.buffer == buffer for a in accesses((s,)))), None)
@@ -261,13 +262,15 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
         refuse(f"{store} may write outside of {into}", state)
     if not _one_to_one(state, mine, loops):
         refuse(f"{store} may write an element twice", state)
-    _check_apart(state, into, nest, home, outer)
-    if any(a.buffer == into for a in accesses(around[position + 1 :])):
+    _check_apart(state, nest, home, outer, store, mine)
+    behind = () if around is home else around[position + 1 :]
+    if any(a.buffer == into for a in accesses(behind)):
         refuse(f"{into.name} is needed after {buffer.name} is computed", state)
     others = (a for a in accesses(home) if a.writes and a.buffer == buffer and a.stmt is not store)
     if any(isinstance(a.stmt, Store) for a in others):  # accumulations are of what this one stores
         refuse(f"{buffer.name} is written by another statement as well", state)
-    kept = tuple(s for s in home if s != Alloc(buffer))
+    copied = store.value == Load(into, mine.indices)
+    kept = tuple(s for s in home if s != Alloc(buffer) and not (copied and s is nest))
     kept = replace_in(kept, store, _accumulation(store, into, place) or store)
     renamed = rewrite_accesses(kept, buffer, into, place)
 
@@ -279,16 +282,22 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     state.set_body(visit(state.kernel.body))
 
 
-def _check_apart(state: State, into: Buffer, nest: Stmt, home: Block, outer: Sequence[For]) -> None:
-    """Refuses a buffer that a nest's block needs afterwards, that others in the loops around touch,
-    or whose elements several iterations of those do."""
-    after = next(i for i, s in enumerate(home) if s is nest) + 1
-    if any(a.buffer == into for a in accesses(home[after:])):
+def _check_apart(
+    state: State, nest: Stmt, home: Block, outer: Sequence[For], store: Store, mine: Store
+) -> None:
+    """Refuses a buffer of which a nest's block needs elements afterwards that `mine` writes in the
+    place of `store`, which others in the loops around touch, or whose elements several iterations
+    of those do."""
+    into, after = mine.buffer, next(i for i, s in enumerate(home) if s is nest) + 1
+    moved = [a for a in accesses(replace_in(home, store, mine)) if a.buffer == into]
+    written = next(a for a in moved if a.stmt is mine and a.writes)
+    later = [a for a in moved if isinstance(a.path[0], int) and a.path[0] >= after]
+    if any(meets(written, a, state.simplifier) is not None for a in later):
         refuse(f"{into.name} is needed after it is written anew", state)
     if not outer:
         return
     found = [a for a in accesses((outer[0],)) if a.buffer == into]
-    if any(not any(_holds(s, a.stmt) for s in home[:after]) for a in found):
+    if any(not any(_holds(s, a.stmt) for s in home) for a in found):
         refuse(f"{into.name} is touched elsewhere in {outer[0].var}", state)
     touched: Block = ()
     for a in found:
