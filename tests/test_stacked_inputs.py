@@ -7,18 +7,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright import grid, i8, i32, kernel, local, reduce
-from tilewright.chip import build_split
+from tilewright.base.errors import ScheduleError
+from tilewright.chip import build_choice, build_split
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer, Load, select
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
 from tilewright.join_pieces import PieceRefused
+from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.control import CHOSEN
+from tilewright.plan.form_models import form_models
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.same_kernels import with_param_names
 from tilewright.plan.split_kernel import with_passed_borders
-from tilewright.plan.stacked_inputs import order_of
-from tilewright.plan.unit_form import made
+from tilewright.plan.stacked_inputs import order_of, parts_of, stacks_of
+from tilewright.plan.tile_model import TileModel
+from tilewright.plan.unit_form import Stack, made
+from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
@@ -80,9 +85,9 @@ def stream_of(*kernels: Kernel, target: Target = GEMMINI) -> ChipKernel:
     return build_split(whole, split, target, CHOSEN, order, {})
 
 
-def check(*kernels: Kernel) -> ChipKernel:
+def check(*kernels: Kernel, target: Target = GEMMINI) -> ChipKernel:
     """The stream, once it made what the kernels do, also in other orders."""
-    built, random = stream_of(*kernels), np.random.default_rng(0)
+    built, random = stream_of(*kernels, target=target), np.random.default_rng(0)
     known: dict[str, np.ndarray] = {}
     given: dict[str, np.ndarray] = {}
     for k in kernels:
@@ -120,15 +125,40 @@ def test_the_largest_border_of_both():
     assert sizes["A"] == sizes["B"] == (16 * 8 * 8,)
 
 
+@pytest.mark.parametrize("c", [16, 24, 32, 40])
+def test_arrays_as_channels_of_one_window(c: int):
+    """The engine adds 2 x 16 channels for 16, or 2 x 8 for 8 where those fill blocks."""
+    built = check(first(c, 6), second(c, 6), added(c, 6, 77, 51), target=conv_engine())
+    assert len(built.pieces) == 3
+    assert {x.name for x in built.kernel.inputs} == {"X", "V", "W", "factors"}
+    sizes = {int(x.shape[0]): x.shape for x in built.kernel.inputs if x.name == "factors"}
+    lanes = 16 if c % 16 == 0 else 8
+    assert sizes == {lanes: (lanes, 2 * lanes)}
+
+
+def test_orders_of_axes_are_followed():
+    """An addition of pictures of fewer rows than blocks of channels would rather have rows outside
+    of channels; what follows a convolution has them as that leaves them."""
+    built = check(first(96, 4), second(96, 4, 1), added(96, 4, 3, 1), target=conv_engine())
+    assert len(built.pieces) == 3
+
+
 def test_what_cannot_be_brought_apart():
-    """The engine takes two arrays as the width of one window."""
-    message = (
-        "A would have to lie in one array with others, as conv_engine brings several of them"
-        " at once"
-    )
+    """One channel more than blocks of 8 have: the array of both would have channels of neither."""
+    message = "kernel has no contraction"
     with pytest.raises(PieceRefused, match=message) as error:
-        stream_of(first(16, 4), second(16, 4, 1), added(16, 4, 7, -5), target=conv_engine())
+        stream_of(first(17, 4), second(17, 4, 1), added(17, 4, 7, -5), target=conv_engine())
     assert error.value.number == 2
+
+
+def test_an_instruction_that_steps_around_parts():
+    """With both arrays innermost, pixels of one lie further apart than in an array of its own."""
+    models = form_models(added(32, 14, 7, -5), conv_engine())
+    found = next(m for m in models if any(b.shape == (2, 2, 16, 14, 14) for b in m.kernel.inputs))
+    assert isinstance(found.model, TileModel)
+    choice = choose_tiles(found.model, run_pipelines)[0]
+    with pytest.raises(ScheduleError, match="one load takes places of A_B that lie around its"):
+        build_choice(found.kernel, conv_engine(), choice, stacks=stacks_of(found.form))
 
 
 @pytest.mark.parametrize("c", [16, 24, 48])
@@ -154,11 +184,22 @@ def test_what_is_stacked():
         flat = i * 2 + j
         return Load(b, (flat // 3, flat % 3))
 
-    assert of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), at(y, i, j))) == ("X", "Y")
-    assert of(3, lambda t, i, j: select(t.equals(1), at(x, i, j), at(y, i, j))) == ("Y", "X", "Y")
-    assert of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), Load(y, (j, i)))) == ()
-    assert of(2, lambda t, i, j: select(i.equals(0), at(x, i, j), at(y, i, j))) == ()
-    assert made("S", (2, 3), [x], lambda i, j: Load(x, (i, j))).stacked == ()
+    both = of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), at(y, i, j)))
+    assert both == Stack(("X", "Y"), 0, 1)
+    again = of(3, lambda t, i, j: select(t.equals(1), at(x, i, j), at(y, i, j)))
+    assert again == Stack(("Y", "X", "Y"), 0, 1)
+    turned = of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), Load(y, (j, i))))
+    assert turned == Stack(("X", "Y"), 0, 1)
+    twice = of(2, lambda t, i, j: select(t.equals(0), at(x, i, j), Load(y, (j, i % 2))))
+    assert twice is None
+    assert of(2, lambda t, i, j: select(i.equals(0), at(x, i, j), at(y, i, j))) is None
+    assert made("S", (2, 3), [x], lambda i, j: Load(x, (i, j))).stacked is None
+    beside = made(
+        "S", (2, 6), [x, y], lambda i, j: select(j < 3, Load(x, (i, j % 3)), Load(y, (i, j % 3)))
+    )
+    assert beside.stacked == Stack(("X", "Y"), 1, 3)
+    parts = parts_of(beside, Stack(("X", "Y"), 1, 3))
+    assert parts == {}  # each is as it is
 
 
 @given(st.permutations(range(4)), st.lists(st.integers(2, 4), min_size=4, max_size=4))

@@ -199,7 +199,7 @@ def _build_form(
     """A kernel in one of its forms, of its arrays where they lie rather than of one that has them
     one after the other."""
     stacks = stacks_of(found.form)
-    if stacks and isinstance(found.model, TileModel) and not found.model.unit.whole:
+    if stacks and isinstance(found.model, TileModel):
         try:
             return _build_stacks(found, target, control, parameters, stacks)
         except ScheduleError:
@@ -326,7 +326,7 @@ def build_choice(
     """The kernel with certain tiles: what `choose_tiles` offers, or a plan of the caller's. Of
     `stacks` it has the arrays that these are made of."""
     s = Schedule(fill_kernel(kernel, choice.plan.extents))
-    layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap, stacked=stacks)
+    layouts = tile_for_unit(s, target, choice.plan, overlap=control.overlap, stacks=stacks)
     unit = choice.plan.unit.instruction
     built = stream_kernel(
         s, target, parameters, layouts, serial=control.serial, shared=unit, stacks=stacks

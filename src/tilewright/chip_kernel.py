@@ -39,7 +39,7 @@ from tilewright.optimize.arrange import arrange, read_arranged
 from tilewright.plan.borders import Border, Borders
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.equal_units import share_calls
-from tilewright.plan.stacked_inputs import Stacks, layouts_of_sources, with_sources
+from tilewright.plan.stacked_inputs import Stacks, layouts_of_sources, stacks_in, with_sources
 from tilewright.plan.unit_form import MadeArray, UnitForm
 from tilewright.schedule.core.state import State
 from tilewright.sim.data import run_stream
@@ -209,7 +209,8 @@ def stream_kernel(
         check_order(target, serial)
         return bundle_kernel(s, make_program(s.kernel, target), target, parameters, layouts)
     held = layouts_of_sources(layouts or {}, stacks)
-    original, kernel = with_sources(s.original, stacks), with_sources(s.kernel, stacks)
+    original = with_sources(s.original, stacks)
+    kernel = with_sources(s.kernel, stacks_in(stacks, layouts or {}))
     order = tuple(parameters) or tuple(b.name for b in (*original.inputs, *original.outputs))
     if shared is not None:
         kernel = share_calls(kernel, target, shared)

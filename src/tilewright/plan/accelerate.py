@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tilewright.analyze.nests import Nest
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
@@ -34,7 +35,7 @@ from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
 from tilewright.plan.map_values import RowLayout, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
-from tilewright.plan.stacked_inputs import bring_apart
+from tilewright.plan.stacked_inputs import Stacks, bring_apart, stacks_in
 from tilewright.plan.unit_plan import (
     Plan,
     contiguous_axes,
@@ -58,19 +59,25 @@ from tilewright.target.target import Target
 
 
 def tile_for_unit(
-    s: Schedule, target: Target, plan: Plan, *, overlap: bool = True, stacked: Collection[str] = ()
+    s: Schedule,
+    target: Target,
+    plan: Plan,
+    *,
+    overlap: bool = True,
+    stacks: Stacks = MappingProxyType({}),
 ) -> dict[str, Layout]:
     """Builds the default schedule of a contraction on a chip's matrix instruction, which the
     module's docstring shows; without `overlap` one tile is done after the other. The parts of
-    `stacked` inputs are brought one by one. Returns the layouts in which parameters must lie in
+    `stacks` are brought one by one. Returns the layouts in which parameters must lie in
     memory, by name; the others are row-major."""
     if plan.unit.whole:
-        return accelerate_whole(s, target, plan, overlap=overlap)
+        return accelerate_whole(s, target, plan, overlap=overlap, stacks=stacks)
     result = plan.nest.buffer
     acc = result if result in set(s.allocations()) else s.cache_write(s.buffer(result.name))
     if plan.starts_with_addend:
         s.init_with(acc)
     layouts = _pack_parameters(s, target, plan, acc)
+    stacks = stacks_in(stacks, layouts)
     if plan.preloaded:
         _preload_epilogue_operands(s, target, plan, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
@@ -81,7 +88,7 @@ def tile_for_unit(
     for name, source in locals_.items():
         local = s.buffer(name)
         one = [Loop(nest_with(s, local).axes[0].var)]
-        starts += bring_apart(s, local, source) if source in stacked else one
+        starts += bring_apart(s, local, stacks[source]) if source in stacks else one
     if update.separate_init:
         starts.append(Loop(nest_with(s, s.buffer(acc.name)).axes[0].var))
     for loop in starts:

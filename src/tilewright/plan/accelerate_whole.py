@@ -14,6 +14,7 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.rates import calls
+from tilewright.plan.stacked_inputs import Stacks, bring_apart, stacks_in
 from tilewright.plan.unit_plan import (
     Plan,
     epilogue_accesses,
@@ -30,7 +31,7 @@ from tilewright.target.target import Target
 
 
 def accelerate_whole(
-    s: Schedule, target: Target, plan: Plan, *, overlap: bool
+    s: Schedule, target: Target, plan: Plan, *, overlap: bool, stacks: Stacks
 ) -> dict[str, Layout]:
     """An instruction that does a whole operator does a tile of it: operands are brought, and the
     result is stored, in the order of its own axes."""
@@ -42,6 +43,7 @@ def accelerate_whole(
             hint="it makes of the sums what its description says: narrow them in the kernel",
         )
     layouts = _order_parameters(s, plan, acc)
+    stacks = stacks_in(stacks, layouts)
     _, nest = epilogue_of(s, acc)
     memory = unit.result.buffer.memory
     direct = target.memory(memory).size is None  # results are written where they are wanted
@@ -53,11 +55,11 @@ def accelerate_whole(
     s.compute_at(s.buffer(acc.name), spatial[-1])
     summed = {x.var for x in plan.nest.reduce}
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
-    held = [
-        s.cache_read(s.buffer(b.name), tiles[-1], place, slack=target.memory(b.memory).line)
+    held = {
+        b.name: s.cache_read(s.buffer(b.name), tiles[-1], place, slack=target.memory(b.memory).line)
         for b in s.kernel.inputs
         if target.memory(place := _place_of(plan, b)).size is not None
-    ]
+    }
     hoist_all(s, tiles)
     once: list[str] = []
     if plan.rings:
@@ -66,7 +68,10 @@ def accelerate_whole(
         )
     s.tensorize(spatial[0], unit.instruction)
     _check_taken(s, plan, tiles[-1])
-    for buffer in held:  # a ring is filled by two nests
+    for name, buffer in held.items():
+        for part in bring_apart(s, s.buffer(buffer.name), stacks[name]) if name in stacks else ():
+            map_values(s, target, part)
+        # A ring is filled by two nests.
         while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
             map_values(s, target, Loop(fill.axes[0].var))
     if not direct:
@@ -121,6 +126,14 @@ def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]
     layouts: dict[str, Layout] = {}
     for access, operand in (*plan.reads, made):
         order = order_of(plan, access, operand)
+        wanted = dict(plan.mapping.orders).get(access.buffer.name, order)
+        several = [d for d, n in enumerate(access.buffer.shape) if n != 1]
+        if [d for d in order if d in several] != [d for d in wanted if d in several]:
+            raise ScheduleError(
+                f"{access.buffer.name} lies with its axes in the order {wanted}, and"
+                f" {plan.unit.instruction.name} takes them in the order {order}",
+                program=s.kernel,
+            )
         if order != tuple(range(len(order))):
             layouts[access.buffer.name] = Layout(order)
             s.pack_layout(s.buffer(access.buffer.name), Layout(order))

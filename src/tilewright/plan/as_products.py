@@ -47,7 +47,7 @@ from tilewright.ir.loop import (
     loads,
 )
 from tilewright.ir.substitute import substitute
-from tilewright.plan.diagonal import Diagonal, follow, lane_numbers
+from tilewright.plan.diagonal import Diagonal, follow, lane_choices
 from tilewright.plan.fit_operators import widened
 from tilewright.plan.packed_windows import pack
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, one_of
@@ -86,11 +86,13 @@ def _on_diagonals(summed: UnitForm, target: Target) -> Iterator[UnitForm]:
     pair = guarded_factors(nest.update.value)
     assert pair is not None
     data, factor = pair
-    for lanes in lane_numbers(target):
-        every = [(x, follow(kernel, x.var)) for x in nest.axes]
-        fits = [(x, a) for x, a in every if a is not None and data.buffer in a.places]
-        if fits:
-            _, along = min(fits, key=lambda f: -(-f[1].extent // lanes) * lanes / f[1].extent)
+    every = [(x, follow(kernel, x.var)) for x in nest.axes]
+    fits = [a for _, a in every if a is not None and data.buffer in a.places]
+    for sizes in lane_choices(target) if fits else ():
+        best = sizes[0]
+        along = min(fits, key=lambda a: -(-a.extent // best) * best / a.extent)
+        full = next((n for n in sizes if along.extent % n == 0), best)
+        for lanes in dict.fromkeys((best, full)):
             form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())
             yield form
             within = next(n for n in nests(form.kernel.body) if n.update is not None)

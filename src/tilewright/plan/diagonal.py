@@ -77,28 +77,31 @@ def _without_single_terms(stmt: Stmt) -> Stmt | Block:
 
 def lane_numbers(target: Target) -> list[int]:
     """How many lanes the units have both along what they add up and along the second operand."""
-    found = [n for unit in units(target) if (n := _lanes(unit)) is not None]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(sizes[0] for sizes in lane_choices(target)))
 
 
-def _lanes(unit: Unit) -> int | None:
-    """How many lanes a unit has both ways; where it has any number, with how many it does most of a
-    diagonal in a cycle."""
+def lane_choices(target: Target) -> list[list[int]]:
+    """The same for each unit: where it may have several numbers, those with which it does most of a
+    diagonal in a cycle first."""
+    return [sizes for unit in units(target) if (sizes := _lanes(unit))]
+
+
+def _lanes(unit: Unit) -> list[int]:
     summed, across = _axis(unit, (True, True, False)), _axis(unit, (False, True, True))
     pairs = [(a, b) for a in summed for b in across]
     for a, b in pairs:
         extents = unit.loops[a].extent, unit.loops[b].extent
         if isinstance(extents[0], int) and extents[0] == extents[1]:
-            return extents[0]
+            return [extents[0]]
     ranged = [p for p in pairs if not any(isinstance(unit.loops[v].extent, int) for v in p)]
     if not ranged:
-        return None
+        return []
     fields = [unit.range(v) for v in ranged[0]]
     sizes = [n for n in LANES if all(f.admits(n) for f in fields)]
     rates = {
         n: most_a_cycle(unit.instruction, tuple((f.name, (n,)) for f in fields)) / n for n in sizes
     }
-    return max(sizes, key=lambda n: rates[n], default=None)
+    return sorted(sizes, key=lambda n: -rates[n])
 
 
 def _axis(unit: Unit, part: tuple[bool, bool, bool]) -> list[Var]:

@@ -89,8 +89,13 @@ class _Packed:
         self.kernel, self.nest, self.update = kernel, nest, nest.update
         self.factors = (nest.update.value.a, nest.update.value.b)
         self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
-        self.one = Var(fresh("_".join(x.var.name for x in _summed(nest)), self.names))
-        self.extents = [int(x.extent) for x in nest.reduce if isinstance(x.extent, int)]
+        (read,) = loads(self.factors[0])
+        places = {v: d for d, i in enumerate(read.indices) for v in variables(i)}
+        # As the first factor has them, which then may be packed by not touching it.
+        self.reduce = sorted(nest.reduce, key=lambda x: places.get(x.var, -1))
+        names = (x.var.name for x in self.reduce if x.extent != 1)
+        self.one = Var(fresh("_".join(names), self.names))
+        self.extents = [int(x.extent) for x in self.reduce if isinstance(x.extent, int)]
 
     def form(self) -> UnitForm:
         """The kernel with one loop for the sum, and how its factors are made."""
@@ -122,7 +127,7 @@ class _Packed:
         packed = read.buffer.with_(dtype=element.dtype, shape=shape)
 
         def value(*at: Expr) -> Expr:
-            loops = [*(x.var for x in axes), *(x.var for x in self.nest.reduce)]
+            loops = [*(x.var for x in axes), *(x.var for x in self.reduce)]
             places = [*at[:-1], *_places(at[-1], self.extents)]
             return substitute(element, dict(zip(loops, places, strict=True)))
 

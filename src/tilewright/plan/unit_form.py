@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,7 +20,37 @@ from tilewright.ir.loop import Accumulate, Kernel, Stmt, Store, loads, walk_stat
 from tilewright.ir.substitute import rewrite, substitute
 from tilewright.ir.tensor import Builder, TensorProgram, stages
 
+T = TypeVar("T")
+
 BYTE = 127  # by which numbers of elements are cut, so that any type can hold the parts
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Arrays, by name, as parts of one: so many places (`run`) of its axis are of each of them, in
+    this order."""
+
+    names: tuple[str, ...]
+    axis: int
+    run: int
+
+    @property
+    def extent(self) -> int:
+        """Of the axis."""
+        return len(self.names) * self.run
+
+    def part(self, of_axes: tuple[T, ...], within: T) -> tuple[T, ...]:
+        """What a part has for each of its axes, where the whole has this for each of its own: as
+        many, or one less where a part has one place of the axis."""
+        before, after = of_axes[: self.axis], of_axes[self.axis + 1 :]
+        return (*before, *((within,) if self.run > 1 else ()), *after)
+
+    def whole_order(self, order: tuple[int, ...]) -> tuple[int, ...]:
+        """The order of the whole's axes, where parts have theirs in this one: parts of one place
+        are outermost."""
+        if self.run > 1:
+            return order
+        return (self.axis, *(d + (d >= self.axis) for d in order))
 
 
 @dataclass(frozen=True)
@@ -57,27 +88,35 @@ class MadeArray:
             return True
         if len(self.program.inputs) != 1:
             return False
-        numbers = self._numbers().reshape(-1)
+        numbers = self.numbers.reshape(-1)
         return np.array_equal(numbers, np.arange(math.prod(sizes_of(self.program.inputs[0]))))
 
     @cached_property
-    def stacked(self) -> tuple[str, ...]:
-        """The sources by places of the first axis, where the array is these, each in its order, one
-        after the other; nothing where it is anything else, or of one source."""
+    def stacked(self) -> Stack | None:
+        """The sources as parts of the array, one after the other along an axis; None where it is
+        anything else, or of one source."""
         if self.program is None or len(self.program.inputs) < 2:
-            return ()
+            return None
         inputs, (output,) = self.program.inputs, self.program.outputs
-        size = math.prod(sizes_of(output)[1:])
-        if size == 0 or any(math.prod(sizes_of(b)) != size for b in inputs):
-            return ()
-        if any(b.dtype != output.dtype for b in inputs):
-            return ()
-        numbers = self._numbers().reshape(-1, size)
-        first = numbers[:, 0] // size
-        same = np.array_equal(numbers, np.arange(len(inputs) * size).reshape(-1, size)[first])
-        return tuple(self.sources[k] for k in first) if same else ()
+        sizes = {math.prod(sizes_of(b)) for b in inputs}
+        if len(sizes) > 1 or 0 in sizes or any(b.dtype != output.dtype for b in inputs):
+            return None
+        (size,) = sizes
+        numbers = self.numbers.reshape(sizes_of(output))
+        shape = sizes_of(output)
+        for axis, n in enumerate(shape):
+            count, left = divmod(numbers.size, size)
+            if left or n % count:
+                continue
+            apart = np.moveaxis(numbers, axis, 0).reshape(count, -1)
+            of = apart[:, 0] // size
+            each = np.sort(apart, axis=1) - size * of[:, None]
+            if np.array_equal(each, np.broadcast_to(np.arange(size), each.shape)):
+                return Stack(tuple(self.sources[k] for k in of), axis, n // count)
+        return None
 
-    def _numbers(self) -> np.ndarray:
+    @cached_property
+    def numbers(self) -> np.ndarray:
         """The array with the numbers of the sources' elements as these, counted through from one
         source to the next: digit by digit, so that any type can hold them."""
         assert self.program is not None
