@@ -58,7 +58,7 @@ def kinds(folder: Path) -> list[str]:
 
 
 def test_a_model_is_compiled_once(tmp_path: Path, made: Made) -> None:
-    model = make_model(10)
+    model = make_model(13)
     first = called(compiled(model, tmp_path))
     count = len(made)
     assert count > 1
@@ -71,10 +71,10 @@ def test_a_model_is_compiled_once(tmp_path: Path, made: Made) -> None:
 
 
 def test_models_share_kernels(tmp_path: Path, made: Made) -> None:
-    one = make_model(10)
+    one = make_model(13)
     compiled(one, tmp_path)
     count = len(made)
-    other = make_model(10)
+    other = make_model(13)
     other.graph.initializer[0].raw_data = bytes(len(other.graph.initializer[0].raw_data))
     found = compiled(other, tmp_path)
     assert len(made) == count
@@ -86,7 +86,7 @@ def test_models_share_kernels(tmp_path: Path, made: Made) -> None:
 
 def test_what_a_model_is_given_as_does_not_matter(tmp_path: Path, made: Made) -> None:
     path = tmp_path / "model.onnx"
-    path.write_bytes(make_model(10).SerializeToString(deterministic=True))
+    path.write_bytes(make_model(13).SerializeToString(deterministic=True))
     for model in (path, path.read_bytes(), onnx.load(path), str(path)):
         compiled(model, tmp_path / "cache")
     assert len(set(made)) == len(made)
@@ -107,7 +107,7 @@ def test_a_changed_file_is_compiled_again(tmp_path: Path, made: Made) -> None:
 def test_weights_in_other_files_count(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     save = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
-    onnx.save(make_model(10), path, **save)
+    onnx.save(make_model(13), path, **save)
     before = called(compiled(path, tmp_path / "cache"))
     weights = np.fromfile(tmp_path / "weights.bin", np.float32)
     (-weights).tofile(tmp_path / "weights.bin")
@@ -124,7 +124,7 @@ def test_a_file_that_changes_while_it_is_compiled_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.onnx"
-    path.write_bytes(make_model(10).SerializeToString())
+    path.write_bytes(make_model(13).SerializeToString())
     original = compile_cache.CachedModel.write
 
     def write(place, program):
@@ -137,7 +137,7 @@ def test_a_file_that_changes_while_it_is_compiled_is_not_kept(
 
 
 def test_options_and_targets_count(tmp_path: Path, made: Made) -> None:
-    model = make_model(10)
+    model = make_model(13)
     compiled(model, tmp_path)
     variants = (
         ({"dims": {"batch": 4}}, cpu.host(threads=1)),
@@ -158,15 +158,15 @@ def test_options_and_targets_count(tmp_path: Path, made: Made) -> None:
 def test_another_version_compiles_anew(
     tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiled(make_model(10), tmp_path)
+    compiled(make_model(13), tmp_path)
     count = len(made)
     monkeypatch.setattr(compile_cache, "compiler_version", lambda: bytes(32))
-    compiled(make_model(10), tmp_path)
+    compiled(make_model(13), tmp_path)
     assert len(made) == 2 * count
 
 
 def test_the_clock_of_this_machine_does_not_matter(tmp_path: Path, made: Made) -> None:
-    model, options = make_model(10), Options(cache=tmp_path)
+    model, options = make_model(13), Options(cache=tmp_path)
     host = cpu.host(threads=1)
     for clock in (1e9, 2e9):
         module = tw.compile(model, target=replace(host, clock=clock), options=options)
@@ -178,7 +178,7 @@ def test_the_clock_of_this_machine_does_not_matter(tmp_path: Path, made: Made) -
 
 
 def test_who_wants_to_see_the_steps_sees_them(tmp_path: Path, made: Made) -> None:
-    model = make_model(10)
+    model = make_model(13)
     compiled(model, tmp_path)
     count = len(made)
     recorder = Recorder()
@@ -196,11 +196,11 @@ def test_the_steps_of_a_file_that_is_another_now_are_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.onnx"
-    path.write_bytes(make_model(10).SerializeToString())
+    path.write_bytes(make_model(13).SerializeToString())
     monkeypatch.chdir(tmp_path)
     modules = [compiled("model.onnx", tmp_path / "cache") for _ in range(3)]
     monkeypatch.chdir("/")
-    assert "model10" in modules[0].source("graph")
+    assert "model13" in modules[0].source("graph")
     path.write_bytes(make_model(20).SerializeToString())
     with pytest.raises(tw.CompileError) as caught:
         modules[1].source("graph")
@@ -214,7 +214,7 @@ def test_the_steps_of_a_file_that_is_another_now_are_not_shown(
 
 
 def test_damaged_models_are_compiled_again(tmp_path: Path) -> None:
-    model = make_model(10)
+    model = make_model(13)
     expected = called(compiled(model, tmp_path))
     (entry,) = [e.path for e in Cache(tmp_path).entries() if e.kind == "tw"]
     whole = entry.read_bytes()
@@ -227,7 +227,7 @@ def test_damaged_models_are_compiled_again(tmp_path: Path) -> None:
 def test_descriptions_with_functions_are_not_kept(tmp_path: Path, made: Made) -> None:
     options = Options(cache=tmp_path, assign=lambda n: "cpu-avx2")
     for _ in range(2):
-        tw.compile(make_model(10), target=cpu.cpu("avx2"), options=options)
+        tw.compile(make_model(13), target=cpu.cpu("avx2"), options=options)
     assert len(set(made)) == len(made)  # its kernels are
     assert "tw" not in kinds(tmp_path)
 
@@ -254,7 +254,7 @@ def test_shapes_that_depend_on_contents(tmp_path: Path, made: Made) -> None:
 
 def test_other_processes_find_it(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
-    path.write_bytes(make_model(10).SerializeToString())
+    path.write_bytes(make_model(13).SerializeToString())
     script = (
         "import sys, tilewright\n"
         "from tilewright.compiler import backends\n"
@@ -277,7 +277,7 @@ def test_the_command(tilewright: Run, tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     here = {"TILEWRIGHT_CACHE": str(folder)}
     model = tmp_path / "model.onnx"
-    model.write_bytes(make_model(10).SerializeToString())
+    model.write_bytes(make_model(13).SerializeToString())
     assert tilewright("cache", **here)[1] == (
         f"{folder}: 0 models (0 bytes), 0 kernels (0 bytes)\n"
         "limit: 4.0 GiB (TILEWRIGHT_CACHE_SIZE sets another)\n"

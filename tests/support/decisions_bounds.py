@@ -38,7 +38,8 @@ def entry(name: str, kernel: Kernel, target: Target) -> Entry:
         found = find_bound(analytic_model(normal_form(kernel), target))
     except TilewrightError as error:
         return Entry(name, "refused", error.what)
-    parts = ", ".join(f"{f.name} {getattr(found, f.name):.6g}" for f in fields(found))
+    numbers = ((f.name, getattr(found, f.name)) for f in fields(found))
+    parts = ", ".join(f"{n} {x:.6g}" for n, x in numbers if isinstance(x, (int, float)))
     return Entry(name, f"{found.cycles} cycles: {parts}", parts)
 
 

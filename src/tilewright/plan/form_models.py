@@ -3,6 +3,7 @@ and with cycles that no tiles of it beat."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -114,16 +115,17 @@ def _orders(
     for b in form.kernel.params:
         stack = stacks.get(b.name)
         sources = (b.name,) if stack is None else stack.names
-        if any(n in in_order for n in sources):
-            found[b.name] = tuple(range(len(b.shape)))
-        elif stack is not None or as_made:
-            order = _order_as_made(form, b, stack, places)
-            if order is None:
-                continue
-            found[b.name] = order if stack is None else stack.whole_order(order)
-            for out in form.kernel.outputs:  # which the next kernel finds in the same order
-                if len(out.shape) == len(order) and (stack is None or stack.run == 1):
-                    found[out.name] = order
+        size = math.prod(sizes_of(b)) // len(sources)
+        rows = {n: np.arange(size) for n in sources if n in in_order}
+        order = None
+        if rows or stack is not None or as_made:
+            order = _order_as_made(form, b, stack, rows or places)
+        if order is None:
+            continue
+        found[b.name] = order if stack is None else stack.whole_order(order)
+        for out in form.kernel.outputs if not rows else ():  # which others then find in that order
+            if len(out.shape) == len(order) and (stack is None or stack.run == 1):
+                found[out.name] = order
     return found
 
 
