@@ -13,7 +13,10 @@ from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer, Load, select
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
+from tilewright.ir.tensor_type import Layout
 from tilewright.join_pieces import PieceRefused
+from tilewright.plan.accelerate import tile_for_unit
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.control import CHOSEN
 from tilewright.plan.form_models import form_models
@@ -23,10 +26,12 @@ from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.stacked_inputs import order_of, parts_of, stacks_of
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import Stack, made
+from tilewright.schedule.schedule import Schedule
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
+from tilewright.targets.vta import vta
 
 GEMMINI = gemmini()
 
@@ -141,6 +146,29 @@ def test_orders_of_axes_are_followed():
     of channels; what follows a convolution has them as that leaves them."""
     built = check(first(96, 4), second(96, 4, 1), added(96, 4, 3, 1), target=conv_engine())
     assert len(built.pieces) == 3
+
+
+def test_no_blocks_of_what_lies_in_an_order():
+    """VTA would rather take blocks of 16 pictures and 16 channels as its second factor, which lies in blocks of
+    both; where channels are innermost, it takes them as its first."""
+
+    @kernel
+    def mean(A: i8[32, 16, 3, 3], F: i8[16, 16], Z: out(i8[32, 16])):
+        total = local(i32[32, 16])
+        for o, p in grid(32, 16):
+            total[o, p] = 0
+            for c, y, x in reduce(16, 3, 3):
+                total[o, p] += i32(A[o, c, y, x]) * i32(F[p, c])
+        for o, p in grid(32, 16):
+            Z[o, p] = i8(max(min(total[o, p] >> 3, 127), -128))
+
+    def layout(**orders: tuple[int, ...]) -> Layout:
+        model = analytic_model(mean.kernel, vta(), orders)
+        (choice, *_) = choose_tiles(model, None)
+        return tile_for_unit(Schedule(mean.kernel), vta(), choice.plan)["A"]
+
+    assert len(layout().blocks) == 2
+    assert layout(A=(0, 2, 3, 1)) == Layout((0, 2, 3, 1), ((1, 16),))
 
 
 def test_what_cannot_be_brought_apart():

@@ -203,7 +203,23 @@ def parameter_layout(
     if short:
         return operand_layout(plan, rows, access, operand)
     blocks = tuple((position_of(access.indices, var_of(plan, axis)), size) for axis, size in rows)
+    if order not in (None, plain):
+        _check_no_blocks(plan, access, order, blocks)
     return Layout(order or plain, blocks)
+
+
+def _check_no_blocks(
+    plan: Plan, access: Load, order: tuple[int, ...], blocks: tuple[tuple[int, int], ...]
+) -> None:
+    """Refuses blocks of a parameter that lies in an order of its axes: but of whole ones, inside of
+    all others, which are none."""
+    several = [(d, n) for d in order if (n := access.buffer.shape[d]) != 1]
+    if [*blocks] != several[len(several) - len(blocks) :]:
+        raise ScheduleError(
+            f"{access.buffer.name} lies with its axes in the order {order}, and"
+            f" {plan.unit.instruction.name} would take it in blocks",
+            hint="another way for loops to be the unit's axes may take it as it is",
+        )
 
 
 def _check_block(plan: Plan, access: Load, axis: Var, size: int) -> None:
