@@ -149,8 +149,8 @@ def test_orders_of_axes_are_followed():
 
 
 def test_no_blocks_of_what_lies_in_an_order():
-    """VTA would rather take blocks of 16 pictures and 16 channels as its second factor, which lies in blocks of
-    both; where channels are innermost, it takes them as its first."""
+    """VTA would rather take 16 pictures by 16 channels as its second factor, which lies in blocks
+    of both; where channels are innermost, it takes them as its first."""
 
     @kernel
     def mean(A: i8[32, 16, 3, 3], F: i8[16, 16], Z: out(i8[32, 16])):
