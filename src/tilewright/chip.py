@@ -281,7 +281,10 @@ def _build_vectors(
 
     if not found.plans:
         raise no_tile_fits(kernel, target, control)
-    return build_fastest(found.plans, build, tries=TRIES, near=NEAR)
+    return build_fastest(
+        found.plans, build, tries=TRIES, near=NEAR,
+        kind=lambda choice: (*choice.plan.tile.values(), choice.plan.result_buffers),
+    )  # fmt: skip
 
 
 def _build_fused(

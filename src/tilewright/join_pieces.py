@@ -235,9 +235,9 @@ def _times(
 
 def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
     """Cycles that the contractions of pieces take at least in the one queue that does them all,
-    with what other pieces compute there; where several queues do them, pieces may go along with
-    each other, and the longest counts. What passes between pieces need not be brought from
-    outside."""
+    with what other pieces compute there, and the first piece brings by it; where several queues do
+    them, pieces may go along with each other, and the longest counts. What passes between pieces
+    need not be brought from outside."""
     chips = [p.chip for p in built]
     found = [c.bound for c in chips if isinstance(c.bound, ContractionBound)]
     contracts = [has_contraction(c.source) for c in chips]
@@ -249,6 +249,6 @@ def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
     if len(queues) > 1:
         work = max(works, default=0.0)
     else:
-        beside = (b.computed.get(q, 0.0) for b in found for q in queues)
+        beside = (b.queues.get(q, (0.0, 0.0))[b is first] for b in found for q in queues)
         work = sum(works) + sum(beside)
     return ContractionBound(work, 0.0, first.fill, last.drain, 0.0, first.control)

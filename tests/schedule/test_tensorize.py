@@ -8,14 +8,18 @@ from strategies import array
 
 import tilewright
 from tilewright import cast, f32, grid, i8, i32, reduce
+from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError
+from tilewright.ir.expr import Buffer, Cast, Load, Var, maximum, minimum
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.interpret import interpret
 from tilewright.ir.python.words import out
 from tilewright.ir.tensor_type import Layout
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.ir.verify.loop import verify_kernel
+from tilewright.schedule.match.unify import Unifier
 from tilewright.schedule.schedule import Schedule
-from tilewright.target.describe import Range, read_instruction, view
+from tilewright.target.describe import Range, flag, read_instruction, view
 
 
 @read_instruction
@@ -249,6 +253,45 @@ def test_operands_of_one_buffer(q: int, to: int, p: int, of: int):
     x = array(0, i32, (32,))
     (found,), (expected,) = interpret(s.kernel, [x]), interpret(moved.kernel, [x])
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("axes", ["places[n]", "places[n], i + 3"])
+def test_operands_of_one_buffer_at_places_that_are_read(axes: str):
+    """What a subscript reads from memory may be any place."""
+    shape, read = ("4, 9", "n, i") if "," in axes else ("40", "n + i")
+    written = axes if "," in axes else f"{axes} + i"
+    s = Schedule(
+        parse_kernel(
+            f"""
+def k(places: i64[4], x: i32[{shape}], y: out(i32[{shape}])):
+    for n in range(4):
+        for i in range(6):
+            y[{written}] += y[{read}]
+""".strip()
+        )
+    )
+    with pytest.raises(ScheduleError, match="operands dst and src would overlap"):
+        s.tensorize(s.loop("i"), add_places)
+
+
+@read_instruction
+def dots(x: i8[8, 4], w: i8[4], y: out(i8[8]), relu: flag):
+    for i in grid(8):
+        acc: i32 = 0
+        for k in reduce(4):
+            acc += i32(x[i, k]) * i32(w[k])
+        if relu == 1:
+            y[i] = i8(max(min(acc >> 7, 127), 0))
+        else:
+            y[i] = i8(max(min(acc >> 7, 127), -128))
+
+
+@pytest.mark.parametrize("low, made", [(0, True), (-128, True), (-1, False)])
+def test_what_a_flag_chooses_may_be_made_of_sums(low: int, made: bool):
+    sums = Buffer("sums", i32, (8,))
+    total = Load(sums, (Var("i"),))
+    value = Cast(i8, maximum(minimum(total >> 7, 127), low))
+    assert Unifier(dots, Simplifier()).makes(value, sums) == made
 
 
 M, N, K = tilewright.dims("M N K")

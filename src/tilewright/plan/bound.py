@@ -31,9 +31,9 @@ class ContractionBound:
     drain: float
     ends: float = 0.0
     control: float = 0.0
-    # Of a kernel without a contraction, by queue: the cycles of what it computes at least, without
-    # those of moves, which a stream of several kernels may do without.
-    computed: Mapping[str, float] = field(default_factory=dict)
+    # Of a kernel without a contraction, by queue: the cycles of what it computes at least, and with
+    # those of moves, which later kernels of a stream may do without.
+    queues: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def cycles(self) -> int:

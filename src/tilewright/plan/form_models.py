@@ -120,6 +120,8 @@ def _orders(
         order = None
         if rows or stack is not None or as_made:
             order = _order_as_made(form, b, stack, rows or places)
+        if rows and stack is None:
+            order = tuple(range(len(b.shape)))
         if order is None:
             continue
         found[b.name] = order if stack is None else stack.whole_order(order)

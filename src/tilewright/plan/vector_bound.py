@@ -64,9 +64,13 @@ def _started_with(every: Sequence[Nest]) -> set[str]:
 def _elements_read(nest: Nest, begun: set[str]) -> int:
     """How many elements of arrays a reduction combines, at least; not of those that are made to
     begin with."""
-    sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
     reads = reads_of(nest).items()
-    return sum(_distinct(places, sizes) for b, places in reads if b.name not in begun)
+    return sum(elements_touched(nest, places) for b, places in reads if b.name not in begun)
+
+
+def elements_touched(nest: Nest, places: Sequence[Sequence[Expr]]) -> int:
+    """How many elements of one buffer a nest touches at these places, at least."""
+    return _distinct(places, {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)})
 
 
 def _distinct(places: Sequence[Sequence[Expr]], sizes: Mapping[Var, int]) -> int:

@@ -27,7 +27,12 @@ from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
 from tilewright.plan.map_values import reduction_of
 from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
-from tilewright.plan.vector_bound import least_of_reductions, reads_of, reduction_buffers
+from tilewright.plan.vector_bound import (
+    elements_touched,
+    least_of_reductions,
+    reads_of,
+    reduction_buffers,
+)
 from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_schedule import (
     VectorPlan,
@@ -42,6 +47,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 PREFETCH_DISTANCES = (2, 1, 0)  # that are tried: loads may share the queue of what they are for
+RESULT_BUFFERS = (2, 1)
 INTERLEAVES = (1, 2)
 SAME = 0.01  # of the cycles: no difference
 NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
@@ -361,23 +367,28 @@ class _Model:
     def choices(self) -> list[VectorChoice]:
         """All tiles that fit, with the largest slices of a reduction that do."""
         found = []
-        paces = itertools.product(PREFETCH_DISTANCES, INTERLEAVES)
-        for tile, (distance, parts) in itertools.product(
-            self._tiles(), list(paces) if self.control.overlap else [(0, 1)]
+        paces = itertools.product(PREFETCH_DISTANCES, RESULT_BUFFERS, INTERLEAVES)
+        for tile, (distance, results, parts) in itertools.product(
+            self._tiles(), list(paces) if self.control.overlap else [(0, 1, 1)]
         ):
             turns = math.prod(self.extents.values()) // math.prod(tile.values())
             nested = sum(tile[v] < n for v, n in self.extents.items()) > 1
             fitting = (
                 (slices, self.boxes(part))
                 for slices, part in self._slices(tile)
-                if self._fits(self.boxes(part), distance, turns * slices, nested or slices > 1)
+                if self._fits(
+                    self.boxes(part), distance, results, turns * slices, nested or slices > 1
+                )
             )
             for slices, boxes in itertools.islice(fitting, SLICES):
                 part = dict(tile)
                 if self.sliced is not None and slices > 1:
                     part[self.sliced.loop] = self.sliced.extent // slices
-                plan = replace(self.bare, tile=part, prefetch_distance=distance, interleave=parts)
-                cycles = self._cycles(boxes, turns, slices, parts, distance)
+                plan = replace(
+                    self.bare, tile=part, prefetch_distance=distance, result_buffers=results,
+                    interleave=parts,
+                )  # fmt: skip
+                cycles = self._cycles(boxes, turns, slices, parts, distance, results)
                 found.append(VectorChoice(self.form, plan, cycles))
         return found
 
@@ -392,8 +403,9 @@ class _Model:
             if x.outside is None and x.box not in reduced:
                 computed[x.queue] = computed.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
         queues = dict(computed)
+        count = {x.box: self._elements(x.box, whole) for x in moves}
         for x in moves:
-            queues[x.queue] = queues.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
+            queues[x.queue] = queues.get(x.queue, 0.0) + x.least * count[x.box]
         busiest = max(queues, key=lambda q: queues[q])
         loads_ = [x for x in moves if x.outside in self.form.kernel.inputs]
         stores = [x for x in moves if x not in loads_]
@@ -401,11 +413,21 @@ class _Model:
         others = [x for x in loads_ if x.queue != busiest]
         fill = min((x.latency for x in others), default=0)
         drain = min((x.latency for x in stores if x.queue != busiest), default=0)
-        bus = sum(x.least_moved * math.prod(whole[x.box]) for x in moves)
+        bus = sum(x.least_moved * count[x.box] for x in moves)
         ends = min((x.latency for x in moves), default=0)
         return ContractionBound(
-            queues[busiest], bus, fill, drain, ends, control_cycles(self.target), computed
-        )
+            queues[busiest], bus, fill, drain, ends, control_cycles(self.target),
+            {q: (computed.get(q, 0.0), n) for q, n in queues.items()},
+        )  # fmt: skip
+
+    def _elements(self, box: str, whole: Mapping[str, tuple[int, ...]]) -> int:
+        """Elements of a buffer that are needed: not those between windows that are far apart."""
+        reads = [
+            (n, places) for n in self.nests for b, places in reads_of(n).items() if b.name == box
+        ]
+        read = max((elements_touched(n, places) for n, places in reads), default=None)
+        size = math.prod(whole[box])
+        return size if read is None else min(size, read)
 
     def _slices(self, tile: dict[Var, int]) -> Iterator[tuple[int, dict[Var, int]]]:
         """In how many slices a tile's reduction can be done, and what a step does then."""
@@ -416,12 +438,17 @@ class _Model:
                 yield n, tile | {self.sliced.loop: extent // n}
 
     def _fits(
-        self, boxes: Mapping[str, tuple[int, ...]], distance: int, steps: int, nested: bool
+        self,
+        boxes: Mapping[str, tuple[int, ...]],
+        distance: int,
+        most_results: int,
+        steps: int,
+        nested: bool,
     ) -> bool:
         """Whether all buffers fit. In nested loops over tiles what an outer one computes for an
         inner one has as many places as what is brought."""
         places = min(distance, steps - 1) + 1
-        results = min(self.bare.result_buffers, steps) if self.control.overlap else 1
+        results = min(most_results, steps) if self.control.overlap else 1
         used: dict[str, float] = {}
         passing: dict[str, dict[int, float]] = {}  # what is there while a tile is worked on
         steps_ = {at for x in self.held for span in x.spans or () for at in span}
@@ -438,6 +465,13 @@ class _Model:
             used[memory] = used.get(memory, 0.0) + max(at_once.values())
         return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
 
+    def _ahead(self, boxes: Mapping[str, tuple[int, ...]]) -> float:
+        """Cycles of a tile's work before it touches its result's only buffer, which is stored
+        meanwhile."""
+        result = {x.buffer.name for w in self.result.writes for x in loads(w.value)}
+        before = (x for x in self.work if x.box and x.box not in result)
+        return sum(x.rate * math.prod(boxes[x.box]) + x.setup for x in before)
+
     def _cycles(
         self,
         boxes: Mapping[str, tuple[int, ...]],
@@ -445,6 +479,7 @@ class _Model:
         slices: int,
         parts: int,
         distance: int,
+        results: int,
     ) -> float:
         """Cycles of all tiles; what a slice does is done so many times for each."""
         queues: dict[str, float] = {}
@@ -464,8 +499,10 @@ class _Model:
         chain = sum(queues.values()) + sum(late.values())
         if not self.control.overlap:
             return turns * chain
-        at_once = distance + self.bare.result_buffers
+        at_once = distance + 2  # a tile is stored while the next is worked on
         longest = max(*queues.values(), bus, chain / at_once)
+        if results == 1:
+            longest = max(longest, sum(queues.values()) + max(late.values()) - self._ahead(boxes))
         return turns * longest + (chain - max(queues.values())) / slices
 
 

@@ -165,7 +165,7 @@ class Matcher(Unifier):
         )
         for loop in reversed(b.nests[0].loops):
             body = (loop.with_(body=body),)
-        found = list(accesses(body))
+        found = [a for a in accesses(body) if a.writes]  # subscripts may read
         count = len(theirs[one])
         pairs = itertools.product(found[:count], found[count:])
         return all(meeting(*pair, self.simplifier) is None for pair in pairs)

@@ -74,12 +74,13 @@ class Unifier:
         yield from self._without_parts(block)
 
     def makes(self, value: Expr, sums: Buffer) -> bool:
-        """Whether what the instruction stores last can be this value of `sums`, which it keeps to
-        itself, whatever the loops."""
-        *_, last = (x for x in walk_statements(self.instruction.body) if isinstance(x, Store))
-        own = [x.buffer for x in walk_statements(self.instruction.body) if isinstance(x, Alloc)]
+        """Whether what the instruction stores in an operand, be it where a flag says so, can be
+        this value of `sums`, which it keeps to itself, whatever the loops."""
+        inner = list(walk_statements(self.instruction.body))
+        own = [x.buffer for x in inner if isinstance(x, Alloc)]
+        stored = [x.value for x in inner if isinstance(x, Store) and x.buffer in self._operands]
         b = Binding().with_scope(own, frozenset((sums,)))
-        return any(True for _ in self._value(last.value, value, b))
+        return any(True for pattern in stored for _ in self._value(pattern, value, b))
 
     def _without_parts(self, block: Block) -> Iterator[Binding]:
         """Likewise, of an instruction without what a flag switches off: that no longer stands
