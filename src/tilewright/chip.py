@@ -36,7 +36,7 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import FormModel, Places, each_form_model, form_models
+from tilewright.plan.form_models import FormModel, Places, form_models, least_first
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
@@ -66,7 +66,7 @@ def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     which that is least. Where the chip cannot guard reads, what lies around an input are bytes to
     bring. TargetError where its arrays are more than there is room for."""
     check_capacity([kernel], target)
-    return form_models(kernel, target)[0].bound
+    return least_first(form_models(kernel, target))[0].bound
 
 
 def check_form(kernel: Kernel, target: Target) -> None:
@@ -74,7 +74,7 @@ def check_form(kernel: Kernel, target: Target) -> None:
     none: most of that without choosing tiles. TargetError where its arrays are more than there is
     room for."""
     check_capacity([kernel], target)
-    next(each_form_model(kernel, target))
+    next(form_models(kernel, target))
 
 
 def build_chip(
@@ -172,7 +172,8 @@ def _build_stream(
     """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
     as they are, and those in `in_order` row by row, and pass a check. `places` says where in
     memory those are that were made before, of which the order is kept with `as_made`."""
-    models = form_models(kernel, target, control, kept, in_order, places, as_made)
+    found = form_models(kernel, target, control, kept, in_order, places, as_made)
+    models = least_first(found)
     best: ChipKernel | None = None
     refusal: TilewrightError | None = None
     count = 0
@@ -281,10 +282,7 @@ def _build_vectors(
 
     if not found.plans:
         raise no_tile_fits(kernel, target, control)
-    return build_fastest(
-        found.plans, build, tries=TRIES, near=NEAR,
-        kind=lambda choice: (*choice.plan.tile.values(), choice.plan.result_buffers),
-    )  # fmt: skip
+    return build_fastest(found.plans, build, tries=TRIES, near=NEAR)
 
 
 def _build_fused(

@@ -4,7 +4,7 @@ and with cycles that no tiles of it beat."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -53,26 +53,12 @@ def form_models(
     in_order: Collection[str] = (),
     places: Places = MappingProxyType({}),
     as_made: bool = False,
-) -> list[FormModel]:
-    """The forms of a kernel, those first that may take least; raises the first refusal if the chip
-    does none. An author who names loops means the kernel's: forms that have others are left out,
-    as are those in which the parameters named in `kept` are not as they are in the kernel. Those
-    named in `in_order` lie in memory row by row; `places` says of some where their elements lie,
-    which is followed where several inputs are taken as one, and with `as_made` everywhere."""
-    found = list(each_form_model(kernel, target, control, kept, in_order, places, as_made))
-    return sorted(found, key=lambda m: m.bound.cycles * (1 + SAME * bool(m.form.made)))
-
-
-def each_form_model(
-    kernel: Kernel,
-    target: Target,
-    control: Control = CHOSEN,
-    kept: Collection[str] = (),
-    in_order: Collection[str] = (),
-    places: Places = MappingProxyType({}),
-    as_made: bool = False,
 ) -> Iterator[FormModel]:
-    """The same one by one, the kernel as it is first."""
+    """The forms of a kernel, first as it is; raises the first refusal if the chip does none. An
+    author who names loops means the kernel's: forms that have others are left out, as are those in
+    which the parameters named in `kept` are not as they are in the kernel. Those named in
+    `in_order` lie in memory row by row; `places` says of some where their elements lie, which is
+    followed where several inputs are taken as one, and with `as_made` everywhere."""
     named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
     count = 0
     refusal: TilewrightError | None = None
@@ -89,6 +75,11 @@ def each_form_model(
         yield found
     if refusal is not None and not count:
         raise refusal
+
+
+def least_first(models: Iterable[FormModel]) -> list[FormModel]:
+    """Those first that may take least."""
+    return sorted(models, key=lambda m: m.bound.cycles * (1 + SAME * bool(m.form.made)))
 
 
 def _modelled(
@@ -118,10 +109,10 @@ def _orders(
         size = math.prod(sizes_of(b)) // len(sources)
         rows = {n: np.arange(size) for n in sources if n in in_order}
         order = None
-        if rows or stack is not None or as_made:
-            order = _order_as_made(form, b, stack, rows or places)
         if rows and stack is None:
             order = tuple(range(len(b.shape)))
+        elif rows or stack is not None or as_made:
+            order = _order_as_made(form, b, stack, rows or places)
         if order is None:
             continue
         found[b.name] = order if stack is None else stack.whole_order(order)

@@ -285,7 +285,7 @@ class _Form:
         changes no element."""
         if self.along_rows:
             return [stage]
-        gain = IN_PLACE_GAIN if self.in_place else LEAST_GAIN
+        gain = IN_PLACE_GAIN if self.in_place and stage.op in IDEMPOTENT else LEAST_GAIN
         every = [s for s in separate_stage(stage, self.builder, gain) if isinstance(s, Stage)]
         found: list[Stage] = []
         for each in every:

@@ -47,7 +47,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 PREFETCH_DISTANCES = (2, 1, 0)  # that are tried: loads may share the queue of what they are for
-RESULT_BUFFERS = (2, 1)
+RESULT_BUFFERS = (2, 1)  # one where two do not fit: it is stored while the next tile is brought
 INTERLEAVES = (1, 2)
 SAME = 0.01  # of the cycles: no difference
 NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
@@ -367,20 +367,19 @@ class _Model:
     def choices(self) -> list[VectorChoice]:
         """All tiles that fit, with the largest slices of a reduction that do."""
         found = []
-        paces = itertools.product(PREFETCH_DISTANCES, RESULT_BUFFERS, INTERLEAVES)
-        for tile, (distance, results, parts) in itertools.product(
-            self._tiles(), list(paces) if self.control.overlap else [(0, 1, 1)]
+        paces = itertools.product(PREFETCH_DISTANCES, INTERLEAVES)
+        for tile, (distance, parts) in itertools.product(
+            self._tiles(), list(paces) if self.control.overlap else [(0, 1)]
         ):
             turns = math.prod(self.extents.values()) // math.prod(tile.values())
             nested = sum(tile[v] < n for v, n in self.extents.items()) > 1
             fitting = (
-                (slices, self.boxes(part))
+                (slices, boxes, results)
                 for slices, part in self._slices(tile)
-                if self._fits(
-                    self.boxes(part), distance, results, turns * slices, nested or slices > 1
-                )
+                for boxes in [self.boxes(part)]
+                if (results := self._results(boxes, distance, turns * slices, nested or slices > 1))
             )
-            for slices, boxes in itertools.islice(fitting, SLICES):
+            for slices, boxes, results in itertools.islice(fitting, SLICES):
                 part = dict(tile)
                 if self.sliced is not None and slices > 1:
                     part[self.sliced.loop] = self.sliced.extent // slices
@@ -436,6 +435,13 @@ class _Model:
             extent = self.sliced.extent
             for n in (n for n in range(2, extent + 1) if extent % n == 0):
                 yield n, tile | {self.sliced.loop: extent // n}
+
+    def _results(
+        self, boxes: Mapping[str, tuple[int, ...]], distance: int, steps: int, nested: bool
+    ) -> int:
+        """How many buffers the result has; 0 where not even one fits."""
+        fits = (n for n in RESULT_BUFFERS if self._fits(boxes, distance, n, steps, nested))
+        return next(fits, 0)
 
     def _fits(
         self,

@@ -96,9 +96,7 @@ def check_state(stream: Stream) -> Fault | None:
     """The first instruction that is not what it is taken to be, because another value is in a
     register than its field has: set by the last setter before it in its queue."""
     wrong: list[tuple[int, str, int]] = []
-    settings: dict[
-        str, np.ndarray
-    ] = {}  # by the setter's name: a stream has many sites, few setters
+    settings: dict[str, np.ndarray] = {}  # a stream has many sites, and few setters
     for k, site in enumerate(stream.sites):
         rows = stream.rows(k)
         for column, f in enumerate(site.instruction.fields):
