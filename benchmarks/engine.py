@@ -175,7 +175,7 @@ def chained(program: Kernel, chip: Target, rows: int, lap: int = 1) -> ChipKerne
     once = [brought[0].name, middle.name] if lap > 1 else []
     loop = flatten(s, [laps, tiles], made.name, 2, 2, once)
     if int(s.for_(loop).extent) > 1:
-        s.pipeline(loop, stages_of(s, loop, 1))
+        s.pipeline(loop, stages_of(s, chip, loop, 1))
     return stream_kernel(s, chip)
 
 

@@ -35,7 +35,7 @@ LAYERS = (
     ("optimize", "sim"),
     ("backends.bundles", "explain"),
     ("chip_kernel", "options"),
-    ("passed_arrays",),
+    ("passed_arrays", "resident_arrays"),
     ("join_pieces",),
     ("chip", "check"),
     ("backends", "compiled"),

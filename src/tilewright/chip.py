@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
 
 from tilewright.analyze.nests import nests
@@ -40,6 +40,7 @@ from tilewright.plan.form_models import FormModel, Places, form_models, least_fi
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
+from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
 from tilewright.plan.stacked_inputs import (
     Stacks,
@@ -51,6 +52,7 @@ from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoice, VectorChoices
+from tilewright.resident_arrays import Residents
 from tilewright.schedule.schedule import Schedule
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target
@@ -140,21 +142,51 @@ def build_split(
     another order than it was made in does."""
     check_capacity(split.pieces, target)
 
-    def build(piece: Kernel, kept: Collection[str], check: Check, places: Places) -> ChipKernel:
+    def build(
+        piece: Kernel, left: Target, kept: Collection[str], check: Check, places: Places
+    ) -> ChipKernel:
         rows = kept if in_order else ()
         try:
-            return _build_stream(piece, target, control, (), kept, check, rows, places)
+            return _build_stream(piece, left, control, (), kept, check, rows, places)
         except OtherOrder:
             pass
         try:
-            return _build_stream(
-                piece, target, control, (), kept, check, rows, places, as_made=True
-            )
+            return _build_stream(piece, left, control, (), kept, check, rows, places, as_made=True)
         except (CompileError, TargetError):
-            return _build_stream(piece, target, control, (), kept, check, kept)
+            return _build_stream(piece, left, control, (), kept, check, kept)
 
-    pieces = build_pieces(split, build, known)
-    return join_pieces(kernel, split, pieces, parameters)
+    def joined(residents: Residents) -> ChipKernel:
+        pieces = build_pieces(split, target, build, partial(_least, target), known, residents)
+        return join_pieces(kernel, split, target, pieces, parameters)
+
+    residents = Residents(
+        split, target, lambda piece: _takes_inside(target, with_plain_names(piece)[0])
+    )
+    if residents.memory is not None:
+        try:
+            return joined(residents)
+        except (CompileError, TargetError):
+            pass  # there is no room, or what is made inside is not as others take it
+    return joined(Residents(split, target, lambda piece: False))
+
+
+@lru_cache(maxsize=256)  # layers are often equal
+def _least(target: Target, piece: Kernel, kept: frozenset[str]) -> float:
+    """Cycles that no form of a piece, with the parameters named in `kept` as they are, can beat."""
+    return min(m.bound.cycles for m in form_models(piece, target, kept=kept))
+
+
+@lru_cache(maxsize=256)
+def _takes_inside(target: Target, kernel: Kernel) -> bool:
+    """Whether a chip does a kernel with its parameters where they lie, some in its own memory."""
+    inside = {b.name: b.memory for b in kernel.params if target.memory(b.memory).size is not None}
+    try:
+        for found in form_models(kernel, target, kept=inside):
+            if inside.items() <= {b.name: b.memory for b in found.kernel.params}.items():
+                return True
+    except (CompileError, TargetError):
+        pass
+    return False
 
 
 def _build_stream(

@@ -24,21 +24,30 @@ from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
 from tilewright.plan.units import has_contraction, units
+from tilewright.resident_arrays import Resident, Residents, Variant, build_spill
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.sim.timeline import Timeline
+from tilewright.target.target import Target
+
+SAME = 1.005  # of the cycles: no slower
 
 
 @dataclass(frozen=True)
 class BuiltPiece:
-    """A piece as a chip does it, and what its parameters are called in the whole kernel."""
+    """A piece as a chip does it, and what its parameters are called in the whole kernel; or what
+    spills an array behind it. `number` is the piece's."""
 
     chip: ChipKernel
     names: Mapping[str, str]
+    number: int
+    spills: bool = False
 
 
 Check = Callable[[ChipKernel], None]  # raises ScheduleError
-Build = Callable[[Kernel, Collection[str], Check, Places], ChipKernel]
+Build = Callable[[Kernel, Target, Collection[str], Check, Places], ChipKernel]
+Least = Callable[[Kernel, frozenset[str]], float]  # cycles
 Known = dict[Any, list[ChipKernel]]  # what was built of kernels with plain names
+REFUSALS = (ScheduleError, TargetError, CompileError)
 
 
 class PieceRefused(ScheduleError):
@@ -49,51 +58,130 @@ class PieceRefused(ScheduleError):
         self.number = number
 
 
-def build_pieces(split: Split, build: Build, known: Known | None) -> list[BuiltPiece]:
-    """Every piece as a chip does it: `build` is given the names of the parameters that are to be
-    as they are, what checks that the piece finds what those before it made, and where that is. Of
-    pieces that differ in names alone, one is built, or found among those `known`. PieceRefused for
-    the first that cannot be built, in the author's names where nothing is known: then there is an
-    author."""
-    pieces: Known = {} if known is None else known
-    passed = PassedArrays(split.borders)
-    found = []
-    for number, piece in enumerate(split.pieces):
-        plain, names = with_plain_names(piece)
-        kept = frozenset(p for p, name in names.items() if name in split.passed)
-        check = partial(passed.check, names=names)
-        made = pieces.setdefault((plain, kept, piece.name), [])
+def build_pieces(
+    split: Split,
+    target: Target,
+    build: Build,
+    least: Least,
+    known: Known | None,
+    residents: Residents,
+) -> list[BuiltPiece]:
+    """Every piece as a chip does it: `build` is given the chip with the memory that there is, the
+    names of the parameters that are to be as they are, what checks that the piece finds what those
+    before it made, and where that is; `least` says what a piece takes at least. Of pieces that
+    differ in names alone, one is built, or found among those `known`. PieceRefused for the first
+    that cannot be built, in the author's names where nothing is known: then there is an author."""
+    return _Pieces(split, target, build, least, known, residents).built()
+
+
+class _Pieces:
+    def __init__(
+        self,
+        split: Split,
+        target: Target,
+        build: Build,
+        least: Least,
+        known: Known | None,
+        residents: Residents,
+    ) -> None:
+        self.split, self.target, self.residents = split, target, residents
+        self.build, self.least = build, least
+        self.known: Known = {} if known is None else known
+        self.has_author = known is None
+        self.passed = PassedArrays(split.borders)
+
+    def built(self) -> list[BuiltPiece]:
+        found: list[list[BuiltPiece]] = []  # each piece, with what is spilled behind it
+        for number, piece in enumerate(self.split.pieces):
+            variant, built = self._fastest(number)
+            for resident in self.residents.take(number, variant):
+                found[resident.maker].append(self._spilled(resident))
+            found.append([built])
+            if piece is not self.split.pieces[-1]:
+                self._pass(built)
+        return [piece for several in found for piece in several]
+
+    def _pass(self, built: BuiltPiece) -> None:
+        """Hands on what a piece makes: if that stays inside, a copy of it outside lies alike."""
+        (result,) = built.chip.kernel.outputs
+        name = built.names[result.name]
+        self.passed.add(built.chip, name)
+        resident = self.residents.inside_alone.get(self.split.pieces[built.number].outputs[0].name)
+        if resident is not None:
+            outside = self.split.passed[resident.name].memory
+            self.passed.copy(name, resident.name, outside)
+
+    def _fastest(self, number: int) -> tuple[Variant, BuiltPiece]:
+        """The variant of a piece that saves most bytes, of those that are as fast as the piece as
+        it is, with all of the chip's memory."""
+        refusal: TilewrightError | None = None
+        for variant in self.residents.variants(number):
+            try:
+                built = self._built(number, variant)
+            except REFUSALS as error:
+                refusal = error
+                continue
+            if variant.plain or self._is_fast(number, built.chip):
+                return variant, built
+        assert refusal is not None  # the piece as it is comes last, and is fast
+        raise PieceRefused(refusal, number) from None
+
+    def _is_fast(self, number: int, chip: ChipKernel) -> bool:
+        """Whether a piece as it is would be no faster: than its bound, or else than it is built."""
+        as_it_is = self.residents.plain(number)
+        plain, names = with_plain_names(as_it_is.piece)
+        if chip.cycles <= SAME * self.least(plain, self._kept(names, as_it_is)):
+            return True
+        try:
+            return chip.cycles <= SAME * self._built(number, as_it_is).chip.cycles
+        except REFUSALS:
+            return True
+
+    def _built(self, number: int, variant: Variant) -> BuiltPiece:
+        """A piece, which finds what those before it made."""
+        plain, names = with_plain_names(variant.piece)
+        kept = self._kept(names, variant)
+        check = partial(self.passed.check, names=names)
+        left = tuple(m.size for m in variant.target.memories)
+        made = self.known.setdefault((plain, kept, variant.piece.name, left), [])
         chip = next((c for c in made if _passes(check, c)), None)
         if chip is None:
+            places = self.passed.places_of(names)
             try:
-                chip = build(plain, kept, check, passed.places_of(names))
-            except (ScheduleError, TargetError, CompileError) as error:
-                own = known is None
-                told = _in_own_names(error, piece, names, kept, build) if own else error
-                raise PieceRefused(told, number) from None
+                chip = self.build(plain, variant.target, kept, check, places)
+            except REFUSALS as error:
+                raise self._told(error, variant, names, kept) from None
             made.append(chip)
-        found.append(BuiltPiece(chip, names))
-        if piece is not split.pieces[-1]:
-            (result,) = chip.kernel.outputs
-            passed.add(chip, names[result.name])
-    return found
+        return BuiltPiece(chip, names, number)
 
+    def _kept(self, names: Mapping[str, str], variant: Variant) -> frozenset[str]:
+        """The parameters that pass between pieces: they are as others find them."""
+        passed = self.split.passed.keys() | {r.buffer.name for r in variant.inside}
+        return frozenset(p for p, name in names.items() if name in passed)
 
-def _in_own_names(
-    error: TilewrightError,
-    piece: Kernel,
-    names: Mapping[str, str],
-    kept: Collection[str],
-    build: Build,
-) -> TilewrightError:
-    """What is said of a piece that cannot be built, in the names that its author gave."""
-    if isinstance(error, MadeOtherwise):
-        return error  # which has them
-    try:
-        build(piece, [names[p] for p in kept], lambda chip: None, {})
-    except (ScheduleError, TargetError, CompileError) as own:
-        return own
-    return error
+    def _told(
+        self,
+        error: TilewrightError,
+        variant: Variant,
+        names: Mapping[str, str],
+        kept: Collection[str],
+    ) -> TilewrightError:
+        """What is said of a piece that cannot be built, in the names that its author gave."""
+        if isinstance(error, MadeOtherwise) or not (self.has_author and variant.plain):
+            return error  # which has them, or there are none
+        try:
+            named = [names[p] for p in kept]
+            self.build(variant.piece, variant.target, named, lambda chip: None, {})
+        except REFUSALS as own:
+            return own
+        return error
+
+    def _spilled(self, resident: Resident) -> BuiltPiece:
+        """What copies an array to the memory outside, as it lies inside."""
+        name, inside = resident.name, resident.buffer.name
+        made, outside = self.passed.buffers[inside], self.passed.buffers[name]
+        chip = build_spill(made, name, outside.memory, self.target)
+        return BuiltPiece(chip, {inside: inside, name: name}, resident.maker, spills=True)
 
 
 def _passes(check: Check, chip: ChipKernel) -> bool:
@@ -105,16 +193,22 @@ def _passes(check: Check, chip: ChipKernel) -> bool:
 
 
 def join_pieces(
-    kernel: Kernel, split: Split, built: Sequence[BuiltPiece], parameters: Sequence[str]
+    kernel: Kernel,
+    split: Split,
+    target: Target,
+    built: Sequence[BuiltPiece],
+    parameters: Sequence[str],
 ) -> ChipKernel:
     """The pieces of a kernel as one stream."""
-    return _Joined(kernel, split, built).kernel_of(parameters)
+    return _Joined(kernel, split, target, built).kernel_of(parameters)
 
 
 class _Joined:
-    def __init__(self, kernel: Kernel, split: Split, built: Sequence[BuiltPiece]) -> None:
-        self.source, self.split, self.built = kernel, split, built
-        self.target = built[0].chip.target
+    def __init__(
+        self, kernel: Kernel, split: Split, target: Target, built: Sequence[BuiltPiece]
+    ) -> None:
+        self.source, self.split, self.target, self.built = kernel, split, target, built
+        self.taken = {name for piece in built for name in piece.names.values()}
         self.inputs: list[Buffer] = []  # of the stream
         self.form_inputs: list[Buffer] = []  # the same as the forms have them
         self.filled: list[Buffer] = []
@@ -127,12 +221,12 @@ class _Joined:
         """The kernel that is called with arrays in this order."""
         body: list[Block] = []
         blocks: list[Block] = []  # of the pieces
-        taken = {b.name for p in self.split.pieces for b in p.params}
+        taken = set(self.taken)
         for k, piece in enumerate(self.built):
             block = self._with_inputs(piece)
             (result,) = piece.chip.kernel.outputs
             if k < len(self.built) - 1:
-                new = self.passed.add(piece.chip, piece.names[result.name])
+                new = self._passed(piece)
                 block = _in_a_row(block, self._named(piece, result), new)
                 body.append((Alloc(new),))
             taken |= {b.name for b in self.inputs}
@@ -163,6 +257,15 @@ class _Joined:
             pieces=tuple(_times(timeline, blocks, self.built)),
         )  # fmt: skip
 
+    def _passed(self, piece: BuiltPiece) -> Buffer:
+        """What a piece makes for others."""
+        (result,) = piece.chip.kernel.outputs
+        name = piece.names[result.name]
+        if not piece.spills:
+            return self.passed.add(piece.chip, name)
+        (inside,) = piece.chip.kernel.inputs
+        return self.passed.copy(piece.names[inside.name], name, result.memory)
+
     def _like(self, inputs: Sequence[Buffer], output: Buffer) -> Kernel:
         return self.source.with_(inputs=tuple(inputs), outputs=(output,), body=())
 
@@ -190,7 +293,8 @@ class _Joined:
         """An input of a piece as one of the stream's."""
         chip = piece.chip
         used = {b.name for b in self.inputs} | {b.name for b in self.source.outputs}
-        name = fresh(piece.names.get(held.name, held.name), used | set(self.split.passed))
+        passed = {*self.split.passed, *self.passed.buffers}
+        name = fresh(piece.names.get(held.name, held.name), used | passed)
         self.inputs.append(held.with_(name=name))
         (form,) = (b for b in chip.form.kernel.inputs if b.name == held.name)
         self.form_inputs.append(form.with_(name=name))
@@ -213,13 +317,14 @@ def _in_a_row(block: Block, old: Buffer, new: Buffer) -> Block:
 def _times(
     timeline: Timeline, blocks: Sequence[Block], built: Sequence[BuiltPiece]
 ) -> Iterator[PieceTime]:
-    """Yields the time of each piece: that of its last instruction, by when those before it were
-    done. What ends the stream is the last piece's."""
+    """Yields the time of each piece: that of its last instruction, what is spilled behind it left
+    out, by when those before it were done. What ends the stream is the last piece's."""
     number = {
-        id(s): k for k, block in enumerate(blocks) for s in walk_statements(block)
-        if isinstance(s, Call)
+        id(s): piece.number for piece, block in zip(built, blocks, strict=True)
+        for s in walk_statements(block) if isinstance(s, Call) and not piece.spills
     }  # fmt: skip
-    ends = [0] * len(blocks)
+    parts = [p.chip.bound for p in built if not p.spills]
+    ends = [0] * len(parts)
     for k, site in enumerate(timeline.stream.sites):
         piece = number.get(id(site.call))
         if piece is not None:
@@ -227,8 +332,7 @@ def _times(
             ends[piece] = max(ends[piece], end)
     ends[-1] = timeline.cycles
     done = 0
-    for part, end in zip(built, ends, strict=True):
-        bound = part.chip.bound
+    for bound, end in zip(parts, ends, strict=True):
         yield PieceTime(max(end - done, 0), None if bound is None else bound.cycles)
         done = max(done, end)
 
@@ -238,7 +342,7 @@ def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
     with what other pieces compute there, and the first piece brings by it; where several queues do
     them, pieces may go along with each other, and the longest counts. What passes between pieces
     need not be brought from outside."""
-    chips = [p.chip for p in built]
+    chips = [p.chip for p in built if not p.spills]
     found = [c.bound for c in chips if isinstance(c.bound, ContractionBound)]
     contracts = [has_contraction(c.source) for c in chips]
     if len(found) < len(chips):

@@ -50,6 +50,12 @@ class PassedArrays:
             self.constants[new] = np.full(shape, border.fill, new.dtype.numpy)
         return new
 
+    def copy(self, made: str, name: str, memory: str) -> Buffer:
+        """An array in another memory that lies there as one that was made before."""
+        self.places[name] = self.places[made]
+        new = self.buffers[name] = self.buffers[made].with_(name=name, memory=memory)
+        return new
+
     def places_of(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
         """Where the elements lie of those parameters, which have these names in the whole kernel,
         that pass between pieces."""
@@ -68,6 +74,12 @@ class PassedArrays:
     def _check(self, chip: ChipKernel, held: Buffer, name: str) -> None:
         new, places = self.buffers[name], self.places[name].reshape(-1)
         array = chip.form.made.get(held.name)
+        if held.memory != new.memory:
+            raise MadeOtherwise(
+                f"{name} lies in {new.memory}, and {chip.target.name} would take it from"
+                f" {held.memory}",
+                program=chip.source,
+            )
         if array is not None and len(array.sources) > 1:
             raise MadeOtherwise(
                 f"{name} would have to lie in one array with others, as {chip.target.name} brings"

@@ -27,7 +27,7 @@ from tilewright.plan.control import CHOSEN
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
 from tilewright.plan.reshape_operand import with_operand_shape
-from tilewright.plan.same_kernels import with_param_names
+from tilewright.plan.same_kernels import told_in_names, with_param_names, with_plain_names
 from tilewright.plan.split_kernel import with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
@@ -51,7 +51,10 @@ def chip_outlook(program: TensorProgram, target: Target) -> Option:
     """The form in which a chip with queues does a kernel; or what is in the way."""
 
     def done(kernel: Kernel, form: DeviceForm) -> Option:
-        check_form(form.kernel, target)
+        try:
+            check_form(with_plain_names(form.kernel)[0], target)  # as a piece is built
+        except (ScheduleError, TargetError, CompileError) as error:
+            raise CompileError(told_in_names(error.what, form.kernel)) from None
         return Option(built=BuiltKernel(None, form))
 
     return _first_form(program, done)[0]

@@ -106,7 +106,7 @@ def tile_for_unit(
     results = buffers + _tiles_ahead(s, tiles, around, early)
     loop = flatten(s, around, acc.name, min(2, distance + 1), results)
     if overlap:
-        s.pipeline(loop, stages_of(s, loop, distance, buffers, cleared))
+        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared))
     return layouts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Var
@@ -46,19 +47,19 @@ def accelerate_whole(
     stacks = stacks_in(stacks, layouts)
     _, nest = epilogue_of(s, acc)
     memory = unit.result.buffer.memory
-    direct = target.memory(memory).size is None  # results are written where they are wanted
+    direct = nest.buffer.memory == memory  # results are written where they are wanted
     local = s.buffer(nest.buffer.name)
     local = local if direct else s.cache_write(local, memory)
     tiles, inside = _tile_copy(s, plan, acc, nest.buffer.name)
     local = local if direct else s.compute_at(local, tiles[-1])
-    spatial = _made_in_order(s, plan, acc, local)
+    spatial = _made_in_order(s, plan, acc, local, tiles)
     s.compute_at(s.buffer(acc.name), spatial[-1])
     summed = {x.var for x in plan.nest.reduce}
     s.reorder(*(Loop(x.var) for _, x in plan.mapping.axes if x.var in summed))
     held = {
         b.name: s.cache_read(s.buffer(b.name), tiles[-1], place, slack=target.memory(b.memory).line)
         for b in s.kernel.inputs
-        if target.memory(place := _place_of(plan, b)).size is not None
+        if (place := _place_of(plan, b)) != b.memory
     }
     hoist_all(s, tiles)
     once: list[str] = []
@@ -78,8 +79,9 @@ def accelerate_whole(
         map_values(s, target, Loop(inside[0]))
     loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)
     count = s.for_(loop).extent
-    if overlap and held and isinstance(count, int) and count > plan.prefetch_distance:
-        s.pipeline(loop, stages_of(s, loop, plan.prefetch_distance))
+    distance = min(plan.prefetch_distance, count - 1) if isinstance(count, int) else 0
+    if overlap and held and distance > 0:
+        s.pipeline(loop, stages_of(s, target, loop, distance))
     return layouts
 
 
@@ -177,11 +179,14 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     return tiles, [x.var for x in inside]
 
 
-def _made_in_order(s: Schedule, plan: Plan, acc: Buffer, local: Buffer) -> list[Loop]:
+def _made_in_order(
+    s: Schedule, plan: Plan, acc: Buffer, local: Buffer, tiles: Sequence[Loop]
+) -> list[Loop]:
     """The loops that make a tile of the result, in the order of the operator's axes."""
     made = nest_with(s, local)
     read = next(x for x in loads(made.store.value) if x.buffer.name == acc.name)
-    inner = {x.var for x in made.axes}
+    around = {s.for_(x).var for x in tiles}  # of the same nest, where the result needs no copy
+    inner = {x.var for x in made.axes} - around
     access, _ = plan.result
     loop_of = {}
     for i, axis in zip(read.indices, access.indices, strict=True):

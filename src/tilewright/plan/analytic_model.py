@@ -36,7 +36,13 @@ from tilewright.plan.interleave import UnitStep, delay, most_elements
 from tilewright.plan.map_values import check_values
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.tile_model import AccumulatorWork, TileModel
-from tilewright.plan.unit_plan import Plan, epilogue_of, find_mappings
+from tilewright.plan.unit_plan import (
+    Epilogue,
+    Plan,
+    epilogue_for,
+    epilogue_of,
+    find_mappings,
+)
 from tilewright.plan.units import AxisMapping, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -68,8 +74,18 @@ def _first_model(
     kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> TileModel:
     refusal = None
-    for filled, nest, found in find_mappings(kernel, target):
-        mapping = replace(found, orders=orders)
+    checked: set[Epilogue] = set()
+    refused: set[Epilogue] = set()
+    for filled, nest, found in find_mappings(kernel, target, refused):
+        mapping, epilogue = replace(found, orders=orders), epilogue_for(nest, found)
+        try:
+            if epilogue not in checked:
+                _check_epilogue(filled, target, Plan(nest, mapping, {}))
+            checked.add(epilogue)
+        except ScheduleError as error:
+            refused.add(epilogue)
+            refusal = refusal or error
+            continue
         try:
             return _model(filled, target, nest, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops
@@ -104,7 +120,6 @@ def _model(
     kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int]
 ) -> TileModel:
     s = Schedule(kernel)
-    _check_epilogue(kernel, target, Plan(nest, mapping, {}))
     model = TileModel(s, target, nest, mapping, wanted)
     least = choose_tiles(model, None, overlap=False)
     if not least:

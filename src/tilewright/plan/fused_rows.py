@@ -185,7 +185,7 @@ def tile_fused(s: Schedule, target: Target, plan: FusedPlan, *, overlap: bool = 
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > 1:
         distance = min(plan.prefetch_distance, count - 1)
-        s.pipeline(loop, stages_of(s, loop, distance, min(2, count - distance)))
+        s.pipeline(loop, stages_of(s, target, loop, distance, min(2, count - distance)))
     return loop
 
 

@@ -16,6 +16,7 @@ from tilewright.plan.rates import reads
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
+from tilewright.target.target import Target
 
 
 def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:
@@ -52,13 +53,13 @@ def flatten(
 
 
 def stages_of(
-    s: Schedule, loop: Loop, distance: int, buffers: int = 2, cleared: int = 0
+    s: Schedule, target: Target, loop: Loop, distance: int, buffers: int = 2, cleared: int = 0
 ) -> tuple[int, ...]:
     """Returns the pipeline's stage of each statement: loads are a prefetch distance before work,
     what reads nothing and clears sums is so many steps before it, stores are as late as the
     result's buffers allow."""
     work = max(distance, cleared)
-    outside = {b.memory for b in s.kernel.params}
+    outside = {b.memory for b in s.kernel.params if target.memory(b.memory).size is None}
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]

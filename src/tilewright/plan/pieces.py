@@ -112,6 +112,7 @@ class OperandTile:
     extents: tuple[int, ...] = ()  # of the subscripts, where windows may reach beyond them
     loops: Mapping[Var, int] = field(default_factory=dict)  # how often they run, with extents
     line: int = 0  # bytes that the other memory gives at a time, with extents
+    held: int | None = None  # bytes of all of it, where it lies in the unit's memory for good
 
     def varies_with(self, var: Var) -> bool:
         return any(var in variables(x) for f in self.forms for x in f if x is not None)
@@ -290,10 +291,7 @@ def operand_tile(
         step = sizes.get(p, 1)
         one = far[packed.order.index(p)]
         dims.append((p, step, one if p in blocks else one * step))
-    places = (access.buffer.memory, operand.buffer.memory)
-    move = find_move(
-        target, *(places if loaded else places[::-1]), access.buffer.memory, access.buffer.dtype
-    )
+    move = _move(target, access, operand, loaded=loaded)
     forms = tuple(s.simplifier.linear(i) for i in access.indices)
     row = math.prod(sizes.values())
     width = (operand if local else access).buffer.dtype.bytes
@@ -311,14 +309,23 @@ def _whole_operand_tile(
     order = order_of(plan, access, operand)
     shape = [int(access.buffer.shape[p]) for p in order]
     dims = [(p, 1, math.prod(shape[k + 1 :])) for k, p in enumerate(order)]
-    places = (access.buffer.memory, operand.buffer.memory)
-    move = find_move(
-        target, *(places if loaded else places[::-1]), access.buffer.memory, access.buffer.dtype
-    )
+    move = _move(target, access, operand, loaded=loaded)
     forms = tuple(s.simplifier.linear(i) for i in access.indices)
     never = (False,) * len(forms)
     extents = tuple(int(n) for n in access.buffer.shape)
     loops = {x.var: int(x.extent) for x in (*plan.nest.axes, *plan.nest.reduce)}
     width, memory = access.buffer.dtype.bytes, operand.buffer.memory
     line = target.memory(access.buffer.memory).line
-    return OperandTile(forms, never, tuple(dims), 1, width, memory, move, extents, loops, line)
+    held = math.prod(shape) * width if access.buffer.memory == memory else None
+    return OperandTile(
+        forms, never, tuple(dims), 1, width, memory, move, extents, loops, line, held
+    )
+
+
+def _move(target: Target, access: Load, operand: Load, *, loaded: bool) -> TileMove | None:
+    """What copies an operand in (`loaded`) or out; None where it is what the program names."""
+    outside, inside = access.buffer.memory, operand.buffer.memory
+    if outside == inside:
+        return None
+    places = (outside, inside) if loaded else (inside, outside)
+    return find_move(target, *places, outside, access.buffer.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from tilewright.analyze.rewrite import rewrite_accesses, substitute_block
@@ -12,6 +13,19 @@ from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, map_block, walk_
 def with_plain_names(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
     """A kernel with names that say nothing, and that no one else gives: p.0, p.1, … for its
     parameters. Returns it with what each of these is called in the kernel."""
+    plain, names = _renamed(kernel)
+    return plain, {b.name: names[b.name] for b in plain.params}
+
+
+def told_in_names(text: str, kernel: Kernel) -> str:
+    """What is said of a kernel with plain names, in those that the kernel has."""
+    _, names = _renamed(kernel)
+    return re.sub(r"\b[pti]\.\d+", lambda found: names.get(found[0], found[0]), text)
+
+
+def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
+    """A kernel with plain names; and what its parameters, local buffers and loops with these are
+    called in the kernel."""
     body: Block = kernel.body
     named: dict[Buffer, Buffer] = {}
     for k, old in enumerate(kernel.params):
@@ -39,7 +53,9 @@ def with_plain_names(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
         finite=(),
         body=body,
     )
-    return plain, {named[b].name: b.name for b in kernel.params}
+    names = {new.name: old.name for old, new in named.items()}
+    names |= {str(new): str(old) for old, new in variables.items()}
+    return plain, names
 
 
 def with_param_names(kernel: Kernel, names: Mapping[str, str]) -> Kernel:

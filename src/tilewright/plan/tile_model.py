@@ -185,7 +185,11 @@ class TileModel:
         last_tile = np.max([turning_loops[0], *turning_loops[: self._spatial(plan.order)]], axis=0)
         used: dict[str, np.ndarray] = {}
         turning: dict[str, np.ndarray] = {}  # bytes of one turn of what has several buffers
-        for operand in (*self.loads, self.result):
+        for operand in (*self.loads, self.store):
+            if operand.held is not None:
+                used[operand.memory] = used.get(operand.memory, np.zeros(1)) + operand.held
+        brought = [x for x in self.loads if x.held is None]
+        for operand in (*brought, *([self.result] if self.store.held is None else [])):
             level = self._reload_level(operand, turns, plan)
             inner = (level == last) & (operand is not self.result)
             inner |= (level == last_tile) & (operand in self.epilogue_loads)

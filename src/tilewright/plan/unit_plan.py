@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -95,9 +95,22 @@ class Plan:
         return self.unit.step(axis, extent)
 
 
-def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
+Epilogue = tuple[str, Unit, tuple[str, ...]]
+
+
+def epilogue_for(nest: Nest, mapping: AxisMapping) -> Epilogue:
+    """On what it depends whether a unit's instructions do what follows sums: the array, the unit,
+    and which axes run once, as what does not vary along an axis is one number there."""
+    extents = {x.var: mapping.extents.get(x.var, x.extent) for x in nest.axes}
+    return nest.buffer.name, mapping.unit, tuple(v.name for v, n in extents.items() if n == 1)
+
+
+def find_mappings(
+    kernel: Kernel, target: Target, refused: Collection[Epilogue] = ()
+) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
     """The ways for the target's units to do a kernel's contraction, those that take least time
-    first; each with the kernel, whose loops are filled to what the unit takes."""
+    first; each with the kernel, whose loops are filled to what the unit takes. Those are left out
+    for which an epilogue is `refused` by the time that it is their turn."""
     refusal = None
     none = True
     for nest in nests(kernel.body):
@@ -110,6 +123,8 @@ def find_mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest
         costs = {m: (1 / m.most_a_cycle(extents), m.around(extents)) for m in found}
         found.sort(key=lambda m: (costs[m], -sum(order.index(x.var) for _, x in m.axes)))
         for mapping in found:
+            if epilogue_for(nest, mapping) in refused:
+                continue
             try:
                 filled = fill_kernel(kernel, mapping.extents)
             except ScheduleError as error:

@@ -97,7 +97,7 @@ def tile_vectors(
         distance = min(plan.prefetch_distance, count - 1)
         buffers = min(plan.result_buffers, count - distance)
         order = _order(s, target, loop) if distance else ()
-        s.pipeline(loop, stages_of(s, loop, distance, buffers), order)
+        s.pipeline(loop, stages_of(s, target, loop, distance, buffers), order)
     return Tiled(layouts, held)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import Buffer, Dim, Expr, as_expr, constant_value
@@ -31,16 +32,20 @@ Spans = list[tuple[int, int]]  # from a statement to another, both included
 
 
 def lifetimes(kernel: Kernel) -> dict[Buffer, Spans]:
-    """Of each buffer that holds nothing from one iteration of an outer loop to the next: between
-    which statements it does, counted through the kernel and the bodies of its outer loops. Others
-    have none, and hold something all the time."""
+    """Between which statements each buffer that is allocated holds something, counted through the
+    kernel and the bodies of its outer loops. One that holds something from one iteration of an
+    outer loop to the next does so while the loop runs, or from the first that uses it to the last;
+    parameters have no spans, and hold something all the time."""
     spans: dict[Buffer, Spans] = {}
+    used: dict[Buffer, tuple[int, int]] = {}
     kept: set[Buffer] = set()
     for region in _regions(kernel):
         begun: set[Buffer] = set()
-        for at, stmt in region:
+        for at, stmt in region.statements:
             read, written, filled = _touched(stmt)
             for buffer in read | written:
+                first, last = region.span(at)
+                used[buffer] = (min(used.get(buffer, (first, last))[0], first), last)
                 if buffer in filled and buffer not in read:
                     spans.setdefault(buffer, []).append((at, at))
                     begun.add(buffer)
@@ -49,22 +54,38 @@ def lifetimes(kernel: Kernel) -> dict[Buffer, Spans]:
                     spans[buffer][-1] = (first, at)
                 else:
                     kept.add(buffer)
-    return {b: s for b, s in spans.items() if b not in kept}
+    found = {b: [used[b]] if b in kept else spans[b] for b in used}
+    return {b: s for b, s in found.items() if b not in kernel.params}
 
 
-def _regions(kernel: Kernel) -> list[list[tuple[int, Stmt]]]:
-    """Statements with their numbers: those of each outer loop, and those between."""
-    found: list[list[tuple[int, Stmt]]] = [[]]
+@dataclass(frozen=True)
+class _Region:
+    """Statements with their numbers: of an outer loop, or between such loops."""
+
+    statements: Sequence[tuple[int, Stmt]]
+    repeats: bool
+
+    def span(self, at: int) -> tuple[int, int]:
+        """While what a statement of it uses holds something, if it did before."""
+        return (self.statements[0][0], self.statements[-1][0]) if self.repeats else (at, at)
+
+
+def _regions(kernel: Kernel) -> list[_Region]:
+    found: list[_Region] = []
+    between: list[tuple[int, Stmt]] = []
     count = 0
     for stmt in kernel.body:
         inner = [s for s in stmt.body if not isinstance(s, Alloc)] if isinstance(stmt, For) else []
         if len(inner) < 2:
-            found[-1].append((count, stmt))
+            between.append((count, stmt))
             count += 1
             continue
-        found += [[(count + k, s) for k, s in enumerate(inner)], []]
+        assert isinstance(stmt, For)
+        inside = [(count + k, s) for k, s in enumerate(inner)]
+        found += [_Region(between, False), _Region(inside, stmt.extent != 1)]
+        between = []
         count += len(inner)
-    return found
+    return [r for r in (*found, _Region(between, False)) if r.statements]
 
 
 def _touched(stmt: Stmt) -> tuple[set[Buffer], set[Buffer], set[Buffer]]:
