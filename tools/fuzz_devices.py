@@ -56,7 +56,8 @@ class Network:
         for _ in range(int(self.random.integers(1, LAYERS + 1))):
             layers = [self.conv, self.conv, self.conv, self.pool, self.residual]
             value = self.pick(layers)(value)
-        if self.random.random() < 0.5:
+        pools_alone = not self.weights  # nothing that could be quantised
+        if self.random.random() < 0.5 or pools_alone:
             value = self.linear(value)
         self.nodes[-1].output[0] = "y"
         graph = helper.make_graph(

@@ -129,10 +129,14 @@ def subgraph_option(
             pieces.append(_alike(piece, pieces))
         except ScheduleError as error:
             return Option(obstacle=error.what, fits=number)
-        for old, new in zip(piece.inputs, pieces[-1].inputs, strict=True):
-            if new != old and new.name in inputs:  # the same elements in another shape
-                if whole[new.name].shape != new.shape and _is_read(new.name, pieces[:-1]):
-                    return Option(obstacle=f"{new.name} is read in two shapes", fits=number)
+        before = {b.name: sizes_of(b) for p in pieces[:-1] for b in p.inputs}
+        outside = [
+            x for x in zip(piece.inputs, pieces[-1].inputs, strict=True) if x[1].name in inputs
+        ]
+        for old, new in outside:
+            if before.get(new.name, sizes_of(new)) != sizes_of(new):
+                return Option(obstacle=f"{new.name} is read in two shapes", fits=number)
+            if new != old and new.name not in before:  # the same elements in another shape
                 whole[new.name], axes[new.name] = new, tuple(range(len(new.shape)))
     try:
         split = with_passed_borders(pieces, target)
@@ -154,15 +158,11 @@ def subgraph_option(
 
 
 def _alike(piece: Kernel, before: Sequence[Kernel]) -> Kernel:
-    """A piece that reads what those before it make in the shape in which they make it."""
-    made = {b.name: sizes_of(b) for p in before for b in p.outputs}
-    for name in [b.name for b in piece.inputs if b.name in made]:
-        piece = with_operand_shape(piece, name, made[name])
+    """A piece that reads what those before it make, or read, in the shape in which they do."""
+    known = {b.name: sizes_of(b) for p in reversed(before) for b in (*p.inputs, *p.outputs)}
+    for name in [b.name for b in piece.inputs if b.name in known]:
+        piece = with_operand_shape(piece, name, known[name])
     return piece
-
-
-def _is_read(name: str, pieces: Sequence[Kernel]) -> bool:
-    return any(b.name == name for p in pieces for b in p.inputs)
 
 
 def _find(pieces: Sequence[Kernel], name: str) -> Buffer:
