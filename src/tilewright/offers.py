@@ -79,6 +79,15 @@ class Offers:
     def _takes(self, members: Sequence[GraphNode], subgraph: GraphNode) -> int | None:
         """How many calls, from the first on, a device may run as one; None if that is not known.
         If that is all, it is its offer."""
+        program, _ = call_program(subgraph, {})
+        key = (program, subgraph.device)
+        if key not in self.made:
+            self.made[key] = self._subgraph(members, subgraph)
+        option = self.made[key]
+        return option.fits if option.obstacle else sum(not is_view(n) for n in members)
+
+    def _subgraph(self, members: Sequence[GraphNode], subgraph: GraphNode) -> Option:
+        """What a device offers for calls as one."""
         spec = self.devices.specs[subgraph.device]
         assert spec.backend.subgraph is not None
         names = {v: f"value{k}" for k, v in enumerate(subgraph.inputs)}
@@ -94,7 +103,4 @@ class Offers:
             found.append(Member(program, option, operands, names[n.outputs[0]]))
         known = self.known.setdefault(subgraph.device, {})
         inputs = [names[v] for v in subgraph.inputs]
-        option = spec.backend.subgraph(found, inputs, spec.target, known)
-        program, _ = call_program(subgraph, {})
-        self.made[program, subgraph.device] = option
-        return option.fits if option.obstacle else len(found)
+        return spec.backend.subgraph(found, inputs, spec.target, known)

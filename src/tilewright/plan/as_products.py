@@ -73,13 +73,15 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     )
     for multiply, addend, clip in ways:
         made_of = found.multiplied() if multiply else found
-        summed = _Products(kernel, made_of, unit, addend=addend, clip=clip).form()
-        if summed is not None:
-            yield from _on_diagonals(summed, target)
+        for axis in found.result.axes if addend else (None,):
+            summed = _Products(kernel, made_of, unit, addend=axis, clip=clip).form()
+            if summed is not None:
+                yield from _on_diagonals(summed, target, axis)
 
 
-def _on_diagonals(summed: UnitForm, target: Target) -> Iterator[UnitForm]:
-    """A form with its factors on a diagonal along the axis that fills whole blocks best."""
+def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterator[UnitForm]:
+    """A form with its factors on a diagonal along each axis, or the one that is given, that fills
+    whole blocks best: arrays that others made lie in blocks along one of them."""
     kernel = summed.kernel
     nest = next(n for n in nests(kernel.body) if n.update is not None)
     assert nest.update is not None
@@ -90,14 +92,16 @@ def _on_diagonals(summed: UnitForm, target: Target) -> Iterator[UnitForm]:
     fits = [a for _, a in every if a is not None and data.buffer in a.places]
     for sizes in lane_choices(target) if fits else ():
         best = sizes[0]
-        along = min(fits, key=lambda a: -(-a.extent // best) * best / a.extent)
-        full = next((n for n in sizes if along.extent % n == 0), best)
-        for lanes in dict.fromkeys((best, full)):
-            form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())
-            yield form
-            within = next(n for n in nests(form.kernel.body) if n.update is not None)
-            if len(within.reduce) > 1:
-                yield composed(form, pack(form.kernel, within))
+        waste = [-(-a.extent // best) * best / a.extent for a in fits]
+        least = [a for a, w in zip(fits, waste, strict=True) if w == min(waste)]
+        for along in (a for a in least if axis is None or axis.var in a.loops):
+            full = next((n for n in sizes if along.extent % n == 0), best)
+            for lanes in dict.fromkeys((best, full)):
+                form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())
+                yield form
+                within = next(n for n in nests(form.kernel.body) if n.update is not None)
+                if len(within.reduce) > 1:
+                    yield composed(form, pack(form.kernel, within))
 
 
 # ---------------------------------------------------------------- sums
@@ -259,11 +263,12 @@ def _element(e: Expr) -> Load | None:
 
 
 class _Products:
-    """A kernel's sum as products with factors. With `addend` its constant is an array that sums
-    begin with; with `clip` what follows is limited to what it is anyway, as a unit may want it."""
+    """A kernel's sum as products with factors. With `addend` its constant is an array, along that
+    axis, that sums begin with; with `clip` what follows is limited to what it is anyway, as a unit
+    may want it."""
 
     def __init__(
-        self, kernel: Kernel, found: _Sum, unit: Unit, *, addend: bool, clip: bool
+        self, kernel: Kernel, found: _Sum, unit: Unit, *, addend: For | None, clip: bool
     ) -> None:
         self.kernel, self.sum, self.addend, self.clip = kernel, found, addend, clip
         self.type, self.factor_type = unit.update.buffer.dtype, unit.right.buffer.dtype
@@ -358,12 +363,12 @@ class _Products:
         result = self.sum.result
         factor = self.sum.factor
         total: Expr = sums if factor == 1 else sums * const(factor, self.type)
-        if self.addend:
-            extent = result.axes[0].extent
+        if self.addend is not None:
+            extent = self.addend.extent
             assert isinstance(extent, int)
             numbers = self._same("addend", extent, self.sum.constant, arrays)
             inputs.add(numbers)
-            total = total + Load(numbers, (result.axes[0].var,))
+            total = total + Load(numbers, (self.addend.var,))
         elif self.sum.constant:
             total = total + const(self.sum.constant, self.type)
         new = substitute(value, {self.sum.part: total})
