@@ -4,6 +4,7 @@ memory outside, where each finds it as it wants it (passed_arrays.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,7 @@ from tilewright.plan.bound import ContractionBound
 from tilewright.plan.form_models import Places
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
+from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
 from tilewright.plan.units import has_contraction, units
 from tilewright.resident_arrays import Resident, Residents, Variant, build_spill
 from tilewright.schedule.primitives.loops import copy_block
@@ -215,7 +216,7 @@ class _Joined:
         self.arrays: dict[str, MadeArray] = {}
         self.layouts: dict[str, Layout] = {}
         self.borders: dict[str, Border] = {}
-        self.passed = PassedArrays(split.borders)
+        self.passed = PassedArrays(split.borders, _room(built))
 
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
         """The kernel that is called with arrays in this order."""
@@ -307,6 +308,16 @@ class _Joined:
         if held.name in chip.borders:
             self.borders[name] = chip.borders[held.name]
         return self.inputs[-1]
+
+
+def _room(built: Sequence[BuiltPiece]) -> dict[str, int]:
+    """Elements that each array has for those that read it."""
+    room: dict[str, int] = {}
+    for piece in built:
+        for held in piece.chip.kernel.inputs:
+            name = piece.names.get(held.name, "")
+            room[name] = max(room.get(name, 0), math.prod(sizes_of(held)))
+    return room
 
 
 def _in_a_row(block: Block, old: Buffer, new: Buffer) -> Block:

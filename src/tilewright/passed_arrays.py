@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import numpy as np
 
@@ -29,10 +30,13 @@ class OtherOrder(MadeOtherwise):
 
 
 class PassedArrays:
-    """Arrays that pass between pieces, by their names: each in `buffers` as it lies in memory."""
+    """Arrays that pass between pieces, by their names: each in `buffers` as it lies in memory. Of
+    some, readers want more `room` than there are elements, for what fills their loops up."""
 
-    def __init__(self, borders: Mapping[str, Border]) -> None:
-        self.borders = borders
+    def __init__(
+        self, borders: Mapping[str, Border], room: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
+        self.borders, self.room = borders, room
         self.buffers: dict[str, Buffer] = {}
         self.places: dict[str, np.ndarray] = {}  # of its elements: numbers in memory
         self.constants: dict[Buffer, np.ndarray] = {}  # what borders hold
@@ -41,20 +45,25 @@ class PassedArrays:
         """What a piece makes for others: a row of all that lies in memory, since what reads it may
         have other axes."""
         (result,) = chip.kernel.outputs
-        shape = (math.prod(sizes_of(result)),)
-        new = self.buffers[name] = result.with_(name=name, shape=shape)
-        memory = np.arange(1, shape[0] + 1).reshape(sizes_of(result))
+        size = math.prod(sizes_of(result))
+        memory = np.arange(1, size + 1).reshape(sizes_of(result))
         self.places[name] = _traced(memory, result, lambda a: chip.read(result, a)) - 1
+        return self._with_room(name, result, size)
+
+    def _with_room(self, name: str, made: Buffer, size: int) -> Buffer:
+        room = max(size, self.room.get(name, 0))
+        new = self.buffers[name] = made.with_(name=name, shape=(room,))
         border = self.borders.get(name)
-        if border is not None:
-            self.constants[new] = np.full(shape, border.fill, new.dtype.numpy)
+        if border is not None or room > size:
+            fill = 0 if border is None else border.fill
+            self.constants[new] = np.full((room,), fill, new.dtype.numpy)
         return new
 
     def copy(self, made: str, name: str, memory: str) -> Buffer:
         """An array in another memory that lies there as one that was made before."""
         self.places[name] = self.places[made]
-        new = self.buffers[name] = self.buffers[made].with_(name=name, memory=memory)
-        return new
+        inside = self.buffers[made]
+        return self._with_room(name, inside.with_(memory=memory), math.prod(sizes_of(inside)))
 
     def places_of(self, names: Mapping[str, str]) -> dict[str, np.ndarray]:
         """Where the elements lie of those parameters, which have these names in the whole kernel,
@@ -96,7 +105,10 @@ class PassedArrays:
         found = _traced(
             numbers.reshape(sizes_of(wanted)), held, lambda a: chip.arranged(held, {held.name: a})
         ).reshape(-1)
-        if found.shape != new.shape or not np.array_equal(found[places], numbers):
+        outside = chip.target.memory(new.memory).size is None
+        wide = found.size > places.size and outside  # the rest holds 0 from the start
+        fits = found.shape == new.shape or wide
+        if not fits or not np.array_equal(found[places], numbers):
             raise OtherOrder(
                 f"{name} is taken as {held}, and was made in another order",
                 program=chip.source,

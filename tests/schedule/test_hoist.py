@@ -118,6 +118,24 @@ def test_init_with():
     )
 
 
+def test_init_with_an_axis_of_one():
+    """Along which every subscript is 0."""
+    rewritten(
+        BIASED.replace("t = alloc(i32[4])", "t = alloc(i32[1, 4])").replace("t[", "t[0, "),
+        seeded,
+        """
+        def k(x: i32[4, 8], b: i32[4], y: out(i32[4])):
+            t = alloc(i32[1, 4])
+            for i in range(4):
+                t[0, i] = b[i]
+                for r in range(8):
+                    t[0, i] += x[i, r]
+            for j in range(4):
+                y[j] = max(t[0, j], i32(0))
+        """,
+    )
+
+
 def test_sums_of_floats():
     refused(
         BIASED.replace("i32", "f32"),

@@ -124,9 +124,11 @@ def init_with(state: State, buffer: Buffer) -> None:
     if not isinstance(store, Store):
         refuse(f"{buffer.name} is not read by a nest of one store alone", state)
     total, term = _added(state, store.value, buffer)
-    names = dict(zip(total.indices, init.indices, strict=True))
     axes = {x.var for x in loops}
-    if not set(names) <= axes or len(names) < len(total.indices):
+    pairs = zip(total.indices, init.indices, buffer.shape, strict=True)
+    moving = [(a, b) for a, b, n in pairs if n != 1 or a in axes]
+    names = dict(moving)
+    if not set(names) <= axes or len(names) < len(moving):
         refuse(f"{total} is not an element for each iteration of its nest", state)
     if variables(term) & axes - set(names):
         refuse(f"{term} is another in iterations that read one element of {buffer.name}", state)
