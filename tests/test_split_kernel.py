@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stream_kernels import check, first, second, stream_of
 
 from tilewright import grid, i8, i32, kernel, local, reduce
 from tilewright.backends.stream.addresses import place_buffers
@@ -12,10 +13,12 @@ from tilewright.chip import build_chip
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
+from tilewright.join_pieces import PieceRefused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.same_kernels import with_param_names, with_plain_names
 from tilewright.plan.split_kernel import split_kernel
 from tilewright.targets.conv_engine import conv_engine
+from tilewright.targets.dsp import dsp
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta
 
@@ -146,6 +149,21 @@ def test_one_stream_does_all(program: Kernel, reference, chip: str):
     assert built.bound is not None
     assert built.bound.cycles <= built.cycles
     assert built.replay(*arrays, wanted.copy(), orders=2) is None
+
+
+def test_bundles_one_after_the_other():
+    """Pieces of a statically scheduled chip are one program, with the waits of one; what would have
+    a border between them is refused."""
+    target = dsp()
+    built = check(first(16, 8), second(16, 8, 1), target=target)
+    assert built.program is not None
+    assert len(built.program.sections) >= 2
+    alone = [check(k, target=target).cycles for k in (first(16, 8), second(16, 8, 1))]
+    assert sum(p.cycles for p in built.pieces) == built.cycles < sum(alone)
+    assert built.bound is not None
+    assert built.bound.cycles <= built.cycles
+    with pytest.raises(PieceRefused):
+        stream_of(first(16, 8), second(16, 8), target=target)
 
 
 def test_what_passes_stays_on_the_chip():

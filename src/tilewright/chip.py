@@ -146,6 +146,8 @@ def build_split(
         piece: Kernel, left: Target, kept: Collection[str], check: Check, places: Places
     ) -> ChipKernel:
         rows = kept if in_order else ()
+        if target.bundles is not None:
+            return _build_bundles(piece, left, control, (), kept, check)
         try:
             return _build_stream(piece, left, control, (), kept, check, rows, places)
         except OtherOrder:
@@ -275,12 +277,20 @@ def _build_contraction(
 
 
 def _build_bundles(
-    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+    kernel: Kernel,
+    target: Target,
+    control: Control,
+    parameters: Sequence[str],
+    kept: Collection[str] = (),
+    check: Check = lambda chip: None,
 ) -> ChipKernel:
-    """The first of a kernel's forms that a statically scheduled chip does."""
+    """The first of a kernel's forms that a statically scheduled chip does, of those that have the
+    parameters named in `kept` as they are, and pass a check."""
     check_order(target, control.serial)
     refusal: TilewrightError | None = None
-    for form in unit_forms(normal_form(kernel), target):
+    for k, form in enumerate(unit_forms(normal_form(kernel), target)):
+        if k and not form.keeps(kept):
+            continue
         wider, borders = choose_borders(form.kernel, target)
         try:
             bundled = build_bundles(wider, target, control)
@@ -291,10 +301,16 @@ def _build_bundles(
             bundled.schedule, bundled.program, target, parameters, bundled.layouts
         )
         expect = partial(expected_cycles, wider, control)
-        return replace(
+        built = replace(
             found, form=form, borders=borders, predicted=bundled.predicted, tile=bundled.tile,
             expect=expect,
         )  # fmt: skip
+        try:
+            check(built)
+        except ScheduleError as error:
+            refusal = refusal or error
+            continue
+        return built
     assert refusal is not None  # the kernel itself is a form
     raise refusal
 

@@ -11,10 +11,14 @@ from functools import partial
 from typing import Any
 
 from tilewright.analyze.rewrite import rewrite_accesses
+from tilewright.backends.bundles.program import BundleProgram, make_program
+from tilewright.backends.bundles.resource_bound import program_bound
+from tilewright.backends.stream.stream import Stream
+from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
 from tilewright.chip_kernel import ChipKernel, PieceTime, proven_stream
 from tilewright.ir.expr import Buffer, Var
-from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, walk_statements
+from tilewright.ir.loop import Alloc, Block, For, Kernel, buffers_written
 from tilewright.ir.tensor_type import Layout
 from tilewright.ops.movement import flatten_index
 from tilewright.passed_arrays import MadeOtherwise, PassedArrays
@@ -221,7 +225,7 @@ class _Joined:
     def kernel_of(self, parameters: Sequence[str]) -> ChipKernel:
         """The kernel that is called with arrays in this order."""
         body: list[Block] = []
-        blocks: list[Block] = []  # of the pieces
+        results: list[Buffer] = []  # of each piece
         taken = set(self.taken)
         for k, piece in enumerate(self.built):
             block = self._with_inputs(piece)
@@ -230,10 +234,12 @@ class _Joined:
                 new = self._passed(piece)
                 block = _in_a_row(block, self._named(piece, result), new)
                 body.append((Alloc(new),))
+            results.append(new if k < len(self.built) - 1 else result)
             taken |= {b.name for b in self.inputs}
             block = copy_block(block, taken)
-            blocks.append(block)
-            body.append((For(Var(fresh("piece", taken)), 1, block),))
+            # What is allocated in different loops may lie in one place; a core would branch.
+            together = (For(Var(fresh("piece", taken)), 1, block),)
+            body.append(block if self.target.bundles is not None else together)
         last, (output,) = self.built[-1].chip, self.source.outputs
         (result,) = last.kernel.outputs
         scheduled = self.source.with_(
@@ -242,7 +248,8 @@ class _Joined:
             scratch=(),
             body=tuple(stmt for block in body for stmt in block),
         )
-        stream, waits, timeline = proven_stream(scheduled, self.target, self.passed.constants)
+        results[-1] = scheduled.outputs[0]
+        program, (stream, waits, timeline) = self._proven(scheduled)
         (of_form,), (filled,) = last.form.kernel.outputs, last.filled.outputs
         made = last.form.results.get(result.name)
         form = UnitForm(
@@ -254,9 +261,20 @@ class _Joined:
         return ChipKernel(
             self.source, form, self._like(self.filled, filled.with_(name=output.name)), scheduled,
             self.target, stream, waits, timeline, tuple(parameters), self.layouts | layouts,
-            self.borders, sum(p.chip.predicted or 0.0 for p in self.built), _bound(self.built),
-            pieces=tuple(_times(timeline, blocks, self.built)),
+            self.borders, sum(p.chip.predicted or 0.0 for p in self.built),
+            _bound(self.built) if program is None else program_bound(program), program,
+            pieces=tuple(_times(timeline, results, self.built)),
         )  # fmt: skip
+
+    def _proven(
+        self, scheduled: Kernel
+    ) -> tuple[BundleProgram | None, tuple[Stream, Waits, Timeline]]:
+        """The stream of all pieces; on a statically scheduled chip, their program as well."""
+        constants = self.passed.constants
+        if self.target.bundles is None:
+            return None, proven_stream(scheduled, self.target, constants)
+        program = make_program(scheduled, self.target, constants)
+        return program, (program.stream, program.tokens, program.timeline)
 
     def _passed(self, piece: BuiltPiece) -> Buffer:
         """What a piece makes for others."""
@@ -326,21 +344,20 @@ def _in_a_row(block: Block, old: Buffer, new: Buffer) -> Block:
 
 
 def _times(
-    timeline: Timeline, blocks: Sequence[Block], built: Sequence[BuiltPiece]
+    timeline: Timeline, results: Sequence[Buffer], built: Sequence[BuiltPiece]
 ) -> Iterator[PieceTime]:
-    """Yields the time of each piece: that of its last instruction, what is spilled behind it left
-    out, by when those before it were done. What ends the stream is the last piece's."""
-    number = {
-        id(s): piece.number for piece, block in zip(built, blocks, strict=True)
-        for s in walk_statements(block) if isinstance(s, Call) and not piece.spills
-    }  # fmt: skip
+    """Yields the time of each piece: when the last of what it makes is there, what is spilled
+    behind it left out, by when those before it were done. What ends the stream is the last's."""
+    pairs = zip(results, built, strict=True)
+    number = {buffer: piece.number for buffer, piece in pairs if not piece.spills}
     parts = [p.chip.bound for p in built if not p.spills]
     ends = [0] * len(parts)
     for k, site in enumerate(timeline.stream.sites):
-        piece = number.get(id(site.call))
-        if piece is not None:
+        written = buffers_written(site.instruction.body)
+        operands = zip(site.instruction.operands, site.call.regions, strict=True)
+        for region in (r for b, r in operands if b in written and r.buffer in number):
             end = int(timeline.end[timeline.stream.rows(k)].max(initial=0))
-            ends[piece] = max(ends[piece], end)
+            ends[number[region.buffer]] = max(ends[number[region.buffer]], end)
     ends[-1] = timeline.cycles
     done = 0
     for bound, end in zip(parts, ends, strict=True):

@@ -229,7 +229,9 @@ def chip_binary(built: BuiltKernel) -> Binary:
 
 
 SIMULATED = DEVICES[SIMULATOR]
-BUNDLES = Backend("bundles", chip_options, chip_part, SIMULATOR, SIMULATED, binary=chip_binary)
+BUNDLES = Backend(
+    "bundles", chip_options, chip_part, SIMULATOR, SIMULATED, subgraph_option, None, chip_binary
+)
 STREAM = Backend(
     "stream", chip_options, chip_part, SIMULATOR, SIMULATED, subgraph_option, chip_outlook,
     chip_binary,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from tilewright.backends.stream.memory import check_memory
 from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.backends.stream.waits import Waits, place_waits
 from tilewright.base.errors import CompileError
+from tilewright.ir.expr import Buffer
 from tilewright.ir.instruction import Cost, Hazard, Instruction
 from tilewright.ir.loop import Call, For, Kernel, Stmt, map_block, map_inner_blocks
 from tilewright.sim.timeline import COLUMNS, Timeline
@@ -74,8 +76,11 @@ class BundleProgram:
         return place_waits(stream, order)
 
 
-def make_program(kernel: Kernel, target: Target) -> BundleProgram:
-    """The bundles and waits of a kernel that is all calls: proven, and timed."""
+def make_program(
+    kernel: Kernel, target: Target, constants: Mapping[Buffer, np.ndarray] = MappingProxyType({})
+) -> BundleProgram:
+    """The bundles and waits of a kernel that is all calls: proven, and timed. `constants` is what
+    some of its buffers hold from the start."""
     assert target.bundles is not None
     outer, sections = cut_sections(kernel, target)
     for section in sections:
@@ -88,12 +93,12 @@ def make_program(kernel: Kernel, target: Target) -> BundleProgram:
     linked = dataclasses.replace(
         target, queues=queues, tokens=tuple(itertools.combinations(names, 2))
     )
-    stream = expand_stream(whole, linked)
+    stream = dataclasses.replace(expand_stream(whole, linked), constants=constants)
     found = boxes(stream, program_touched(stream, sections))
     need = dependences(stream, found)
     waits = place_core_waits(stream, need)
     wrong: object = (
-        check_memory(stream, kernel.inputs, found)
+        check_memory(stream, (*kernel.inputs, *constants), found)
         or check_distances(stream, found)
         or check_core_waits(stream, need, waits, found)
     )
