@@ -95,10 +95,12 @@ def tile_for_unit(
         map_values(s, target, loop, None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
     distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
+    before = set(s.allocations())
     rows = _rows(plan, target, inside)
     if overlap and buffers == 1 and plan.chunked_axis is not None:
         rows, inside = _finish_in_chunks(s, plan, plan.chunked_axis, rows, inside)
     map_values(s, target, Loop(inside[0]), rows, plan.interleave)
+    late = set(s.allocations()) - before if plan.late else set()  # what the epilogue brings
     hoist_all(s, around, acc.name)
     # One buffer for each tile of the result that is computed or stored; one more for each whose
     # accumulator has its start value early.
@@ -106,7 +108,7 @@ def tile_for_unit(
     results = buffers + _tiles_ahead(s, tiles, around, early)
     loop = flatten(s, around, acc.name, min(2, distance + 1), results)
     if overlap:
-        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared))
+        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late))
     return layouts
 
 

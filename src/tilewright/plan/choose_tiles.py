@@ -51,7 +51,7 @@ def choose_tiles(
     plans: list[Plan] = []
     times: list[StepTimes] = []
     for plan in _plans(model, overlap, rings and model.unit.whole):
-        fits = np.flatnonzero(np.broadcast_to(model.fits(every, plan), count))
+        fits = np.flatnonzero(np.broadcast_to(_fits(model, every, plan), count))
         if not len(fits):
             continue
         steps = model.step_times(tiles.only(fits), plan)
@@ -109,15 +109,31 @@ def _plans(model: TileModel, overlap: bool, rings: bool) -> Iterator[Plan]:
     paces: Iterable[tuple[int, int]] = PACES if overlap else ((0, 1),)
     if overlap and (with_addend or whole_unit):  # a copy begins a tile, or the operator does
         paces = dict.fromkeys((distance, 2) for distance, _ in PACES)
-    early = (True, False) if overlap and model.epilogue_loads and not whole_unit else (False,)
+    early = (
+        _early(model) if overlap and model.epilogue_loads and not whole_unit else [(False, False)]
+    )
     clears = any(not x.follows for x in model.accumulator_work.steps) and not with_addend
     ahead = CLEAR_DISTANCES if overlap and clears else (0,)
     every = itertools.product(_orders(model), paces, ahead, early, kept)
-    for order, (distance, buffers), cleared, preloaded, ring in every:
+    for order, (distance, buffers), cleared, (preloaded, late), ring in every:
         yield replace(
             any_, order=order, prefetch_distance=distance, result_buffers=buffers,
-            preloaded=preloaded, rings=ring, clear_distance=cleared,
+            preloaded=preloaded, late=late, rings=ring, clear_distance=cleared,
         )  # fmt: skip
+
+
+def _fits(model: TileModel, tile: Mapping[Var, np.ndarray], plan: Plan) -> np.ndarray:
+    """Which tiles fit; where the epilogue's operands come late, those that did not otherwise."""
+    fits = model.fits(tile, plan)
+    return fits & ~model.fits(tile, replace(plan, late=False)) if plan.late else fits
+
+
+def _early(model: TileModel) -> list[tuple[bool, bool]]:
+    """When the epilogue's operands come, as (preloaded, late): late only where the unit's own
+    queue loads them, which gains nothing by an earlier turn."""
+    moves = [x.move for x in model.epilogue_loads]
+    own = any(m is not None and m.queue == model.unit.instruction.queue for m in moves)
+    return [(True, False), (False, False), *([(False, True)] if own else [])]
 
 
 def _orders(model: TileModel) -> Iterator[tuple[Var, ...]]:

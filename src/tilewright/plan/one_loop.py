@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tilewright.analyze.rewrite import uses
+from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import (
     Alloc,
     Call,
@@ -53,22 +54,29 @@ def flatten(
 
 
 def stages_of(
-    s: Schedule, target: Target, loop: Loop, distance: int, buffers: int = 2, cleared: int = 0
+    s: Schedule,
+    target: Target,
+    loop: Loop,
+    distance: int,
+    buffers: int = 2,
+    cleared: int = 0,
+    late: Collection[Buffer] = (),
 ) -> tuple[int, ...]:
     """Returns the pipeline's stage of each statement: loads are a prefetch distance before work,
-    what reads nothing and clears sums is so many steps before it, stores are as late as the
-    result's buffers allow."""
+    unless they fill buffers of `late`; what reads nothing and clears sums is so many steps before
+    it, stores are as late as the result's buffers allow."""
     work = max(distance, cleared)
     outside = {b.memory for b in s.kernel.params if target.memory(b.memory).size is None}
 
     def stage(stmt: Stmt) -> int:
         calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
-        written = {b.memory for b in buffers_written((stmt,))}
+        into = buffers_written((stmt,))
+        written = {b.memory for b in into}
         read = {r.buffer.memory for x in calls for r in x.regions} - written
         if outside & written:
             return work + buffers - 1
         if not any(reads(x.instruction) for x in calls):
             return work - cleared
-        return work - distance if outside & read else work
+        return work - distance if outside & read and not into & set(late) else work
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

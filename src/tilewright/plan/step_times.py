@@ -55,6 +55,7 @@ class Loads(Moves):
 
     buffers: np.ndarray  # [n] for what one turn brings
     in_epilogue: bool = False  # whether the epilogue reads it
+    late: bool = False  # and it comes when that begins
     is_addend: bool = False  # whether it is what the sums start with, in the accumulator
 
 

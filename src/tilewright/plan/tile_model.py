@@ -199,6 +199,8 @@ class TileModel:
                 turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
                 turns_more = turns_more + np.minimum(plan.clear_distance, self._tiles(turns, plan))
             many = np.where(level < 0, 1, 1 + np.where(inner, plan.prefetch_distance, turns_more))
+            if plan.late and operand in self.epilogue_loads:
+                many = np.ones(1)
             size, name = self._held(operand, tile, plan), operand.memory
             if plan.rings and operand is not self.result:
                 many, size = self._ring(operand, tile, plan, level, many, size)
@@ -364,8 +366,10 @@ class TileModel:
         distance = plan.prefetch_distance
         for number, operand in enumerate(self.loads):
             level = self._reload_level(operand, list(turns), plan)
-            buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
             in_epilogue = operand in self.epilogue_loads and not self.unit.whole
+            late = in_epilogue and plan.late
+            buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
+            buffers = np.ones_like(buffers) if late else buffers
             preloaded = plan.preloaded and in_epilogue
             sizes = self.whole if preloaded else tile
             whole = (
@@ -383,7 +387,7 @@ class TileModel:
                 calls, setup, work, transfer = times
                 yield Loads(
                     queue, operand.move.latency, calls, setup, work, transfer,
-                    *operand.move.own_hazard, buffers, in_epilogue,
+                    *operand.move.own_hazard, buffers, in_epilogue, late,
                 )  # fmt: skip
         for operand in self.accumulator_loads:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
