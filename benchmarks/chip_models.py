@@ -7,7 +7,7 @@
 
 Both networks of examples/digits are quantised with scales that are powers of two, calibrated on
 images of training, and run on all 360 held-out ones; the zoo's have seeded weights and one seeded
-image, and +wide leaves sums of convolutions that additions take as they are. Rounding is half up.
+input, and +wide leaves sums of convolutions that additions take as they are. Rounding is half up.
 Every result is compared with the host's, to the bit, and the first with the interpreter's. Cycles
 are those of the timed simulator, host and copies left out.
 """
@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +34,7 @@ from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.options import Options
 from tilewright.program.host_program import Submit
+from tilewright.runtime.call_timeline import runs_of
 from tilewright.runtime.module import Module
 from tilewright.targets.chips import CHIPS
 
@@ -44,9 +46,10 @@ BUILT = {**CHIPS, **SIZES}
 
 @dataclass(frozen=True)
 class Row:
-    """One model on one chip: `products` are its convolutions and linear layers, `submits` the
-    streams of neighbouring kernels that the chip ran; seconds of compiling, and of one call with
-    its simulation."""
+    """One model on one chip: `products` are its convolutions and products of matrices, `submits`
+    the streams of neighbouring kernels that the chip ran; `moved` are the bytes of their transfers,
+    `least` those of the streams' operands and results, each once; seconds of compiling, and of one
+    call with its simulation."""
 
     model: str
     chip: str
@@ -54,6 +57,8 @@ class Row:
     submits: int
     cycles: int
     milliseconds: float
+    moved: int
+    least: int
     exact: bool
     accuracy: float | None
     compile_s: float
@@ -61,8 +66,14 @@ class Row:
     file_bytes: int
 
 
-def measure(name: str, model: onnx.ModelProto, chip: str, images: np.ndarray, labels=None) -> Row:
-    """Compiles a model for a chip and the host, and runs it on images, one at a time."""
+def measure(
+    name: str,
+    model: onnx.ModelProto,
+    chip: str,
+    calls: Sequence[tuple[np.ndarray, ...]],
+    labels: np.ndarray | None = None,
+) -> Row:
+    """Compiles a model for a chip and the host, and runs it on the operands of each call."""
     dims = {d.dim_param: 1 for d in model.graph.input[0].type.tensor_type.shape.dim if d.dim_param}
     options = Options(rounding="half_up", dims=dims)
     start = time.perf_counter()
@@ -71,25 +82,32 @@ def measure(name: str, model: onnx.ModelProto, chip: str, images: np.ndarray, la
     )
     compiled = time.perf_counter() - start
     host = tilewright.compile(model, options=options)
-    module(images[:1])
+    module(*calls[0])
     start = time.perf_counter()
-    scores = np.concatenate([module(x[None]) for x in images])
-    spent = (time.perf_counter() - start) / len(images)
+    found = [module(*x) for x in calls]
+    spent = (time.perf_counter() - start) / len(calls)
     graph = import_model(model.SerializeToString(), dims=options.dims, half_up=True)
-    exact = np.array_equal(scores, np.concatenate([host(x[None]) for x in images]))
-    exact &= np.array_equal(scores[:1], evaluate_graph(graph, [images[:1]])[0])
+    exact = all(map(np.array_equal, found, (host(*x) for x in calls)))
+    exact &= np.array_equal(found[0], evaluate_graph(graph, list(calls[0]))[0])
+    right = (
+        None if labels is None else [x.argmax() == n for x, n in zip(found, labels, strict=True)]
+    )
     program = module.program
     pairs = zip(program.host.steps, program.steps, strict=True)
-    steps = [facts for step, facts in pairs if isinstance(step, Submit)]
+    given = [(step, facts) for step, facts in pairs if isinstance(step, Submit)]
+    steps, runs = [facts for _, facts in given], runs_of(program)
+    moved = sum(runs[step.device, step.kernel].facts.moved for step, _ in given)
     return Row(
         name,
         chip,
-        sum(n.op_type in ("Conv", "Gemm") for n in model.graph.node),
+        sum(n.op_type in ("Conv", "Gemm", "MatMul") for n in model.graph.node),
         len(steps),
         sum(s.cycles or 0 for s in steps),
         sum(s.picoseconds or 0 for s in steps) / 1e9,
+        moved,
+        sum(int(s.bytes or 0) for s in steps),
         bool(exact),
-        None if labels is None else float((scores.argmax(1) == labels).mean()),
+        None if right is None else float(np.mean(right)),
         compiled,
         spent,
         _size(module),
@@ -110,12 +128,19 @@ def table(rows: list[Row]) -> Table:
     shown = Table(box=None)
     for heading in ("model", "chip"):
         shown.add_column(heading)
-    figures = ("products", "submits", "cycles", "ms", "exact", "read right")
+    figures = ("products", "submits", "cycles", "ms", "MB moved", "least", "exact", "read right")
     for heading in (*figures, "compiled", "a call"):
         shown.add_column(heading, justify="right")
     for r in rows:
         right = "" if r.accuracy is None else f"{r.accuracy:.1%}"
-        numbers = (str(r.products), str(r.submits), f"{r.cycles:,}", f"{r.milliseconds:.3g}")
+        sizes = (f"{n / 1e6:.3g}" for n in (r.moved, r.least))
+        numbers = (
+            str(r.products),
+            str(r.submits),
+            f"{r.cycles:,}",
+            f"{r.milliseconds:.3g}",
+            *sizes,
+        )
         times = (f"{r.compile_s:.1f} s", f"{r.call_s:.3g} s")
         shown.add_row(r.model, r.chip, *numbers, "✓" if r.exact else "✗", right, *times)
     return shown
@@ -135,7 +160,7 @@ def main() -> None:
     for name in NETWORKS:
         model = quantised(DIGITS / f"{name}.onnx")
         for chip in filter(None, options.chips.split(",")):
-            rows.append(measure(name, model, chip, images, labels))
+            rows.append(measure(name, model, chip, [(x[None],) for x in images], labels))
     for each in filter(None, options.models.split(",")):
         name, _, chip = each.partition(":")
         network, _, wide = name.partition("+")
@@ -145,7 +170,7 @@ def main() -> None:
         floats = ZOO[network]()
         inputs = sample_inputs(floats)
         model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=bool(wide)).model
-        rows.append(measure(name, model, chip, inputs["image"]))
+        rows.append(measure(name, model, chip, [tuple(inputs.values())]))
     Console(width=120).print(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))

@@ -6,13 +6,19 @@ import pytest
 from byte_kernels import conv_layer, layer
 from epilogue_chips import CHIPS
 
-from tilewright import i8
+from tilewright import grid, i8, i32, kernel, local, out, reduce
 from tilewright.base.errors import TilewrightError
-from tilewright.chip import build_chip, check_form
+from tilewright.chip import build_chip, build_choice, check_form
+from tilewright.ir.interpret import interpret
 from tilewright.ir.text.loop import parse_kernel
 from tilewright.plan import analytic_model
 from tilewright.plan.accelerate import tile_for_unit
+from tilewright.plan.choose_tiles import choose_tiles
+from tilewright.plan.form_models import form_models
+from tilewright.plan.tile_model import TileModel
+from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.targets.chips import CHIPS as SHIPPED
+from tilewright.targets.vta import vta
 
 LAYER = layer.bind(M=128, N=96, K=64)
 CONV = conv_layer.bind(H=16, V=16, R=3, C=32, F=32)
@@ -52,6 +58,42 @@ def test_exact(function, expected, chip: str, overlap: bool):
     built(*arrays, result)
     np.testing.assert_array_equal(result, expected(*arrays))
     assert len(np.unique(result)) > 50
+
+
+# ---------------------------------------------------------------- when operands come
+
+
+def test_a_residual_that_comes_late():
+    """VTA's queue of products loads it itself. Where there is little room for sums, one place for
+    it leaves more to others than two do, and that is faster; both are exact."""
+    n, c = 8, 32
+
+    @kernel
+    def block(X: i8[n, n, c], W: i8[c, c], R: i8[n, n, c], Y: out(i8[n, n, c])):
+        t = local(i32[n, n, c])
+        for y, x, o in grid(n, n, c):
+            t[y, x, o] = 0
+            for k in reduce(c):
+                t[y, x, o] += i32(X[y, x, k]) * i32(W[o, k])
+        for y, x, o in grid(n, n, c):
+            Y[y, x, o] = i8(max(min(t[y, x, o] + i32(R[y, x, o]) * 16 >> 5, 127), -128))
+
+    target = vta(acc=8 << 10)
+    program = block.kernel
+    (found,) = (m for m in form_models(program, target) if not m.form.made)
+    assert isinstance(found.model, TileModel)
+    choices = choose_tiles(found.model, run_pipelines)
+    late, early = (next(c for c in choices if c.plan.late is when) for when in (True, False))
+    assert late.cycles < early.cycles
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-128, 128, b.shape).astype(np.int8) for b in program.inputs]
+    wanted = interpret(program, arrays)[0]
+    for choice in (late, early):
+        built = build_choice(found.kernel, target, choice)
+        np.testing.assert_array_equal(built(*arrays, np.zeros_like(wanted)), wanted)
+        assert built.replay(*arrays, wanted.copy(), orders=2) is None
+        held = next(b for b in built.stream.places if b.name.startswith("Y_part"))
+        assert held.shape[0] == (1 if choice is late else 2)
 
 
 # ---------------------------------------------------------------- what no instructions make
