@@ -288,9 +288,10 @@ def test_a_dimension_without_a_number_keeps_kernels_on_the_host(digits):
     assert reasons == {"npu: batch has no number (dims={…} gives one)"}
 
 
-@pytest.mark.parametrize("seed", [3, 14, 17])  # one chip each, the quick ones
+@pytest.mark.parametrize("seed", [3, 14, 17, 1073, 7003])
 def test_random_networks(seed):
-    """`make fuzz-devices` has many."""
+    """`make fuzz-devices` has many: the quick ones of three chips; an input that is read in two
+    shapes; an array with a border, of which another form would read less than lies in memory."""
     assert "submitted" in trial(seed, list(CHIPS))
 
 
