@@ -106,7 +106,7 @@ class PassedArrays:
             numbers.reshape(sizes_of(wanted)), held, lambda a: chip.arranged(held, {held.name: a})
         ).reshape(-1)
         outside = chip.target.memory(new.memory).size is None
-        wide = found.shape > new.shape and outside  # the rest holds 0 from the start
+        wide = found.shape > new.shape and outside  # what is behind holds one number
         fits = found.shape == new.shape or wide
         if not fits or not np.array_equal(found[places], numbers):
             raise OtherOrder(

@@ -49,7 +49,8 @@ class Resident:
 @dataclass(frozen=True)
 class Variant:
     """A piece with `inside` in the chip's memory, of which others leave it so much, but for those
-    `evicted`: what reads these later does so outside. `saved` are bytes that need not be moved."""
+    `evicted`: what reads these later does so outside. `saved` are bytes of arrays that need not be
+    moved, though smaller tiles may bring weights again."""
 
     piece: Kernel
     target: Target
