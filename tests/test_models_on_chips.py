@@ -288,10 +288,34 @@ def test_a_dimension_without_a_number_keeps_kernels_on_the_host(digits):
     assert reasons == {"npu: batch has no number (dims={…} gives one)"}
 
 
-@pytest.mark.parametrize("seed", [3, 14, 17, 1073, 7003])
+def test_an_input_in_two_shapes():
+    """A convolution reads the one row of the picture as a row, the addition as pixels alone."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (16, 16, 3, 3), "v": (16, 16, 1, 1)}
+    weights = [
+        numpy_helper.from_array(rng.normal(size=s).astype(np.float32), n) for n, s in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4, kernel_shape=[3, 3]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"], kernel_shape=[1, 1]),
+        helper.make_node("Add", ["c", "x"], ["y"]),
+    ]
+    x = rng.normal(size=(1, 16, 1, 4)).astype(np.float32)
+    ends = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, x.shape) for n in "xy"]
+    graph = helper.make_graph(nodes, "row", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = tilewright.quantize(model, {"x": x}, scheme="pow2").model
+    devices = {"npu": CHIPS["conv_engine"](), "host": "host"}
+    options = Options(rounding="half_up")
+    module = tilewright.compile(model, target=devices, options=options)
+    assert np.array_equal(module(x), tilewright.compile(model, options=options)(x))
+
+
+@pytest.mark.parametrize("seed", [3, 14, 17, 7003])
 def test_random_networks(seed):
-    """`make fuzz-devices` has many: the quick ones of three chips; an input that is read in two
-    shapes; an array with a border, of which another form would read less than lies in memory."""
+    """`make fuzz-devices` has many: the quick ones of three chips, and an array with a border, of
+    which another form would read less than lies in memory."""
     assert "submitted" in trial(seed, list(CHIPS))
 
 
