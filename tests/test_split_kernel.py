@@ -11,11 +11,11 @@ from tilewright.backends.stream.addresses import place_buffers
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.ir.interpret import interpret
-from tilewright.ir.loop import Kernel
+from tilewright.ir.loop import Alloc, For, Kernel, walk_statements
 from tilewright.ir.python.words import out
 from tilewright.join_pieces import PieceRefused
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.same_kernels import with_param_names, with_plain_names
+from tilewright.plan.same_kernels import told_in_names, with_param_names, with_plain_names
 from tilewright.plan.split_kernel import split_kernel
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.dsp import dsp
@@ -257,6 +257,18 @@ def test_plain_names():
     np.testing.assert_array_equal(
         interpret(one, arrays)[0], interpret(three_products(4), arrays)[0]
     )
+
+
+def test_what_is_said_in_plain_names():
+    """Of a kernel's own: as expressions have them, and as programs print them."""
+    program = three_products(4)
+    plain, _ = with_plain_names(program)
+    loop = next(x.var.name for x in walk_statements(program.body) if isinstance(x, For))
+    said = "p.2 at i.0 + 1, p_x2e_0_local of p.31 and t.0_lane"
+    (inner, *_) = (x.buffer.name for x in walk_statements(program.body) if isinstance(x, Alloc))
+    wanted = f"C at {loop} + 1, A_local of p.31 and {inner}_lane"
+    assert told_in_names(said, program) == wanted
+    assert told_in_names(str(plain.params[0]), program) == str(program.params[0])
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -20,7 +20,11 @@ def with_plain_names(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
 def told_in_names(text: str, kernel: Kernel) -> str:
     """What is said of a kernel with plain names, in those that the kernel has."""
     _, names = _renamed(kernel)
-    return re.sub(r"\b[pti]\.\d+", lambda found: names.get(found[0], found[0]), text)
+
+    def own(found: re.Match[str]) -> str:
+        return names.get(f"{found[1]}.{found[2]}", found[0])
+
+    return re.sub(r"\b([pti])(?:\.|_x2e_)(\d+)", own, text)  # as they are, or as programs have them
 
 
 def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
@@ -35,17 +39,15 @@ def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
         named[old] = old.with_(name=f"t.{k}")
     for old, new in named.items():
         body = rewrite_accesses(body, old, new, lambda at: at)
-    loops = (x.var for x in walk_statements(body) if isinstance(x, For))
-    variables: dict[Expr, Expr] = {v: Var(f"i.{k}") for k, v in enumerate(dict.fromkeys(loops))}
+    loops = dict.fromkeys(x.var for x in walk_statements(body) if isinstance(x, For))
+    numbered: dict[Expr, Var] = {v: Var(f"i.{k}") for k, v in enumerate(loops)}
 
     def renamed(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For):
             return stmt
-        var = variables[stmt.var]
-        assert isinstance(var, Var)
-        return stmt.with_(var=var, body=map_block(stmt.body, renamed))
+        return stmt.with_(var=numbered[stmt.var], body=map_block(stmt.body, renamed))
 
-    body = map_block(substitute_block(body, variables), renamed)
+    body = map_block(substitute_block(body, numbered), renamed)
     plain = kernel.with_(
         name="kernel",
         inputs=tuple(named[b] for b in kernel.inputs),
@@ -54,7 +56,7 @@ def _renamed(kernel: Kernel) -> tuple[Kernel, dict[str, str]]:
         body=body,
     )
     names = {new.name: old.name for old, new in named.items()}
-    names |= {str(new): str(old) for old, new in variables.items()}
+    names |= {numbered[v].name: v.name for v in loops}
     return plain, names
 
 
