@@ -76,24 +76,21 @@ def build_pieces(
     before it made, and where that is; `least` says what a piece takes at least. Of pieces that
     differ in names alone, one is built, or found among those `known`. PieceRefused for the first
     that cannot be built, in the author's names where nothing is known: then there is an author."""
-    return _Pieces(split, target, build, least, known, residents).built()
+    made: Known = {} if known is None else known
+    passed = PassedArrays(split.borders)
+    return _Pieces(split, target, build, least, made, residents, passed, known is None).built()
 
 
+@dataclass
 class _Pieces:
-    def __init__(
-        self,
-        split: Split,
-        target: Target,
-        build: Build,
-        least: Least,
-        known: Known | None,
-        residents: Residents,
-    ) -> None:
-        self.split, self.target, self.residents = split, target, residents
-        self.build, self.least = build, least
-        self.known: Known = {} if known is None else known
-        self.has_author = known is None
-        self.passed = PassedArrays(split.borders)
+    split: Split
+    target: Target
+    build: Build
+    least: Least
+    known: Known
+    residents: Residents
+    passed: PassedArrays
+    has_author: bool
 
     def built(self) -> list[BuiltPiece]:
         found: list[list[BuiltPiece]] = []  # each piece, with what is spilled behind it
