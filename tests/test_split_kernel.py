@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stream_kernels import check, first, second, stream_of
+from stream_kernels import check, first, second
 
 from tilewright import grid, i8, i32, kernel, local, reduce
 from tilewright.backends.stream.addresses import place_buffers
@@ -13,7 +13,6 @@ from tilewright.chip import build_chip
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Alloc, For, Kernel, walk_statements
 from tilewright.ir.python.words import out
-from tilewright.join_pieces import PieceRefused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.same_kernels import told_in_names, with_param_names, with_plain_names
 from tilewright.plan.split_kernel import split_kernel
@@ -152,8 +151,8 @@ def test_one_stream_does_all(program: Kernel, reference, chip: str):
 
 
 def test_bundles_one_after_the_other():
-    """Pieces of a statically scheduled chip are one program, with the waits of one; what would have
-    a border between them is refused."""
+    """Pieces of a statically scheduled chip are one program, with the waits of one, be there a
+    border between them or not."""
     target = dsp()
     built = check(first(16, 8), second(16, 8, 1), target=target)
     assert built.program is not None
@@ -162,8 +161,7 @@ def test_bundles_one_after_the_other():
     assert sum(p.cycles for p in built.pieces) == built.cycles < sum(alone)
     assert built.bound is not None
     assert built.bound.cycles <= built.cycles
-    with pytest.raises(PieceRefused):
-        stream_of(first(16, 8), second(16, 8), target=target)
+    assert len(check(first(16, 8), second(16, 8), target=target).pieces) == 2
 
 
 def test_what_passes_stays_on_the_chip():

@@ -9,14 +9,14 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 
 from tilewright.analyze.nests import nests
-from tilewright.backends.bundles.build import build_bundles
-from tilewright.backends.bundles.choose import choose_plans
+from tilewright.backends.bundles.build import best_plans, build_bundles
+from tilewright.backends.bundles.choose import BundleChoice, choose_plans, least_cycles
 from tilewright.backends.stream.addresses import check_capacity
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
 from tilewright.chip_kernel import (
@@ -30,15 +30,16 @@ from tilewright.ir.loop import Kernel
 from tilewright.join_pieces import Check, Known, PieceRefused, build_pieces, join_pieces
 from tilewright.passed_arrays import OtherOrder
 from tilewright.plan.accelerate import tile_for_unit
-from tilewright.plan.borders import choose_borders
+from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.bound import ContractionBound
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import FormModel, Places, form_models, least_first
+from tilewright.plan.form_models import SAME, FormModel, form_models, least_first
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.places import Places, orders_of, with_room
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
@@ -49,6 +50,7 @@ from tilewright.plan.stacked_inputs import (
     stacks_of,
 )
 from tilewright.plan.tile_model import TileModel
+from tilewright.plan.unit_form import UnitForm
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoice, VectorChoices
@@ -147,7 +149,7 @@ def build_split(
     ) -> ChipKernel:
         rows = kept if in_order else ()
         if target.bundles is not None:
-            return _build_bundles(piece, left, control, (), kept, check)
+            return _build_bundles(piece, left, control, (), kept, check, places)
         try:
             return _build_stream(piece, left, control, (), kept, check, rows, places)
         except OtherOrder:
@@ -283,36 +285,93 @@ def _build_bundles(
     parameters: Sequence[str],
     kept: Collection[str] = (),
     check: Check = lambda chip: None,
+    places: Places = MappingProxyType({}),
 ) -> ChipKernel:
-    """The first of a kernel's forms that a statically scheduled chip does, of those that have the
-    parameters named in `kept` as they are, and pass a check."""
+    """A kernel's form of which least cycles are expected, of those that a statically scheduled chip
+    does, have the parameters named in `kept` as they are, and pass a check. `places` says where in
+    memory those are that were made before."""
     check_order(target, control.serial)
-    refusal: TilewrightError | None = None
+    refusals: list[TilewrightError] = []
+    for form in _bundle_forms(kernel, target, control, kept, places, refusals):
+        stacks = stacks_of(form.form)
+        for each in (stacks, {}) if stacks else ({},):
+            try:
+                built = _built_form(form, target, control, parameters, each)
+                check(built)
+            except (CompileError, TargetError) as error:
+                refusals.append(error)
+                continue
+            return built
+    raise refusals[0]  # the kernel itself is a form
+
+
+@dataclass(frozen=True)
+class _BundleForm:
+    """A form of a kernel, with its borders, the cycles that it takes at least, and its plans, the
+    most promising first; none, as long as nobody has asked for them."""
+
+    form: UnitForm
+    kernel: Kernel
+    borders: Borders
+    least: float
+    choices: Sequence[BundleChoice] = ()
+
+    @property
+    def expected(self) -> float:
+        """Cycles; arrays as they are come first."""
+        return self.choices[0].cycles * (1 + SAME * bool(self.form.made))
+
+
+def _bundle_forms(
+    kernel: Kernel,
+    target: Target,
+    control: Control,
+    kept: Collection[str],
+    places: Places,
+    refusals: list[TilewrightError],
+) -> Iterator[_BundleForm]:
+    """The forms of a kernel that may suit a statically scheduled chip, the most promising first;
+    those of which the chip does nothing add to the refusals."""
+    waiting = []
     for k, form in enumerate(unit_forms(normal_form(kernel), target)):
-        if k and not form.keeps(kept):
+        if k and not form.keeps(kept, in_order=False):
             continue
         wider, borders = choose_borders(form.kernel, target)
+        wider = with_room(wider, {n: at for n, at in places.items() if n not in form.made})
         try:
-            bundled = build_bundles(wider, target, control)
+            waiting.append(_BundleForm(form, wider, borders, least_cycles(wider, target)))
         except (CompileError, TargetError) as error:
-            refusal = refusal or error
+            refusals.append(error)
+    waiting.sort(key=lambda f: f.least, reverse=True)
+    ready: list[_BundleForm] = []
+    while waiting or ready:
+        best = min(ready, key=lambda f: f.expected, default=None)
+        if best is not None and (not waiting or best.expected <= waiting[-1].least):
+            ready.remove(best)
+            yield best
             continue
-        found = bundle_kernel(
-            bundled.schedule, bundled.program, target, parameters, bundled.layouts
-        )
-        expect = partial(expected_cycles, wider, control)
-        built = replace(
-            found, form=form, borders=borders, predicted=bundled.predicted, tile=bundled.tile,
-            expect=expect,
-        )  # fmt: skip
+        next_one = waiting.pop()
+        orders = orders_of(next_one.form, places)
         try:
-            check(built)
-        except ScheduleError as error:
-            refusal = refusal or error
-            continue
-        return built
-    assert refusal is not None  # the kernel itself is a form
-    raise refusal
+            plans = best_plans(next_one.kernel, target, control, orders)
+            ready.append(replace(next_one, choices=plans))
+        except (CompileError, TargetError) as error:
+            refusals.append(error)
+
+
+def _built_form(
+    form: _BundleForm, target: Target, control: Control, parameters: Sequence[str], stacks: Stacks
+) -> ChipKernel:
+    """A form in bundles, where `stacks` are read as the arrays that they are made of."""
+    bundled = build_bundles(form.kernel, target, form.choices, control, stacks)
+    found = bundle_kernel(
+        bundled.kernel, bundled.scheduled, bundled.program, target, parameters, bundled.layouts
+    )
+    return replace(
+        found, form=form_of_sources(form.form, stacks),
+        borders=borders_of_sources(form.borders, stacks), predicted=bundled.predicted,
+        tile=bundled.tile, expect=partial(expected_cycles, form.kernel, control),
+    )  # fmt: skip
 
 
 def _build_vectors(

@@ -207,7 +207,9 @@ def stream_kernel(
     verify_kernel(s.kernel)
     if target.bundles is not None:
         check_order(target, serial)
-        return bundle_kernel(s, make_program(s.kernel, target), target, parameters, layouts)
+        return bundle_kernel(
+            s.original, s.kernel, make_program(s.kernel, target), target, parameters, layouts
+        )
     held = layouts_of_sources(layouts or {}, stacks)
     original = with_sources(s.original, stacks)
     kernel = with_sources(s.kernel, stacks_in(stacks, layouts or {}))
@@ -244,16 +246,17 @@ def proven_stream(
 
 
 def bundle_kernel(
-    s: State,
+    original: Kernel,
+    scheduled: Kernel,
     program: BundleProgram,
     target: Target,
     parameters: Sequence[str],
     layouts: Mapping[str, Layout] | None,
 ) -> ChipKernel:
     """A program of bundles, as a kernel to be called."""
-    order = tuple(parameters) or tuple(b.name for b in (*s.original.inputs, *s.original.outputs))
+    order = tuple(parameters) or tuple(b.name for b in (*original.inputs, *original.outputs))
     return ChipKernel(
-        s.original, UnitForm(s.original), s.original, s.kernel, target, program.stream,
+        original, UnitForm(original), original, scheduled, target, program.stream,
         program.tokens, program.timeline, order, dict(layouts or {}),
         bound=program_bound(program), program=program,
     )  # fmt: skip

@@ -24,7 +24,7 @@ from tilewright.ops.movement import flatten_index
 from tilewright.passed_arrays import MadeOtherwise, PassedArrays
 from tilewright.plan.borders import Border
 from tilewright.plan.bound import ContractionBound
-from tilewright.plan.form_models import Places
+from tilewright.plan.places import Places
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of

@@ -49,6 +49,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import substitute
 from tilewright.plan.diagonal import Diagonal, follow, lane_choices
 from tilewright.plan.fit_operators import widened
+from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.packed_windows import pack
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, one_of
 from tilewright.plan.units import Unit, has_contraction, units
@@ -76,6 +77,7 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         for axis in found.result.axes if addend else (None,):
             summed = _Products(kernel, made_of, unit, addend=axis, clip=clip).form()
             if summed is not None:
+                yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
                 yield from _on_diagonals(summed, target, axis)
 
 

@@ -12,6 +12,7 @@ one factor for each channel, or with none, is done by a unit that multiplies mat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with one factor of its contraction on a diagonal, for each loop along which both
     factors and the result go, and each number of lanes that units have. Sums of one term (a group
     of one channel) need no loop then."""
-    kernel = kernel.with_(body=map_block(kernel.body, _without_single_terms))
+    kernel = kernel.with_(body=map_block(kernel.body, without_single_terms))
     for nest in nests(kernel.body):
         pair = guarded_factors(nest.update.value) if nest.update is not None else None
         if nest.update is None or nest.update.op is not BinaryOp.ADD or pair is None:
@@ -65,11 +66,11 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
                     yield Diagonal(kernel, nest, data, factor, along, lanes).form()
 
 
-def _without_single_terms(stmt: Stmt) -> Stmt | Block:
+def without_single_terms(stmt: Stmt) -> Stmt | Block:
     """A statement without loops of one iteration."""
     if not isinstance(stmt, For):
         return stmt
-    body = map_block(stmt.body, _without_single_terms)
+    body = map_block(stmt.body, without_single_terms)
     if stmt.extent == 1:
         return simplify_block(substitute_block(body, {stmt.var: const(0)}), Simplifier())
     return stmt.with_(body=body)
@@ -87,12 +88,13 @@ def lane_choices(target: Target) -> list[list[int]]:
 
 
 def _lanes(unit: Unit) -> list[int]:
-    summed, across = _axis(unit, (True, True, False)), _axis(unit, (False, True, True))
+    summed = _axis(unit, (True, True, False))
+    across = _axis(unit, (False, True, True)) or _axis(unit, (True, False, True))
     pairs = [(a, b) for a in summed for b in across]
     for a, b in pairs:
-        extents = unit.loops[a].extent, unit.loops[b].extent
-        if isinstance(extents[0], int) and extents[0] == extents[1]:
-            return [extents[0]]
+        x, y = unit.loops[a].extent, unit.loops[b].extent
+        if isinstance(x, int) and isinstance(y, int):
+            return [math.lcm(x, y)]
     ranged = [p for p in pairs if not any(isinstance(unit.loops[v].extent, int) for v in p)]
     if not ranged:
         return []

@@ -11,7 +11,6 @@ from types import MappingProxyType
 import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
-from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import For, Kernel, walk_statements
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.borders import Borders, choose_borders
@@ -20,15 +19,14 @@ from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fused_rows import FusedChoices, fused_choices
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.place_inputs import placed_inputs
-from tilewright.plan.stacked_inputs import as_in_part, order_of, parts_of, stacks_of
+from tilewright.plan.places import Places, order_as_made
+from tilewright.plan.stacked_inputs import stacks_of
 from tilewright.plan.tile_model import TileModel
-from tilewright.plan.unit_form import Stack, UnitForm, sizes_of
+from tilewright.plan.unit_form import UnitForm, sizes_of
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
-
-Places = Mapping[str, np.ndarray]  # by a name: where in memory each element lies
 
 SAME = 0.001  # of the cycles: no difference, and arrays as they are come first
 
@@ -112,7 +110,7 @@ def _orders(
         if rows and stack is None:
             order = tuple(range(len(b.shape)))
         elif rows or stack is not None or as_made:
-            order = _order_as_made(form, b, stack, rows or places)
+            order = order_as_made(form, b, stack, rows or places)
         if order is None:
             continue
         found[b.name] = order if stack is None else stack.whole_order(order)
@@ -120,19 +118,6 @@ def _orders(
             if len(out.shape) == len(order) and (stack is None or stack.run == 1):
                 found[out.name] = order
     return found
-
-
-def _order_as_made(
-    form: UnitForm, b: Buffer, stack: Stack | None, places: Places
-) -> tuple[int, ...] | None:
-    """The order of an input's axes, of all parts if it has some, where its elements lie."""
-    if stack is None:
-        return order_of(places[b.name], sizes_of(b)) if b.name in places else None
-    shape = stack.part(sizes_of(b), stack.run)
-    parts = parts_of(form.made[b.name], stack)
-    known = {n for n in stack.names if n in places}
-    orders = {order_of(as_in_part(places[n], parts.get(n)), shape) for n in known}
-    return next(iter(orders)) if len(orders) == 1 else None
 
 
 def _placed_model(

@@ -8,7 +8,6 @@ So a chip reads each where it lies, and an addition can follow what made its ope
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -84,22 +83,11 @@ def bring_apart(s: Schedule, local: Buffer, stack: Stack) -> list[Loop]:
 
 
 def as_in_part(places: np.ndarray, part: MadeArray | None) -> np.ndarray:
-    """Where the elements of a part lie, by places of those of its source, of which it is made."""
-    return places if part is None else places.reshape(-1)[part.numbers]
-
-
-def order_of(places: np.ndarray, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes of an array of this shape from outside inwards, of which the elements lie at these
-    places; None where they are not at equal distances along each."""
-    if places.size != math.prod(shape):
-        return None
-    held = places.reshape(shape)
-    along = [np.moveaxis(held, d, 0)[:2].reshape(min(n, 2), -1)[:, 0] for d, n in enumerate(shape)]
-    steps = [int(ends[-1] - ends[0]) for ends in along]
-    at = np.tensordot(steps, np.indices(shape), 1)
-    if not np.array_equal(held - held.flat[0], at):
-        return None
-    return tuple(sorted(range(len(shape)), key=lambda d: -steps[d]))
+    """Where the elements of a part lie, by places of those of its source, of which it is made; -1
+    for what it has beside them."""
+    if part is None or part.program is None:
+        return places
+    return np.where(part.numbers < 0, -1, places.reshape(-1)[part.numbers])
 
 
 # ---------------------------------------------------------------- in programs

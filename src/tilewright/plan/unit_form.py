@@ -92,9 +92,20 @@ class MadeArray:
         return np.array_equal(numbers, np.arange(math.prod(sizes_of(self.program.inputs[0]))))
 
     @cached_property
+    def keeps_elements(self) -> bool:
+        """Whether the elements are those of the only source, each once, in any order; there may be
+        0s beside them."""
+        if self.program is None:
+            return True
+        if len(self.program.inputs) != 1:
+            return False
+        size = math.prod(sizes_of(self.program.inputs[0]))
+        return _all_once(self.numbers.reshape(-1), 0, size)
+
+    @cached_property
     def stacked(self) -> Stack | None:
-        """The sources as parts of the array, one after the other along an axis; None where it is
-        anything else, or of one source."""
+        """The sources as parts of the array, one after the other along an axis, with 0s in and
+        behind each if need be; None where it is anything else, or of one source."""
         if self.program is None or len(self.program.inputs) < 2:
             return None
         inputs, (output,) = self.program.inputs, self.program.outputs
@@ -105,23 +116,23 @@ class MadeArray:
         numbers = self.numbers.reshape(sizes_of(output))
         shape = sizes_of(output)
         for axis, n in enumerate(shape):
-            count, left = divmod(numbers.size, size)
-            if left or n % count:
+            count = int(np.count_nonzero(numbers >= 0)) // size
+            if count == 0 or n % count:
                 continue
             apart = np.moveaxis(numbers, axis, 0).reshape(count, -1)
             of = apart[:, 0] // size
-            each = np.sort(apart, axis=1) - size * of[:, None]
-            if np.array_equal(each, np.broadcast_to(np.arange(size), each.shape)):
+            if all(_all_once(part, k * size, size) for part, k in zip(apart, of, strict=True)):
                 return Stack(tuple(self.sources[k] for k in of), axis, n // count)
         return None
 
     @cached_property
     def numbers(self) -> np.ndarray:
         """The array with the numbers of the sources' elements as these, counted through from one
-        source to the next: digit by digit, so that any type can hold them."""
+        source to the next, and -1 for a 0 beside them: digit by digit, so that any type can hold
+        them."""
         assert self.program is not None
         inputs = self.program.inputs
-        ends = np.cumsum([0, *(math.prod(sizes_of(b)) for b in inputs)])
+        ends = np.cumsum([1, *(math.prod(sizes_of(b)) for b in inputs)])
         found: np.ndarray = np.zeros((), np.int64)
         digit = 1
         while digit <= ends[-1]:
@@ -131,7 +142,12 @@ class MadeArray:
             ]
             found = found + self.of(given).astype(np.int64) * digit
             digit *= BYTE
-        return found
+        return found - 1
+
+
+def _all_once(numbers: np.ndarray, first: int, count: int) -> bool:
+    """Whether so many numbers are those from the first on, each once; -1 is not one of them."""
+    return np.array_equal(np.sort(numbers[numbers >= 0]), np.arange(first, first + count))
 
 
 @dataclass(frozen=True)
@@ -143,12 +159,15 @@ class UnitForm:
     made: Mapping[str, MadeArray] = field(default_factory=dict)
     results: Mapping[str, MadeArray] = field(default_factory=dict)
 
-    def keeps(self, names: Collection[str]) -> bool:
+    def keeps(self, names: Collection[str], *, in_order: bool = True) -> bool:
         """Whether parameters of these names, inputs or results, lie as the kernel's do, be it one
-        after the other."""
+        after the other; or have at least the same elements, unless `in_order`."""
         arrays = {name: a for name, a in self.made.items() if {*a.sources} & {*names}}
         arrays |= {name: a for name, a in self.results.items() if name in names}
-        return all(a.stacked or (name in names and a.keeps_order) for name, a in arrays.items())
+        return all(
+            a.stacked or (name in names and (a.keeps_order if in_order else a.keeps_elements))
+            for name, a in arrays.items()
+        )
 
 
 def reads_alone(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> bool:

@@ -12,6 +12,7 @@ from tilewright.ir.substitute import substitute
 from tilewright.plan.as_products import product_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.fit_operators import with_short_shifts
+from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
 from tilewright.plan.stepped import stepped_forms
@@ -33,6 +34,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         yield twice
     yield from phase_forms(kernel)
     yield from diagonal_forms(kernel, target)
+    yield from lane_forms(kernel, target)
     yield from packed_forms(kernel, target)
     yield from stepped_forms(kernel)
     yield from product_forms(kernel, target)

@@ -24,7 +24,8 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.units import AxisMapping, Unit, copies, mappings, units
+from tilewright.plan.missing_operations import missing_operation
+from tilewright.plan.units import AxisMapping, Unit, copies, has_contraction, mappings, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -134,8 +135,9 @@ def find_mappings(
             none = False
             yield _mapped(filled, nest.buffer.name, mapping)
     if none:
+        missing = None if has_contraction(kernel) else missing_operation(kernel, target)
         raise refusal or ScheduleError(
-            f"no instruction of {target.name} takes a contraction of this kernel",
+            missing or f"no instruction of {target.name} takes a contraction of this kernel",
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",
         )

@@ -26,6 +26,7 @@ from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
 from tilewright.plan.map_values import reduction_of
+from tilewright.plan.missing_operations import missing_operation
 from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
 from tilewright.plan.vector_bound import (
     elements_touched,
@@ -77,9 +78,9 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorCh
     kernel does, TargetError if no tile fits."""
     sizes = row_sizes(target)
     if not sizes:
+        rows = f"and no instruction of {target.name} works on rows of its own memories"
         raise ScheduleError(
-            f"{kernel.name} has no contraction, and no instruction of {target.name} works on rows"
-            " of its own memories",
+            missing_operation(kernel, target) or f"{kernel.name} has no contraction, {rows}",
             program=kernel,
             hint="an ALU or a vector unit would: one instruction for each operator",
         )

@@ -11,12 +11,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from tilewright.analyze.linear import Linear, linear
 from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.bundles.move import BundleMove, memory_before, move_between
-from tilewright.backends.bundles.schedule_contraction import BundlePlan, layout_for
+from tilewright.backends.bundles.schedule_contraction import BundlePlan, Orders, layout_for
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import Kernel
@@ -28,7 +29,7 @@ from tilewright.target.target import Target
 
 CALLS = 32  # operations of the unit in a block, at most
 MOST = 128  # in what overlaps
-BLOCKS = 10  # of which tiles are looked at
+BLOCKS = 16  # of which tiles are looked at
 TILES = 2  # of each block that stay
 FILL = 12  # cycles until the first operations of a loop have their operands
 CROWDED = 1.15  # times a file's size: what may seem to be needed at most, and then be less
@@ -36,20 +37,26 @@ CROWDED = 1.15  # times a file's size: what may seem to be needed at most, and t
 
 @dataclass(frozen=True)
 class BundleChoice:
-    """A plan, and the cycles that the model expects of it."""
+    """A plan, and the cycles that the model expects of it; and `others` with the same tile, for
+    where it needs too many registers."""
 
     plan: BundlePlan
     cycles: float
+    others: tuple[BundleChoice, ...] = ()
 
 
 def choose_plans(
-    kernel: Kernel, target: Target, control: Control = CHOSEN
+    kernel: Kernel,
+    target: Target,
+    control: Control = CHOSEN,
+    lying: Orders = MappingProxyType({}),
 ) -> Iterator[BundleChoice]:
     """Plans that fit the local memory, those that pad least first, of these the fastest; of a
-    statically scheduled chip, only loops of the result are cut into tiles."""
+    statically scheduled chip, only loops of the result are cut into tiles. Inputs named in `lying`
+    have their axes in that order in memory."""
     rings = control.rings is not False
     for _, found in itertools.groupby(sorted(_mappings(kernel, target), key=_work), _work):
-        models = [BundleModel(*each, target, control) for each in found]
+        models = [BundleModel(*each, target, control, lying) for each in found]
         blocks = [(model, block) for model in models for block in model.blocks()]
         blocks.sort(key=lambda pair: pair[1].rank)
         plans = [
@@ -57,10 +64,23 @@ def choose_plans(
             for model, block in blocks[:BLOCKS]
             for plan in model.tiles(block, rings)
         ]
-        alike: dict[object, BundleChoice] = {}  # blocks of one tile, the fastest of them
+        alike: dict[object, list[BundleChoice]] = {}  # blocks of one tile, the fastest first
         for choice in sorted(plans, key=lambda c: c.cycles):
-            alike.setdefault((*choice.plan.tile.items(), choice.plan.order), choice)
-        yield from alike.values()
+            alike.setdefault((*choice.plan.tile.items(), choice.plan.order), []).append(choice)
+        yield from (replace(first, others=tuple(rest)) for first, *rest in alike.values())
+
+
+def least_cycles(kernel: Kernel, target: Target) -> float:
+    """Cycles in which a unit's operations can do a kernel's contraction, if nothing else took
+    time; ScheduleError where none of them does."""
+    return min(_issues(*found) for found in _mappings(kernel, target))
+
+
+def _issues(kernel: Kernel, nest: Nest, mapping: AxisMapping) -> float:
+    """Cycles of a unit's operations alone."""
+    plan = BundlePlan(nest, mapping, {}, {}, ())
+    calls = math.prod(n // plan.size(v) for v, n in plan.extents.items())
+    return calls * max(1, _number(mapping.unit.instruction.cost.busy))
 
 
 def _work(found: tuple[Kernel, Nest, AxisMapping]) -> int:
@@ -209,11 +229,12 @@ class BundleModel:
         mapping: AxisMapping,
         target: Target,
         control: Control = CHOSEN,
+        lying: Orders = MappingProxyType({}),
     ) -> None:
         assert target.bundles is not None
         self.target, self.nest, self.mapping = target, nest, mapping
         self.slots = dict(target.bundles.slots)
-        self.bare = BundlePlan(nest, mapping, {}, {}, ())
+        self.bare = BundlePlan(nest, mapping, {}, {}, (), lying=lying)
         near = memory_before(target, self.bare.reads[0][1].buffer.memory)
         self.near = near
         assert nest.update is not None
@@ -230,7 +251,8 @@ class BundleModel:
         self._intervals: dict[object, int] = {}
         extents = {v: self.whole[v] for v in self.axes}
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
-        self.extra = int(final != nest.buffer)  # something is made of the sums
+        self.followed = final != nest.buffer  # something is made of the sums
+        self.others = _others_read(kernel, nest) if self.followed else 0
 
     def _operand(
         self, load: Load, operand: Load, home: Buffer, near: str, out: bool = False
@@ -243,7 +265,7 @@ class BundleModel:
         return BundleOperand(
             Load(home, load.indices) if out else load,
             tuple(linear(i) for i in load.indices),
-            layout_for(self.bare, load.indices, operand, len(load.indices)),
+            layout_for(self.bare, load.buffer.name, load.indices, operand),
             move_between(self.target, *ends, kept),
             transfer,
             self.target.memory(file).row,
@@ -333,7 +355,7 @@ class BundleModel:
         if steady:
             stores = self.result.operations(step, self.whole)
             used[self.result.registers.queue] += stores
-            used[self.unit.queue] += self.extra * stores
+            used[self.unit.queue] += self._following(sizes, stores)
         needed = max(-(-n // self.slots[slot]) for slot, n in used.items())
         return needed if steady else max(needed, self.latency)
 
@@ -361,6 +383,10 @@ class BundleModel:
         total = self._section(self.whole_axes, sizes, steady)
         return total / (self._calls(self.whole_axes) * self.steps)
 
+    def _following(self, sizes: Mapping[Var, int], stores: int) -> int:
+        """Operations on a block's sums before they are stored."""
+        return self.followed * stores + self.others * self._held_sums(sizes)
+
     def _held_sums(self, sizes: Mapping[Var, int]) -> int:
         """Registers of a block's sums."""
         count = math.prod(sizes[v] for v in self.axes)
@@ -387,7 +413,8 @@ class BundleModel:
         if steady:
             ends = still / 2 + max(0, self.steps * self.latency - every)
         else:
-            ends = self.result.operations(step, self.whole) / 2
+            stores = self.result.operations(step, self.whole)
+            ends = stores / 2 + self._following(sizes, stores)
         return around * (every * inside + FILL + ends)
 
     # ---------------------------------------------------------- tiles
@@ -395,13 +422,15 @@ class BundleModel:
     def tiles(self, block: Block, ring: bool) -> list[BundlePlan]:
         """The best plans with a block."""
         if self.result.transfer is None:
-            plan = BundlePlan(
-                self.nest, self.mapping, self.whole_axes, block.sizes, tuple(self.axes),
-                block.steady, ring,
+            plan = replace(
+                self.bare, tile=self.whole_axes, block=block.sizes, order=tuple(self.axes),
+                steady=block.steady, ring=ring,
             )  # fmt: skip
             return [plan] if self.fits(plan) else []
         found = [
-            BundlePlan(self.nest, self.mapping, tile, block.sizes, order, block.steady, ring)
+            replace(
+                self.bare, tile=tile, block=block.sizes, order=order, steady=block.steady, ring=ring
+            )
             for tile in self._tile_sizes(block)
             for order in self._orders(tile)
         ]
@@ -478,6 +507,13 @@ def _result_of(kernel: Kernel, nest: Nest) -> Buffer:
             if any(x.buffer == nest.buffer for x in loads):
                 return other.buffer
     return nest.buffer
+
+
+def _others_read(kernel: Kernel, nest: Nest) -> int:
+    """Arrays that what is made of the sums reads beside them: each takes an operation for every
+    register of sums."""
+    values = [w.value for n in nests(kernel.body) if n.buffer != nest.buffer for w in n.writes]
+    return len({x.buffer for v in values for x in v.walk() if isinstance(x, Load)} - {nest.buffer})
 
 
 def _number(term: object) -> int:

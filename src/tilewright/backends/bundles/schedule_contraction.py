@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from tilewright.analyze.nests import Nest, factors, nest_of
 from tilewright.backends.bundles.move import is_move, map_move, memory_before
@@ -36,14 +37,17 @@ from tilewright.ir.loop import (
     sub_blocks,
     walk_statements,
 )
-from tilewright.ir.substitute import variables
+from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.map_values import RowLayout, map_values
+from tilewright.plan.stacked_inputs import Stacks, bring_apart, stacks_in
 from tilewright.plan.units import AxisMapping, Unit
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
+
+Orders = Mapping[str, tuple[int, ...]]  # of the axes of inputs, by name
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ class BundlePlan:
     `tile` and `block` say how many iterations of each of the result's loops are in local memory,
     and in registers, at a time. `order` has the loops over tiles, outermost first. `steady` are the
     loops over blocks of which the iterations overlap; where there are none, those of the sums do.
-    With `ring`, local memory keeps what consecutive tiles have in common.
+    With `ring`, local memory keeps what consecutive tiles have in common. Inputs named in `lying`
+    have their axes in that order in memory, from outside inwards, but for what the unit wants.
     """
 
     nest: Nest
@@ -63,6 +68,7 @@ class BundlePlan:
     order: tuple[Var, ...]
     steady: tuple[Var, ...] = ()
     ring: bool = False
+    lying: Orders = field(default_factory=dict)
 
     @property
     def unit(self) -> Unit:
@@ -107,11 +113,16 @@ class BundlePlan:
 
 
 def schedule_bundles(
-    s: Schedule, target: Target, plan: BundlePlan, *, overlap: bool = True
+    s: Schedule,
+    target: Target,
+    plan: BundlePlan,
+    *,
+    overlap: bool = True,
+    stacks: Stacks = MappingProxyType({}),
 ) -> dict[str, Layout]:
     """Applies the schedule in the module's docstring; without `overlap` transfers and work take
-    turns. Returns the arrangements in which parameters must lie in memory, by name; the others are
-    row-major."""
+    turns. The parts of `stacks` are brought one by one. Returns the arrangements in which
+    parameters must lie in memory, by name; the others are row-major."""
     near = memory_before(target, plan.reads[0][1].buffer.memory)
     stages = _stages(s, plan, near)
     layouts, held = _choose_layouts(s, plan, stages)
@@ -121,7 +132,7 @@ def schedule_bundles(
         s.pack_layout(s.buffer(name), layout)
     sums, first = _order_sums(s, plan, stages)
     moving = blocks[-1] if plan.steady else sums
-    _bring_operands(s, plan, near, tiles, moving)
+    _bring_operands(s, plan, near, tiles, moving, stacks_in(stacks, layouts))
     _bring_others(s, stages, near, tiles)
     s.tensorize(first, plan.unit.instruction)
     _map_rest(s, target, plan, stages)
@@ -158,8 +169,11 @@ def _stages(s: Schedule, plan: BundlePlan, near: str) -> _Stages:
     result = plan.nest.buffer
     if result in set(s.allocations()):
         sums = s.set_memory(result, memory)
-        result = _nest_reading(s, sums.name).buffer
-        close = result if result.memory == near else s.cache_write(result, near)
+        nest = _nest_reading(s, sums.name)
+        result = nest.buffer
+        assert isinstance(nest.stmt, For)
+        # What is written may have a border, which others count with: it stays as it is.
+        close = result if result.memory == near else s.split_value(Loop(nest.stmt.var), (), near)
     else:
         close = result if result.memory == near else s.cache_write(result, near)
         sums = s.cache_write(close, memory)
@@ -227,18 +241,20 @@ def _following(s: Schedule, name: str, axes: Sequence[Var], indices: Sequence[Ex
 
 
 def layout_for(
-    plan: BundlePlan, indices: Sequence[Expr], operand: Load, rank: int
+    plan: BundlePlan, name: str, indices: Sequence[Expr], operand: Load
 ) -> Layout | None:
     """The layout in which a buffer, accessed at `indices`, steps as the unit's operand does: its
     axes innermost, the last one in pieces of its size. None if row-major is that."""
+    order = plan.lying.get(name, tuple(range(len(indices))))
     places = []
     for i in operand.indices:
         loops = {plan.loop_of(axis) for axis in variables(i)}
         places.append(next(p for p, e in enumerate(indices) if variables(e) & loops))
     *others, last = places
-    rest = [p for p in range(rank) if p not in places]
+    rest = [p for p in order if p not in places]
     if not others:
-        return None if last == rank - 1 else Layout((*rest, last))
+        found = (*rest, last)
+        return None if found == tuple(range(len(indices))) else Layout(found)
     size = operand.buffer.shape[-1]
     assert isinstance(size, int)
     return Layout((*rest, last, *others), ((last, size),))
@@ -251,12 +267,13 @@ def _choose_layouts(
     what is made of them will, once they are cut."""
     update = _nest_of(s, stages.sums).update
     assert update is not None
-    made = _result_indices(s, stages)
     wanted = {load.buffer.name: (load.indices, operand) for load, operand in plan.reads}
     wanted |= {stages.sums: (update.indices, plan.result)}
-    wanted |= dict.fromkeys((stages.near, stages.result), (made, plan.result))
+    for name, loops in ((stages.result, stages.copying), (stages.near, stages.making)):
+        if loops:
+            wanted[name] = (_result_indices(s, name, loops), plan.result)
     found = {
-        name: layout_for(plan, indices, operand, len(indices))
+        name: layout_for(plan, name, indices, operand)
         for name, (indices, operand) in wanted.items()
     }
     chosen = {name: layout for name, layout in found.items() if layout is not None}
@@ -269,11 +286,11 @@ def _choose_layouts(
     )
 
 
-def _result_indices(s: Schedule, stages: _Stages) -> tuple[Expr, ...]:
-    """The subscripts of the result, in the variables of the sums."""
-    follow = {made: axis for axis, made in stages.making.items()}
-    store = _nest_of(s, stages.near).store
-    return tuple(follow.get(i, i) if isinstance(i, Var) else i for i in store.indices)
+def _result_indices(s: Schedule, name: str, loops: Mapping[Var, Var]) -> tuple[Expr, ...]:
+    """The subscripts with which a buffer is written, in the variables of the sums, which these
+    loops stand for."""
+    follow: dict[Expr, Expr] = {loop: axis for axis, loop in loops.items()}
+    return tuple(substitute(i, follow) for i in _nest_of(s, name).store.indices)
 
 
 # ---------------------------------------------------------------- tiles and blocks
@@ -364,13 +381,16 @@ def _is_summed(s: Schedule, loop: For) -> bool:
 
 
 def _bring_operands(
-    s: Schedule, plan: BundlePlan, near: str, tiles: Sequence[Loop], moving: Loop
+    s: Schedule, plan: BundlePlan, near: str, tiles: Sequence[Loop], moving: Loop, stacks: Stacks
 ) -> None:
-    """Copies of the operands in local memory, tile by tile, and in registers."""
+    """Copies of the operands in local memory, tile by tile, and in registers; those of `stacks`
+    part by part."""
     for load, operand in plan.reads:
         buffer = s.buffer(load.buffer.name)
         if buffer.memory != near:
             buffer = s.cache_read(buffer, tiles[-1], near)
+            if load.buffer.name in stacks:
+                bring_apart(s, buffer, stacks[load.buffer.name])
         s.cache_read(buffer, moving, operand.buffer.memory)
         if tiles and plan.ring and plan.sliding(load) is not None:
             _keep(s, buffer, tiles[-1])

@@ -1,0 +1,43 @@
+"""What a kernel computes that no instruction of a chip computes: why it has to run elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.base.dtype import DType
+from tilewright.ir.expr import Binary, BinaryOp, Expr, Load, Unary
+from tilewright.ir.loop import Accumulate, Block, Kernel, Store, walk_statements
+from tilewright.target.target import Target
+
+WORDS = {BinaryOp.MAX: "the maximum", BinaryOp.MIN: "the minimum"}
+
+
+def missing_operation(kernel: Kernel, target: Target) -> str | None:
+    """A sentence that names a type in which no instruction of the target computes, or an operation
+    on two elements that none has; None where it is neither."""
+    done = [x for i in target.instructions for x in _operations(i.body)]
+    types = {dtype for _, dtype in done}
+    pairs = {op for op, _ in done if op is not None}
+    for op, dtype in _operations(kernel.body):
+        if dtype.is_float and dtype not in types:
+            return f"no instruction of {target.name} computes with {dtype}"
+        if op in WORDS and op not in pairs:
+            return f"no instruction of {target.name} takes {WORDS[op]} of two elements"
+    return None
+
+
+def _operations(body: Block) -> Iterator[tuple[BinaryOp | None, DType]]:
+    """What statements compute: the types of operations, and which of these are on two elements."""
+    for stmt in walk_statements(body):
+        if isinstance(stmt, Accumulate):
+            yield stmt.op, stmt.buffer.dtype
+        if isinstance(stmt, (Store, Accumulate)):
+            for e in stmt.value.walk():
+                if isinstance(e, Binary) and _reads(e.a) and _reads(e.b):
+                    yield e.op, e.dtype
+                elif isinstance(e, (Unary, Binary)):
+                    yield None, e.dtype
+
+
+def _reads(e: Expr) -> bool:
+    return any(isinstance(x, Load) for x in e.walk())

@@ -1,0 +1,215 @@
+"""Kernels whose forms suit different units, and what a form computes."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tilewright import grid, i8, i32, kernel, local, reduce, u8
+from tilewright.ir.interpret import interpret
+from tilewright.ir.loop import Kernel
+from tilewright.ir.python.words import out
+from tilewright.plan.unit_form import MadeArray, UnitForm
+
+Interpret = Callable[[Kernel, list[np.ndarray]], list[np.ndarray]]
+
+
+def depthwise(c: int, n: int, k: int, step: int, before: int) -> Kernel:
+    m = (n + 2 * before - k) // step + 1
+
+    @kernel
+    def depthwise(X: i8[c, n, n], W: i8[c, k, k], b: i32[c], Y: out(i8[c, m, m])):
+        total = local(i32[c, m, m])
+        for o, y, x in grid(c, m, m):
+            total[o, y, x] = 0
+            for r, s in reduce(k, k):
+                p = y * step + r - before
+                q = x * step + s - before
+                pixel = X[o, p, q] if 0 <= p < n and 0 <= q < n else 0
+                total[o, y, x] += i32(pixel) * i32(W[o, r, s])
+        for o, y, x in grid(c, m, m):
+            Y[o, y, x] = i8(max(min(total[o, y, x] + b[o] >> 6, 127), -128))
+
+    return depthwise.kernel
+
+
+def transposed(c: int, f: int, n: int, k: int) -> Kernel:
+    m, each, before = 2 * n, k // 2, (k - 2) // 2
+
+    @kernel
+    def transposed(X: i8[c, n, n], W: i8[c, f, k, k], b: i32[f], Y: out(i8[f, m, m])):
+        total = local(i32[f, n, 2, n, 2])
+        for o, y, a, x, z in grid(f, n, 2, n, 2):
+            total[o, y, a, x, z] = 0
+            for i, r, s in reduce(c, each, each):
+                u = (a + before) % 2 + 2 * r
+                v = (z + before) % 2 + 2 * s
+                p = y + (a + before) // 2 - r
+                q = x + (z + before) // 2 - s
+                pixel = X[i, p, q] if 0 <= p < n and 0 <= q < n else 0
+                total[o, y, a, x, z] += i32(pixel) * i32(W[i, o, u, v])
+        for o, y, a, x, z in grid(f, n, 2, n, 2):
+            Y[o, y * 2 + a, x * 2 + z] = i8(max(min(total[o, y, a, x, z] + b[o] >> 6, 127), -128))
+
+    return transposed.kernel
+
+
+def first_layer(c: int, f: int, n: int, k: int, step: int) -> Kernel:
+    m = (n - k) // step + 1
+
+    @kernel
+    def first(X: i8[c, n, n], W: i8[f, c, k, k], Y: out(i8[f, m, m])):
+        total = local(i32[f, m, m])
+        for o, y, x in grid(f, m, m):
+            total[o, y, x] = 0
+            for i, r, s in reduce(c, k, k):
+                total[o, y, x] += i32(X[i, y * step + r, x * step + s]) * i32(W[o, i, r, s])
+        for o, y, x in grid(f, m, m):
+            Y[o, y, x] = i8(max(min(total[o, y, x] >> 7, 127), -128))
+
+    return first.kernel
+
+
+def rescaled(c: int, n: int, a: int, b: int, more: int, shift: int) -> Kernel:
+    @kernel
+    def rescaled(X: i8[c, n], Y: i8[c, n], Z: out(i8[c, n])):
+        for k, i in grid(c, n):
+            total = i32(X[k, i]) * a + i32(Y[k, i]) * b + more >> shift
+            Z[k, i] = i8(max(min(total, 127), -128))
+
+    return rescaled.kernel
+
+
+def average(c: int, n: int, k: int, factor: int, more: int) -> Kernel:
+    m = n // k
+
+    @kernel
+    def average(X: i8[c, n, n], Z: out(i8[c, m, m])):
+        for o, y, x in grid(c, m, m):
+            total: i32 = 0
+            for r, s in reduce(k, k):
+                total += i32(X[o, y * k + r, x * k + s])
+            Z[o, y, x] = i8(total * factor + more >> 9)
+
+    return average.kernel
+
+
+def relu6(c: int, n: int, most: int) -> Kernel:
+    @kernel
+    def relu6(X: i8[c, n], Z: out(i8[c, n])):
+        for k, i in grid(c, n):
+            Z[k, i] = max(min(X[k, i], i8(most)), i8(0))
+
+    return relu6.kernel
+
+
+def gram(n: int, c: int) -> Kernel:
+    @kernel
+    def gram(X: i8[n, c], Y: out(i8[n, n])):
+        total = local(i32[n, n])
+        for i, j in grid(n, n):
+            total[i, j] = 0
+            for k in reduce(c):
+                total[i, j] += i32(X[i, k]) * i32(X[j, k])
+        for i, j in grid(n, n):
+            Y[i, j] = i8(max(min(total[i, j] >> 7, 127), -128))
+
+    return gram.kernel
+
+
+def with_itself(c: int, n: int) -> Kernel:
+    """A convolution to which its own picture is added."""
+
+    @kernel
+    def with_itself(X: i8[c, n, n], W: i8[c, c, 3, 3], Y: out(i8[c, n - 2, n - 2])):
+        total = local(i32[c, n - 2, n - 2])
+        for o, y, x in grid(c, n - 2, n - 2):
+            total[o, y, x] = 0
+            for i, r, s in reduce(c, 3, 3):
+                total[o, y, x] += i32(X[i, y + r, x + s]) * i32(W[o, i, r, s])
+        for o, y, x in grid(c, n - 2, n - 2):
+            Y[o, y, x] = i8(max(min((total[o, y, x] >> 7) + i32(X[o, y + 1, x + 1]), 127), -128))
+
+    return with_itself.kernel
+
+
+def triangle(c: int, n: int) -> Kernel:
+    """A convolution of the upper half of a window."""
+
+    @kernel
+    def triangle(X: i8[c, n, n], W: i8[c, c, 3, 3], Y: out(i8[c, n - 2, n - 2])):
+        total = local(i32[c, n - 2, n - 2])
+        for o, y, x in grid(c, n - 2, n - 2):
+            total[o, y, x] = 0
+            for i, r, s in reduce(c, 3, 3):
+                if r <= s:
+                    total[o, y, x] += i32(X[i, y + r, x + s]) * i32(W[o, i, r, s])
+        for o, y, x in grid(c, n - 2, n - 2):
+            Y[o, y, x] = i8(max(min(total[o, y, x] >> 7, 127), -128))
+
+    return triangle.kernel
+
+
+def by_itself(c: int, n: int) -> Kernel:
+    """A row that slides over itself."""
+
+    @kernel
+    def by_itself(X: i8[c, n], Y: out(i8[c, n - 2])):
+        total = local(i32[c, n - 2])
+        for o, y in grid(c, n - 2):
+            total[o, y] = 0
+            for r in reduce(3):
+                total[o, y] += i32(X[o, y + r]) * i32(X[o, r])
+        for o, y in grid(c, n - 2):
+            Y[o, y] = i8(max(min(total[o, y] >> 7, 127), -128))
+
+    return by_itself.kernel
+
+
+def wrapped(c: int, n: int, factor: int) -> Kernel:
+    """Bytes that are added as bytes: what wraps around there stays so."""
+
+    @kernel
+    def wrapped(X: i8[c, n], Y: i8[c, n], Z: out(i8[c, n])):
+        for k, i in grid(c, n):
+            total = i32(X[k, i] * i8(factor) + Y[k, i])
+            Z[k, i] = i8(max(min(total >> 1, 127), -128))
+
+    return wrapped.kernel
+
+
+def as_unsigned(f: int, n: int) -> Kernel:
+    """Windows of bytes that are taken without their sign: a conversion that is no detail."""
+
+    @kernel
+    def as_unsigned(X: i8[n + 3], W: i8[f, 2, 3], Y: out(i8[f, n])):
+        total = local(i32[f, n])
+        for o, y in grid(f, n):
+            total[o, y] = 0
+            for r, q in reduce(2, 3):
+                total[o, y] += i32(u8(X[y + r + q])) * i32(W[o, r, q])
+        for o, y in grid(f, n):
+            Y[o, y] = i8(max(min(total[o, y] >> 7, 127), -128))
+
+    return as_unsigned.kernel
+
+
+def arrays_of(program: Kernel) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    most = {i8: 128, i32: 3000}
+    return [rng.integers(-most[b.dtype], most[b.dtype], b.shape).astype(b.dtype.numpy)
+            for b in program.inputs]  # fmt: skip
+
+
+def computed(
+    form: UnitForm, program: Kernel, arrays: list[np.ndarray], run: Interpret = interpret
+) -> np.ndarray:
+    """What a form computes, of arrays made of the kernel's."""
+    given = dict(zip((b.name for b in program.inputs), arrays, strict=True))
+    found = []
+    for b in form.kernel.inputs:
+        made = form.made.get(b.name, MadeArray((b.name,)))
+        found.append(made.of([given[name] for name in made.sources]))
+        assert found[-1].shape == tuple(b.shape)
+    (result,) = run(form.kernel, found)
+    (output,) = program.outputs
+    return form.results.get(output.name, MadeArray((output.name,))).of([result])
