@@ -19,7 +19,19 @@ from tilewright.base.dtype import index
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.base.passes import run_passes
 from tilewright.ir.expand import expand_call
-from tilewright.ir.expr import Buffer, Expr, Load, as_expr, const
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    all_of,
+    as_expr,
+    const,
+)
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import (
     Accumulate,
@@ -27,6 +39,7 @@ from tilewright.ir.loop import (
     Block,
     Call,
     For,
+    If,
     Kernel,
     LoopKind,
     Stmt,
@@ -119,7 +132,7 @@ def meaning(instruction: Instruction, steps: Steps | None = None) -> Kernel:
 def vectorized(kernel: Kernel) -> Kernel:
     """The kernel with a vector loop around every write that has one along which each access moves
     by one element or none. Sums of floats are taken in order: results are the same on all hosts."""
-    s = Schedule(kernel)
+    s = Schedule(kernel.with_(body=map_block(kernel.body, _guards_outside)))
     tried: set[Loop] = set()
     while True:
         found = next((loop for loop in _vector_loops(s) if loop not in tried), None)
@@ -131,6 +144,50 @@ def vectorized(kernel: Kernel) -> Kernel:
         except ScheduleError:  # too few iterations for sure
             continue
         s.kernel = s.kernel.with_(body=_marked(s.kernel.body, lanes))
+
+
+def _guards_outside(stmt: Stmt) -> Stmt:
+    """A sum of integers of which some terms are 0 under conditions, with the loops that these are
+    about outermost, then the conditions, which are then asked less often: sums of integers are the
+    same in any order.
+
+        for c: for r: acc += select(inside(r), x[c, r], 0) * w[c, r]
+    ->  for r: if inside(r): for c: acc += x[c, r] * w[c, r]
+    """
+    loops: list[For] = []
+    inner = stmt
+    while isinstance(inner, For) and len(inner.body) == 1:
+        loops.append(inner)
+        (inner,) = inner.body
+    is_sum = isinstance(inner, Accumulate) and inner.op is BinaryOp.ADD
+    if not is_sum or not isinstance(inner, Accumulate) or inner.buffer.dtype.is_float:
+        return map_inner_blocks(stmt, lambda b: map_block(b, _guards_outside))
+    value, conditions = _without_guards(inner.value)
+    about = set().union(*map(variables, conditions))
+    sums = {x.var for x in loops} - set().union(*map(variables, inner.indices))
+    bounds = set().union(*(variables(x.extent) for x in loops if isinstance(x.extent, Expr)))
+    if not conditions or not loops or len(sums) < len(loops) or bounds & sums:
+        return stmt
+    body: Stmt = inner.with_(value=value)
+    for x in reversed([x for x in loops if x.var not in about]):
+        body = x.with_(body=(body,))
+    body = If(all_of(*conditions), (body,))
+    for x in reversed([x for x in loops if x.var in about]):
+        body = x.with_(body=(body,))
+    return body
+
+
+def _without_guards(value: Expr) -> tuple[Expr, list[Expr]]:
+    """A product without the conditions under which it is not 0, and these."""
+    if isinstance(value, Binary) and value.op is BinaryOp.MUL:
+        (a, of_a), (b, of_b) = _without_guards(value.a), _without_guards(value.b)
+        return value.with_(a=a, b=b), of_a + of_b
+    if isinstance(value, Cast):
+        inner, conditions = _without_guards(value.a)
+        return value.with_(a=inner), conditions
+    if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
+        return value.a, [value.cond]
+    return value, []
 
 
 def _marked(block: Block, loop: Loop) -> Block:
