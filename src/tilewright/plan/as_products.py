@@ -95,8 +95,8 @@ def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterato
     for sizes in lane_choices(target) if fits else ():
         best = sizes[0]
         waste = [-(-a.extent // best) * best / a.extent for a in fits]
-        least = [a for a, w in zip(fits, waste, strict=True) if w == min(waste)]
-        for along in (a for a in least if axis is None or axis.var in a.loops):
+        ranked = [a for _, a in sorted(zip(waste, fits, strict=True), key=lambda pair: pair[0])]
+        for along in (a for a in ranked if axis is None or axis.var in a.loops):
             full = next((n for n in sizes if along.extent % n == 0), best)
             for lanes in dict.fromkeys((best, full)):
                 form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())

@@ -92,6 +92,12 @@ class MadeArray:
         return np.array_equal(numbers, np.arange(math.prod(sizes_of(self.program.inputs[0]))))
 
     @cached_property
+    def comes_first(self) -> bool:
+        """Whether the elements are the first of the only source, in the same order."""
+        numbers = np.arange(0) if self.program is None else self.numbers.reshape(-1)
+        return np.array_equal(numbers, np.arange(numbers.size))
+
+    @cached_property
     def keeps_elements(self) -> bool:
         """Whether the elements are those of the only source, each once, in any order; there may be
         0s beside them."""
@@ -162,12 +168,14 @@ class UnitForm:
     def keeps(self, names: Collection[str], *, in_order: bool = True) -> bool:
         """Whether parameters of these names, inputs or results, lie as the kernel's do, be it one
         after the other; or have at least the same elements, unless `in_order`."""
-        arrays = {name: a for name, a in self.made.items() if {*a.sources} & {*names}}
-        arrays |= {name: a for name, a in self.results.items() if name in names}
-        return all(
-            a.stacked or (name in names and (a.keeps_order if in_order else a.keeps_elements))
-            for name, a in arrays.items()
-        )
+        inputs = [(n, a) for n, a in self.made.items() if {*a.sources} & {*names}]
+        if not all(
+            a.stacked or (n in names and (a.keeps_order if in_order else a.keeps_elements))
+            for n, a in inputs
+        ):
+            return False
+        results = (a for n, a in self.results.items() if n in names)
+        return not in_order or all(a.comes_first for a in results)
 
 
 def reads_alone(kernel: Kernel, stmt: Stmt, buffer: Buffer) -> bool:
