@@ -2,6 +2,7 @@
 what is said where a chip cannot do one."""
 
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from vector_kernels import CASES, arguments, softmax, vector_chip, wide, windows
 from tilewright import grid, i8, i32, kernel, local, reduce
 from tilewright.base.errors import ScheduleError, TargetError
 from tilewright.chip import build_chip, lower_bound
+from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.interpret import interpret
 from tilewright.ir.python.words import out
 from tilewright.ir.text.loop import parse_kernel
@@ -26,11 +28,16 @@ FURTHER = {"global average": 0.4, "large average": 0.45, "large pool": 0.24}
 CHIPS = {"16": vta(), "32": vta(block=32, inp=64 << 10, wgt=1 << 20, acc=256 << 10, bus=16)}
 
 
+@cache
+def built_case(name: str, chip: str = "16") -> ChipKernel:
+    return build_chip(CASES[name].kernel, CHIPS[chip])
+
+
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", CASES)
 def test_exact_and_near_the_bound(name: str, chip: str):
     case = CASES[name]
-    built = build_chip(case.kernel, CHIPS[chip])
+    built = built_case(name, chip)
     *inputs, result = arguments(case.kernel)
     built(*inputs, result)
     np.testing.assert_array_equal(result, case.expected(*wide(*inputs)).astype(np.int8))
@@ -46,14 +53,13 @@ def test_without_overlap(name: str):
     *inputs, result = arguments(case.kernel)
     built(*inputs, result)
     np.testing.assert_array_equal(result, case.expected(*wide(*inputs)).astype(np.int8))
-    assert built.cycles >= build_chip(case.kernel, CHIPS["16"]).cycles
+    assert built.cycles >= built_case(name).cycles
 
 
 @pytest.mark.parametrize("name", ["add", "max pool", "large average"])
 def test_any_order_that_waits_allow(name: str):
     """Every byte is watched while instructions run in other orders."""
-    case = CASES[name]
-    built = build_chip(case.kernel, CHIPS["16"])
+    case, built = CASES[name], built_case(name)
     *inputs, result = arguments(case.kernel)
     result[...] = case.expected(*wide(*inputs)).astype(np.int8)
     assert built.replay(*inputs, result, orders=6) is None

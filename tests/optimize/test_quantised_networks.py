@@ -16,7 +16,12 @@ from tilewright.runtime.processor import runs_here
 from tilewright.targets import cpu
 
 TARGETS = {"host": cpu.host(threads=1), "avx2": cpu.cpu("avx2"), "sse2": cpu.cpu("sse2")}
-HERE = [name for name, t in TARGETS.items() if runs_here(target_facts(t))]
+LONG = {"sse2": [pytest.mark.long]}
+HERE = [
+    pytest.param(name, marks=LONG.get(name, []))
+    for name, t in TARGETS.items()
+    if runs_here(target_facts(t))
+]
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -164,7 +164,9 @@ def test_vectors_of_sums_are_shared_among_cores(keepdims: bool):
     assert [s.extent > 8 for s in found if s.kind is LoopKind.PARALLEL] == [True]
 
 
-@pytest.mark.parametrize("rows, parts", [(40, 2), (1, 1)])
+@pytest.mark.parametrize(
+    "rows, parts", [pytest.param(40, 2, marks=pytest.mark.long), (16, 2), (1, 1)]
+)
 def test_a_last_tile_of_fewer_vectors_stands_alone(rows: int, parts: int):
     """Of 11 vectors: shared among cores as the others are, and to the bit. Where
     nothing reads the weights again, the tiles are one loop."""
