@@ -58,6 +58,7 @@ class Row:
     products: int
     submits: int
     cycles: int
+    bound: int  # cycles that no schedule of the streams beats, whatever they keep inside
     milliseconds: float
     moved: int
     least: int
@@ -106,6 +107,7 @@ def measure(
         sum(n.op_type in ("Conv", "Gemm", "MatMul") for n in model.graph.node),
         len(steps),
         sum(s.cycles or 0 for s in steps),
+        sum(s.bound or 0 for s in steps),
         sum(s.picoseconds or 0 for s in steps) / 1e9,
         moved,
         sum(int(s.bytes or 0) for s in steps),
@@ -142,6 +144,7 @@ def table(rows: list[Row]) -> Table:
         "products",
         "submits",
         "cycles",
+        "of bound",
         "ms",
         "MB moved",
         "least",
@@ -158,6 +161,7 @@ def table(rows: list[Row]) -> Table:
             str(r.products),
             str(r.submits),
             f"{r.cycles:,}",
+            f"{r.bound / r.cycles:.1%}" if r.cycles else "",
             f"{r.milliseconds:.3g}",
             *sizes,
         )
@@ -192,7 +196,7 @@ def main() -> None:
         inputs = sample_inputs(floats)
         model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=bool(wide)).model
         rows.append(measure(name, model, chip, [tuple(inputs.values())]))
-    Console(width=140).print(table(rows))
+    Console(width=150).print(table(rows))
     if options.json:
         options.json.write_text(json.dumps([asdict(r) for r in rows], indent=2))
     sys.exit(not all(r.exact for r in rows))

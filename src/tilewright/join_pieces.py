@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.backends.bundles.program import BundleProgram, make_program
 from tilewright.backends.bundles.resource_bound import program_bound
+from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
 from tilewright.base.errors import CompileError, ScheduleError, TargetError, TilewrightError
@@ -259,9 +260,30 @@ class _Joined:
             self.source, form, self._like(self.filled, filled.with_(name=output.name)), scheduled,
             self.target, stream, waits, timeline, tuple(parameters), self.layouts | layouts,
             self.borders, sum(p.chip.predicted or 0.0 for p in self.built),
-            _bound(self.built) if program is None else program_bound(program), program,
+            self._bound(scheduled) if program is None else program_bound(program), program,
             pieces=tuple(_times(timeline, results, self.built)),
         )  # fmt: skip
+
+    def _bound(self, scheduled: Kernel) -> ContractionBound | None:
+        """Cycles that the contractions of pieces take at least in the one queue that does them all,
+        with what other pieces compute there, and the first piece brings by it; where several queues
+        do them, pieces may go along with each other, and the longest counts. Or those in which
+        memories move what the stream is given and gives: what passes between pieces need not be."""
+        chips = [p.chip for p in self.built if not p.spills]
+        found = [c.bound for c in chips if isinstance(c.bound, ContractionBound)]
+        contracts = [has_contraction(c.source) for c in chips]
+        if len(found) < len(chips):
+            return None
+        first, last = found[0], found[-1]
+        queues = {u.instruction.queue for u in units(chips[0].target)}
+        works = [b.work for b, contracted in zip(found, contracts, strict=True) if contracted]
+        if len(queues) > 1:
+            work = max(works, default=0.0)
+        else:
+            beside = (b.queues.get(q, (0.0, 0.0))[b is first] for b in found for q in queues)
+            work = sum(works) + sum(beside)
+        moves = _moves(scheduled, self.target)
+        return ContractionBound(work, moves, first.fill, last.drain, 0.0, first.control)
 
     def _proven(
         self, scheduled: Kernel
@@ -325,6 +347,15 @@ class _Joined:
         return self.inputs[-1]
 
 
+def _moves(scheduled: Kernel, target: Target) -> float:
+    """Cycles in which the busiest memory moves a kernel's arguments once."""
+    moved: dict[str, int] = {}
+    for b in scheduled.params:
+        moved[b.memory] = moved.get(b.memory, 0) + bytes_of(b)
+    rates = {name: target.memory(name).bandwidth for name in moved}
+    return max((n / rate for m, n in moved.items() if (rate := rates[m]) is not None), default=0.0)
+
+
 def _room(built: Sequence[BuiltPiece]) -> dict[str, int]:
     """Elements that each array has for those that read it."""
     room: dict[str, int] = {}
@@ -360,24 +391,3 @@ def _times(
     for bound, end in zip(parts, ends, strict=True):
         yield PieceTime(max(end - done, 0), None if bound is None else bound.cycles)
         done = max(done, end)
-
-
-def _bound(built: Sequence[BuiltPiece]) -> ContractionBound | None:
-    """Cycles that the contractions of pieces take at least in the one queue that does them all,
-    with what other pieces compute there, and the first piece brings by it; where several queues do
-    them, pieces may go along with each other, and the longest counts. What passes between pieces
-    need not be brought from outside."""
-    chips = [p.chip for p in built if not p.spills]
-    found = [c.bound for c in chips if isinstance(c.bound, ContractionBound)]
-    contracts = [has_contraction(c.source) for c in chips]
-    if len(found) < len(chips):
-        return None
-    first, last = found[0], found[-1]
-    queues = {u.instruction.queue for u in units(chips[0].target)}
-    works = [b.work for b, contracted in zip(found, contracts, strict=True) if contracted]
-    if len(queues) > 1:
-        work = max(works, default=0.0)
-    else:
-        beside = (b.queues.get(q, (0.0, 0.0))[b is first] for b in found for q in queues)
-        work = sum(works) + sum(beside)
-    return ContractionBound(work, 0.0, first.fill, last.drain, 0.0, first.control)
