@@ -253,7 +253,8 @@ def _brought(found: Sequence[Term], kernel: Kernel, target: Target, queue: str) 
 
 
 def _as_products(found: Sequence[Term], target: Target) -> float | None:
-    """A sum of elements as a product with constants: one of the result's loops is a diagonal."""
+    """A sum of elements as a product with constants: one of the result's loops is a diagonal, or
+    each lane has its own constant along all of them."""
     stored = [t for t in found if not isinstance(t.stmt.value, Const)]
     if not stored:
         return None
@@ -275,7 +276,8 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     taps, own, units = Var("taps"), frozenset(last.loops), list(matrices(target))
     loops = {**last.loops, **over, taps: count}
     first = Load(read.buffer, (*read.indices, taps))
-    bytes_ = count * _touched(read.buffer, found) * read.buffer.dtype.bytes
+    arrays = {x.buffer for x in reads[0]}  # each comes once, however many its factors are
+    bytes_ = sum(_touched(b, found) * b.dtype.bytes for b in arrays)
     queues = {u.instruction.queue for u in units}
     queue = next(iter(queues), "")
     after = AFTER | ({BinaryOp.MUL} if scales else set())
@@ -285,8 +287,9 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     rest = last.times * sum(r for r in rates if r is not None)
     rest += 0.0 if any(u.clears for u in units) else _clearing(last, queue, target)
     best = math.inf
-    for unit, diagonal in itertools.product(units, last.loops):
-        second = Load(read.buffer.with_(name="numbers"), (diagonal, *over, taps))
+    along = [*((v,) for v in last.loops), tuple(last.loops)]
+    for unit, lanes in itertools.product(units, along):
+        second = Load(read.buffer.with_(name="numbers"), (*lanes, *over, taps))
         for pair in ((first, second), (second, first)):
             t = Sum(loops, pair, own, {read.buffer: float(bytes_)})
             work, moved = laid(t, unit, target, rest)
