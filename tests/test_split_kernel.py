@@ -21,7 +21,7 @@ from tilewright.targets.dsp import dsp
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta
 
-CHIPS = {"vta": vta(), "gemmini": gemmini(), "conv_engine": conv_engine()}
+CHIPS = {"vta": vta(), "gemmini": gemmini(), "conv_engine": conv_engine(), "dsp": dsp()}
 
 
 def chain(c: int, f: int, n: int, k: int) -> Kernel:

@@ -105,11 +105,7 @@ def build_controlled(
     check_sizes(kernel, target)
     check_capacity([kernel], target)
     order = tuple(parameters) or tuple(b.name for b in kernel.params)
-    if target.bundles is not None:
-        built = _build_bundles(kernel, target, control, order)
-    else:
-        built = _build_whole(kernel, target, control, order)
-    return replace(built, source=kernel)
+    return replace(_build_whole(kernel, target, control, order), source=kernel)
 
 
 def _build_whole(
@@ -118,7 +114,8 @@ def _build_whole(
     """A kernel that the chip does at once; or in pieces, where it has several contractions."""
     plain = normal_form(kernel)
     if sum(map(is_contraction, nests(plain.body))) < 2:
-        return _build_stream(kernel, target, control, parameters)
+        build = _build_stream if target.bundles is None else _build_bundles
+        return build(kernel, target, control, parameters)
     split = split_kernel(plain, target)
     try:
         return build_split(kernel, split, target, control, parameters)
