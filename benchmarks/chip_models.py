@@ -50,8 +50,8 @@ BUILT = {**CHIPS, **SIZES}
 class Row:
     """One model on one chip: `products` are its convolutions and products of matrices, `submits`
     the streams of neighbouring kernels that the chip ran; `moved` are the bytes of their transfers,
-    `least` those of the streams' operands and results, each once; seconds of compiling, and of one
-    call with its simulation."""
+    `apart` those of each kernel's operands and results once, `least` those of the streams'; seconds
+    of compiling, and of one call with its simulation."""
 
     model: str
     chip: str
@@ -61,6 +61,7 @@ class Row:
     bound: int  # cycles that no schedule of the streams beats, whatever they keep inside
     milliseconds: float
     moved: int
+    apart: int
     least: int
     exact: bool  # as the host's
     interpreted: bool  # as the interpreter's
@@ -110,6 +111,7 @@ def measure(
         sum(s.bound or 0 for s in steps),
         sum(s.picoseconds or 0 for s in steps) / 1e9,
         moved,
+        sum(int(p.bytes or 0) for s in steps for p in s.pieces or (s,)),
         sum(int(s.bytes or 0) for s in steps),
         exact,
         interpreted,
@@ -147,6 +149,7 @@ def table(rows: list[Row]) -> Table:
         "of bound",
         "ms",
         "MB moved",
+        "apart",
         "least",
         "exact",
         "interpreted",
@@ -156,7 +159,7 @@ def table(rows: list[Row]) -> Table:
         shown.add_column(heading, justify="right")
     for r in rows:
         right = "" if r.accuracy is None else f"{r.accuracy:.1%}"
-        sizes = (f"{n / 1e6:.3g}" for n in (r.moved, r.least))
+        sizes = (f"{n / 1e6:.3g}" for n in (r.moved, r.apart, r.least))
         numbers = (
             str(r.products),
             str(r.submits),
