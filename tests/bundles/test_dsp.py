@@ -210,3 +210,19 @@ def test_a_memory_that_is_too_small():
         "no tile of conv fits the memories of dsp\n"
         "  hint: they have (local 1024) bytes, and a tile has whole sums"
     )
+
+
+def test_arrays_of_many_axes():
+    """In blocks for the unit and in two places they have nine."""
+
+    @kernel
+    def many(X: i8[1, 32, 1, 1, 1, 1, 3], W: i8[32, 1, 1, 3], Y: i32[1, 32, 1, 1]):
+        for n, o, h, w in grid(1, 32, 1, 1):
+            Y[n, o, h, w] = 0
+            for c, r, s in reduce(1, 1, 3):
+                Y[n, o, h, w] += cast(i32, X[n, o, h, w, c, r, s]) * cast(i32, W[o, c, r, s])
+
+    built = build_chip(many.kernel, dsp())
+    result, (x, w) = run(built)
+    wanted = (x.reshape(32, 3).astype(int) * w.reshape(32, 3)).sum(1)
+    np.testing.assert_array_equal(result.reshape(32), wanted)

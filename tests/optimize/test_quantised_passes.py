@@ -168,6 +168,17 @@ def test_arithmetic_between_sums_and_rounding():
     same(before, after, bytes_of(u8, 3, 8), exact=False)
 
 
+def test_factors_that_cancel_out():
+    """What is left is the conversion, which then gives the result."""
+    m = Maker()
+    _, y = sums(m)
+    before = m.graph(m.op("mul", m.op("mul", y, m.constant(np.float32(0.25))),
+                          m.constant(np.float32(4))))  # fmt: skip
+    after = fold_rescaling(before)
+    assert names(after)[-1] == "cast"
+    same(before, after, bytes_of(u8, 3, 8))
+
+
 def test_what_is_not_folded():
     """Behind a limit only a positive factor; nothing whose value something else reads."""
     for factor in (np.float32(-2.0), np.linspace(0.5, 1, 5)):

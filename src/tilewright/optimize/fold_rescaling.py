@@ -53,7 +53,10 @@ def fold_rescaling(graph: Graph) -> Graph:
         if anchor is None or found is None or found.steps >= len(found.nodes):
             continue
         new |= dict.fromkeys(found.nodes, ())
-        new[found.nodes[-1]] = folder.build(n, anchor, found)
+        if found.steps:
+            new[found.nodes[-1]] = folder.build(n, anchor, found)
+        else:  # they cancel out: the conversion gives the result
+            new[n] = (replace(n, outputs=found.nodes[-1].outputs),)
     nodes = [m for n in graph.nodes for m in new.get(n, (n,))]
     return rebuild(graph, nodes, constants=folder.constants)
 

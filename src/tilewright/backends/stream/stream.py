@@ -242,7 +242,9 @@ def _expand(
     position = np.broadcast_to(position, (int(np.prod(shape, dtype=np.int64)),))
     fields = [column(value) for value in call.fields]
     pairs = zip(call.regions, forms, strict=True)
-    addresses = [_address(r, form, places[r.buffer], column) for r, form in pairs]
+    axes = max((len(x.shape) for x in call.instruction.operands), default=0)
+    begin: dict[Expr, Expr] = {axis(d): const(0) for d in range(axes)}
+    addresses = [_address(r, form, places[r.buffer], column, begin) for r, form in pairs]
     keep = np.ones(len(position), bool)
     for condition in conditions:
         keep &= column(condition)
@@ -251,15 +253,17 @@ def _expand(
     return position[keep], table[0][keep], table[1][keep]
 
 
-_FIRST: dict[Expr, Expr] = {axis(d): const(0) for d in range(8)}
-
-
 def _address(
-    region: Region, form: Linear, place: Place, column: Callable[[Dim], np.ndarray]
+    region: Region,
+    form: Linear,
+    place: Place,
+    column: Callable[[Dim], np.ndarray],
+    at_begin: Mapping[Expr, Expr],
 ) -> np.ndarray:
-    first = substitute(to_expr(form), _FIRST)
+    """Where an operand's first element lies, for each instance of a call."""
+    first = substitute(to_expr(form), at_begin)
     begin: np.ndarray = place.offset + column(first) * region.buffer.dtype.bytes
     if not place.apart:
         return begin
-    begin = begin + column(substitute(region.indices[0], _FIRST)) * place.apart
+    begin = begin + column(substitute(region.indices[0], at_begin)) * place.apart
     return begin
