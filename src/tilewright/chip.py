@@ -291,7 +291,11 @@ def _build_bundles(
     refusals: list[TilewrightError] = []
     for form in _bundle_forms(kernel, target, control, kept, places, refusals):
         stacks = stacks_of(form.form)
-        for each in (stacks, {}) if stacks else ({},):
+        made = {n for stack in stacks.values() for n in stack.names}
+        ways: list[Stacks] = [stacks] if stacks else []
+        if not made & {*kept}:
+            ways.append({})  # the host makes one array of them
+        for each in ways:
             try:
                 built = _built_form(form, target, control, parameters, each)
                 check(built)

@@ -20,11 +20,13 @@ from tilewright.backends.bundles.move import BundleMove, memory_before, move_bet
 from tilewright.backends.bundles.schedule_contraction import BundlePlan, Orders, layout_for
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Load, Var
-from tilewright.ir.loop import Kernel
+from tilewright.ir.loop import Kernel, loads
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.map_values import check_values
 from tilewright.plan.unit_plan import find_mappings
 from tilewright.plan.units import AxisMapping
+from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 CALLS = 32  # operations of the unit in a block, at most
@@ -72,8 +74,25 @@ def choose_plans(
 
 def least_cycles(kernel: Kernel, target: Target) -> float:
     """Cycles in which a unit's operations can do a kernel's contraction, if nothing else took
-    time; ScheduleError where none of them does."""
-    return min(_issues(*found) for found in _mappings(kernel, target))
+    time; ScheduleError where none of them does, or can do what follows it."""
+    found = list(_mappings(kernel, target))
+    _check_following(target, *found[0])
+    return min(_issues(*each) for each in found)
+
+
+def _check_following(target: Target, kernel: Kernel, nest: Nest, mapping: AxisMapping) -> None:
+    """Raises the ScheduleError of instructions that cannot make of sums what is made of them,
+    however those lie."""
+    bare = BundlePlan(nest, mapping, {}, {}, ())
+    near = memory_before(target, bare.reads[0][1].buffer.memory)
+    file = bare.result.buffer.memory
+    for other in nests(kernel.body):
+        reads = {x.buffer for x in loads(other.store.value)}
+        if other.buffer.name == nest.buffer.name or nest.buffer not in reads:
+            continue
+        held = dict.fromkeys(reads, near) | {nest.buffer: file}
+        inside = replace(other.store, buffer=other.buffer.with_(memory=file))
+        check_values(Schedule(kernel), target, replace(other, writes=(inside,)), held)
 
 
 def _issues(kernel: Kernel, nest: Nest, mapping: AxisMapping) -> float:
@@ -219,6 +238,18 @@ class Block:
         return round(self.pace, 2), self.operations
 
 
+@dataclass(frozen=True)
+class _Transfers:
+    """Bytes of local memory that tiles need; cycles in which what never changes is brought, all of
+    a first tile's operands, what a next one has new of them, and a tile's result is sent."""
+
+    used: int
+    once: float
+    first: float
+    each: float
+    send: float
+
+
 class BundleModel:
     """Slots, registers, bytes and cycles of a contraction on a unit."""
 
@@ -249,6 +280,7 @@ class BundleModel:
         self.latency = max(1, _number(self.unit.cost.latency))
         self.steps = math.prod(self.whole[x.var] // self.bare.size(x.var) for x in nest.reduce)
         self._intervals: dict[object, int] = {}
+        self._known_transfers: dict[object, _Transfers] = {}
         extents = {v: self.whole[v] for v in self.axes}
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.followed = final != nest.buffer  # something is made of the sums
@@ -451,16 +483,40 @@ class BundleModel:
     def fits(self, plan: BundlePlan) -> bool:
         """Whether local memory holds two of what changes from tile to tile, and one of the rest."""
         size = self.target.memory(self.near).size
-        part = self._tile(plan)
-        last = plan.order[-1]
+        return size is None or self._transfers(plan).used <= size
+
+    def _transfers(self, plan: BundlePlan) -> _Transfers:
+        """What tiles bring and send, whatever the blocks: many plans differ in these alone."""
+        key = (*plan.tile.values(), plan.order, plan.ring)
+        if key not in self._known_transfers:
+            self._known_transfers[key] = self._find_transfers(plan)
+        return self._known_transfers[key]
+
+    def _find_transfers(self, plan: BundlePlan) -> _Transfers:
+        part, last = self._tile(plan), plan.order[-1]
+        changing = {v for v in self.axes if self.whole[v] != plan.tile[v]}
         used = 0
+        each, first, once = 0.0, 0.0, 0.0
         for p in (*self.loads, self.result):
-            twice = p.transfer is not None and (p is self.result or p.varies_with(last))
-            held = p.size(part) * (2 if twice and plan.tile[last] != self.whole[last] else 1)
-            if plan.ring and p is not self.result and twice:
-                held = int(p.size(part) * (1 + self._new(p, plan)))
+            held, time = p.size(part), p.cycles(part, self.whole)
+            moves = p is self.result or p.varies_with(last)
+            new = self._new(p, plan) if moves and p is not self.result else 1.0
+            if p.transfer is not None and moves:
+                if plan.ring and p is not self.result:
+                    held = int(held * (1 + new))
+                elif last in changing:
+                    held *= 2
             used += -(-held // 64) * 64
-        return size is None or used <= size
+            if p is self.result:
+                continue
+            if moves:
+                each += time * new
+                first += time
+            elif any(p.varies_with(v) for v in changing):
+                first += time
+            else:
+                once += time
+        return _Transfers(used, once, first, each, self.result.cycles(part, self.whole))
 
     def _tile(self, plan: BundlePlan) -> dict[Var, int]:
         return {**self.whole, **plan.tile}
@@ -475,26 +531,15 @@ class BundleModel:
 
     def cycles(self, plan: BundlePlan) -> float:
         """The whole contraction."""
-        part, last = self._tile(plan), plan.order[-1]
         section = self._section(plan.tile, plan.block, plan.steady)
         turns = {v: self.whole[v] // plan.tile[v] for v in self.axes}
-        inner = turns[last]
-        outer = math.prod(n for v, n in turns.items() if v != last)
-        each, first, once = 0.0, 0.0, 0.0
-        for p in self.loads:
-            time = p.cycles(part, self.whole)
-            if p.varies_with(last):
-                each += time * self._new(p, plan)
-                first += time
-            elif any(p.varies_with(v) for v in self.axes if turns[v] > 1):
-                first += time
-            else:
-                once += time
-        send = self.result.cycles(part, self.whole)
+        inner = turns[plan.order[-1]]
+        outer = math.prod(turns.values()) // inner
+        t = self._transfers(plan)
         if inner == 1:
-            return once + outer * (first + section + send)
-        step = max(section, each + send)  # transfers share the memory's bandwidth
-        return once + outer * (first + inner * step + send)
+            return t.once + outer * (t.first + section + t.send)
+        step = max(section, t.each + t.send)  # transfers share the memory's bandwidth
+        return t.once + outer * (t.first + inner * step + t.send)
 
 
 def _result_of(kernel: Kernel, nest: Nest) -> Buffer:
