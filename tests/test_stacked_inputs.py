@@ -151,3 +151,22 @@ def test_what_is_stacked():
     assert room.stacked == Stack(("X", "Y"), 0, 1)
     parts = parts_of(beside, Stack(("X", "Y"), 1, 3))
     assert parts == {}  # each is as it is
+
+
+def test_a_core_waits_once_for_what_several_sections_need():
+    """Before it starts a transfer: what it works on then is safe as well."""
+    built = check(first(64, 6), added(64, 6, 127, -128), target=dsp(local=8 << 10))
+    assert len(built.pieces) == 2
+
+
+def test_a_bound_counts_a_kernel_once():
+    """An addition and a limit on VTA's ALU, of which either could be products with constants."""
+
+    @kernel
+    def limited(Z: i8[32, 12, 12], Y: out(i8[32, 12, 12])):
+        for c, y, x in grid(32, 12, 12):
+            Y[c, y, x] = max(min(Z[c, y, x], i8(77)), i8(0))
+
+    built = check(added(32, 12, 1, 1), limited.kernel, target=vta())
+    assert built.bound is not None
+    assert built.bound.cycles <= built.cycles

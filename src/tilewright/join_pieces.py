@@ -29,7 +29,7 @@ from tilewright.plan.places import Places
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, sizes_of
-from tilewright.plan.units import has_contraction, units
+from tilewright.plan.units import units
 from tilewright.resident_arrays import Resident, Residents, Variant, build_spill
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.sim.timeline import Timeline
@@ -271,12 +271,11 @@ class _Joined:
         memories move what the stream is given and gives: what passes between pieces need not be."""
         chips = [p.chip for p in self.built if not p.spills]
         found = [c.bound for c in chips if isinstance(c.bound, ContractionBound)]
-        contracts = [has_contraction(c.source) for c in chips]
         if len(found) < len(chips):
             return None
         first, last = found[0], found[-1]
         queues = {u.instruction.queue for u in units(chips[0].target)}
-        works = [b.work for b, contracted in zip(found, contracts, strict=True) if contracted]
+        works = [b.work for b in found if not b.queues]  # those that contract
         if len(queues) > 1:
             work = max(works, default=0.0)
         else:

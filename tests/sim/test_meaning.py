@@ -15,6 +15,7 @@ from tilewright.base.errors import CompileError
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import For, LoopKind, walk_statements
 from tilewright.ir.python.words import out
+from tilewright.ir.text.loop import parse_kernel
 from tilewright.sim.data import DataEngine
 from tilewright.sim.meaning import meaning, site_code, vectorized
 from tilewright.target.describe import Range, TargetBuilder, flag, view
@@ -172,3 +173,18 @@ def seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def test_sums_that_read_what_they_add_to_keep_their_order():
+    """Conditions go outside of loops only where any order gives the same."""
+
+    def swapped(read: str) -> bool:
+        program = parse_kernel(
+            "def k(w: i32[6, 4], x: i32[6], c: out(i32[6])):\n"
+            "    for k in range(4):\n        for r in range(6):\n"
+            f"            c[2] += select(r < 4, {read}[r], i32(0)) * w[r, k]"
+        )
+        return str(vectorized(program)).index("r in") < str(vectorized(program)).index("k in")
+
+    assert swapped("x")
+    assert not swapped("c")

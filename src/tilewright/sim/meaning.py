@@ -46,6 +46,7 @@ from tilewright.ir.loop import (
     Store,
     buffers_written,
     expressions,
+    loads,
     map_block,
     map_inner_blocks,
     walk_statements,
@@ -166,7 +167,10 @@ def _guards_outside(stmt: Stmt) -> Stmt:
     about = set().union(*map(variables, conditions))
     sums = {x.var for x in loops} - set().union(*map(variables, inner.indices))
     bounds = set().union(*(variables(x.extent) for x in loops if isinstance(x.extent, Expr)))
+    read = {x.buffer for e in (inner.value, *inner.indices) for x in loads(e)}
     if not conditions or not loops or len(sums) < len(loops) or bounds & sums:
+        return stmt
+    if inner.buffer in read:  # then the order matters
         return stmt
     body: Stmt = inner.with_(value=value)
     for x in reversed([x for x in loops if x.var not in about]):

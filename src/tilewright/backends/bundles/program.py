@@ -70,6 +70,9 @@ class BundleProgram:
                 done = started[rows, q] - wait.left
                 late = done > 0
                 order[rows[late], q] = members[q][done[late] - 1]
+        # What the core waits for before it starts a transfer is done for all that it does then.
+        works = members[core]
+        order[works, :core] = np.maximum.accumulate(order[:, :core], axis=0)[works]
         transfers = np.flatnonzero(queue != core)
         before = started[transfers, core]
         order[transfers[before > 0], core] = members[core][before[before > 0] - 1]
