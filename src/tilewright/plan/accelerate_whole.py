@@ -74,6 +74,12 @@ def accelerate_whole(
             map_values(s, target, part)
         # A ring is filled by two nests.
         while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
+            if not fill.axes:
+                raise ScheduleError(
+                    f"{buffer.name} is one element, and {target.name} moves rows",
+                    program=s.kernel,
+                    hint="give it an axis of more",
+                )
             map_values(s, target, Loop(fill.axes[0].var))
     if not direct:
         map_values(s, target, Loop(inside[0]))
