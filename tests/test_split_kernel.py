@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from form_kernels import arrays_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stream_kernels import check, first, second
@@ -82,13 +83,6 @@ def three_products(n: int) -> Kernel:
             Y[i, j] = i8(max(min(u[i, j] >> 6, 127), -128))
 
     return three.kernel
-
-
-def arrays_of(program: Kernel) -> list[np.ndarray]:
-    rng = np.random.default_rng(1)
-    most = {i8: 128, i32: 3000}
-    return [rng.integers(-most[b.dtype], most[b.dtype], b.shape).astype(b.dtype.numpy)
-            for b in program.inputs]  # fmt: skip
 
 
 def chained(x: np.ndarray, v: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:

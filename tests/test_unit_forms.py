@@ -14,6 +14,7 @@ from form_kernels import (
     gram,
     relu6,
     rescaled,
+    scaled,
     transposed,
     triangle,
     with_itself,
@@ -143,3 +144,10 @@ def test_an_authors_loops_are_the_kernels():
     built = build_chip(program, vta(), tile={"y": 7})
     assert not built.form.made
     assert built.tile["y"] == 7
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_factor_that_is_one_number(chip: str):
+    """Chips move rows: it is refused, in words."""
+    with pytest.raises(ScheduleError):
+        build_chip(scaled(16), CHIPS[chip])

@@ -308,14 +308,12 @@ def _build_bundles(
 
 @dataclass(frozen=True)
 class _BundleForm:
-    """A form of a kernel, with its borders, the cycles that it takes at least, and its plans, the
-    most promising first; none, as long as nobody has asked for them."""
+    """A form of a kernel, with its borders, and its plans, the most promising first."""
 
     form: UnitForm
     kernel: Kernel
     borders: Borders
-    least: float
-    choices: Sequence[BundleChoice] = ()
+    choices: Sequence[BundleChoice]
 
     @property
     def expected(self) -> float:
@@ -332,30 +330,30 @@ def _bundle_forms(
     refusals: list[TilewrightError],
 ) -> Iterator[_BundleForm]:
     """The forms of a kernel that may suit a statically scheduled chip, the most promising first;
-    those of which the chip does nothing add to the refusals."""
-    waiting = []
+    those of which the chip does nothing add to the refusals. Plans are made of a form once it may
+    be the best."""
+    waiting: list[tuple[float, UnitForm, Kernel, Borders]] = []  # with cycles that none beats
     for k, form in enumerate(unit_forms(normal_form(kernel), target)):
         if k and not form.keeps(kept, in_order=False):
             continue
         wider, borders = choose_borders(form.kernel, target)
         wider = with_room(wider, {n: at for n, at in places.items() if n not in form.made})
         try:
-            waiting.append(_BundleForm(form, wider, borders, least_cycles(wider, target)))
+            waiting.append((least_cycles(wider, target), form, wider, borders))
         except (CompileError, TargetError) as error:
             refusals.append(error)
-    waiting.sort(key=lambda f: f.least, reverse=True)
+    waiting.sort(key=lambda each: each[0], reverse=True)
     ready: list[_BundleForm] = []
     while waiting or ready:
         best = min(ready, key=lambda f: f.expected, default=None)
-        if best is not None and (not waiting or best.expected <= waiting[-1].least):
+        if best is not None and (not waiting or best.expected <= waiting[-1][0]):
             ready.remove(best)
             yield best
             continue
-        next_one = waiting.pop()
-        orders = orders_of(next_one.form, places)
+        _, form, wider, borders = waiting.pop()
         try:
-            plans = best_plans(next_one.kernel, target, control, orders)
-            ready.append(replace(next_one, choices=plans))
+            plans = best_plans(wider, target, control, orders_of(form, places))
+            ready.append(_BundleForm(form, wider, borders, plans))
         except (CompileError, TargetError) as error:
             refusals.append(error)
 

@@ -177,6 +177,21 @@ def wrapped(c: int, n: int, factor: int) -> Kernel:
     return wrapped.kernel
 
 
+def scaled(n: int) -> Kernel:
+    """A row by one number, which has no axis."""
+
+    @kernel
+    def scaled(X: i8[n], f: i8[()], b: i32[n], Y: out(i8[n])):
+        total = local(i32[n])
+        for i in range(n):
+            total[i] = 0
+            total[i] += i32(X[i]) * i32(f[()])
+        for i in range(n):
+            Y[i] = i8(max(min(total[i] + b[i] >> 7, 127), -128))
+
+    return scaled.kernel
+
+
 def as_unsigned(f: int, n: int) -> Kernel:
     """Windows of bytes that are taken without their sign: a conversion that is no detail."""
 

@@ -46,6 +46,7 @@ from tilewright.plan.unit_plan import (
     nests_with,
     operand_axes,
     operand_layout,
+    outer_loop,
     parameter_layout,
     position_of,
     rows_last,
@@ -87,10 +88,10 @@ def tile_for_unit(
     starts = []
     for name, source in locals_.items():
         local = s.buffer(name)
-        one = [Loop(nest_with(s, local).axes[0].var)]
+        one = [outer_loop(nest_with(s, local))]
         starts += bring_apart(s, local, stacks[source]) if source in stacks else one
     if update.separate_init:
-        starts.append(Loop(nest_with(s, s.buffer(acc.name)).axes[0].var))
+        starts.append(outer_loop(nest_with(s, s.buffer(acc.name))))
     for loop in starts:
         map_values(s, target, loop, None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
@@ -194,7 +195,7 @@ def _preload_epilogue_operands(s: Schedule, target: Target, plan: Plan, acc: Buf
         part = next(_parts(nest.store.value, access.buffer), None)
         if part is not None:
             rows = _rows(plan, target, _vars_behind(plan, read))
-            bring_part(s, target, Loop(nest.axes[0].var), rows, part, operand.buffer.memory)
+            bring_part(s, target, outer_loop(nest), rows, part, operand.buffer.memory)
 
 
 def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:

@@ -23,6 +23,7 @@ from tilewright.plan.unit_plan import (
     nest_with,
     nests_with,
     order_of,
+    outer_loop,
 )
 from tilewright.plan.whole_rings import keep_shared
 from tilewright.schedule.match.unify import Unifier
@@ -74,13 +75,7 @@ def accelerate_whole(
             map_values(s, target, part)
         # A ring is filled by two nests.
         while (fill := next(nests_with(s.kernel.body, s.buffer(buffer.name)), None)) is not None:
-            if not fill.axes:
-                raise ScheduleError(
-                    f"{buffer.name} is one element, and {target.name} moves rows",
-                    program=s.kernel,
-                    hint="give it an axis of more",
-                )
-            map_values(s, target, Loop(fill.axes[0].var))
+            map_values(s, target, outer_loop(fill))
     if not direct:
         map_values(s, target, Loop(inside[0]))
     loop = flatten(s, tiles, local.name, *((2, 2) if overlap else (1, 1)), once)

@@ -82,8 +82,9 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
 
 
 def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterator[UnitForm]:
-    """A form with its factors on a diagonal along each axis, or the one that is given, that fills
-    whole blocks best: arrays that others made lie in blocks along one of them."""
+    """A form with its factors on a diagonal along each axis, those first that fill whole blocks
+    best, or along the one that is given: arrays that others made lie in blocks along one of
+    them."""
     kernel = summed.kernel
     nest = next(n for n in nests(kernel.body) if n.update is not None)
     assert nest.update is not None
@@ -94,9 +95,8 @@ def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterato
     fits = [a for _, a in every if a is not None and data.buffer in a.places]
     for sizes in lane_choices(target) if fits else ():
         best = sizes[0]
-        waste = [-(-a.extent // best) * best / a.extent for a in fits]
-        ranked = [a for _, a in sorted(zip(waste, fits, strict=True), key=lambda pair: pair[0])]
-        for along in (a for a in ranked if axis is None or axis.var in a.loops):
+        least_waste = sorted(fits, key=lambda a: -(-a.extent // sizes[0]) / a.extent)
+        for along in (a for a in least_waste if axis is None or axis.var in a.loops):
             full = next((n for n in sizes if along.extent % n == 0), best)
             for lanes in dict.fromkeys((best, full)):
                 form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())

@@ -143,10 +143,12 @@ def follow(kernel: Kernel, var: Var, *, summed: bool = False) -> Along | None:
             for d, i in enumerate(access.indices):
                 if isinstance(i, Var) and i in loops and places.setdefault(access.buffer, d) != d:
                     return None
-            d = places.get(access.buffer, -1)
-            if d >= 0 and not isinstance(access.indices[d], Var):
+            if access.buffer not in places:
+                continue
+            along = access.indices[places[access.buffer]]
+            if not isinstance(along, Var):
                 return None
-            loops |= {i for i in (access.indices[d],) if d >= 0 and isinstance(i, Var)}
+            loops.add(along)
         if (len(loops), len(places)) == before:
             break
     found = [x for x in walk_statements(kernel.body) if isinstance(x, For) and x.var in loops]

@@ -24,7 +24,15 @@ from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, loads, map_block
 from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.plan.borders import Border, with_borders
 from tilewright.plan.diagonal import without_single_terms
-from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, sizes_of
+from tilewright.plan.unit_form import (
+    MadeArray,
+    UnitForm,
+    composed,
+    fresh,
+    made,
+    places_along,
+    sizes_of,
+)
 from tilewright.plan.units import units
 from tilewright.target.target import Target
 
@@ -115,7 +123,9 @@ def _form(kernel: Kernel, nest: Nest, order: Sequence[int], lanes: int) -> UnitF
 
 class _Lanes:
     """A kernel of a contraction and of what is made of its sums, with the innermost loops in an
-    order of the sums' subscripts as one, cut into lanes: as few loops as fill these."""
+    order of the sums' subscripts as one, cut into lanes. Loops are told by the subscripts of the
+    sums that they are: `group` are those that are one, as few as fill lanes (x and c in the
+    module's example)."""
 
     def __init__(self, kernel: Kernel, nest: Nest, order: Sequence[int], lanes: int) -> None:
         self.kernel, self.nest, self.lanes = kernel, nest, lanes
@@ -269,8 +279,9 @@ class _Lanes:
                 raise _NoForm
 
     def _is_repeated(self, e: Load, nest: Nest, places: Mapping[int, int]) -> bool:
-        """Whether an input has what some lanes take, and the same for others; None of it depends on
-        lanes otherwise."""
+        """Whether an access has another element for each lane, the same ones again and again: of a
+        factor, or of what has some of the loops that are one, the innermost of them. Raises
+        _NoForm where it has others, or as many as do not fill lanes evenly."""
         factors = guarded_factors(nest.update.value) if nest.update is not None else None
         inner = [p for p in self.group if p in places]
         period = math.prod(self.extents[p] for p in inner)
@@ -304,7 +315,8 @@ class _Lanes:
             if array.repeated and math.prod(sizes) < self.lanes:
                 place = place % math.prod(sizes)
             found: dict[int, Expr] = dict(zip(array.kept, at, strict=False))
-            found |= dict(zip(array.joined, _places(place, sizes), strict=True))
+            if sizes:
+                found |= dict(zip(array.joined, places_along(place, sizes), strict=True))
             return Load(source, tuple(found[d] for d in range(len(shape))))
 
         return made(f"{source.name}_lanes", sizes_of(array.buffer), [source], value)
@@ -320,12 +332,3 @@ class _Lanes:
             return Load(array.buffer, (*(at[d] for d in array.kept), flat))
 
         return made(f"{source.name}_joined", shape, [array.buffer], value)
-
-
-def _places(at: Expr, extents: Sequence[int]) -> list[Expr]:
-    """The place along each axis, outermost first, of a place along all as one."""
-    found: list[Expr] = []
-    for n in reversed(extents[1:]):
-        found.insert(0, at % n)
-        at = at // n
-    return [at, *found] if extents else []

@@ -12,7 +12,7 @@ that elements are brought once for each window that has them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
@@ -20,7 +20,15 @@ from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_bl
 from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.unit_form import MadeArray, UnitForm, converted, fresh, made, reads_alone
+from tilewright.plan.unit_form import (
+    MadeArray,
+    UnitForm,
+    converted,
+    fresh,
+    made,
+    places_along,
+    reads_alone,
+)
 from tilewright.plan.units import mappings, units
 from tilewright.target.target import Target
 
@@ -128,18 +136,9 @@ class _Packed:
 
         def value(*at: Expr) -> Expr:
             loops = [*(x.var for x in axes), *(x.var for x in self.reduce)]
-            places = [*at[:-1], *_places(at[-1], self.extents)]
+            places = [*at[:-1], *places_along(at[-1], self.extents)]
             return substitute(element, dict(zip(loops, places, strict=True)))
 
         place = Load(packed, (*(x.var for x in axes), self.one))
         array = made(f"{read.buffer.name}_windows", shape, [read.buffer], value)
         return cast(factor.dtype, place), read.buffer.name, packed, array
-
-
-def _places(at: Expr, extents: Sequence[int]) -> list[Expr]:
-    """The iteration of each loop, outermost first, of an iteration of all as one."""
-    found: list[Expr] = []
-    for n in reversed(extents[1:]):
-        found.insert(0, at % n)
-        at = at // n
-    return [at, *found]

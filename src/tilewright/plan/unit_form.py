@@ -214,6 +214,16 @@ def one_of(at: Expr, values: Sequence[Expr]) -> Expr:
     return found
 
 
+def places_along(at: Expr, extents: Sequence[int]) -> list[Expr]:
+    """The place along each axis, outermost first, of a place along all as one; or the iteration of
+    each loop, of an iteration of all."""
+    found: list[Expr] = []
+    for n in reversed(extents[1:]):
+        found.insert(0, at % n)
+        at = at // n
+    return [at, *found]
+
+
 def fresh(name: str, names: set[str]) -> str:
     """The name, with a number behind it if it is taken; it is taken then."""
     return Builder(names).fresh(name)

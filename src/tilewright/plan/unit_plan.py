@@ -27,6 +27,7 @@ from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.missing_operations import missing_operation
 from tilewright.plan.units import AxisMapping, Unit, copies, has_contraction, mappings, units
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
 
 T = TypeVar("T")
@@ -355,6 +356,17 @@ def epilogue_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
 def nest_with(s: Schedule, buffer: Buffer) -> Nest:
     """The nest that computes a buffer, wherever it stands: the first."""
     return next(nests_with(s.kernel.body, buffer))
+
+
+def outer_loop(nest: Nest) -> Loop:
+    """The outermost loop of a nest; ScheduleError for one element, which no instruction moves."""
+    if not nest.axes:
+        raise ScheduleError(
+            f"{nest.buffer.name} is one element, and chips move rows",
+            program=nest.stmt,
+            hint="give it an axis of more",
+        )
+    return Loop(nest.axes[0].var)
 
 
 def nests_with(block: Block, buffer: Buffer) -> Iterator[Nest]:

@@ -168,9 +168,8 @@ def _guards_outside(stmt: Stmt) -> Stmt:
     sums = {x.var for x in loops} - set().union(*map(variables, inner.indices))
     bounds = set().union(*(variables(x.extent) for x in loops if isinstance(x.extent, Expr)))
     read = {x.buffer for e in (inner.value, *inner.indices) for x in loads(e)}
-    if not conditions or not loops or len(sums) < len(loops) or bounds & sums:
-        return stmt
-    if inner.buffer in read:  # then the order matters
+    any_order = len(sums) == len(loops) and not bounds & sums and inner.buffer not in read
+    if not conditions or not loops or not any_order:
         return stmt
     body: Stmt = inner.with_(value=value)
     for x in reversed([x for x in loops if x.var not in about]):

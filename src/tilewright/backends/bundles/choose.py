@@ -76,11 +76,11 @@ def least_cycles(kernel: Kernel, target: Target) -> float:
     """Cycles in which a unit's operations can do a kernel's contraction, if nothing else took
     time; ScheduleError where none of them does, or can do what follows it."""
     found = list(_mappings(kernel, target))
-    _check_following(target, *found[0])
+    _check_epilogue(target, *found[0])
     return min(_issues(*each) for each in found)
 
 
-def _check_following(target: Target, kernel: Kernel, nest: Nest, mapping: AxisMapping) -> None:
+def _check_epilogue(target: Target, kernel: Kernel, nest: Nest, mapping: AxisMapping) -> None:
     """Raises the ScheduleError of instructions that cannot make of sums what is made of them,
     however those lie."""
     bare = BundlePlan(nest, mapping, {}, {}, ())
@@ -283,8 +283,8 @@ class BundleModel:
         self._known_transfers: dict[object, _Transfers] = {}
         extents = {v: self.whole[v] for v in self.axes}
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
-        self.followed = final != nest.buffer  # something is made of the sums
-        self.others = _others_read(kernel, nest) if self.followed else 0
+        self.epilogue = final != nest.buffer
+        self.beside = _read_beside(kernel, nest) if self.epilogue else 0
 
     def _operand(
         self, load: Load, operand: Load, home: Buffer, near: str, out: bool = False
@@ -387,7 +387,7 @@ class BundleModel:
         if steady:
             stores = self.result.operations(step, self.whole)
             used[self.result.registers.queue] += stores
-            used[self.unit.queue] += self._following(sizes, stores)
+            used[self.unit.queue] += self._epilogue_operations(sizes, stores)
         needed = max(-(-n // self.slots[slot]) for slot, n in used.items())
         return needed if steady else max(needed, self.latency)
 
@@ -415,9 +415,9 @@ class BundleModel:
         total = self._section(self.whole_axes, sizes, steady)
         return total / (self._calls(self.whole_axes) * self.steps)
 
-    def _following(self, sizes: Mapping[Var, int], stores: int) -> int:
-        """Operations on a block's sums before they are stored."""
-        return self.followed * stores + self.others * self._held_sums(sizes)
+    def _epilogue_operations(self, sizes: Mapping[Var, int], stores: int) -> int:
+        """Operations of the epilogue of a block's sums."""
+        return self.epilogue * stores + self.beside * self._held_sums(sizes)
 
     def _held_sums(self, sizes: Mapping[Var, int]) -> int:
         """Registers of a block's sums."""
@@ -446,7 +446,7 @@ class BundleModel:
             ends = still / 2 + max(0, self.steps * self.latency - every)
         else:
             stores = self.result.operations(step, self.whole)
-            ends = stores / 2 + self._following(sizes, stores)
+            ends = stores / 2 + self._epilogue_operations(sizes, stores)
         return around * (every * inside + FILL + ends)
 
     # ---------------------------------------------------------- tiles
@@ -554,9 +554,9 @@ def _result_of(kernel: Kernel, nest: Nest) -> Buffer:
     return nest.buffer
 
 
-def _others_read(kernel: Kernel, nest: Nest) -> int:
-    """Arrays that what is made of the sums reads beside them: each takes an operation for every
-    register of sums."""
+def _read_beside(kernel: Kernel, nest: Nest) -> int:
+    """Arrays that an epilogue reads beside the sums: each takes an operation for every register of
+    these."""
     values = [w.value for n in nests(kernel.body) if n.buffer != nest.buffer for w in n.writes]
     return len({x.buffer for v in values for x in v.walk() if isinstance(x, Load)} - {nest.buffer})
 
