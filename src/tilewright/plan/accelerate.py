@@ -26,7 +26,7 @@ from types import MappingProxyType
 
 from tilewright.analyze.nests import Nest
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
-from tilewright.ir.loop import loads, walk_statements
+from tilewright.ir.loop import For, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.accelerate_whole import accelerate_whole
@@ -40,7 +40,7 @@ from tilewright.plan.unit_plan import (
     Plan,
     contiguous_axes,
     epilogue_accesses,
-    epilogue_of,
+    exits,
     layout_with_rows_last,
     nest_with,
     nests_with,
@@ -49,6 +49,7 @@ from tilewright.plan.unit_plan import (
     outer_loop,
     parameter_layout,
     position_of,
+    residual_plan,
     rows_last,
     var_of,
     widely_strided_axes,
@@ -81,10 +82,12 @@ def tile_for_unit(
     stacks = stacks_in(stacks, layouts)
     if plan.preloaded:
         _preload_epilogue_operands(s, target, plan, acc)
+    *before_last, _ = exits(s, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
     s.tensorize(update.first, plan.unit.instruction)
+    made_of = _add_residuals(s, target, plan, before_last)
     starts = []
     for name, source in locals_.items():
         local = s.buffer(name)
@@ -97,6 +100,8 @@ def tile_for_unit(
     around = [*tiles, update.parts] if update.parts is not None else tiles
     distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
     before = set(s.allocations())
+    for loop, vars_ in made_of:
+        map_values(s, target, loop, _rows(plan, target, vars_), plan.interleave)
     rows = _rows(plan, target, inside)
     if overlap and buffers == 1 and plan.chunked_axis is not None:
         rows, inside = _finish_in_chunks(s, plan, plan.chunked_axis, rows, inside)
@@ -159,6 +164,37 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> RowLayout:
     return RowLayout(order, blocks)
 
 
+def _add_residuals(
+    s: Schedule, target: Target, plan: Plan, made: Sequence[tuple[Load, Nest]]
+) -> list[tuple[Loop, list[Var]]]:
+    """Gives products that add residuals to what is `made` of the sums to the unit; returns what
+    makes that: the outermost loop of each nest, and its loops by the axes of the contraction."""
+    found = []
+    for read, before in made:
+        result = s.buffer(before.buffer.name)
+        nest = nest_with(s, result)
+        own = residual_plan(plan, nest, read)
+        update = _order_update(s, target, result, own)
+        loop = _update_of(s, result).stmt
+        assert isinstance(loop, For)
+        assert isinstance(loop.extent, int)
+        outermost = Loop(loop.var)
+        once, inner = s.split(outermost, loop.extent)  # around what comes right before it
+        axes = {axis: inner if x == outermost else x for axis, x in update.inner.items()}
+        locals_ = _bring_operands(s, target, once, result, own, axes)
+        for name in locals_:
+            s.hoist(s.buffer(name), once)
+        fused = s.fuse(once, inner)
+        first = fused if update.first == outermost else update.first
+        s.tensorize(first, plan.unit.instruction)
+        for name in locals_:
+            map_values(s, target, outer_loop(nest_with(s, s.buffer(name))), None, plan.interleave)
+        init = nest_with(s, s.buffer(result.name))
+        renamed = {x.var: y.var for x, y in zip(nest.axes, init.axes, strict=True)}
+        found.append((outer_loop(init), [renamed[v] for v in _vars_behind(plan, read)]))
+    return found
+
+
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:
     """Arranges parameters in blocks, where the instructions that copy them need it."""
     layouts: dict[str, Layout] = {}
@@ -190,12 +226,12 @@ def _arrangement(
 def _preload_epilogue_operands(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> None:
     """Copies the epilogue's other operands (a bias) into local memory once, before all tiles."""
     _, operand = plan.result
-    for access, _ in epilogue_accesses(s, plan, acc):
-        read, nest = epilogue_of(s, acc)
-        part = next(_parts(nest.store.value, access.buffer), None)
-        if part is not None:
-            rows = _rows(plan, target, _vars_behind(plan, read))
-            bring_part(s, target, outer_loop(nest), rows, part, operand.buffer.memory)
+    for access, _ in epilogue_accesses(s, plan, acc, residuals=False):
+        for read, nest in exits(s, acc):
+            part = next(_parts(nest.store.value, access.buffer), None)
+            if part is not None:
+                rows = _rows(plan, target, _vars_behind(plan, read))
+                bring_part(s, target, outer_loop(nest), rows, part, operand.buffer.memory)
 
 
 def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:
@@ -218,7 +254,7 @@ def _vars_behind(plan: Plan, read: Load) -> list[Var]:
 def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loop], list[Var]]:
     """Splits the epilogue into tiles and computes the accumulator inside the tile loops. Returns
     (local accumulator, tile loops, loops within a tile by the axes of the contraction)."""
-    read, _ = epilogue_of(s, acc)
+    *before, (read, _) = exits(s, acc)
     outer: dict[Var, Loop] = {}
     inner: list[Loop] = []
     axes = plan.axes
@@ -233,7 +269,9 @@ def _tile_result(s: Schedule, plan: Plan, acc: Buffer) -> tuple[Buffer, list[Loo
     tiles = [outer[v] for v in (*plan.order, *outer) if v in outer]
     tiles = list(dict.fromkeys(tiles))
     s.reorder(*tiles, *inner)
-    return s.compute_at(acc, tiles[-1]), tiles, [x.var for x in inner]
+    for _, nest in reversed(before):
+        s.compute_at(s.buffer(nest.buffer.name), tiles[-1])
+    return s.compute_at(s.buffer(acc.name), tiles[-1]), tiles, [x.var for x in inner]
 
 
 # ---------------------------------------------------------------- sums

@@ -16,7 +16,7 @@ from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.stream import expand_stream
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Buffer, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
@@ -39,8 +39,10 @@ from tilewright.plan.tile_model import AccumulatorWork, TileModel
 from tilewright.plan.unit_plan import (
     Epilogue,
     Plan,
+    check_residual,
     epilogue_for,
     epilogue_of,
+    exits,
     find_mappings,
 )
 from tilewright.plan.units import AxisMapping, units
@@ -87,6 +89,7 @@ def _first_model(
             refusal = refusal or error
             continue
         try:
+            _check_residuals(filled, Plan(nest, mapping, {}))
             return _model(filled, target, nest, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops
             refusal = refusal or error
@@ -144,17 +147,29 @@ def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> None:
     s, acc = Schedule(kernel), plan.nest.buffer
     if acc not in set(s.allocations()):
         return
-    if plan.unit.whole:
+    every = exits(s, acc)
+    if plan.unit.whole and len(every) == 1:
         return check_whole(s, plan)
-    held = {acc: plan.result[1].buffer.memory}
+    memory = plan.result[1].buffer.memory
+    held = {acc: memory} | {nest.buffer: memory for _, nest in every[:-1]}
+    for _, nest in every[1:]:
+        check_values(s, target, nest, held)
     try:
-        check_values(s, target, epilogue_of(s, acc)[1], held)
+        check_values(s, target, every[0][1], held)
     except ScheduleError as error:
         try:
             s.init_with(acc)
             check_values(s, target, epilogue_of(s, acc)[1], held)
         except ScheduleError:
             raise error from None
+
+
+def _check_residuals(kernel: Kernel, plan: Plan) -> None:
+    """Refuses what is added to what is made of the sums, where a plan's unit does not do it."""
+    s = Schedule(kernel)
+    if plan.nest.buffer in set(s.allocations()):
+        for read, nest in exits(s, plan.nest.buffer)[:-1]:
+            check_residual(plan, nest, read)
 
 
 def _accumulator_work(
@@ -177,8 +192,11 @@ def _accumulator_work(
         held = stored if buffer in leaving else once
         size = bytes_of(buffer) / elements
         held[buffer.memory] = held.get(buffer.memory, 0.0) + size
+    factors = {access.buffer.name for access, _ in plan.reads}
+    others = [x for x in moves if not factors & {r.buffer.name for r in x.regions}]
+    apart = set().union(*(buffers_written((x,)) for x in others))
     return replace(
-        _accumulator_cycles(s, target, unit, plan),
+        _accumulator_cycles(s, target, unit, plan, apart),
         bytes=once,
         stored=stored,
         starts_with_addend=plan.starts_with_addend,
@@ -186,13 +204,17 @@ def _accumulator_work(
 
 
 def _accumulator_cycles(
-    s: Schedule, target: Target, unit: Instruction, plan: Plan
+    s: Schedule, target: Target, unit: Instruction, plan: Plan, apart: set[Buffer]
 ) -> AccumulatorWork:
-    """Cycles of the unit's queue for an element of the result, the contraction left out."""
+    """Cycles of the unit's queue for an element of the result, the contraction left out, but not
+    products of what lies in the buffers of `apart`."""
+    factors = {x.buffer for x in (plan.unit.left, plan.unit.right)}
 
     def counts(call: Call) -> bool:
         local = all(target.memory(r.buffer.memory).size is not None for r in call.regions)
-        return local and call.instruction != unit and call.instruction.queue == unit.queue
+        read = zip(call.instruction.operands, call.regions, strict=True)
+        own = call.instruction != unit or any(r.buffer in apart for b, r in read if b in factors)
+        return local and own and call.instruction.queue == unit.queue
 
     stream = expand_stream(s.kernel.with_(body=_only(s.kernel.body, counts)), target, limits=False)
     times = durations(stream)

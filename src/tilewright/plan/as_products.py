@@ -206,13 +206,13 @@ def _added_up(nest: Nest, kind: DType, sums: DType) -> dict[Expr | None, int] | 
         return None
     if not isinstance(first, Const) or first.value != 0:
         return None
-    terms = _terms(update.value, kind, sums)
+    terms = constant_terms(update.value, kind, sums)
     return terms if terms and None not in terms else None
 
 
 def _part(e: Expr, kind: DType, sums: DType) -> tuple[Expr, dict[Expr | None, int]] | None:
     """The largest part of a value that is a sum of terms, if all that it reads is in there."""
-    terms = _terms(e, kind, sums)
+    terms = constant_terms(e, kind, sums)
     if terms is not None and any(x is not None for x in terms):
         return e, terms
     if isinstance(e, Load):
@@ -221,7 +221,7 @@ def _part(e: Expr, kind: DType, sums: DType) -> tuple[Expr, dict[Expr | None, in
     return _part(reading[0], kind, sums) if len(reading) == 1 else None
 
 
-def _terms(e: Expr, kind: DType, sums: DType) -> dict[Expr | None, int] | None:
+def constant_terms(e: Expr, kind: DType, sums: DType) -> dict[Expr | None, int] | None:
     """A value of the sums' type as elements of a type with their factors, and a constant (None).
     What is added up in a narrower type wraps around there, and is no sum of these."""
     if e.dtype != sums:
@@ -233,10 +233,10 @@ def _terms(e: Expr, kind: DType, sums: DType) -> dict[Expr | None, int] | None:
     if isinstance(e, Cast) and e.a.dtype == kind and _element(e.a) is not None:
         return {without_casts(e): 1}
     if isinstance(e, Unary) and e.op is UnaryOp.NEG:
-        return _scaled(_terms(e.a, kind, sums), -1)
+        return _scaled(constant_terms(e.a, kind, sums), -1)
     if not isinstance(e, Binary):
         return None
-    a, b = _terms(e.a, kind, sums), _terms(e.b, kind, sums)
+    a, b = constant_terms(e.a, kind, sums), constant_terms(e.b, kind, sums)
     if a is None or b is None:
         return None
     if e.op in (BinaryOp.ADD, BinaryOp.SUB):

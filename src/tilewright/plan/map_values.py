@@ -87,12 +87,15 @@ def check_values(s: Schedule, target: Target, nest: Nest, held: Mapping[Buffer, 
     """Raises the ScheduleError of `map_values` if instructions cannot make what a nest stores
     whatever its loops are, buffers of `held` being in the memories named. Costs no scheduling."""
 
-    def placed(e: Expr) -> Expr:
-        if isinstance(e, Load) and e.buffer in held:
-            return e.with_(buffer=e.buffer.with_(memory=held[e.buffer]))
-        return e
+    def there(buffer: Buffer) -> Buffer:
+        return buffer.with_(memory=held.get(buffer, buffer.memory))
 
-    store = nest.store.with_(value=rewrite(nest.store.value, placed))
+    def placed(e: Expr) -> Expr:
+        return e.with_(buffer=there(e.buffer)) if isinstance(e, Load) else e
+
+    store = nest.store.with_(
+        buffer=there(nest.store.buffer), value=rewrite(nest.store.value, placed)
+    )
     assert isinstance(store, Store)
     if not _coverable(s, target, store):
         raise _no_instructions(nest, target)

@@ -100,6 +100,7 @@ class TileModel:
         plan = Plan(nest, mapping, {})
         self.loads = [operand_tile(s, target, plan, *pair, loaded=True) for pair in plan.reads]
         self.epilogue_loads: list[OperandTile] = []  # of the loads
+        self.with_sums: list[OperandTile] = []  # of those, what comes to where the sums are
         self.accumulator_loads: list[OperandTile] = []  # what sums start with, as it fills a tile
         alone = nest.buffer not in set(s.allocations())  # nothing is made of the sums
         made, *others = [plan.result] if alone else epilogue_accesses(s, plan, nest.buffer)
@@ -113,6 +114,8 @@ class TileModel:
             else:
                 self.loads.append(operand)
                 self.epilogue_loads.append(operand)
+                if operand.memory == self.store.memory:
+                    self.with_sums.append(operand)
         self.result = operand_tile(s, target, plan, *plan.result, loaded=False, local=True)
         # The axes of the result, and how much of each is in a row of it.
         self.rows = {x.var: 1 for x in plan.axes if x.extent != 1}
@@ -199,7 +202,7 @@ class TileModel:
                 turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
                 turns_more = turns_more + np.minimum(plan.clear_distance, self._tiles(turns, plan))
             many = np.where(level < 0, 1, 1 + np.where(inner, plan.prefetch_distance, turns_more))
-            if plan.late and operand in self.epilogue_loads:
+            if plan.late and operand in self.with_sums:
                 many = np.ones(1)
             size, name = self._held(operand, tile, plan), operand.memory
             if plan.rings and operand is not self.result:
@@ -221,9 +224,7 @@ class TileModel:
 
     def _held(self, operand: OperandTile, tile: Sizes, plan: Plan) -> np.ndarray:
         """Returns the bytes of an operand tile: of all tiles, if it is preloaded."""
-        return operand.size(
-            self.whole if plan.preloaded and operand in self.epilogue_loads else tile
-        )
+        return operand.size(self.whole if plan.preloaded and operand in self.with_sums else tile)
 
     def _ring(
         self,
@@ -267,7 +268,7 @@ class TileModel:
             for x in (False, True)
         )
         # Each chunk would load the epilogue's operands for itself.
-        can_chunk = plan.prefetch_distance > 0 and (not self.epilogue_loads or plan.preloaded)
+        can_chunk = plan.prefetch_distance > 0 and (not self.with_sums or plan.preloaded)
         single = (buffers == 1) & can_chunk
         stores, chunks, axis = self._store_times(tiles, after, single)
         work, calls = tiles.whatever_the_plan("work", self._work_and_calls)
@@ -367,10 +368,10 @@ class TileModel:
         for number, operand in enumerate(self.loads):
             level = self._reload_level(operand, list(turns), plan)
             in_epilogue = operand in self.epilogue_loads and not self.unit.whole
-            late = in_epilogue and plan.late
+            late = operand in self.with_sums and plan.late
             buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
             buffers = np.ones_like(buffers) if late else buffers
-            preloaded = plan.preloaded and in_epilogue
+            preloaded = plan.preloaded and operand in self.with_sums
             sizes = self.whole if preloaded else tile
             whole = (
                 operand.times(self.whole)
@@ -466,7 +467,7 @@ class TileModel:
         """Returns the index of the innermost tile loop that reloads the operand [tiles]; -1 if it
         is loaded once."""
         level = np.full(1, -1)
-        if plan.preloaded and operand in self.epilogue_loads:
+        if plan.preloaded and operand in self.with_sums:
             return level
         for k, (var, count) in enumerate(zip(plan.order, turns, strict=True)):
             if operand.varies_with(var):

@@ -15,6 +15,7 @@ from tilewright.plan.fit_operators import with_short_shifts
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
+from tilewright.plan.residual_products import residual_forms
 from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
 from tilewright.target.target import Target
@@ -38,6 +39,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield from packed_forms(kernel, target)
     yield from stepped_forms(kernel)
     yield from product_forms(kernel, target)
+    yield from residual_forms(kernel, target)
 
 
 def with_two_operands(kernel: Kernel) -> UnitForm | None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tilewright.analyze.nests import Nest, guarded_factors, nests, stride
+from tilewright.analyze.nests import Nest, factors, guarded_factors, nests, stride
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
@@ -25,7 +25,15 @@ from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.missing_operations import missing_operation
-from tilewright.plan.units import AxisMapping, Unit, copies, has_contraction, mappings, units
+from tilewright.plan.units import (
+    AxisMapping,
+    Unit,
+    copies,
+    has_contraction,
+    mappings,
+    square_axes,
+    units,
+)
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
@@ -117,6 +125,8 @@ def find_mappings(
     refusal = None
     none = True
     for nest in nests(kernel.body):
+        if adds_to_others(nest):
+            continue
         every = (*nest.axes, *nest.reduce)
         order = [loop.var for loop in every]
         extents = {x.var: x.extent for x in every if isinstance(x.extent, int)}
@@ -142,6 +152,11 @@ def find_mappings(
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",
         )
+
+
+def adds_to_others(nest: Nest) -> bool:
+    """Whether a nest adds to what is made of other sums: a part of their epilogue."""
+    return nest.update is not None and any(True for _ in loads(nest.store.value))
 
 
 def _mapped(kernel: Kernel, result: str, mapping: AxisMapping) -> tuple[Kernel, Nest, AxisMapping]:
@@ -258,22 +273,94 @@ def position_of(indices: Sequence[Expr], var: Var) -> int:
     return next(p for p, i in enumerate(indices) if var in variables(i))
 
 
-def epilogue_accesses(s: Schedule, plan: Plan, acc: Buffer) -> Iterator[tuple[Load, Load]]:
+def epilogue_accesses(
+    s: Schedule, plan: Plan, acc: Buffer, *, residuals: bool = True
+) -> Iterator[tuple[Load, Load]]:
     """Yields the epilogue's accesses, their subscripts written over the contraction's loops, each
     with the unit's operand for the result: first its store, then each load that varies along the
-    axes of that operand (along its last axis, if the unit is not whole)."""
-    read, nest = epilogue_of(s, acc)
+    axes of that operand (along its last axis, if the unit is not whole). `residuals` that are
+    products have the unit's first factor, along its columns."""
     result, operand = plan.result
-    names = dict(zip(read.indices, result.indices, strict=True))
     along = {var_of(plan, axis) for axis, _ in operand_axes(plan, operand)}
     if not plan.unit.whole:
         along = {var_of(plan, operand_axes(plan, operand)[-1][0])}
-    stored = Load(nest.store.buffer, nest.store.indices)
-    for access in (stored, *loads(nest.store.value)):
-        if access.buffer != acc:
-            indices = tuple(substitute(i, names) for i in access.indices)
-            if access is stored or any(along & variables(i) for i in indices):
-                yield Load(access.buffer, indices), operand
+    every = exits(s, acc)
+    made = {nest.buffer for _, nest in every[:-1]} | {acc}
+    for read, nest in reversed(every):
+        names = dict(zip(read.indices, result.indices, strict=True))
+
+        def over(access: Load, names: Mapping[Expr, Expr] = names) -> Load:
+            return Load(access.buffer, tuple(substitute(i, names) for i in access.indices))
+
+        if nest.update is None:
+            yield over(Load(nest.store.buffer, nest.store.indices)), operand
+        for access in map(over, loads(nest.store.value)):
+            if access.buffer not in made and any(along & variables(i) for i in access.indices):
+                yield access, operand
+        if nest.update is not None and residuals:
+            yield over(residual_of(nest)[0]), _along_columns(plan.unit)
+
+
+def residual_of(nest: Nest) -> tuple[Load, Var]:
+    """What a nest multiplies by a square matrix for each element of the array that it adds to
+    (residual_products.py): the read, at the element's own place instead of those of its block, and
+    the loop that is cut into blocks."""
+    assert nest.update is not None
+    pair = factors(nest.update.value)
+    assert pair is not None
+    residual, matrix = pair
+    (term,) = (x.var for x in nest.reduce)
+    (column,) = {v for i in matrix.indices for v in variables(i)} - {term}
+    places = (column if term in variables(i) else i for i in residual.indices)
+    return Load(residual.buffer, tuple(places)), column
+
+
+def _along_columns(unit: Unit) -> Load:
+    """A unit's first factor as it lies where its columns are what it adds up."""
+    square = square_axes(unit)
+    assert square is not None
+    names = {square[1]: square[0]}
+    return Load(unit.left.buffer, tuple(substitute(i, names) for i in unit.left.indices))
+
+
+def check_residual(plan: Plan, made: Nest, read: Load) -> None:
+    """Refuses a residual that a plan's unit does not multiply in any tiles: `made` adds it to what
+    it makes of the sums, which are `read` in its loops."""
+    square = square_axes(plan.unit)
+    column = plan.loop_of(square[0]) if square is not None else None
+    result, _ = plan.result
+    over = dict(zip(result.indices, read.indices, strict=True))
+    if plan.unit.whole or column is None or over[column.var] != residual_of(made)[1]:
+        raise ScheduleError(
+            f"{plan.unit.instruction.name} does not multiply what is added to {made.buffer.name}",
+            program=made.stmt,
+            hint="its columns have to go along the loop of which the residual has blocks",
+        )
+
+
+def residual_plan(plan: Plan, nest: Nest, read: Load) -> Plan:
+    """The plan of the product with which `nest` adds a residual to what it makes of the sums, which
+    are `read` in its loops: by the same unit, in a tile of the same size."""
+    square = square_axes(plan.unit)
+    assert square is not None
+    result, _ = plan.result
+    over = dict(zip(result.indices, read.indices, strict=True))
+    loops = {x.var: x for x in (*nest.axes, *nest.reduce)}
+    (term,) = nest.reduce
+    axes = [(square[1], term)]
+    tile = {term.var: plan.unit.size(square[1])}
+    for x in plan.axes:
+        place = over[x.var]
+        assert isinstance(place, Var)
+        tile[place] = plan.tile.get(x.var, 1)
+        axes += [(axis, loops[place]) for axis, loop in plan.mapping.axes if loop.var == x.var]
+    return replace(
+        plan,
+        nest=nest,
+        mapping=replace(plan.mapping, axes=tuple(axes), swapped=False),
+        tile=tile,
+        starts_with_addend=True,
+    )
 
 
 def operand_layout(
@@ -351,6 +438,19 @@ def epilogue_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
             hint="inline what comes between",
         )
     return found[0]
+
+
+def exits(s: Schedule, acc: Buffer) -> list[tuple[Load, Nest]]:
+    """What is made of accumulators, nest by nest: what adds more to them, then the epilogue. Each
+    with the read of the accumulators, over its own loops; ScheduleError unless there is one."""
+    read, nest = epilogue_of(s, acc)
+    found = [(read, nest)]
+    while nest.update is not None:
+        behind, last = epilogue_of(s, nest.buffer)
+        names = dict(zip(nest.store.indices, behind.indices, strict=True))
+        read = Load(acc, tuple(names[i] for i in read.indices))
+        found.append((read, nest := last))
+    return found
 
 
 def nest_with(s: Schedule, buffer: Buffer) -> Nest:

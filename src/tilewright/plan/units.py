@@ -209,6 +209,19 @@ def _unit(instruction: Instruction) -> Unit | None:
     return Unit(instruction, sums[0], *pair, results[-1]) if results else None
 
 
+def square_axes(unit: Unit) -> tuple[Var, Var] | None:
+    """The axes of a unit's columns and of what it adds up, if its second factor is a square matrix
+    of these, and rows go along the first factor alone; None otherwise."""
+    axes: dict[tuple[bool, bool, bool], list[Var]] = {}
+    for v in unit.fixed:
+        axes.setdefault(_parts(v, unit.left, unit.right, unit.result.indices), []).append(v)
+    columns, summed = axes.pop((False, True, True), []), axes.pop((True, True, False), [])
+    if len(columns) != 1 or len(summed) != 1 or axes.keys() - {(True, False, True)}:
+        return None
+    size, depth = (unit.loops[v].extent for v in (*columns, *summed))
+    return (columns[0], summed[0]) if isinstance(size, int) and size == depth else None
+
+
 def copies(target: Target, source: str, destination: str) -> Iterator[Instruction]:
     """The target's instructions that move data from one memory to another."""
     for instruction in target.instructions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.backends.stream.lifetimes import lifetimes, packed
 from tilewright.base.errors import CompileError, TargetError
@@ -51,7 +51,7 @@ def place_buffers(kernel: Kernel, target: Target) -> tuple[dict[Buffer, Place], 
         found = _in_banks(buffers, turning, memory, align) if memory.banks > 1 else None
         found = found or _in_a_row(buffers, name, align)
         if memory.size is not None and _end(found) > memory.size:
-            found = _in_turn(kernel, found, name, align)
+            found = _in_turn(kernel, found, memory, align)
         if memory.size is not None and _end(found) > memory.size and memory.banks == 1:
             found = _while_needed(kernel, found, name, align)
         places |= found
@@ -74,19 +74,24 @@ def _in_a_row(
 
 
 def _in_turn(
-    kernel: Kernel, buffers: Collection[Buffer], memory: str, align: int
+    kernel: Kernel, buffers: Collection[Buffer], memory: Memory, align: int
 ) -> dict[Buffer, Place]:
     """What is allocated in different statements of a kernel lies in the same place, behind what is
-    allocated for all: waits are for bytes, whatever lies there."""
+    allocated for all, and by turns at the end of the memory: waits are for bytes, so that one
+    statement's operands may come while the one before still uses others."""
+    assert memory.size is not None
     every = [
         [x.buffer for x in walk_statements((stmt,)) if isinstance(x, Alloc)] for stmt in kernel.body
     ]
     within = [bs for stmt, bs in zip(kernel.body, every, strict=True) if isinstance(stmt, For)]
     inside = {b for bs in within for b in bs}
-    places = _in_a_row((b for b in buffers if b not in inside), memory, align)
+    places = _in_a_row((b for b in buffers if b not in inside), memory.name, align)
     start = _end(places) if places else 0
-    for several in within:
-        places |= _in_a_row((b for b in several if b in buffers), memory, align, start)
+    for k, several in enumerate(within):
+        row = _in_a_row((b for b in several if b in buffers), memory.name, align, start)
+        left = (memory.size - _end(row)) // align * align if row and k % 2 else 0
+        for buffer, place in row.items():
+            places[buffer] = replace(place, offset=place.offset + max(0, left))
     return places
 
 

@@ -61,7 +61,8 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
 
     `path` leads to the part: the position of an operand in the stored value, then of an operand in
     that, and so on. The new buffer has an axis for each loop that the part depends on. Legal when
-    the nest does nothing but store, and the part reads nothing that it writes.
+    the nest stores into one buffer, be it that it adds more to that afterwards, and the part reads
+    nothing that it writes.
     """
     target = state.for_(loop)
     for around in state.loops_around(target):
@@ -69,8 +70,9 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
     loops, body = nest_loops(target)
     guard = body[0] if len(body) == 1 and isinstance(body[0], If) else None
     inner = guard.body if guard is not None and not guard.orelse else body
-    store = inner[0] if len(inner) == 1 else None
-    if not isinstance(store, Store):
+    store = inner[0] if inner else None
+    alone = len(inner) == 1 or guard is None
+    if not isinstance(store, Store) or not alone or buffers_written(inner) != {store.buffer}:
         refuse(f"{loop} does more than store into one buffer", state)
     part = _part(state, store.value, path)
     guarded = any(isinstance(x, Select) for x in store.value.walk())
