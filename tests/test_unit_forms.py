@@ -127,6 +127,21 @@ def test_a_bound_counts_lanes_as_units_fill_them():
     assert built.cycles < 81 * 3 * 49 / 3  # what the window's 49 places take one by one
 
 
+def test_sums_of_one_row_are_made_in_parts():
+    """A unit that adds to one row waits for its last sum each time: 16 cycles of VTA, where the
+    bound, which knows no order of work, says two. Three forms do; the one without products does
+    not wait."""
+    built = build_chip(average(16, 32, 32, 3, 128), vta())
+    assert not built.form.made
+    assert built.cycles < 32 * 32 * 16 / 3
+    program = average(16, 32, 32, 3, 128)
+    (array,) = arrays_of(program)
+    result = np.zeros((16, 1, 1), np.int8)
+    built(array, result)
+    total = array.astype(int).sum((1, 2))
+    np.testing.assert_array_equal(result.reshape(-1), (total * 3 + 128 >> 9).astype(np.int8))
+
+
 def test_how_many_lanes():
     """As many as both axes have; where they may have any number, as many as a cycle takes."""
     assert lane_numbers(vta()) == [16]

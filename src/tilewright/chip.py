@@ -62,6 +62,7 @@ from tilewright.target.target import Target
 TRIES = 4  # tiles that are built and timed
 FORMS = 3  # forms of a kernel that are built
 GAIN = 0.97  # of the cycles of the fastest form: others that cannot be so fast are not tried
+FAR = 0.5  # the same once so many are built: a unit may wait for its own sums all the time
 NEAR = 0.997  # of what the model expects: better than the next one is likely to be
 
 
@@ -211,7 +212,8 @@ def _build_stream(
     refusal: TilewrightError | None = None
     count = 0
     for model in models:
-        if best is not None and (count == FORMS or model.bound.cycles >= GAIN * best.cycles):
+        gain = GAIN if count < FORMS else FAR
+        if best is not None and model.bound.cycles >= gain * best.cycles:
             break
         try:
             built = _build_form(model, target, control, parameters)
