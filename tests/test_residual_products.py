@@ -13,9 +13,10 @@ from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
+from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.residual_products import residual_forms
-from tilewright.plan.unit_plan import adds_to_others, nests
+from tilewright.plan.unit_plan import adds_product, nests
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta
 
@@ -91,7 +92,7 @@ def test_forms_compute_the_same(program: Kernel):
     np.testing.assert_array_equal(
         computed(form, program, arrays), fast_interpret(program, arrays)[0]
     )
-    assert sum(adds_to_others(n) for n in nests(form.kernel.body)) == 1
+    assert sum(adds_product(n) for n in nests(form.kernel.body)) == 1
 
 
 @pytest.mark.parametrize(
@@ -130,6 +131,73 @@ def test_chips_compute_the_same(program: Kernel, chip: str):
     assert built.replay(*arrays, wanted.copy(), orders=2) is None
     assert built.bound is not None
     assert built.bound.cycles <= built.cycles
+
+
+def channels_inside(f: int, n: int) -> Kernel:
+    """The sums lie pixel by pixel, the results row by row of channels."""
+
+    @kernel
+    def conv(X: i8[16, n, n], W: i8[f, 16], R: i8[f, n, n], Y: out(i8[n, f, n])):
+        total = local(i32[n, n, f])
+        for y, x, o in grid(n, n, f):
+            total[y, x, o] = 0
+            for i in reduce(16):
+                total[y, x, o] += i32(X[i, y, x]) * i32(W[o, i])
+        for x, o, y in grid(n, f, n):
+            Y[x, o, y] = i8(max(min((total[y, x, o] >> 7) + i32(R[o, y, x]), 127), -128))
+
+    return conv.kernel
+
+
+def channels_outside(f: int, n: int) -> Kernel:
+    """The other way round."""
+
+    @kernel
+    def conv(X: i8[16, n, n], W: i8[f, 16], R: i8[f, n, n], Y: out(i8[n, n, f])):
+        total = local(i32[f, n, n])
+        for o, y, x in grid(f, n, n):
+            total[o, y, x] = 0
+            for i in reduce(16):
+                total[o, y, x] += i32(X[i, y, x]) * i32(W[o, i])
+        for y, x, o in grid(n, n, f):
+            Y[y, x, o] = i8(max(min((total[o, y, x] >> 7) + i32(R[o, y, x]), 127), -128))
+
+    return conv.kernel
+
+
+@pytest.mark.parametrize("program", [channels_inside, channels_outside])
+@pytest.mark.parametrize("sizes", [(16, 2), (32, 6)])
+def test_sums_in_another_order_than_results(program, sizes: tuple[int, int]):
+    """What takes the place of sums lies as they do: calls that step through them stay right."""
+    plain = program(*sizes)
+    built, arrays = build_chip(plain, VTA), arrays_of(plain)
+    wanted = fast_interpret(plain, arrays)[0]
+    result = np.zeros_like(wanted)
+    built(*arrays, result)
+    np.testing.assert_array_equal(result, wanted)
+    assert "identity" in built.form.made
+
+
+def test_calls_do_not_step_through_what_lies_otherwise():
+    """The product steps through `u` as it lies, so that `total` cannot take its place."""
+
+    @kernel
+    def both(X: i8[16, 2, 2], W: i8[16, 16], R: i8[16, 2, 2], I: i8[16, 16], Y: out(i8[2, 16, 2])):
+        total = local(i32[2, 2, 16])
+        u = local(i32[2, 16, 2])
+        for y, x, o in grid(2, 2, 16):
+            total[y, x, o] = 0
+            for i in reduce(16):
+                total[y, x, o] += i32(X[i, y, x]) * i32(W[o, i])
+        for x, o, y in grid(2, 16, 2):
+            u[x, o, y] = total[y, x, o] >> 7
+            for k in reduce(16):
+                u[x, o, y] += i32(R[k, y, x]) * i32(I[o, k])
+        for x, o, y in grid(2, 16, 2):
+            Y[x, o, y] = i8(max(min(u[x, o, y], 127), -128))
+
+    with pytest.raises(ScheduleError, match="no instructions of vta make u"):
+        analytic_model(both.kernel, VTA)
 
 
 def test_residuals_take_a_cycle_a_row():

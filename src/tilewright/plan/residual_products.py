@@ -8,9 +8,11 @@ that multiplies, instead of the instructions for what follows its sums.
                                         for o, y, x:
                                           Z[o, y, x] = max(T[o, y, x], 0)
 
-S are sums of products; I has a number on its diagonal, by which R is multiplied. T is in the
-accumulators in place of S. Where a vector unit loads R in a wider type and adds it, a unit of 16
-columns takes R as it is, a row in a cycle.
+S are sums of products; I is the identity, or another number on its diagonal where R has a factor. T
+takes the place of S in the accumulators, so it has the same axes in the same order. Where a vector
+unit loads R in a wider type and adds it, a unit of 16 columns takes R as it is, a row in a cycle.
+One addition, the outermost, becomes a product; units of floats have no such form, since 0 times
+infinity is no 0.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ def _form(kernel: Kernel, sums: Nest, result: Nest, unit: Unit, loop: For) -> Un
     square = square_axes(unit)
     if found is None or square is None:
         return None
-    whole, residual, factor, before = found
+    addition, residual, factor, before = found
     (read, *others) = dict.fromkeys(x for x in loads(before) if x.buffer == sums.buffer)
     column = _followed(sums, read, loop)
     size = unit.size(square[0])
@@ -67,29 +69,28 @@ def _form(kernel: Kernel, sums: Nest, result: Nest, unit: Unit, loop: For) -> Un
         return None
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
     renamed: dict[Expr, Expr] = {x.var: Var(fresh(x.var.name, names)) for x in result.axes}
-    made_of = Buffer(fresh("total", names), whole.dtype, tuple(extents.values()))
+    total = Load(Buffer(fresh("total", names), addition.dtype, sums.buffer.shape), read.indices)
     term, lane = Var(fresh("term", names)), renamed[column]
-    at = tuple(renamed[x.var] for x in result.axes)
+    at = tuple(substitute(i, renamed) for i in total.indices)
     place = [substitute(i, renamed) for i in residual.indices]
     place[along[0]] = lane // size * size + term
     identity = Buffer(fresh("identity", names), unit.right.buffer.dtype, (size, size))
     entry = (lane % size, term) if _columns_first(unit, square) else (term, lane % size)
-    product = cast(whole.dtype, Load(residual.buffer, tuple(place))) * cast(
-        whole.dtype, Load(identity, entry)
+    product = cast(addition.dtype, Load(residual.buffer, tuple(place))) * cast(
+        addition.dtype, Load(identity, entry)
     )
     body: tuple[Stmt, ...] = (
-        Store(made_of, at, substitute(before, renamed)),
-        For(term, size, (Accumulate(made_of, at, BinaryOp.ADD, product),)),
+        Store(total.buffer, at, substitute(before, renamed)),
+        For(term, size, (Accumulate(total.buffer, at, BinaryOp.ADD, product),)),
     )
     for x in reversed(result.axes):
         var = renamed[x.var]
         assert isinstance(var, Var)
         body = (x.with_(var=var, body=body),)
-    total = Load(made_of, tuple(x.var for x in result.axes))
-    value = substitute(result.store.value, {whole: total})
+    value = substitute(result.store.value, {addition: total})
     last = replace_in((result.stmt,), result.store, result.store.with_(value=value))
     at_end = kernel.body.index(result.stmt)
-    new = (*kernel.body[:at_end], Alloc(made_of), *body, *last, *kernel.body[at_end + 1 :])
+    new = (*kernel.body[:at_end], Alloc(total.buffer), *body, *last, *kernel.body[at_end + 1 :])
     form = kernel.with_(inputs=(*kernel.inputs, identity), body=new)
     return UnitForm(form, {identity.name: _diagonal(identity, factor)})
 
@@ -110,14 +111,14 @@ def _addition(
             ((read, factor),) = terms.items() if len(terms) == 1 else ((None, 0),)
             if not isinstance(read, Load) or read.dtype != kind or read.buffer not in kernel.inputs:
                 continue
-            made_of_sums = any(x.buffer == sums for x in loads(rest)) and not isinstance(rest, Load)
-            if made_of_sums and low <= factor <= high and factor:
+            behind = any(x.buffer == sums for x in loads(rest)) and not isinstance(rest, Load)
+            if behind and low <= factor <= high and factor:
                 return e, read, factor, rest
     return None
 
 
 def _range(unit: Unit) -> tuple[int, int]:
-    """Of numbers that the unit's second factor holds."""
+    """Between which numbers the unit's second factor can be; 0 alone where it is a float."""
     kind = unit.right.buffer.dtype
     return (int(kind.min), int(kind.max)) if kind.is_integer else (0, 0)
 

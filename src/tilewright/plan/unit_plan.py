@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests, stride
+from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Expr, Load, Var
+from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
@@ -124,9 +125,11 @@ def find_mappings(
     for which an epilogue is `refused` by the time that it is their turn."""
     refusal = None
     none = True
-    for nest in nests(kernel.body):
-        if adds_to_others(nest):
-            continue
+    every_nest = nests(kernel.body)
+    sums = {n.buffer for n in every_nest if n.update is not None}
+    for nest in every_nest:
+        if adds_product(nest) and sums & {x.buffer for x in loads(nest.store.value)}:
+            continue  # a part of the epilogue of those sums
         every = (*nest.axes, *nest.reduce)
         order = [loop.var for loop in every]
         extents = {x.var: x.extent for x in every if isinstance(x.extent, int)}
@@ -152,11 +155,6 @@ def find_mappings(
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",
         )
-
-
-def adds_to_others(nest: Nest) -> bool:
-    """Whether a nest adds to what is made of other sums: a part of their epilogue."""
-    return nest.update is not None and any(True for _ in loads(nest.store.value))
 
 
 def _mapped(kernel: Kernel, result: str, mapping: AxisMapping) -> tuple[Kernel, Nest, AxisMapping]:
@@ -278,8 +276,8 @@ def epilogue_accesses(
 ) -> Iterator[tuple[Load, Load]]:
     """Yields the epilogue's accesses, their subscripts written over the contraction's loops, each
     with the unit's operand for the result: first its store, then each load that varies along the
-    axes of that operand (along its last axis, if the unit is not whole). `residuals` that are
-    products have the unit's first factor, along its columns."""
+    axes of that operand (along its last axis, if the unit is not whole). With `residuals` those
+    that the unit multiplies as well, with its first factor, along its columns."""
     result, operand = plan.result
     along = {var_of(plan, axis) for axis, _ in operand_axes(plan, operand)}
     if not plan.unit.whole:
@@ -292,19 +290,35 @@ def epilogue_accesses(
         def over(access: Load, names: Mapping[Expr, Expr] = names) -> Load:
             return Load(access.buffer, tuple(substitute(i, names) for i in access.indices))
 
-        if nest.update is None:
+        if nest is every[-1][1]:
             yield over(Load(nest.store.buffer, nest.store.indices)), operand
         for access in map(over, loads(nest.store.value)):
             if access.buffer not in made and any(along & variables(i) for i in access.indices):
                 yield access, operand
-        if nest.update is not None and residuals:
+        if nest is not every[-1][1] and residuals:
             yield over(residual_of(nest)[0]), _along_columns(plan.unit)
 
 
+def adds_product(nest: Nest) -> bool:
+    """Whether a nest makes something of an array, element by element, and adds to that what it
+    multiplies by a square matrix (residual_products.py)."""
+    update = nest.update
+    pair = factors(update.value) if update is not None and update.op is BinaryOp.ADD else None
+    places = {x.var for x in nest.axes}
+    if update is None or pair is None or len(nest.reduce) != 1 or len(nest.writes) != 2:
+        return False
+    _, matrix = pair
+    (term,) = nest.reduce
+    columns = {v for i in matrix.indices for v in variables(i)} - {term.var}
+    made = any(True for _ in loads(nest.store.value)) and {*nest.store.indices} == places
+    square = matrix.buffer.shape == (term.extent, term.extent) and term.var in matrix.indices
+    return made and square and len(columns) == 1 and update.indices == nest.store.indices
+
+
 def residual_of(nest: Nest) -> tuple[Load, Var]:
-    """What a nest multiplies by a square matrix for each element of the array that it adds to
-    (residual_products.py): the read, at the element's own place instead of those of its block, and
-    the loop that is cut into blocks."""
+    """What a nest multiplies by a square matrix for each element of the array that it adds to: the
+    read, at the element's own place instead of those of its block, and the loop that is cut into
+    blocks."""
     assert nest.update is not None
     pair = factors(nest.update.value)
     assert pair is not None
@@ -313,6 +327,25 @@ def residual_of(nest: Nest) -> tuple[Load, Var]:
     (column,) = {v for i in matrix.indices for v in variables(i)} - {term}
     places = (column if term in variables(i) else i for i in residual.indices)
     return Load(residual.buffer, tuple(places)), column
+
+
+def _has_blocks(nest: Nest, size: int) -> bool:
+    """Whether what such a nest multiplies are blocks of so many elements along the loop that is cut
+    into blocks, and the matrix has their columns."""
+    update = nest.update
+    assert update is not None
+    pair = factors(update.value)
+    assert pair is not None
+    (term,) = nest.reduce
+    _, column = residual_of(nest)
+    whole = {x.var: x.extent for x in nest.axes}[column] == size  # one block is all
+    place = term.var if whole else column // size * size + term.var
+    inside = column if whole else column % size
+    residual, matrix = pair
+    along = [i for i in residual.indices if {term.var, column} & variables(i)]
+    s = Simplifier({x.var: x.extent for x in (*nest.axes, term)}, keep_units=True)
+    same = [s(i) for i in along] == [s(place)]
+    return same and term.extent == size and {*map(s, matrix.indices)} == {s(inside), term.var}
 
 
 def _along_columns(unit: Unit) -> Load:
@@ -330,11 +363,18 @@ def check_residual(plan: Plan, made: Nest, read: Load) -> None:
     column = plan.loop_of(square[0]) if square is not None else None
     result, _ = plan.result
     over = dict(zip(result.indices, read.indices, strict=True))
-    if plan.unit.whole or column is None or over[column.var] != residual_of(made)[1]:
+    if (
+        plan.unit.whole
+        or square is None
+        or column is None
+        or over[column.var] != residual_of(made)[1]
+        or not _has_blocks(made, plan.unit.size(square[0]))
+    ):
         raise ScheduleError(
             f"{plan.unit.instruction.name} does not multiply what is added to {made.buffer.name}",
             program=made.stmt,
-            hint="its columns have to go along the loop of which the residual has blocks",
+            hint="blocks of as many channels as it has columns are multiplied, along the loop that"
+            " its columns are",
         )
 
 
@@ -441,11 +481,12 @@ def epilogue_of(s: Schedule, acc: Buffer) -> tuple[Load, Nest]:
 
 
 def exits(s: Schedule, acc: Buffer) -> list[tuple[Load, Nest]]:
-    """What is made of accumulators, nest by nest: what adds more to them, then the epilogue. Each
-    with the read of the accumulators, over its own loops; ScheduleError unless there is one."""
+    """What is made of accumulators, nest by nest: what adds products to them, then the epilogue.
+    Each with the read of the accumulators, over its own loops; ScheduleError where one does not
+    have exactly one read of what the one before made."""
     read, nest = epilogue_of(s, acc)
     found = [(read, nest)]
-    while nest.update is not None:
+    while adds_product(nest) and {*read.indices} == {*nest.store.indices}:
         behind, last = epilogue_of(s, nest.buffer)
         names = dict(zip(nest.store.indices, behind.indices, strict=True))
         read = Load(acc, tuple(names[i] for i in read.indices))

@@ -76,9 +76,9 @@ def _in_a_row(
 def _in_turn(
     kernel: Kernel, buffers: Collection[Buffer], memory: Memory, align: int
 ) -> dict[Buffer, Place]:
-    """What is allocated in different statements of a kernel lies in the same place, behind what is
-    allocated for all, and by turns at the end of the memory: waits are for bytes, so that one
-    statement's operands may come while the one before still uses others."""
+    """What is allocated in different statements of a kernel shares the memory behind what is
+    allocated for all: of every second statement it lies there, of the others at the memory's end.
+    Waits are for bytes, so that operands of a statement may come while the one before works."""
     assert memory.size is not None
     every = [
         [x.buffer for x in walk_statements((stmt,)) if isinstance(x, Alloc)] for stmt in kernel.body
@@ -87,9 +87,12 @@ def _in_turn(
     inside = {b for bs in within for b in bs}
     places = _in_a_row((b for b in buffers if b not in inside), memory.name, align)
     start = _end(places) if places else 0
-    for k, several in enumerate(within):
-        row = _in_a_row((b for b in several if b in buffers), memory.name, align, start)
-        left = (memory.size - _end(row)) // align * align if row and k % 2 else 0
+    rows = (
+        _in_a_row((b for b in several if b in buffers), memory.name, align, start)
+        for several in within
+    )
+    for k, row in enumerate(row for row in rows if row):
+        left = (memory.size - _end(row)) // align * align if k % 2 else 0
         for buffer, place in row.items():
             places[buffer] = replace(place, offset=place.offset + max(0, left))
     return places

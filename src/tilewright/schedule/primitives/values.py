@@ -24,10 +24,12 @@ from tilewright.ir.expr import (
     constant_value,
     select,
 )
+from tilewright.ir.instruction import Region, axis
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
     Block,
+    Call,
     For,
     If,
     Stmt,
@@ -242,8 +244,10 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     Legal when the nest that computes the buffer reads one element of the other for each that it
     writes, another in each iteration, also of the loops around it, and when nothing else in those
     loops touches the other, and nothing afterwards but, in the same block, elements that do not
-    change: with T[i] = X[2 * i], X[2 * i + 1] may still be read. A sum, product or extreme of the
-    old value and another becomes an accumulation; a copy is left out.
+    change: with T[i] = X[2 * i], X[2 * i + 1] may still be read. Instructions that touch the buffer
+    already, whose fields say by how much they step through it, do so through the other by as much.
+    A sum, product or extreme of the old value and another becomes an accumulation; a copy is left
+    out.
     """
     home = next((b for b in blocks(state.kernel.body) if Alloc(buffer) in b), ())
     nest = next((s for s in home if any(a.buffer == buffer for a in accesses((s,)))), None)
@@ -277,6 +281,7 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
     kept = tuple(s for s in home if s != Alloc(buffer) and not (copied and s is nest))
     kept = replace_in(kept, store, _accumulation(store, into, place) or store)
     renamed = rewrite_accesses(kept, buffer, into, place)
+    _check_steps(state, kept, renamed)
 
     def visit(block: Block) -> Block:
         if block is home:
@@ -284,6 +289,31 @@ def reuse(state: State, buffer: Buffer, into: Buffer) -> None:
         return map_block(block, lambda s: map_inner_blocks(s, visit))
 
     state.set_body(visit(state.kernel.body))
+
+
+def _check_steps(state: State, old: Block, new: Block) -> None:
+    """Refuses other buffers in the regions of calls if these step through them otherwise: fields of
+    the calls say how."""
+    pairs = zip(_regions(old), _regions(new), strict=True)
+    for (call, operand, region), (_, _, other) in pairs:
+        if region != other and _steps(state, operand, region) != _steps(state, operand, other):
+            refuse(
+                f"{call.instruction.name} steps through {region.buffer.name} as it lies, and"
+                f" {other.buffer.name} lies otherwise",
+                state,
+            )
+
+
+def _regions(block: Block) -> list[tuple[Call, Buffer, Region]]:
+    calls = (s for s in walk_statements(block) if isinstance(s, Call))
+    return [(s, *x) for s in calls for x in zip(s.instruction.operands, s.regions, strict=True)]
+
+
+def _steps(state: State, operand: Buffer, region: Region) -> dict[Expr, int]:
+    """How many elements of a region's buffer lie between neighbours along the operand's axes."""
+    place = state.simplifier.position(region.indices, region.buffer.shape)
+    axes = {axis(d) for d in range(len(operand.shape))}
+    return {e: step for e, step in place.items() if e is not None and variables(e) & axes}
 
 
 def _check_apart(
