@@ -34,6 +34,23 @@ ROWS = textwrap.dedent(
 )
 
 
+def test_sums_of_lanes_stay_apart():
+    """A sum within a loop over lanes has no blocks: all lanes would add to one."""
+    text = textwrap.dedent(
+        """\
+        def sums(x: f32[4, 1200], y: out(f32[4])):
+            for j in vectorize(4):
+                y[j] = f32(0.0)
+                for k in range(1200):
+                    y[j] += x[j, k]"""
+    )
+    kernel = parse_kernel(text)
+    assert str(block_sums(kernel)) == text
+    x = (np.arange(4800) % 7).astype(np.float32).reshape(4, 1200)
+    (y,) = build(kernel, cpu.host())([x])
+    np.testing.assert_array_equal(y, x.sum(1))
+
+
 def test_text():
     assert str(block_sums(parse_kernel(ROWS))) == textwrap.dedent(
         """\

@@ -74,6 +74,8 @@ def _visit(stmt: Stmt, known: _Known) -> Stmt | Block:
         found = _sum_of(stmt, known.simplifier)
         if found is not None and _is_long(found, known) and _iterations(found, known) > 0:
             return _in_blocks(stmt, found, known)
+    if isinstance(stmt, For) and stmt.kind is LoopKind.VECTORIZE:
+        return stmt  # all lanes would add to one `part`
     return map_inner_blocks(stmt, lambda b: map_block(b, lambda s: _visit(s, known)))
 
 
