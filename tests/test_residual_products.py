@@ -16,7 +16,7 @@ from tilewright.ir.python.words import out
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.residual_products import residual_forms
-from tilewright.plan.unit_plan import adds_product, nests
+from tilewright.plan.unit_plan import added_product, nests
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta
 
@@ -92,7 +92,7 @@ def test_forms_compute_the_same(program: Kernel):
     np.testing.assert_array_equal(
         computed(form, program, arrays), fast_interpret(program, arrays)[0]
     )
-    assert sum(adds_product(n) for n in nests(form.kernel.body)) == 1
+    assert sum(added_product(n) is not None for n in nests(form.kernel.body)) == 1
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,32 @@ def test_calls_do_not_step_through_what_lies_otherwise():
 
     with pytest.raises(ScheduleError, match="no instructions of vta make u"):
         analytic_model(both.kernel, VTA)
+
+
+@pytest.mark.parametrize("most", [False, True])
+def test_an_authors_own_additions_are_no_residual_products(most: bool):
+    """What is added as it is, or is a maximum, is refused in words."""
+
+    @kernel
+    def own(X: i8[16, 4, 4], W: i8[32, 16], R: i32[32], Y: out(i8[32, 4, 4])):
+        total = local(i32[32, 4, 4])
+        u = local(i32[32, 4, 4])
+        for o, y, x in grid(32, 4, 4):
+            total[o, y, x] = 0
+            for i in reduce(16):
+                total[o, y, x] += i32(X[i, y, x]) * i32(W[o, i])
+        for o, y, x in grid(32, 4, 4):
+            u[o, y, x] = total[o, y, x] >> 4
+            for i in reduce(32):
+                if most:
+                    u[o, y, x] = max(u[o, y, x], R[i])
+                else:
+                    u[o, y, x] += R[i]
+        for o, y, x in grid(32, 4, 4):
+            Y[o, y, x] = i8(max(min(u[o, y, x], 127), -128))
+
+    with pytest.raises(ScheduleError, match="no instructions of vta make u"):
+        build_chip(own.kernel, VTA)
 
 
 def test_residuals_take_a_cycle_a_row():

@@ -47,15 +47,16 @@ def residual_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
             loop: None for m in mappings(sums, unit) for axis, loop in m.axes if axis == square[0]
         }
         for loop in columns:
-            form = _form(kernel, sums, result, unit, loop)
+            form = _form(kernel, sums, result, unit, square, loop)
             if form is not None:
                 yield form
 
 
-def _form(kernel: Kernel, sums: Nest, result: Nest, unit: Unit, loop: For) -> UnitForm | None:
+def _form(
+    kernel: Kernel, sums: Nest, result: Nest, unit: Unit, square: tuple[Var, Var], loop: For
+) -> UnitForm | None:
     found = _addition(result.store.value, kernel, sums.buffer, unit)
-    square = square_axes(unit)
-    if found is None or square is None:
+    if found is None:
         return None
     addition, residual, factor, before = found
     (read, *others) = dict.fromkeys(x for x in loads(before) if x.buffer == sums.buffer)

@@ -128,7 +128,7 @@ def find_mappings(
     every_nest = nests(kernel.body)
     sums = {n.buffer for n in every_nest if n.update is not None}
     for nest in every_nest:
-        if adds_product(nest) and sums & {x.buffer for x in loads(nest.store.value)}:
+        if added_product(nest) and sums & {x.buffer for x in loads(nest.store.value)}:
             continue  # a part of the epilogue of those sums
         every = (*nest.axes, *nest.reduce)
         order = [loop.var for loop in every]
@@ -290,62 +290,63 @@ def epilogue_accesses(
         def over(access: Load, names: Mapping[Expr, Expr] = names) -> Load:
             return Load(access.buffer, tuple(substitute(i, names) for i in access.indices))
 
-        if nest is every[-1][1]:
+        added = added_product(nest) if nest is not every[-1][1] else None
+        if added is None:
             yield over(Load(nest.store.buffer, nest.store.indices)), operand
         for access in map(over, loads(nest.store.value)):
             if access.buffer not in made and any(along & variables(i) for i in access.indices):
                 yield access, operand
-        if nest is not every[-1][1] and residuals:
-            yield over(residual_of(nest)[0]), _along_columns(plan.unit)
+        if added is not None and residuals:
+            yield over(added.own), _along_columns(plan.unit)
 
 
-def adds_product(nest: Nest) -> bool:
-    """Whether a nest makes something of an array, element by element, and adds to that what it
-    multiplies by a square matrix (residual_products.py)."""
+@dataclass(frozen=True)
+class AddedProduct:
+    """What a nest adds to each element of what it makes of an array (residual_products.py): a block
+    of `residual`, along the loop `term`, by a square `matrix`; the loop `column` is cut into such
+    blocks."""
+
+    residual: Load
+    matrix: Load
+    term: For
+    column: For
+
+    @property
+    def own(self) -> Load:
+        """The read at the element's own place, instead of those of its block."""
+        places = (self._own(i) for i in self.residual.indices)
+        return Load(self.residual.buffer, tuple(places))
+
+    def _own(self, index: Expr) -> Expr:
+        return self.column.var if self.term.var in variables(index) else index
+
+    def has_blocks(self, size: int) -> bool:
+        """Whether the residual and the matrix are read in blocks of so many elements."""
+        term, column = self.term.var, self.column.var
+        s = Simplifier({x.var: x.extent for x in (self.term, self.column)}, keep_units=True)
+        along = [i for i in self.residual.indices if {term, column} & variables(i)]
+        same = [s(i) for i in along] == [s(column // size * size + term)]
+        entry = {s(column % size), term}
+        return same and self.term.extent == size and {*map(s, self.matrix.indices)} == entry
+
+
+def added_product(nest: Nest) -> AddedProduct | None:
+    """The product that a nest adds to each element of what it makes of an array; None if it does
+    anything else."""
     update = nest.update
     pair = factors(update.value) if update is not None and update.op is BinaryOp.ADD else None
-    places = {x.var for x in nest.axes}
     if update is None or pair is None or len(nest.reduce) != 1 or len(nest.writes) != 2:
-        return False
-    _, matrix = pair
+        return None
+    residual, matrix = pair
     (term,) = nest.reduce
-    columns = {v for i in matrix.indices for v in variables(i)} - {term.var}
-    made = any(True for _ in loads(nest.store.value)) and {*nest.store.indices} == places
+    inside = {v for i in matrix.indices for v in variables(i)} - {term.var}
+    columns = [x for x in nest.axes if x.var in inside]
     square = matrix.buffer.shape == (term.extent, term.extent) and term.var in matrix.indices
-    return made and square and len(columns) == 1 and update.indices == nest.store.indices
-
-
-def residual_of(nest: Nest) -> tuple[Load, Var]:
-    """What a nest multiplies by a square matrix for each element of the array that it adds to: the
-    read, at the element's own place instead of those of its block, and the loop that is cut into
-    blocks."""
-    assert nest.update is not None
-    pair = factors(nest.update.value)
-    assert pair is not None
-    residual, matrix = pair
-    (term,) = (x.var for x in nest.reduce)
-    (column,) = {v for i in matrix.indices for v in variables(i)} - {term}
-    places = (column if term in variables(i) else i for i in residual.indices)
-    return Load(residual.buffer, tuple(places)), column
-
-
-def _has_blocks(nest: Nest, size: int) -> bool:
-    """Whether what such a nest multiplies are blocks of so many elements along the loop that is cut
-    into blocks, and the matrix has their columns."""
-    update = nest.update
-    assert update is not None
-    pair = factors(update.value)
-    assert pair is not None
-    (term,) = nest.reduce
-    _, column = residual_of(nest)
-    whole = {x.var: x.extent for x in nest.axes}[column] == size  # one block is all
-    place = term.var if whole else column // size * size + term.var
-    inside = column if whole else column % size
-    residual, matrix = pair
-    along = [i for i in residual.indices if {term.var, column} & variables(i)]
-    s = Simplifier({x.var: x.extent for x in (*nest.axes, term)}, keep_units=True)
-    same = [s(i) for i in along] == [s(place)]
-    return same and term.extent == size and {*map(s, matrix.indices)} == {s(inside), term.var}
+    made = any(True for _ in loads(nest.store.value)) and update.indices == nest.store.indices
+    each = {*nest.store.indices} == {x.var for x in nest.axes}
+    if not (square and made and each and len(columns) == len(inside) == 1):
+        return None
+    return AddedProduct(residual, matrix, term, columns[0])
 
 
 def _along_columns(unit: Unit) -> Load:
@@ -361,14 +362,16 @@ def check_residual(plan: Plan, made: Nest, read: Load) -> None:
     it makes of the sums, which are `read` in its loops."""
     square = square_axes(plan.unit)
     column = plan.loop_of(square[0]) if square is not None else None
+    added = added_product(made)
     result, _ = plan.result
     over = dict(zip(result.indices, read.indices, strict=True))
     if (
         plan.unit.whole
         or square is None
         or column is None
-        or over[column.var] != residual_of(made)[1]
-        or not _has_blocks(made, plan.unit.size(square[0]))
+        or added is None
+        or over[column.var] != added.column.var
+        or not added.has_blocks(plan.unit.size(square[0]))
     ):
         raise ScheduleError(
             f"{plan.unit.instruction.name} does not multiply what is added to {made.buffer.name}",
@@ -486,7 +489,7 @@ def exits(s: Schedule, acc: Buffer) -> list[tuple[Load, Nest]]:
     have exactly one read of what the one before made."""
     read, nest = epilogue_of(s, acc)
     found = [(read, nest)]
-    while adds_product(nest) and {*read.indices} == {*nest.store.indices}:
+    while added_product(nest) and {*read.indices} == {*nest.store.indices}:
         behind, last = epilogue_of(s, nest.buffer)
         names = dict(zip(nest.store.indices, behind.indices, strict=True))
         read = Load(acc, tuple(names[i] for i in read.indices))
