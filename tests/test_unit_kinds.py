@@ -2,21 +2,24 @@
 schedule can beat, and free of races; and what is said where a chip cannot do one."""
 
 import sys
+import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from attention_chips import softmax_engine, vector_core
-from unit_chips import dram_engine, several_cubes, weight_fifo
+from unit_chips import dram_engine, separate_starts, several_cubes, weight_fifo
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from attention_cases import attention, gelu, layer_norm, product_16, softmax
 from chip_kernels import Case, gemm
 from matrix_cases import conv, dense
 
-from tilewright import exp, f32, grid, i8, i32, kernel, local, out, reduce
+from tilewright import cast, exp, f32, grid, i8, i32, kernel, local, out, reduce
 from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.lifetimes import lifetimes, packed
 from tilewright.base.errors import ScheduleError
@@ -25,7 +28,7 @@ from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.instruction import Region, axis
 from tilewright.ir.interpret import interpret
-from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, walk_statements
+from tilewright.ir.loop import Alloc, Block, Call, For, Kernel, format_block, walk_statements
 from tilewright.ir.text.loop import parse_kernel
 from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.share_values import share_values
@@ -57,6 +60,8 @@ CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
     ),
     "steps, rows of 16": (lambda: conv("", 32, 32, 32, 1, 2), several_cubes, 0.25),
     "four units": (lambda: gemm(128), several_cubes, 0.75),
+    "an instruction that begins sums": (lambda: dense(64, 128, 128), separate_starts, 0.85),
+    "rows in DRAM": (lambda: dense(64, 128, 128), partial(separate_starts, in_dram=True), 0.8),
 }
 
 
@@ -102,6 +107,45 @@ def test_four_units_are_nearly_four_times_as_fast():
     assert one.bound is not None
     assert four.bound is not None
     assert one.bound.work == 4 * four.bound.work
+
+
+@kernel
+def shifted(A: i8[64, 128], B: i8[128, 32], Y: out(i8[64, 32])):
+    for i, j in grid(64, 32):
+        total: i32 = 0
+        for k in reduce(128):
+            total += cast(i32, A[i, k]) * cast(i32, B[k, j])
+        Y[i, j] = cast(i8, max(min(total >> 8, 127), -128))
+
+
+@pytest.mark.parametrize("in_dram", [False, True])
+def test_two_instructions_for_sums_are_as_good_as_a_flag(in_dram: bool):
+    one, two = (build_chip(shifted.kernel, separate_starts(f, in_dram)) for f in (True, False))
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, shape, np.int8) for shape in ((64, 128), (128, 32)))
+    y = np.zeros((64, 32), np.int8)
+    total = a.astype(np.int32) @ b.astype(np.int32)
+    assert np.array_equal(two(a, b, y), np.clip(total >> 8, -128, 127))
+    assert two.replay(a, b, y, orders=4) is None
+    calls = Counter(two.stream.sites[k].instruction.name for k in two.stream.site)
+    assert calls["begin"] * 8 == calls["begin"] + calls["add"]
+    assert two.cycles == one.cycles
+
+
+def test_a_pair_has_the_names_of_the_instruction_that_begins():
+    begin, add = (separate_starts().instruction(name) for name in ("begin", "add"))
+    (pair,) = set(separate_starts().selectable) - set(separate_starts().instructions)
+    assert pair.pair == (begin, add)
+    assert (pair.name, pair.operands) == ("begin_or_add", begin.operands)
+    assert textwrap.dedent("\n".join(format_block(pair.body))).splitlines() == [
+        "for i in range(M):",
+        "    for j in range(16):",
+        "        if adds == 0:",
+        "            c[i, j] = i32(0)",
+        "        for k in range(16):",
+        "            c[i, j] += cast(i32, a[i, k]) * cast(i32, w[j, k])",
+    ]
+    assert pair.cost == begin.cost
 
 
 def test_three_units_where_nothing_is_a_multiple_of_three():

@@ -126,7 +126,7 @@ def decode_kernel(data: bytes, name: str, program: TensorProgram, target: Target
         data[4 + size :],
         frozenset(facts["never_empty"]),
         facts["fallback"],
-        next((i for i in target.instructions if i.name == facts["instruction"]), None),
+        next((i for i in target.selectable if i.name == facts["instruction"]), None),
     )
 
 

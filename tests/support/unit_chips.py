@@ -138,3 +138,51 @@ def several_cubes(units: int = 4, bus: int = 64) -> Target:
 
     _stores(t, store, 256)
     return t.build()
+
+
+def separate_starts(flagged: bool = False, in_dram: bool = False) -> Target:
+    """A matrix unit with one instruction that writes products and one that adds them, or, for
+    comparison, with one that has a flag for that. It takes its rows from DRAM or from a memory."""
+    t = TargetBuilder("separate_starts", clock=7e8)
+    t.memory(DRAM, bandwidth=16, latency=80)
+    t.memory(ROWS, 64 << 10)
+    t.memory(ACC, 64 << 10)
+    load, matrix, store = t.queues("load", "matrix", "store", depth=32)
+    t.events(64)
+    _loads(t, load, 256)
+    M = dims("M", max=64)
+    taken = DRAM if in_dram else ROWS
+
+    if flagged:
+
+        @t.instruction(matrix)
+        def matmul(
+            a: i8[M, MESH] @ taken, w: i8[MESH, MESH] @ ROWS, c: out(i32[M, MESH] @ ACC),
+            more: flag,
+        ):  # fmt: skip
+            for i, j in grid(M, MESH):
+                if more == 0:
+                    c[i, j] = 0
+                for k in reduce(MESH):
+                    c[i, j] += cast(i32, a[i, k]) * cast(i32, w[j, k])
+            cost(busy=M, latency=2 * MESH, forward=M)
+
+    else:
+
+        @t.instruction(matrix)
+        def begin(a: i8[M, MESH] @ taken, w: i8[MESH, MESH] @ ROWS, c: out(i32[M, MESH] @ ACC)):
+            for i, j in grid(M, MESH):
+                c[i, j] = 0
+                for k in reduce(MESH):
+                    c[i, j] += cast(i32, a[i, k]) * cast(i32, w[j, k])
+            cost(busy=M, latency=2 * MESH, forward=M)
+
+        @t.instruction(matrix)
+        def add(rows: i8[M, MESH] @ taken, b: i8[MESH, MESH] @ ROWS, sums: out(i32[M, MESH] @ ACC)):
+            for r, s in grid(M, MESH):
+                for d in reduce(MESH):
+                    sums[r, s] += cast(i32, rows[r, d]) * cast(i32, b[s, d])
+            cost(busy=M, latency=2 * MESH, forward=M)
+
+    _stores(t, store, 64)
+    return t.build()

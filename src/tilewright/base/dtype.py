@@ -75,6 +75,12 @@ class DType:
         with np.errstate(all="ignore"):
             return float(self.numpy.type(value))
 
+    def holds(self, value: int | float | bool) -> bool:
+        """Whether a number is one of this type's, as it is."""
+        if self.is_float:
+            return self.round(value) == value
+        return bool(self.min <= value <= self.max) and int(value) == value
+
     @property
     def _has_infinity(self) -> bool:
         with np.errstate(all="ignore"):

@@ -429,8 +429,13 @@ def select(cond: Expr | bool, a: Dim | float, b: Dim | float) -> Expr:
 
 
 def cast(dtype: DType, a: Expr) -> Expr:
-    """`a` converted to `dtype`; nothing when it has that type already."""
-    return a if a.dtype == dtype else Cast(dtype, a)
+    """`a` converted to `dtype`; nothing when it has that type already. A number that both types
+    have is a constant of the other."""
+    if a.dtype == dtype:
+        return a
+    if isinstance(a, Const) and dtype.holds(a.value):
+        return const(a.value, dtype)
+    return Cast(dtype, a)
 
 
 def minimum(a: Dim | float, b: Dim | float) -> Expr:

@@ -136,6 +136,8 @@ class Instruction(Node):
 
     `distances` gives (operand, n): iterations of its hardware loops (target/iterations.py) that
     touch the same element of the operand, and of which one writes it, are at least n apart.
+
+    `pair` are two of which it stands for one (target/pairs.py): its last field, a flag, says which.
     """
 
     name: str
@@ -153,6 +155,7 @@ class Instruction(Node):
     lines: tuple[int, ...] = ()
     black_box: BlackBox | None = None
     distances: tuple[tuple[str, int], ...] = ()
+    pair: tuple[Instruction, Instruction] | None = None
 
     @property
     def is_sequence(self) -> bool:

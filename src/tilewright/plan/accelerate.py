@@ -441,7 +441,7 @@ def _bring_operands(
     layout = _arrangement(plan, rows, operand, write.indices, inner)
     s.pack_layout(s.set_memory(acc, operand.buffer.memory), layout)
     names = {}
-    for load, operand in plan.reads:
+    for load, operand in plan.brought:
         rows = contiguous_axes(plan, target, load, operand)
         buffer = s.buffer(load.buffer.name)
         local = s.cache_read(

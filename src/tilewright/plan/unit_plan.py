@@ -81,6 +81,11 @@ class Plan:
         return tuple(zip(pair, operands[::-1] if self.mapping.swapped else operands, strict=True))
 
     @property
+    def brought(self) -> tuple[tuple[Load, Load], ...]:
+        """Those of them that are copied: the unit takes the others where they are."""
+        return tuple(pair for pair in self.reads if not in_place(*pair))
+
+    @property
     def axes(self) -> list[For]:
         """The loops on which the result's subscripts depend."""
         access, _ = self.result
@@ -105,6 +110,11 @@ class Plan:
         extent = self.tile.get(loop.var, loop.extent)
         assert isinstance(extent, int)
         return self.unit.step(axis, extent)
+
+
+def in_place(access: Load, operand: Load) -> bool:
+    """Whether what a program reads is in the memory where a unit takes it."""
+    return access.buffer.memory == operand.buffer.memory
 
 
 Epilogue = tuple[str, Unit, tuple[str, ...]]
@@ -193,6 +203,8 @@ def contiguous_axes(
     """Returns the innermost fixed axes of an operand, with their sizes, that together form one
     contiguous row of the instruction that copies it; at least one, if the operand has any."""
     axes = [x for x in operand_axes(plan, operand) if _depends_on(access, var_of(plan, x[0]))]
+    if not axes:
+        return []
     source, place = access.buffer.memory, operand.buffer.memory
     either = itertools.chain(copies(target, source, place), copies(target, place, source))
     move = next(either, None)
@@ -218,9 +230,16 @@ def parameter_layout(
     target: Target,
 ) -> Layout | None:
     """Returns the layout that a parameter needs in the outer memory, so that an operand's rows are
-    contiguous and short rows follow each other; None if row-major serves."""
+    contiguous and short rows follow each other; None if row-major serves. One that the unit takes
+    where it is has the layout that it would have in the unit's memory."""
     if not rows:
         return None
+    if in_place(access, operand):
+        if _lies_as_operand(plan, access, operand, s):
+            return None
+        for axis, size in rows:
+            _check_block(plan, access, axis, size)
+        return operand_layout(plan, rows, access, operand)
     line = target.memory(access.buffer.memory).line
     short = math.prod(size for _, size in rows) * access.buffer.dtype.bytes < line
     order = dict(plan.mapping.orders).get(access.buffer.name)
@@ -238,6 +257,19 @@ def parameter_layout(
     if order not in (None, plain):
         _check_no_blocks(plan, access, order, blocks)
     return Layout(order or plain, blocks)
+
+
+def _lies_as_operand(plan: Plan, access: Load, operand: Load, s: Schedule) -> bool:
+    """Whether each step along a unit's axis is in a row-major parameter as long as the unit's
+    instruction has it."""
+    instruction, wanted = plan.unit.instruction, 1
+    for axis, size in reversed(operand_axes(plan, operand)):
+        along = next(d for d, i in enumerate(operand.indices) if axis in variables(i))
+        step = stride(access.buffer, access.indices, var_of(plan, axis), s.simplifier)
+        if step != wanted and (step is None or instruction.carrier(operand.buffer, along) is None):
+            return False
+        wanted *= size
+    return True
 
 
 def _check_no_blocks(

@@ -194,7 +194,7 @@ def has_contraction(kernel: Kernel) -> bool:
 def units(target: Target) -> Iterator[Unit]:
     """The target's instructions that contract two operands into a third; those that do most
     first."""
-    found = [u for i in target.instructions if (u := _unit(i)) is not None]
+    found = [u for i in target.selectable if (u := _unit(i)) is not None]
     yield from sorted(found, key=lambda u: not u.whole)
 
 

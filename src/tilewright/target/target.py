@@ -13,6 +13,7 @@ from tilewright.base.errors import TargetError, did_you_mean
 from tilewright.base.node import cached_property
 from tilewright.ir.instruction import Instruction
 from tilewright.target.encoding import Carries, Encoding
+from tilewright.target.pairs import pairs_of
 
 ANYWHERE = ""  # the memory of an operand that names none
 
@@ -174,6 +175,12 @@ class Target:
                 return instruction
         known = ", ".join(i.name for i in self.instructions) or "none"
         raise TargetError(f"{self.name} has no instruction called {name!r}", hint=f"it has {known}")
+
+    @cached_property
+    def selectable(self) -> tuple[Instruction, ...]:
+        """What calls in a schedule may be of: its instructions, and pairs of those in queues."""
+        queued = {q.name for q in self.queues}
+        return *self.instructions, *pairs_of([i for i in self.instructions if i.queue in queued])
 
     @property
     def end(self) -> Instruction | None:

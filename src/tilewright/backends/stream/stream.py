@@ -19,7 +19,17 @@ from tilewright.backends.stream.addresses import Place, check_sizes, place_buffe
 from tilewright.base.errors import CompileError
 from tilewright.base.node import cached_property
 from tilewright.ir.evaluate import evaluate_expr
-from tilewright.ir.expr import Buffer, Dim, Expr, Var, as_expr, const, constant_value
+from tilewright.ir.expr import (
+    Buffer,
+    CompareOp,
+    Dim,
+    Expr,
+    Var,
+    as_expr,
+    compare,
+    const,
+    constant_value,
+)
 from tilewright.ir.instruction import Instruction, Region, axis
 from tilewright.ir.loop import Alloc, Block, Call, For, If, Kernel, Stmt, walk_statements
 from tilewright.ir.substitute import substitute, variables
@@ -125,7 +135,8 @@ def _calls(
     iteration."""
     for stmt in block:
         if isinstance(stmt, Call):
-            yield stmt, loops, conditions, base
+            for call, when in _alternatives(stmt):
+                yield call, loops, (*conditions, *when), base
         elif isinstance(stmt, For):
             inner = (*loops, (stmt.var, _extent(stmt), _count(stmt.body)))
             yield from _calls(stmt.body, inner, conditions, base)
@@ -139,6 +150,18 @@ def _calls(
                 hint="map it with tensorize, or leave it to the host",
             )  # fmt: skip
         base += _positions(stmt)
+
+
+def _alternatives(call: Call) -> Iterator[tuple[Call, tuple[Expr, ...]]]:
+    """What stands for a call, and under which condition: one of two instructions for a pair."""
+    if call.instruction.pair is None:
+        yield call, ()
+        return
+    *fields, flag = call.fields
+    for value, instruction in enumerate(call.instruction.pair):
+        taken = compare(CompareOp.EQ, flag, value)
+        if constant_value(taken) is not False:
+            yield call.with_(instruction=instruction, fields=tuple(fields)), (taken,)
 
 
 def _count(block: Block) -> int:

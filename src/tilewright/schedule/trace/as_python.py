@@ -30,7 +30,7 @@ class PythonWriter:
         lines = [self.line(number) for number in range(len(self.steps))]
         head = sorted(self.imports)
         if self.uses_instructions:
-            head.append(f"{_INSTRUCTIONS} = {{x.name: x for x in target.instructions}}")
+            head.append(f"{_INSTRUCTIONS} = {{x.name: x for x in target.selectable}}")
         return "\n".join([*head, *([""] if head else []), *lines])
 
     def line(self, number: int) -> str:

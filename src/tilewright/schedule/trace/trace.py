@@ -102,7 +102,7 @@ class Trace:
         """The trace that `json` wrote. `schedule` has the primitives that it may name as methods;
         those of others are passed by the name that they have in it, "module:function". A target is
         needed where the trace names its instructions."""
-        instructions = None if target is None else {x.name: x for x in target.instructions}
+        instructions = None if target is None else {x.name: x for x in target.selectable}
         functions = {**schedule.primitives(), **(primitives or {})}
         return cls(read_steps(text, functions, instructions), schedule)
 
