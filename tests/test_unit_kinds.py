@@ -12,7 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from attention_chips import softmax_engine, vector_core
-from unit_chips import dram_engine, separate_starts, several_cubes, weight_fifo
+from unit_chips import (
+    dram_engine,
+    several_cubes,
+    sums_that_begin,
+    weight_fifo,
+    weight_register,
+)
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from attention_cases import attention, gelu, layer_norm, product_16, softmax
@@ -60,8 +66,22 @@ CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
     ),
     "steps, rows of 16": (lambda: conv("", 32, 32, 32, 1, 2), several_cubes, 0.25),
     "four units": (lambda: gemm(128), several_cubes, 0.75),
-    "an instruction that begins sums": (lambda: dense(64, 128, 128), separate_starts, 0.85),
-    "rows in DRAM": (lambda: dense(64, 128, 128), partial(separate_starts, in_dram=True), 0.8),
+    "an instruction that begins sums": (
+        lambda: dense(64, 128, 128),
+        partial(sums_that_begin, "two"),
+        0.85,
+    ),
+    "weights by way of another memory": (
+        lambda: gemm(128),
+        partial(weight_register, 16),
+        0.85,
+    ),
+    "convolution, weights by way of another memory": (
+        lambda: conv("", 14, 64, 64, 3, before=1),
+        partial(weight_register, 16),
+        0.9,
+    ),
+    "rows in DRAM": (lambda: dense(64, 128, 128), partial(sums_that_begin, "two", True), 0.8),
 }
 
 
@@ -118,23 +138,42 @@ def shifted(A: i8[64, 128], B: i8[128, 32], Y: out(i8[64, 32])):
         Y[i, j] = cast(i8, max(min(total >> 8, 127), -128))
 
 
-@pytest.mark.parametrize("in_dram", [False, True])
-def test_two_instructions_for_sums_are_as_good_as_a_flag(in_dram: bool):
-    one, two = (build_chip(shifted.kernel, separate_starts(f, in_dram)) for f in (True, False))
+def checked_product(target: Target) -> ChipKernel:
+    """The product on a chip, once it is right in any order that waits allow."""
+    built = build_chip(shifted.kernel, target)
     rng = np.random.default_rng(0)
     a, b = (rng.integers(-128, 128, shape, np.int8) for shape in ((64, 128), (128, 32)))
     y = np.zeros((64, 32), np.int8)
     total = a.astype(np.int32) @ b.astype(np.int32)
-    assert np.array_equal(two(a, b, y), np.clip(total >> 8, -128, 127))
-    assert two.replay(a, b, y, orders=4) is None
-    calls = Counter(two.stream.sites[k].instruction.name for k in two.stream.site)
+    assert np.array_equal(built(a, b, y), np.clip(total >> 8, -128, 127))
+    assert built.replay(a, b, y, orders=4) is None
+    return built
+
+
+def calls_of(built: ChipKernel) -> Counter[str]:
+    return Counter(built.stream.sites[k].instruction.name for k in built.stream.site)
+
+
+@pytest.mark.parametrize("in_dram", [False, True])
+def test_two_instructions_for_sums_are_as_good_as_a_flag(in_dram: bool):
+    one, two = (checked_product(sums_that_begin(by, in_dram)) for by in ("flag", "two"))
+    calls = calls_of(two)
     assert calls["begin"] * 8 == calls["begin"] + calls["add"]
     assert two.cycles == one.cycles
 
 
+def test_sums_that_only_loads_can_begin():
+    built = checked_product(sums_that_begin("load"))
+    calls = calls_of(built)
+    assert calls["load_bias"] > 0
+    (start,) = built.form.made.values()
+    assert start.of([]).tolist() == [0] * 32
+
+
 def test_a_pair_has_the_names_of_the_instruction_that_begins():
-    begin, add = (separate_starts().instruction(name) for name in ("begin", "add"))
-    (pair,) = set(separate_starts().selectable) - set(separate_starts().instructions)
+    target = sums_that_begin("two")
+    begin, add = (target.instruction(name) for name in ("begin", "add"))
+    (pair,) = set(target.selectable) - set(target.instructions)
     assert pair.pair == (begin, add)
     assert (pair.name, pair.operands) == ("begin_or_add", begin.operands)
     assert textwrap.dedent("\n".join(format_block(pair.body))).splitlines() == [

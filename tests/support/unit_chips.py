@@ -140,10 +140,11 @@ def several_cubes(units: int = 4, bus: int = 64) -> Target:
     return t.build()
 
 
-def separate_starts(flagged: bool = False, in_dram: bool = False) -> Target:
-    """A matrix unit with one instruction that writes products and one that adds them, or, for
-    comparison, with one that has a flag for that. It takes its rows from DRAM or from a memory."""
-    t = TargetBuilder("separate_starts", clock=7e8)
+def sums_that_begin(by: str, in_dram: bool = False) -> Target:
+    """A matrix unit that has one instruction that writes products and one that adds them ("two"),
+    one with a flag for that ("flag"), or none that writes them, where loads can write sums
+    ("load"). It takes its rows from DRAM or from a memory."""
+    t = TargetBuilder("sums_that_begin", clock=7e8)
     t.memory(DRAM, bandwidth=16, latency=80)
     t.memory(ROWS, 64 << 10)
     t.memory(ACC, 64 << 10)
@@ -153,7 +154,7 @@ def separate_starts(flagged: bool = False, in_dram: bool = False) -> Target:
     M = dims("M", max=64)
     taken = DRAM if in_dram else ROWS
 
-    if flagged:
+    if by == "flag":
 
         @t.instruction(matrix)
         def matmul(
@@ -170,6 +171,15 @@ def separate_starts(flagged: bool = False, in_dram: bool = False) -> Target:
     else:
 
         @t.instruction(matrix)
+        def add(rows: i8[M, MESH] @ taken, b: i8[MESH, MESH] @ ROWS, sums: out(i32[M, MESH] @ ACC)):
+            for r, s in grid(M, MESH):
+                for d in reduce(MESH):
+                    sums[r, s] += cast(i32, rows[r, d]) * cast(i32, b[s, d])
+            cost(busy=M, latency=2 * MESH, forward=M)
+
+    if by == "two":
+
+        @t.instruction(matrix)
         def begin(a: i8[M, MESH] @ taken, w: i8[MESH, MESH] @ ROWS, c: out(i32[M, MESH] @ ACC)):
             for i, j in grid(M, MESH):
                 c[i, j] = 0
@@ -177,12 +187,40 @@ def separate_starts(flagged: bool = False, in_dram: bool = False) -> Target:
                     c[i, j] += cast(i32, a[i, k]) * cast(i32, w[j, k])
             cost(busy=M, latency=2 * MESH, forward=M)
 
-        @t.instruction(matrix)
-        def add(rows: i8[M, MESH] @ taken, b: i8[MESH, MESH] @ ROWS, sums: out(i32[M, MESH] @ ACC)):
-            for r, s in grid(M, MESH):
-                for d in reduce(MESH):
-                    sums[r, s] += cast(i32, rows[r, d]) * cast(i32, b[s, d])
-            cost(busy=M, latency=2 * MESH, forward=M)
-
     _stores(t, store, 64)
+    return t.build()
+
+
+def weight_register(registers: int = 2) -> Target:
+    """Weights come to the same memory as pictures, and from there to the register of the matrix
+    unit, of which there are several."""
+    t = TargetBuilder("weight_register", clock=7e8)
+    t.memory(DRAM, bandwidth=16, latency=80)
+    t.memory(ROWS, 96 << 10)
+    t.memory("weights", registers * MESH * MESH)
+    t.memory(ACC, 64 << 10)
+    load, weigh, matrix, store = t.queues("load", "weigh", "matrix", "store", depth=32)
+    t.events(64)
+    _loads(t, load, 256)
+    M = dims("M", max=256)
+
+    @t.instruction(weigh)
+    def fill(src: i8[MESH, MESH] @ ROWS, dst: out(i8[MESH, MESH] @ "weights")):
+        for i, j in grid(MESH, MESH):
+            dst[i, j] = src[i, j]
+        cost(busy=MESH, latency=2)
+
+    @t.instruction(matrix)
+    def matmul(
+        a: i8[M, MESH] @ ROWS, w: i8[MESH, MESH] @ "weights", c: out(i32[M, MESH] @ ACC),
+        more: flag,
+    ):  # fmt: skip
+        for i, j in grid(M, MESH):
+            if more == 0:
+                c[i, j] = 0
+            for k in reduce(MESH):
+                c[i, j] += cast(i32, a[i, k]) * cast(i32, w[k, j])
+        cost(busy=M, latency=2 * MESH, forward=M)
+
+    _stores(t, store, 256)
     return t.build()

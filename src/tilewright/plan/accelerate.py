@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tilewright.analyze.nests import Nest
+from tilewright.analyze.nests import Nest, nest_of
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
 from tilewright.ir.loop import For, loads, walk_statements
 from tilewright.ir.substitute import variables
@@ -96,7 +96,7 @@ def tile_for_unit(
     if update.separate_init:
         starts.append(outer_loop(nest_with(s, s.buffer(acc.name))))
     for loop in starts:
-        map_values(s, target, loop, None, plan.interleave)
+        map_values(s, target, loop, _rows_as_they_are(s, loop), plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
     distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
     before = set(s.allocations())
@@ -114,7 +114,7 @@ def tile_for_unit(
     results = buffers + _tiles_ahead(s, tiles, around, early)
     loop = flatten(s, around, acc.name, min(2, distance + 1), results)
     if overlap:
-        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late))
+        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late, locals_))
     return layouts
 
 
@@ -162,6 +162,12 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> RowLayout:
     blocks = tuple((loops[var_of(plan, axis)], size) for axis, size in rows)
     order = rows_last(inside, [loops[var_of(plan, v)] for v in others], [v for v, _ in blocks])
     return RowLayout(order, blocks)
+
+
+def _rows_as_they_are(s: Schedule, loop: Loop) -> RowLayout | None:
+    """The layout of what a nest makes of the parameters, for memories on the way."""
+    nest = nest_of(s.for_(loop))
+    return None if nest is None else RowLayout(tuple(x.var for x in nest.axes), ())
 
 
 def _add_residuals(
@@ -291,7 +297,8 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
     """Puts the slices of the reduction outside, then what repeats the unit, then the unit's axes;
     where the unit can begin a sum, its first call initialises the accumulator."""
     unit, nest = plan.unit, nest_with(s, acc)
-    clears = unit.clears and not plan.starts_with_addend
+    from_array = any(True for _ in loads(nest.store.value))  # what the author's sums begin with
+    clears = unit.clears and not (plan.starts_with_addend or from_array)
     if not clears:
         s.split_init(acc)
         nest = _update_of(s, acc)

@@ -21,12 +21,14 @@ from tilewright.target.target import Target
 
 
 def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:
-    """Brings what is the same in every iteration of a loop before it; the result stays where it is,
-    also where one tile has all of it."""
+    """Brings what is the same in every iteration of a loop before it, and then what is made of
+    that; the result stays where it is, also where one tile has all of it."""
     for loop in reversed(around):
-        for stmt in s.for_(loop).body:
-            if isinstance(stmt, Alloc) and stmt.buffer.name != result:
-                attempt(s.hoist, stmt.buffer, loop)
+        allocs = [x.buffer for x in s.for_(loop).body if isinstance(x, Alloc)]
+        left, count = [b for b in allocs if b.name != result], 0
+        while len(left) != count:
+            count = len(left)
+            left = [b for b in left if not attempt(s.hoist, b, loop)]
 
 
 def flatten(
@@ -61,10 +63,12 @@ def stages_of(
     buffers: int = 2,
     cleared: int = 0,
     late: Collection[Buffer] = (),
+    factors: Collection[str] = (),
 ) -> tuple[int, ...]:
-    """Returns the pipeline's stage of each statement: loads are a prefetch distance before work,
-    unless they fill buffers of `late`; what reads nothing and clears sums is so many steps before
-    it, stores are as late as the result's buffers allow."""
+    """Returns the pipeline's stage of each statement: loads, and what fills buffers of the names in
+    `factors`, are a prefetch distance before work, unless they fill buffers of `late`; what reads
+    nothing and clears sums is so many steps before it, stores are as late as the result's buffers
+    allow."""
     work = max(distance, cleared)
     outside = {b.memory for b in s.kernel.params if target.memory(b.memory).size is None}
 
@@ -77,6 +81,7 @@ def stages_of(
             return work + buffers - 1
         if not any(reads(x.instruction) for x in calls):
             return work - cleared
-        return work - distance if outside & read and not into & set(late) else work
+        loads = outside & read or {b.name for b in into} & set(factors)
+        return work - distance if loads and not into & set(late) else work
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

@@ -34,7 +34,13 @@ from tilewright.plan.pieces import (
 )
 from tilewright.plan.rates import most
 from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
-from tilewright.plan.unit_plan import Plan, contiguous_axes, epilogue_accesses, var_of
+from tilewright.plan.unit_plan import (
+    Plan,
+    contiguous_axes,
+    epilogue_accesses,
+    var_of,
+    window_loops,
+)
 from tilewright.plan.units import AxisMapping
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -208,6 +214,9 @@ class TileModel:
             if plan.rings and operand is not self.result:
                 many, size = self._ring(operand, tile, plan, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
+            if operand.relay is not None and operand.move is not None:
+                way = operand.move.into
+                used[way] = used.get(way, np.zeros(1)) + size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
         for each, buffers in (
@@ -373,22 +382,25 @@ class TileModel:
             buffers = np.ones_like(buffers) if late else buffers
             preloaded = plan.preloaded and operand in self.with_sums
             sizes = self.whole if preloaded else tile
-            whole = (
-                operand.times(self.whole)
-                if preloaded
-                else tiles.whatever_the_plan(f"operand {number}", operand.times)
-            )
-            times = np.zeros((4, len(turns) + 1, turns.shape[1]))
-            times[:, -1] = whole
-            for k, var in enumerate(plan.order):
-                new = operand.times(sizes, var) if plan.rings else whole
-                times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
-            if operand.move is not None:
-                queue = self._queue(operand.move.queue)
+            copies = (("operand", operand.move, operand.times),
+                      ("relay", operand.relay, operand.relay_times))  # fmt: skip
+            for what, move, takes in copies:
+                if move is None:
+                    continue
+                whole = (
+                    takes(self.whole)
+                    if preloaded
+                    else tiles.whatever_the_plan(f"{what} {number}", takes)
+                )
+                times = np.zeros((4, len(turns) + 1, turns.shape[1]))
+                times[:, -1] = whole
+                for k, var in enumerate(plan.order):
+                    new = takes(sizes, var) if plan.rings else whole
+                    times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
                 calls, setup, work, transfer = times
                 yield Loads(
-                    queue, operand.move.latency, calls, setup, work, transfer,
-                    *operand.move.own_hazard, buffers, in_epilogue, late,
+                    self._queue(move.queue), move.latency, calls, setup, work, transfer,
+                    *move.own_hazard, buffers, in_epilogue, late,
                 )  # fmt: skip
         for operand in self.accumulator_loads:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
@@ -503,6 +515,7 @@ def tile_sizes(model: TileModel) -> dict[Var, list[int]]:
         for axis, x in mapping.axes
     }
     sizes = {}
+    windows = window_loops(Plan(model.nest, mapping, {}), model.target)
     for loop in model.loops:
         assert isinstance(loop.extent, int)
         fixed = steps.get(loop.var, 1)
@@ -512,7 +525,7 @@ def tile_sizes(model: TileModel) -> dict[Var, list[int]]:
             found = [d for d in found if mapping.unit.step(ranged[loop.var], d) > 1]
         if loop.var in whole:
             found = [loop.extent]
-        elif mapping.unit.whole and loop.var not in steps:
+        elif loop.var in windows or (mapping.unit.whole and loop.var not in steps):
             found = [1]  # it is around the calls
         sizes[loop.var] = [d for d in found if d <= most.get(loop.var, d)]
         if not sizes[loop.var]:

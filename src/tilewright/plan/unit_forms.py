@@ -18,6 +18,7 @@ from tilewright.plan.phases import phase_forms
 from tilewright.plan.residual_products import residual_forms
 from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
+from tilewright.plan.zero_starts import zero_start_forms
 from tilewright.target.target import Target
 
 
@@ -40,6 +41,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield from stepped_forms(kernel)
     yield from product_forms(kernel, target)
     yield from residual_forms(kernel, target)
+    yield from zero_start_forms(kernel, target)
 
 
 def with_two_operands(kernel: Kernel) -> UnitForm | None:

@@ -208,17 +208,43 @@ def contiguous_axes(
     source, place = access.buffer.memory, operand.buffer.memory
     either = itertools.chain(copies(target, source, place), copies(target, place, source))
     move = next(either, None)
-    wanted = axes[-1][1] if move is None else _row_elements(move)
+    wanted = axes[-1][1] if move is None else _row_elements(move, source)
     rows: list[tuple[Var, int]] = []
     while axes and (not rows or math.prod(size for _, size in rows) < wanted):
         rows.insert(0, axes.pop())
     return rows
 
 
-def _row_elements(copy: Instruction) -> int:
-    """Returns how many contiguous elements one copy moves: the product of its constant extents."""
-    loops = [x for x in walk_statements(copy.body) if isinstance(x, For)]
-    return math.prod(x.extent for x in loops if isinstance(x.extent, int))
+def _row_elements(copy: Instruction, memory: str) -> int:
+    """Returns how many elements one copy takes that are contiguous in a memory, but for axes of any
+    length: the product of its constant extents, innermost first, up to one with a step."""
+    operand, count = next(b for b in copy.operands if b.memory == memory), 1
+    for d in reversed(range(len(operand.shape))):
+        if copy.carrier(operand, d) is not None:
+            return count
+        size = operand.shape[d]
+        count *= size if isinstance(size, int) else 1
+    return count
+
+
+def window_loops(plan: Plan, target: Target) -> frozenset[Var]:
+    """Loops of a window along which an operand's rows lie, or the blocks that a copy takes: those
+    of several of their iterations overlap, and an operand tile has one."""
+    found: set[Var] = set()
+    for access, operand in plan.brought if not plan.unit.whole else ():
+        every = [x for x in operand_axes(plan, operand) if _depends_on(access, var_of(plan, x[0]))]
+        move = next(copies(target, access.buffer.memory, operand.buffer.memory), None)
+        blocks = move is not None and all(
+            isinstance(x.extent, int) for x in walk_statements(move.body) if isinstance(x, For)
+        )
+        for axis, _ in every if blocks else contiguous_axes(plan, target, access, operand):
+            found |= _beside(access, var_of(plan, axis))
+    return frozenset(found) - {x.var for _, x in plan.mapping.axes}
+
+
+def _beside(access: Load, var: Var) -> frozenset[Var]:
+    """The other loops in a loop's subscript."""
+    return variables(access.indices[position_of(access.indices, var)]) - {var}
 
 
 def parameter_layout(
@@ -245,9 +271,12 @@ def parameter_layout(
     order = dict(plan.mapping.orders).get(access.buffer.name)
     plain = tuple(range(len(access.indices)))
     short &= order is None
-    if len(rows) == 1 and not short and order in (None, plain):
+    if len(rows) == 1 and order in (None, plain):
         last = var_of(plan, rows[0][0])
-        if stride(access.buffer, access.indices, last, s.simplifier) == 1:
+        beside = _beside(access, last)
+        window = bool(beside) and not beside & {x.var for _, x in plan.mapping.axes}
+        alone = stride(access.buffer, access.indices, last, s.simplifier) == 1
+        if alone and (window or not short):  # a window's rows lie in no blocks
             return None
     for axis, size in rows:
         _check_block(plan, access, axis, size)
