@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-long test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-models bench-published bench-queues bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-long test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache search-chips mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-models bench-published bench-queues bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ fuzz-clocks: setup ## 20,000 streams beside a slow clock, 3,000 products beside 
 
 fuzz-devices: setup ## 60 random quantised networks on chips beside the host, against the interpreter
 	$(BIN)/python tools/fuzz_devices.py
+
+search-chips: setup ## 200 random chips with ten kernels each: whether build finds what a search by brute force does
+	$(BIN)/python tools/search_chips.py
 
 fuzz-cache: setup ## the compile cache: processes killed, disks full, bits flipped; ten minutes
 	$(BIN)/python tools/fuzz_cache.py

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.analyze.nests import Nest, nest_of
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
 from tilewright.ir.loop import For, loads, walk_statements
 from tilewright.ir.substitute import variables
@@ -237,7 +238,11 @@ def _preload_epilogue_operands(s: Schedule, target: Target, plan: Plan, acc: Buf
             part = next(_parts(nest.store.value, access.buffer), None)
             if part is not None:
                 rows = _rows(plan, target, _vars_behind(plan, read))
-                bring_part(s, target, outer_loop(nest), rows, part, operand.buffer.memory)
+                before = s.moment
+                try:
+                    bring_part(s, target, outer_loop(nest), rows, part, operand.buffer.memory)
+                except ScheduleError:  # what is made of the sums brings it where it can
+                    s.back_to(before)
 
 
 def _parts(value: Expr, buffer: Buffer) -> Iterator[Expr]:

@@ -10,15 +10,16 @@ from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
 from tilewright.ir.loop import Accumulate, If, Kernel, walk_statements
 from tilewright.ir.substitute import substitute
 from tilewright.plan.as_products import product_forms
+from tilewright.plan.constant_arrays import constant_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.fit_operators import with_short_shifts
 from tilewright.plan.lane_products import lane_forms
+from tilewright.plan.narrowing_limits import with_narrowing_limits
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
 from tilewright.plan.residual_products import residual_forms
 from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
-from tilewright.plan.zero_starts import zero_start_forms
 from tilewright.target.target import Target
 
 
@@ -29,6 +30,8 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     if short != kernel:
         yield UnitForm(short)
         kernel = short
+    for limited in with_narrowing_limits(kernel, target):
+        yield UnitForm(limited)
     if any(isinstance(x, If) for x in walk_statements(kernel.body)):
         return
     twice = with_two_operands(kernel)
@@ -41,7 +44,7 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield from stepped_forms(kernel)
     yield from product_forms(kernel, target)
     yield from residual_forms(kernel, target)
-    yield from zero_start_forms(kernel, target)
+    yield from constant_forms(kernel, target)
 
 
 def with_two_operands(kernel: Kernel) -> UnitForm | None:

@@ -1,0 +1,154 @@
+"""Chips that are drawn at random: what their descriptions have in common with what a team would
+write, kernels that were refused on one once, and a few chips against a search by brute force."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_chips import Facts, draw_facts, target_of, text_of
+from drawn_kernels import Case, Sizes, cases, draw_inputs
+from sequence_search import Search
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
+from search_chips import Found, same, summary, try_chip
+
+from tilewright import build
+from tilewright.chip_kernel import ChipKernel
+from tilewright.ir.interpret import interpret
+
+PLAIN = Facts(
+    kind="i8", rows=0, columns=4, depth=4, orders=("mk", "nk", "mn"),
+    memories=("spad", "wgt", "acc"), chain=False, begins="flag", loads="strided", turns=False,
+    stores="plain", apart=False, vector=(), in_place=False, bias="none", waits="events",
+    queues=("load", "unit", "store"),
+)  # fmt: skip
+BYTES = replace(PLAIN, stores="narrow")
+
+# What a kernel was refused on once, and instructions that it needs there.
+MENDED: dict[str, tuple[Facts, str, set[str]]] = {
+    "begins with an instruction of its own": (
+        replace(PLAIN, begins="two", depth=1),
+        "product",
+        {"multiply", "multiply_add"},
+    ),
+    "begins with 0.0": (replace(PLAIN, kind="f32", begins="two"), "scores", {"multiply"}),
+    "begins with a bias of floats": (
+        replace(PLAIN, kind="f32", bias="rows"),
+        "bias",
+        {"load_bias", "multiply"},
+    ),
+    "begins with what is loaded": (replace(BYTES, begins="load"), "shifted", {"load_sums"}),
+    "rows in DRAM": (replace(PLAIN, memories=("dram", "wgt", "acc")), "product", {"load_right"}),
+    "weights in DRAM": (replace(PLAIN, memories=("spad", "dram", "acc")), "product", {"load_left"}),
+    "weights by way of rows": (replace(PLAIN, chain=True), "product", {"weigh"}),
+    "one product": (replace(PLAIN, rows=1, depth=1), "product", {"multiply"}),
+    "blocks of a fixed size": (replace(BYTES, rows=4, loads="tiles"), "shifted", {"load_left"}),
+    "a window along rows": (
+        replace(PLAIN, rows=4, depth=1, orders=("km", "kn", "mn")),
+        "convolution",
+        {"load_left"},
+    ),
+    "a window of blocks": (
+        replace(BYTES, rows=4, depth=8, loads="tiles"),
+        "shifted convolution",
+        {"load_left"},
+    ),
+    "a residual as one row": (replace(PLAIN, rows=1, bias="row"), "residual", {"add_row"}),
+    "a maximum without numbers": (
+        replace(PLAIN, vector=("maximum",), begins="load"),
+        "relu",
+        {"maximum", "load_sums"},
+    ),
+    "limits around others": (
+        replace(BYTES, stores="limited", vector=("shr_imm", "max_imm")),
+        "shifted relu",
+        {"shr_imm", "max_imm"},
+    ),
+    "narrower limits": (
+        replace(BYTES, stores="limited", vector=("min_imm", "max_imm")),
+        "limited",
+        {"min_imm", "max_imm"},
+    ),
+}
+
+
+def case_of(facts: Facts, name: str, times: int = 2) -> Case:
+    sizes = Sizes((facts.rows or 4) * times, facts.columns, facts.depth * times)
+    if facts.rows == 1:
+        sizes = replace(sizes, m=1)
+    return next(c for c in cases(facts, sizes) if c.name == name)
+
+
+def checked(built: ChipKernel, case: Case, rng: np.random.Generator) -> ChipKernel:
+    inputs = draw_inputs(case.kernel, rng)
+    (wanted,) = interpret(case.kernel, inputs)
+    result = np.zeros_like(wanted)
+    built(*inputs, result)
+    assert same(result, wanted)
+    return built
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_what_was_refused_once(name: str, tmp_path: Path):
+    facts, kernel, needs = MENDED[name]
+    case = case_of(facts, kernel)
+    built = build(case.kernel, target_of(facts, tmp_path))
+    assert isinstance(built, ChipKernel)
+    checked(built, case, np.random.default_rng(0))
+    assert needs <= {x.instruction.name for x in built.stream.sites}
+
+
+def test_every_drawn_description_is_one(tmp_path: Path):
+    texts = set()
+    for seed in range(40):
+        facts = draw_facts(np.random.default_rng(seed))
+        assert target_of(facts, tmp_path).instructions
+        texts.add(text_of(facts))
+    assert len(texts) == 40
+
+
+@pytest.mark.parametrize("seed", [0, 10, 13])
+def test_build_finds_what_a_search_finds(seed: int):
+    every = try_chip(seed)
+    assert len(every) == 10
+    assert sum(x.found for x in every) >= 3
+    assert not [x for x in every if x.wrong or (x.found and not x.built)]
+
+
+def search(facts: Facts, name: str, folder: Path) -> bool:
+    case, rng = case_of(facts, name, times=1), np.random.default_rng(0)
+    inputs, *others = (draw_inputs(case.kernel, rng) for _ in range(3))
+    return Search(target_of(facts, folder), case, inputs, others).found()
+
+
+@pytest.mark.parametrize(
+    "facts, name, found",
+    [
+        (PLAIN, "product", True),
+        (PLAIN, "relu", False),
+        (replace(PLAIN, vector=("relu",)), "relu", True),
+        (replace(PLAIN, vector=("maximum",)), "relu", False),  # no zeros come to where sums are
+        (BYTES, "shifted", True),
+        (replace(BYTES, stores="cast"), "shifted", False),
+        (replace(BYTES, stores="limited", vector=("shr_imm",)), "shifted", True),
+    ],
+)
+def test_what_the_search_finds(facts: Facts, name: str, found: bool, tmp_path: Path):
+    assert search(facts, name, tmp_path) == found
+
+
+def test_the_summary():
+    every = [
+        Found(0, "product", True, True, True),
+        Found(0, "relu", True, True, False, "no instruction computes max"),
+        Found(1, "relu", False, False, True, wrong=True),
+        Found(1, "bias", False, True, False),
+    ]
+    assert summary(every) == [
+        "4 kernels on 2 chips: 2 built, 1 of them wrong",
+        "the search found 2 programs, and gave up on 1 kernels",
+        "build did 1 of those that it found (50.0%)",
+        "  not built: 1 of relu",
+    ]
