@@ -24,16 +24,16 @@ from tilewright.target.target import Target
 def constant_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with arrays along one axis of its results, for each of them, and along all."""
     every = nests(kernel.body)
-    wanted: list[tuple[Nest, Expr]] = [(n, c) for n in every for c in _constants(n, target)]
+    wanted: list[tuple[Nest, Expr]] = [(n, e) for n in every for e in _operations(n, target)]
     if not _begins_sums(target):
         wanted += [(n, n.store.value) for n in every if _is_sum_of_number(n)]
     most = max((len(_axes(n)) for n, _ in wanted), default=0)
     for d in range(most + (most > 1)):
         form = UnitForm(kernel)
-        for nest, value in wanted:
+        for nest, e in wanted:
             axes = _axes(nest)[::-1]
             along = axes[d : d + 1] if d < most else axes[::-1]
-            form = _with_array(form, nest, value, along or axes[-1:])
+            form = _with_array(form, nest, e, along or axes[-1:])
         yield form
 
 
@@ -58,8 +58,9 @@ def _begins_sums(target: Target) -> bool:
 # ---------------------------------------------------------------- operators
 
 
-def _constants(nest: Nest, target: Target) -> Iterator[Const]:
-    """Numbers in what a nest stores that an instruction takes as arrays alone."""
+def _operations(nest: Nest, target: Target) -> Iterator[Binary]:
+    """Operations with a number in what a nest stores, where instructions have the operator for two
+    arrays alone; the inner ones last."""
     if nest.update is not None:
         return
     operators = [o for i in target.instructions for o in _operators(i)]
@@ -68,7 +69,7 @@ def _constants(nest: Nest, target: Target) -> Iterator[Const]:
             same = [(i, o) for i, o in operators if o.op is e.op and o.dtype == e.dtype]
             arrays = any(isinstance(o.a, Load) and isinstance(o.b, Load) for _, o in same)
             if arrays and not any(_takes(i, x, e.b) for i, o in same for x in (o.a, o.b)):
-                yield e.b
+                yield e
 
 
 def _operators(instruction: Instruction) -> Iterator[tuple[Instruction, Binary]]:
@@ -90,16 +91,22 @@ def _takes(instruction: Instruction, operand: Expr, number: Const) -> bool:
 # ---------------------------------------------------------------- forms
 
 
-def _with_array(form: UnitForm, nest: Nest, number: Expr, along: Sequence[For]) -> UnitForm:
-    """A form with an array in the place of a number in what a nest stores."""
+def _with_array(form: UnitForm, nest: Nest, e: Expr, along: Sequence[For]) -> UnitForm:
+    """A form with an array in the place of a number in what a nest stores: that is all of it, or
+    the second operand of an operation."""
+    kernel, number = form.kernel, e.b if isinstance(e, Binary) else e
     assert isinstance(number, Const)
-    kernel = form.kernel
     store = next(n.store for n in nests(kernel.body) if n.buffer == nest.buffer)
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
     shape = tuple(int(x.extent) for x in along)
     array = Buffer(fresh("constant", names), number.dtype, shape)
     read = Load(array, tuple(x.var for x in along))
-    value = rewrite(store.value, lambda e: read if e == number else e)
+
+    def replaced(x: Expr) -> Expr:
+        same = isinstance(x, Binary) and isinstance(e, Binary) and (x.op, x.b) == (e.op, e.b)
+        return x.with_(b=read) if same else x
+
+    value = rewrite(store.value, replaced) if isinstance(e, Binary) else read
     body = replace_in(kernel.body, store, store.with_(value=value))
     new = kernel.with_(inputs=(*kernel.inputs, array), body=body)
 

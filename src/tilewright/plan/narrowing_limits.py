@@ -24,10 +24,10 @@ Limits = tuple[DType, DType, int, int]  # of what is narrowed, of the result; th
 def with_narrowing_limits(kernel: Kernel, target: Target) -> Iterator[Kernel]:
     """The kernel with the limits of an instruction around what it narrows within them, for each
     pair of limits that makes a difference."""
-    for limits in dict.fromkeys(_limits_of(target)):
+    for of in dict.fromkeys(_limits_of(target)):
         body = kernel.body
         for nest in nests(kernel.body):
-            value = _limited(nest.store.value, limits)
+            value = _limited(nest.store.value, of)
             if nest.update is None and value != nest.store.value:
                 body = replace_in(body, nest.store, nest.store.with_(value=value))
         if body is not kernel.body:
