@@ -24,7 +24,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tilewright.analyze.nests import Nest, nest_of
+from tilewright.analyze.nests import Nest
+from tilewright.backends.stream.addresses import bytes_of
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
 from tilewright.ir.loop import For, loads, walk_statements
@@ -43,6 +44,7 @@ from tilewright.plan.unit_plan import (
     epilogue_accesses,
     exits,
     layout_with_rows_last,
+    memory_between,
     nest_with,
     nests_with,
     operand_axes,
@@ -87,9 +89,10 @@ def tile_for_unit(
     acc, tiles, inside = _tile_result(s, plan, acc)
     update = _order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
+    blocks = _bring_blocks(s, target, acc, plan, update)
     s.tensorize(update.first, plan.unit.instruction)
     made_of = _add_residuals(s, target, plan, before_last)
-    starts = []
+    starts = [outer_loop(nest_with(s, s.buffer(name))) for name in blocks]
     for name, source in locals_.items():
         local = s.buffer(name)
         one = [outer_loop(nest_with(s, local))]
@@ -97,7 +100,7 @@ def tile_for_unit(
     if update.separate_init:
         starts.append(outer_loop(nest_with(s, s.buffer(acc.name))))
     for loop in starts:
-        map_values(s, target, loop, _rows_as_they_are(s, loop), plan.interleave)
+        map_values(s, target, loop, None, plan.interleave)
     around = [*tiles, update.parts] if update.parts is not None else tiles
     distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
     before = set(s.allocations())
@@ -115,7 +118,7 @@ def tile_for_unit(
     results = buffers + _tiles_ahead(s, tiles, around, early)
     loop = flatten(s, around, acc.name, min(2, distance + 1), results)
     if overlap:
-        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late, locals_))
+        s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late))
     return layouts
 
 
@@ -163,12 +166,6 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> RowLayout:
     blocks = tuple((loops[var_of(plan, axis)], size) for axis, size in rows)
     order = rows_last(inside, [loops[var_of(plan, v)] for v in others], [v for v, _ in blocks])
     return RowLayout(order, blocks)
-
-
-def _rows_as_they_are(s: Schedule, loop: Loop) -> RowLayout | None:
-    """The layout of what a nest makes of the parameters, for memories on the way."""
-    nest = nest_of(s.for_(loop))
-    return None if nest is None else RowLayout(tuple(x.var for x in nest.axes), ())
 
 
 def _add_residuals(
@@ -296,6 +293,7 @@ class Update:
     first: Loop  # the outermost loop to tensorize
     inner: dict[Var, Loop]  # the loop of each fixed axis of the unit
     separate_init: bool  # whether a nest of its own initialises the accumulator
+    around: tuple[Loop, ...]  # what repeats the unit, outermost first, without `parts`
 
 
 def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Update:
@@ -315,17 +313,29 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
         handles[loop.var], inner[axis] = s.split(handles[loop.var], plan.step(axis))
         whole.append(handles[loop.var])
     fixed = [inner[axis] for axis in unit.fixed]
+    blocks = _loops_of_blocks(target, plan)
     if clears:
-        first = _fold_init(s, target, acc, plan, nest, handles, parts, inner)
+        first, around = _fold_init(s, target, acc, plan, nest, handles, parts, inner, blocks)
     else:
         turns = _split_interleaved(s, target, plan, handles)
         loops = [handles[x.var] for x in (*nest.axes, *nest.reduce)]
         folded = fold(unit, _around(s, nest, loops, handles), _entries(target, unit))
         once = [x for x in loops if x not in folded.loops]
-        s.reorder(*parts, *once, *folded.outside, *turns, *folded.inside, *fixed)
+        around = [*once, *folded.outside, *turns, *folded.inside]
+        if blocks is not None:
+            outside = [handles[x.var] for x in (*nest.axes, *nest.reduce) if x.var in blocks]
+            around = [*outside, *(x for x in around if x not in outside)]
+        s.reorder(*parts, *around, *fixed)
         first = _fuse_lists(s, folded, fixed)
     fused = functools.reduce(s.fuse, parts) if parts else None
-    return Update(fused, first, inner, not clears)
+    return Update(fused, first, inner, not clears, tuple(around))
+
+
+def _loops_of_blocks(target: Target, plan: Plan) -> frozenset[Var] | None:
+    """The loops along which an operand lies that comes to the unit block by block; None if none
+    does. They are around all others, so that each block comes once for a tile."""
+    found = [access for access, operand in plan.brought if memory_between(target, access, operand)]
+    return frozenset().union(*(variables(i) for x in found for i in x.indices)) if found else None
 
 
 def _cut_parts(s: Schedule, plan: Plan, nest: Nest, handles: dict[Var, Loop]) -> list[Loop]:
@@ -348,9 +358,10 @@ def _fold_init(
     handles: Mapping[Var, Loop],
     parts: list[Loop],
     inner: Mapping[Var, Loop],
-) -> Loop:
-    """Orders the loops so that the unit's first call initialises; returns the outermost loop to
-    tensorize."""
+    blocks: frozenset[Var] | None,
+) -> tuple[Loop, list[Loop]]:
+    """Orders the loops so that the unit's first call initialises, those of `blocks` outside of
+    others; returns the outermost loop to tensorize, and what is around it, without the parts."""
     unit = plan.unit
     loops = (*nest.axes, *nest.reduce)  # axes of extent 1 may stand inside reduction loops
     around = {x.var for x in loops if any(y is nest.store for y in walk_statements((x,)))}
@@ -365,10 +376,14 @@ def _fold_init(
     # Put just enough rows inside the reduction to cover the unit's latency, so that finished rows
     # can be stored early.
     several = len(equal_instructions(target, unit.instruction))
-    outer, between = _cut_rows(s, plan, rows, several)
+    if blocks is None:
+        outer, between = _cut_rows(s, plan, rows, several)
+    else:
+        outer = [handles[x.var] for x in loops if x.var in around and x.var in blocks]
+        between = [x for x in rows if x not in outer]
     s.reorder(*outer, *parts, *sums, *between, *spatial)
     s.reorder(*parts, *outer)
-    return spatial[0]
+    return spatial[0], [*outer, *sums, *between]
 
 
 def _cut_rows(
@@ -456,13 +471,39 @@ def _bring_operands(
     for load, operand in plan.brought:
         rows = contiguous_axes(plan, target, load, operand)
         buffer = s.buffer(load.buffer.name)
-        local = s.cache_read(
-            buffer, loop, operand.buffer.memory, widely_strided_axes(buffer, target)
-        )
+        memory = memory_between(target, load, operand) or operand.buffer.memory
+        local = s.cache_read(buffer, loop, memory, widely_strided_axes(buffer, target))
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == local)
         s.pack_layout(local, _arrangement(plan, rows, operand, indices, inner))
         names[local.name] = buffer.name
     return names
+
+
+def _bring_blocks(
+    s: Schedule, target: Target, acc: Buffer, plan: Plan, update: Update
+) -> list[str]:
+    """Copies blocks of operands from a memory between to the unit's own, each in front of the calls
+    that take it, where another may be in use still; returns the copies' names."""
+    found = []
+    for load, operand in plan.brought:
+        if memory_between(target, load, operand) is None:
+            continue
+        reads = list(_reads(s, acc.name))
+        read = reads[[x.buffer.name for x, _ in plan.reads].index(load.buffer.name)]
+        used = set().union(*(variables(i) for i in read.indices))
+        last = max((k for k, x in enumerate(update.around) if x.var in used), default=-1)
+        outside = update.around[: last + 1]
+        if not outside:
+            continue
+        block = s.cache_read(read.buffer, outside[-1], operand.buffer.memory)
+        rows = contiguous_axes(plan, target, load, operand)
+        indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == block)
+        s.pack_layout(block, _arrangement(plan, rows, operand, indices, update.inner))
+        memory = target.memory(operand.buffer.memory)
+        places = 2 if memory.size is None or memory.size >= 2 * bytes_of(operand.buffer) else 1
+        s.multi_buffer(s.buffer(block.name), list(outside), places)
+        found.append(block.name)
+    return found
 
 
 def _reads(s: Schedule, name: str) -> Iterator[Load]:

@@ -63,12 +63,10 @@ def stages_of(
     buffers: int = 2,
     cleared: int = 0,
     late: Collection[Buffer] = (),
-    factors: Collection[str] = (),
 ) -> tuple[int, ...]:
-    """Returns the pipeline's stage of each statement: loads, and what fills buffers of the names in
-    `factors`, are a prefetch distance before work, unless they fill buffers of `late`; what reads
-    nothing and clears sums is so many steps before it, stores are as late as the result's buffers
-    allow."""
+    """Returns the pipeline's stage of each statement: loads are a prefetch distance before work,
+    unless they fill buffers of `late`; what reads nothing and clears sums is so many steps before
+    it, stores are as late as the result's buffers allow."""
     work = max(distance, cleared)
     outside = {b.memory for b in s.kernel.params if target.memory(b.memory).size is None}
 
@@ -81,7 +79,6 @@ def stages_of(
             return work + buffers - 1
         if not any(reads(x.instruction) for x in calls):
             return work - cleared
-        loads = outside & read or {b.name for b in into} & set(factors)
-        return work - distance if loads and not into & set(late) else work
+        return work - distance if outside & read and not into & set(late) else work
 
     return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))

@@ -14,7 +14,7 @@ from tilewright.base.dtype import DType
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Hazard, Instruction
-from tilewright.ir.loop import For, buffers_written, walk_statements
+from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.interleave import most_elements
@@ -22,7 +22,7 @@ from tilewright.plan.rates import least
 from tilewright.plan.unit_plan import (
     Plan,
     contiguous_axes,
-    in_place,
+    memory_between,
     operand_layout,
     order_of,
     parameter_layout,
@@ -52,12 +52,6 @@ class TileMove:
     def made(self, memory: str) -> DType:
         """The type of the elements that it leaves in a memory."""
         return next(b.dtype for b in self.instruction.operands if b.memory == memory)
-
-    @property
-    def into(self) -> str:
-        """The memory that it writes."""
-        (written,) = buffers_written(self.instruction.body)
-        return written.memory
 
     @property
     def own_hazard(self) -> tuple[Hazard, int]:
@@ -121,8 +115,8 @@ class OperandTile:
     loops: Mapping[Var, int] = field(default_factory=dict)  # how often they run, with extents
     line: int = 0  # bytes that the other memory gives at a time, with extents
     held: int | None = None  # bytes of all of it, where it lies in the unit's memory for good
-    # Where no instruction copies it from the one memory to the other: `move` ends at a memory
-    # between them, and this is the copy from there.
+    # Where nothing copies it to the unit's memory directly: `memory` is one between them, and this
+    # copies a block from there for each of the unit's calls that takes another.
     relay: TileMove | None = None
 
     def varies_with(self, var: Var) -> bool:
@@ -169,12 +163,11 @@ class OperandTile:
         counts = [_different(form, whole) for form in self.forms]
         return math.prod(map(min, zip(counts, self.extents or counts, strict=True)))
 
-    def relay_times(self, tile: Sizes, after: Var | None = None) -> np.ndarray:
-        """Returns `times` of the copy from the memory on the way: all that it moves at a time lies
-        there in one piece."""
+    def relay_times(self, tile: Sizes) -> np.ndarray:
+        """Returns `times` of the copies from a memory between: of each block once."""
         assert self.relay is not None
         instruction = self.relay.instruction
-        calls = np.ceil(self.size(tile, after) / self.bytes / most_elements(instruction))
+        calls = np.ceil(self.size(tile) / self.bytes / most_elements(instruction))
         sizes = {s: np.array([s.upper or 1]) for s, _ in self.relay.hardware_loops}
         cost = instruction.cost
         setup, busy = (calls * self.relay.term(x, sizes) for x in (cost.setup, cost.busy))
@@ -315,16 +308,18 @@ def operand_tile(
         one = far[packed.order.index(p)]
         dims.append((p, step, one if p in blocks else one * step))
     move, relay = _move(target, access, operand, loaded=loaded), None
-    if loaded and move is None and not in_place(access, operand):
-        move, relay = _moves_by_way(target, access, operand)
+    memory, between = operand.buffer.memory, memory_between(target, access, operand)
+    if loaded and between is not None:
+        outside, kind = access.buffer.memory, access.buffer.dtype
+        move = find_move(target, outside, between, outside, kind)
+        relay, memory = find_move(target, between, memory, between, kind), between
     forms = tuple(s.simplifier.linear(i) for i in access.indices)
     row = math.prod(sizes.values())
     width = (operand if local else access).buffer.dtype.bytes
-    if loaded and move is not None and relay is None:
-        width = move.made(operand.buffer.memory).bytes
+    if loaded and move is not None:
+        width = move.made(memory).bytes
     distant = widely_strided_axes(access.buffer.with_(shape=shape), target)
     apart = tuple(loaded and packed.order.index(p) in distant for p in range(len(forms)))
-    memory = operand.buffer.memory
     return OperandTile(forms, apart, tuple(dims), row, width, memory, move, relay=relay)
 
 
@@ -355,16 +350,3 @@ def _move(target: Target, access: Load, operand: Load, *, loaded: bool) -> TileM
         return None
     places = (outside, inside) if loaded else (inside, outside)
     return find_move(target, *places, outside, access.buffer.dtype)
-
-
-def _moves_by_way(
-    target: Target, access: Load, operand: Load
-) -> tuple[TileMove, TileMove] | tuple[None, None]:
-    """What copies an operand to a memory of the chip, and from there to where the unit takes it."""
-    outside, inside = access.buffer.memory, operand.buffer.memory
-    for between in (m.name for m in target.memories if m.size is not None):
-        first = find_move(target, outside, between, outside, access.buffer.dtype)
-        second = find_move(target, between, inside, between, access.buffer.dtype)
-        if first is not None and second is not None:
-            return first, second
-    return None, None

@@ -16,11 +16,12 @@ from functools import partial
 import numpy as np
 
 from tilewright.analyze.nests import Nest
+from tilewright.backends.stream.addresses import bytes_of
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.instruction import Hazard
-from tilewright.ir.loop import For
+from tilewright.ir.loop import For, buffers_written
 from tilewright.ir.substitute import variables
 from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.interleave import PARTS, Stalls, UnitStep, Work, chosen, stalls
@@ -214,9 +215,9 @@ class TileModel:
             if plan.rings and operand is not self.result:
                 many, size = self._ring(operand, tile, plan, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
-            if operand.relay is not None and operand.move is not None:
-                way = operand.move.into
-                used[way] = used.get(way, np.zeros(1)) + size
+            if operand.relay is not None:  # its unit's memory has a block at least
+                (block,) = buffers_written(operand.relay.instruction.body)
+                used[block.memory] = used.get(block.memory, 0) + bytes_of(block) + 0 * size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
         for each, buffers in (
@@ -382,25 +383,30 @@ class TileModel:
             buffers = np.ones_like(buffers) if late else buffers
             preloaded = plan.preloaded and operand in self.with_sums
             sizes = self.whole if preloaded else tile
-            copies = (("operand", operand.move, operand.times),
-                      ("relay", operand.relay, operand.relay_times))  # fmt: skip
-            for what, move, takes in copies:
-                if move is None:
-                    continue
-                whole = (
-                    takes(self.whole)
-                    if preloaded
-                    else tiles.whatever_the_plan(f"{what} {number}", takes)
-                )
-                times = np.zeros((4, len(turns) + 1, turns.shape[1]))
-                times[:, -1] = whole
-                for k, var in enumerate(plan.order):
-                    new = takes(sizes, var) if plan.rings else whole
-                    times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
+            whole = (
+                operand.times(self.whole)
+                if preloaded
+                else tiles.whatever_the_plan(f"operand {number}", operand.times)
+            )
+            times = np.zeros((4, len(turns) + 1, turns.shape[1]))
+            times[:, -1] = whole
+            for k, var in enumerate(plan.order):
+                new = operand.times(sizes, var) if plan.rings else whole
+                times[:, k] = np.where(level > k, whole, np.where(level == k, new, 0))
+            if operand.move is not None:
+                queue = self._queue(operand.move.queue)
                 calls, setup, work, transfer = times
                 yield Loads(
+                    queue, operand.move.latency, calls, setup, work, transfer,
+                    *operand.move.own_hazard, buffers, in_epilogue, late,
+                )  # fmt: skip
+            if operand.relay is not None:  # in every step, whether its tile is new or not
+                blocks = tiles.whatever_the_plan(f"relay {number}", operand.relay_times)
+                calls, setup, work, transfer = np.broadcast_to(blocks[:, None], times.shape)
+                move = operand.relay
+                yield Loads(
                     self._queue(move.queue), move.latency, calls, setup, work, transfer,
-                    *move.own_hazard, buffers, in_epilogue, late,
+                    *move.own_hazard, buffers,
                 )  # fmt: skip
         for operand in self.accumulator_loads:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
