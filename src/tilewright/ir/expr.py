@@ -11,6 +11,8 @@ are `index` (i64). Python's operators build expressions; integer constants fold 
 from __future__ import annotations
 
 import enum
+import functools
+import operator
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -429,13 +431,10 @@ def select(cond: Expr | bool, a: Dim | float, b: Dim | float) -> Expr:
 
 
 def cast(dtype: DType, a: Expr) -> Expr:
-    """`a` converted to `dtype`; nothing when it has that type already. A number that both types
-    have is a constant of the other."""
-    if a.dtype == dtype:
-        return a
+    """`a` converted to `dtype`: itself, if it has that type, a number if that has both."""
     if isinstance(a, Const) and dtype.holds(a.value):
         return const(a.value, dtype)
-    return Cast(dtype, a)
+    return a if a.dtype == dtype else Cast(dtype, a)
 
 
 def minimum(a: Dim | float, b: Dim | float) -> Expr:
@@ -461,19 +460,16 @@ def ceil_div(a: Dim, b: int) -> Dim:
 
 def product(dims: tuple[Dim, ...]) -> Dim:
     """The product of dimensions; 1 for none."""
-    result: Dim = 1
-    for dim in dims:
-        result = result * dim
-    return as_dim(result)
+    return as_dim(functools.reduce(operator.mul, dims, 1))
 
 
 _COMPARE = {
-    CompareOp.EQ: lambda a, b: a == b,
-    CompareOp.NE: lambda a, b: a != b,
-    CompareOp.LT: lambda a, b: a < b,
-    CompareOp.LE: lambda a, b: a <= b,
-    CompareOp.GT: lambda a, b: a > b,
-    CompareOp.GE: lambda a, b: a >= b,
+    CompareOp.EQ: operator.eq,
+    CompareOp.NE: operator.ne,
+    CompareOp.LT: operator.lt,
+    CompareOp.LE: operator.le,
+    CompareOp.GT: operator.gt,
+    CompareOp.GE: operator.ge,
 }
 
 _FOLD: dict[BinaryOp, Callable[[float, float], float]] = {
@@ -495,9 +491,8 @@ def _pair(what: str, a: Dim | float, b: Dim | float) -> tuple[Expr, Expr]:
     if not isinstance(b, Expr):
         b = as_expr(b, a.dtype)
     if a.dtype != b.dtype:
-        raise CompileError(
-            f"{what} of {a.dtype} and {b.dtype}: {a} and {b}", hint="cast one of them"
-        )
+        problem = f"{what} of {a.dtype} and {b.dtype}: {a} and {b}"
+        raise CompileError(problem, hint="cast one of them")
     return a, b
 
 
