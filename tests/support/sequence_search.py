@@ -37,9 +37,9 @@ from tilewright.target.target import Target
 
 ROUNDS = 12
 MOST = 300  # values of a memory that are tried as operands
-ALL = 10_000  # calls of instructions
+ALL = 5_000  # calls of instructions
 CLOSE = 1e-3
-TRIED = 100_000  # operands that are tried together
+TRIED = 50_000  # operands that are tried together
 
 
 @dataclass(frozen=True, eq=False)

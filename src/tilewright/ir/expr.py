@@ -11,8 +11,6 @@ are `index` (i64). Python's operators build expressions; integer constants fold 
 from __future__ import annotations
 
 import enum
-import functools
-import operator
 from collections.abc import Callable
 from typing import Any, Union
 
@@ -431,9 +429,7 @@ def select(cond: Expr | bool, a: Dim | float, b: Dim | float) -> Expr:
 
 
 def cast(dtype: DType, a: Expr) -> Expr:
-    """`a` converted to `dtype`: itself, if it has that type, a number if that has both."""
-    if isinstance(a, Const) and dtype.holds(a.value):
-        return const(a.value, dtype)
+    """`a` converted to `dtype`; nothing when it has that type already."""
     return a if a.dtype == dtype else Cast(dtype, a)
 
 
@@ -460,16 +456,19 @@ def ceil_div(a: Dim, b: int) -> Dim:
 
 def product(dims: tuple[Dim, ...]) -> Dim:
     """The product of dimensions; 1 for none."""
-    return as_dim(functools.reduce(operator.mul, dims, 1))
+    result: Dim = 1
+    for dim in dims:
+        result = result * dim
+    return as_dim(result)
 
 
 _COMPARE = {
-    CompareOp.EQ: operator.eq,
-    CompareOp.NE: operator.ne,
-    CompareOp.LT: operator.lt,
-    CompareOp.LE: operator.le,
-    CompareOp.GT: operator.gt,
-    CompareOp.GE: operator.ge,
+    CompareOp.EQ: lambda a, b: a == b,
+    CompareOp.NE: lambda a, b: a != b,
+    CompareOp.LT: lambda a, b: a < b,
+    CompareOp.LE: lambda a, b: a <= b,
+    CompareOp.GT: lambda a, b: a > b,
+    CompareOp.GE: lambda a, b: a >= b,
 }
 
 _FOLD: dict[BinaryOp, Callable[[float, float], float]] = {
@@ -491,8 +490,9 @@ def _pair(what: str, a: Dim | float, b: Dim | float) -> tuple[Expr, Expr]:
     if not isinstance(b, Expr):
         b = as_expr(b, a.dtype)
     if a.dtype != b.dtype:
-        problem = f"{what} of {a.dtype} and {b.dtype}: {a} and {b}"
-        raise CompileError(problem, hint="cast one of them")
+        raise CompileError(
+            f"{what} of {a.dtype} and {b.dtype}: {a} and {b}", hint="cast one of them"
+        )
     return a, b
 
 

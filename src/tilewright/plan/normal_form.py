@@ -9,7 +9,7 @@ what follows them in one expression. What they compute is the same, to the bit.
 What an iteration has for itself becomes an array (scalar expansion), and loops are distributed over
 what they do (Allen and Kennedy, Optimizing Compilers for Modern Architectures, 2001, chapter 5);
 what is written anew becomes another buffer; what sums of integers begin with is added to them; an
-intermediate that is read once is computed where it is read.
+intermediate that is read once is computed where it is read; a number that is converted is one.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.schedule.core.state import attempt
+from tilewright.schedule.match.neutral import as_number
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.schedule import Schedule
 
@@ -45,6 +46,8 @@ from tilewright.schedule.schedule import Schedule
 def normal_form(kernel: Kernel) -> Kernel:
     """The kernel in that form, as far as it can be; itself if it is."""
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+    body = map_block(kernel.body, lambda s: map_exprs(s, lambda e: rewrite(e, as_number)))
+    kernel = kernel if body is kernel.body else kernel.with_(body=body)
     body = map_block(kernel.body, _distributed)
     body = body if body is kernel.body else _with_own_names(body, set(), names)
     body = _written_once(kernel, body, names)

@@ -1,8 +1,9 @@
-"""Operands that change nothing: what lets a program leave out what an instruction can do."""
+"""Operands that change nothing: what lets a program leave out what an instruction can do. And other
+ways to write the same."""
 
 from __future__ import annotations
 
-from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr
+from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, const
 
 _ON_THE_RIGHT = {
     BinaryOp.ADD: 0,
@@ -46,6 +47,13 @@ def value_range(e: Expr) -> tuple[int, int]:
         (al, ah), (bl, bh) = value_range(e.a), value_range(e.b)
         return choose(al, bl), choose(ah, bh)
     return low, high
+
+
+def as_number(e: Expr) -> Expr:
+    """cast(f32, 0) as f32(0.0), and likewise where both types have a number; `e` otherwise."""
+    if isinstance(e, Cast) and isinstance(e.a, Const) and e.dtype.holds(e.a.value):
+        return const(e.a.value, e.dtype)
+    return e
 
 
 def clamped(pattern: Expr, e: Expr) -> Expr:

@@ -56,7 +56,7 @@ from tilewright.schedule.match.binding import (
     perfect_nest,
     statements,
 )
-from tilewright.schedule.match.neutral import clamped, neutral_value
+from tilewright.schedule.match.neutral import as_number, clamped, neutral_value
 
 
 class Unifier:
@@ -229,7 +229,7 @@ class Unifier:
             yield from self._operator(pattern, e, b)
 
     def _operator(self, pattern: Expr, e: Expr, b: Binding) -> Iterator[Binding]:
-        e = clamped(pattern, e)
+        e = as_number(e) if isinstance(pattern, Const) else clamped(pattern, e)
         if type(pattern) is not type(e) or pattern.dtype != e.dtype or _kind(pattern) != _kind(e):
             if not isinstance(pattern, Binary) or not self._extra(pattern):
                 self._differs(b, f"the program computes {e} where the instruction has {pattern}")

@@ -21,7 +21,7 @@ class PythonWriter:
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
         self.imports: dict[str, None] = {}
-        self.uses_instructions = False
+        self.instructions = ""  # of the target, that the steps use: none, or which of them
         self._reserved = {*_TAKEN, *_imported(steps)}
         self._names = self._results()
 
@@ -29,8 +29,8 @@ class PythonWriter:
         """The whole program."""
         lines = [self.line(number) for number in range(len(self.steps))]
         head = sorted(self.imports)
-        if self.uses_instructions:
-            head.append(f"{_INSTRUCTIONS} = {{x.name: x for x in target.selectable}}")
+        if self.instructions:
+            head.append(f"{_INSTRUCTIONS} = {{x.name: x for x in target.{self.instructions}}}")
         return "\n".join([*head, *([""] if head else []), *lines])
 
     def line(self, number: int) -> str:
@@ -80,7 +80,8 @@ class PythonWriter:
             blocks = f", {value.blocks!r}" if value.blocks else ""
             return f"Layout({value.order!r}{blocks})"
         if isinstance(value, Instruction):
-            self.uses_instructions = True
+            paired = value.pair is not None or self.instructions == "selectable"
+            self.instructions = "selectable" if paired else "instructions"
             return f'{_INSTRUCTIONS}["{value.name}"]'
         if isinstance(value, str) and '"' not in value and "\\" not in value:
             return f'"{value}"' if value.isprintable() else repr(value)
