@@ -14,7 +14,7 @@ from sequence_search import Search
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from search_chips import Found, same, summary, try_chip
 
-from tilewright import build
+from tilewright import build, f32, grid, kernel, reduce
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.interpret import interpret
 
@@ -98,6 +98,24 @@ def test_what_was_refused_once(name: str, tmp_path: Path):
     assert isinstance(built, ChipKernel)
     checked(built, case, np.random.default_rng(0))
     assert needs <= {x.instruction.name for x in built.stream.sites}
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan, 2.5, 1e38])
+def test_any_number_as_an_array(value: float, tmp_path: Path):
+    @kernel
+    def greatest(A: f32[4, 8], B: f32[4, 8], C: f32[4, 4]):
+        for i, j in grid(4, 4):
+            acc: f32 = 0.0
+            for d in reduce(8):
+                acc += A[i, d] * B[j, d]
+            C[i, j] = max(acc, value)
+
+    facts = replace(PLAIN, kind="f32", vector=("maximum",), begins="load")
+    built = build(greatest.kernel, target_of(facts, tmp_path))
+    rng = np.random.default_rng(0)
+    a, b = (rng.normal(size=(4, 8)).astype(np.float32) for _ in range(2))
+    found = built(a, b, np.zeros((4, 4), np.float32))
+    np.testing.assert_allclose(found, np.maximum(a @ b.T, np.float32(value)), 1e-5)
 
 
 def test_every_drawn_description_is_one(tmp_path: Path):

@@ -16,6 +16,7 @@ from unit_chips import (
     dram_engine,
     several_cubes,
     sums_that_begin,
+    two_pairs,
     weight_fifo,
     weight_register,
 )
@@ -31,6 +32,7 @@ from tilewright.backends.stream.lifetimes import lifetimes, packed
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.chip_kernel import ChipKernel
+from tilewright.explain.what_if import changes
 from tilewright.ir.expr import Buffer, Var, const
 from tilewright.ir.instruction import Region, axis
 from tilewright.ir.interpret import interpret
@@ -157,6 +159,32 @@ def test_two_instructions_for_sums_are_as_good_as_a_flag(in_dram: bool):
     calls = calls_of(two)
     assert calls["begin"] * 8 == calls["begin"] + calls["add"]
     assert two.cycles == one.cycles
+
+
+def test_a_pair_that_goes_twice_as_far():
+    built = checked_product(sums_that_begin("two"))
+    assert built.explain().helps  # some of it with another chip
+    found = {x.what: x.target for x in changes(built.target, built.stream)}
+    wider = found["M of begin (at most 64): twice the range"]
+    (pair,) = set(wider.selectable) - set(wider.instructions)
+    assert pair.field("M").high == 128
+
+
+def test_equal_pairs_share_calls():
+    @kernel
+    def product(A: i8[16, 16], B: i8[16, 16], C: i32[16, 16]):
+        for i, j in grid(16, 16):
+            C[i, j] = cast(i32, 0)
+            for d in reduce(16):
+                C[i, j] += cast(i32, A[i, d]) * cast(i32, B[d, j])
+
+    built = build_chip(product.kernel, two_pairs())
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-128, 128, (16, 16), np.int8) for _ in range(2))
+    found = built(a, b, np.zeros((16, 16), np.int32))
+    assert np.array_equal(found, a.astype(np.int32) @ b)
+    calls = calls_of(built)
+    assert [calls[x] for x in ("begin_0", "begin_1", "add_0", "add_1")] == [8, 8, 24, 24]
 
 
 def test_sums_that_only_loads_can_begin():

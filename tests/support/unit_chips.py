@@ -224,3 +224,47 @@ def weight_register(registers: int = 2) -> Target:
 
     _stores(t, store, 256)
     return t.build()
+
+
+def two_pairs() -> Target:
+    """Two equal units behind queues of their own, each with an instruction that begins sums and one
+    that adds to them."""
+    t = TargetBuilder("two_pairs", clock=1e9)
+    t.memory(DRAM, bandwidth=64, latency=20)
+    t.memory(ROWS, 16384)
+    t.memory(ACC, 16384)
+    load, store = t.queues("load", "store", depth=16)
+    units = t.queues("unit_0", "unit_1", depth=16)
+    t.interlock()
+    R = dims("R", max=16)
+
+    @t.instruction(load)
+    def bring(src: view(i8[R, 4] @ DRAM, "far"), dst: out(i8[R, 4] @ ROWS), far: STEP):
+        for i, j in grid(R, 4):
+            dst[i, j] = src[i, j]
+        cost(setup=4, bytes=4 * R)
+
+    for k, queue in enumerate(units):
+
+        @t.instruction(queue, name=f"begin_{k}")
+        def begin(a: i8[4, 4] @ ROWS, b: i8[4, 4] @ ROWS, c: out(i32[4, 4] @ ACC)):
+            for i, j in grid(4, 4):
+                c[i, j] = 0
+                for d in reduce(4):
+                    c[i, j] += cast(i32, a[i, d]) * cast(i32, b[d, j])
+            cost(busy=16)
+
+        @t.instruction(queue, name=f"add_{k}")
+        def add(a: i8[4, 4] @ ROWS, b: i8[4, 4] @ ROWS, c: out(i32[4, 4] @ ACC)):
+            for i, j in grid(4, 4):
+                for d in reduce(4):
+                    c[i, j] += cast(i32, a[i, d]) * cast(i32, b[d, j])
+            cost(busy=16)
+
+    @t.instruction(store)
+    def leave(src: i32[R, 4] @ ACC, dst: view(out(i32[R, 4] @ DRAM), "far"), far: STEP):
+        for i, j in grid(R, 4):
+            dst[i, j] = src[i, j]
+        cost(setup=4, bytes=16 * R)
+
+    return t.build()

@@ -78,7 +78,7 @@ class DType:
     def holds(self, value: int | float | bool) -> bool:
         """Whether a number is one of this type's, as it is."""
         if self.is_float:
-            return self.round(value) == value
+            return self.round(float(value)) == value
         return bool(self.min <= value <= self.max) and int(value) == value
 
     @property

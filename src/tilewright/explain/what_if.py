@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tilewright.backends.stream.boxes import Boxes
 from tilewright.backends.stream.stream import Stream
 from tilewright.backends.stream.waits import Waits
+from tilewright.base.errors import CompileError, TargetError
 from tilewright.ir.expr import Symbol
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import For, walk_statements
@@ -45,7 +46,10 @@ def ask(
     """What is expected of each change, the best first."""
     found = []
     for change in changes:
-        cycles = expect(change.target)
+        try:
+            cycles = expect(change.target)
+        except (CompileError, TargetError):
+            continue  # that chip does it in no way that is asked for
         if cycles is not None:
             found.append((change, WhatIf(change.what, round(cycles), 1 - cycles / now)))
     return sorted(found, key=lambda pair: -pair[1].gain)
@@ -131,10 +135,14 @@ def _ranges(target: Target, stream: Stream) -> Iterator[Change]:
         for column, f in enumerate(site.instruction.fields if len(used) else ()):
             key = (site.instruction.name, f.name)
             most[key] = max(most.get(key, 0), int(used[:, column].max()))
+    added = {i.pair[0].name: i.pair[1] for i in target.selectable if i.pair is not None}
     for i in target.instructions:
-        for f in i.fields:
+        for k, f in enumerate(i.fields):
             if _is_extent(i, f) and f.high < NEAR * most.get((i.name, f.name), 0):
                 wider = with_range(target, i.name, f.name, 2 * f.high)
+                if i.name in added:  # what adds to sums has to go as far as what begins them
+                    other = added[i.name]
+                    wider = with_range(wider, other.name, other.fields[k].name, 2 * f.high)
                 what = f"{f.name} of {i.name} (at most {f.high:,}): twice the range"
                 yield Change(what, wider, limits=True)
 

@@ -227,7 +227,8 @@ def constant_terms(e: Expr, kind: DType, sums: DType) -> dict[Expr | None, int] 
     if e.dtype != sums:
         return None
     if isinstance(e, Const):
-        return {None: int(e.value)}
+        whole = e.dtype.is_integer or float(e.value).is_integer()
+        return {None: int(e.value)} if whole else None
     if isinstance(e, Load):
         return {e: 1}
     if isinstance(e, Cast) and e.a.dtype == kind and _element(e.a) is not None:

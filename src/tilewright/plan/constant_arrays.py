@@ -25,10 +25,10 @@ def constant_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with arrays along one axis of its results, for each of them, and along all."""
     every = nests(kernel.body)
     wanted: list[tuple[Nest, Expr]] = [(n, e) for n in every for e in _operations(n, target)]
-    if not _begins_sums(target):
-        wanted += [(n, n.store.value) for n in every if _is_sum_of_number(n)]
+    sums = [n for n in every if _is_sum_of_number(n)]
+    wanted += [(n, n.store.value) for n in sums if not _begins_sums(target, n.store.value)]
     most = max((len(_axes(n)) for n, _ in wanted), default=0)
-    for d in range(most + (most > 1)):
+    for d in range(most + (most > 1)):  # along each axis, the innermost first, then along all
         form = UnitForm(kernel)
         for nest, e in wanted:
             axes = _axes(nest)[::-1]
@@ -46,12 +46,12 @@ def _is_sum_of_number(nest: Nest) -> bool:
     return update is not None and update.op is BinaryOp.ADD and isinstance(nest.store.value, Const)
 
 
-def _begins_sums(target: Target) -> bool:
+def _begins_sums(target: Target, number: Expr) -> bool:
     """Whether an instruction writes a number where a unit has its sums, or the unit itself does."""
     every = list(units(target))
     memories = {u.result.buffer.memory for u in every}
-    stores = (s for i in target.instructions for s in walk_statements(i.body))
-    written = (s for s in stores if isinstance(s, Store) and isinstance(s.value, Const))
+    stores = (s for i in target.selectable for s in walk_statements(i.body))
+    written = (s for s in stores if isinstance(s, Store) and s.value == number)
     return not every or any(s.buffer.memory in memories for s in written)
 
 
@@ -80,9 +80,9 @@ def _operators(instruction: Instruction) -> Iterator[tuple[Instruction, Binary]]
 
 
 def _takes(instruction: Instruction, operand: Expr, number: Const) -> bool:
-    """Whether an operand of an instruction's operator can be a number."""
+    """Whether an operand of an instruction's operator is a number, or a field that can be it."""
     inner = operand.a if isinstance(operand, Cast) else operand
-    if isinstance(inner, Symbol):
+    if isinstance(inner, Symbol) and number.dtype.is_integer:
         field = next((f for f in instruction.fields if f.symbol == inner), None)
         return field is not None and field.admits(int(number.value))
     return operand == number

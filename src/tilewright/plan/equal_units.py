@@ -26,14 +26,15 @@ def equal_instructions(target: Target, one: Instruction) -> list[Instruction]:
     queues can wait for the same others."""
 
     def meaning(i: Instruction) -> Instruction:
-        return i.with_(name="", queue="", doc="", file="", lines=())
+        pair = None if i.pair is None else tuple(map(meaning, i.pair))
+        return i.with_(name="", queue="", doc="", file="", lines=(), pair=pair)
 
     def links(queue: str, other: str) -> set[str]:
         return {*target.waits_for(queue)} - {queue, other}
 
     alike = [
         i
-        for i in target.instructions
+        for i in target.selectable
         if meaning(i) == meaning(one) and links(i.queue, one.queue) == links(one.queue, i.queue)
     ]
     found = {i.queue: i for i in reversed(alike)}

@@ -12,7 +12,7 @@ A stream has the one or the other, as the flag says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tilewright.base.node import Node, field_names
@@ -24,6 +24,7 @@ from tilewright.ir.loop import (
     If,
     Stmt,
     Store,
+    loads,
     map_block,
     map_inner_blocks,
     walk_statements,
@@ -36,20 +37,24 @@ FLAG = "adds"  # 0: the pair begins sums
 def pairs_of(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
     """The pairs among a chip's instructions: two of one queue that are alike but for their names,
     their time, and what one of them begins with."""
+    names = {i.name for i in instructions}
     for begin in instructions:
         if begin.micro_ops is not None or begin.black_box is not None:
             continue
-        flag = Symbol(_unused(FLAG, begin), 0, 1)
+        flag = Symbol(_unused(FLAG, {f.name for f in begin.fields}), 0, 1)
         body = _under_flag(begin.body, flag)
         if body is None:
             continue
         wanted = _structure(begin, _without_conditions(body))
         for other in instructions:
             if other.queue == begin.queue and _structure(other, other.body) == wanted:
-                yield _pair(begin, other, body, flag)
+                name = _unused(f"{begin.name}_or_{other.name}", names)
+                yield _pair(name, begin, other, body, flag)
 
 
-def _pair(begin: Instruction, other: Instruction, body: Block, flag: Symbol) -> Instruction:
+def _pair(
+    name: str, begin: Instruction, other: Instruction, body: Block, flag: Symbol
+) -> Instruction:
     """Its time is that of the instruction that adds: of a long sum, that is most of it."""
     mine, others = ([f.symbol for f in i.fields] for i in (begin, other))
     names = dict(zip(others, mine, strict=True))
@@ -59,13 +64,12 @@ def _pair(begin: Instruction, other: Instruction, body: Block, flag: Symbol) -> 
 
     cost = other.cost.map_terms(renamed, *COST_TERMS)
     return begin.with_(
-        name=f"{begin.name}_or_{other.name}", fields=(*begin.fields, Field(flag, 0, 1)),
+        name=name, fields=(*begin.fields, Field(flag, 0, 1)),
         body=body, cost=cost, file="", lines=(), pair=(begin, other),
     )  # fmt: skip
 
 
-def _unused(name: str, instruction: Instruction) -> str:
-    taken = {f.name for f in instruction.fields}
+def _unused(name: str, taken: Collection[str]) -> str:
     while name in taken:
         name += "_"
     return name
@@ -77,7 +81,9 @@ def _under_flag(body: Block, flag: Symbol) -> Block | None:
     written = [s for s in walk_statements(body) if isinstance(s, (Store, Accumulate))]
     sums = {s.buffer for s in written if isinstance(s, Accumulate) and s.op is BinaryOp.ADD}
     first = next((s for s in written if isinstance(s, Store)), None)
-    if first is None or len(written) > 2:
+    if first is None or len(written) > 2 or written[0] is not first:
+        return None
+    if any(x.buffer == first.buffer for x in loads(first.value)):
         return None
     begins = compare(CompareOp.EQ, flag, 0)
     if first.buffer in sums and isinstance(first.value, Const):
