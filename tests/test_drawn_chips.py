@@ -14,10 +14,13 @@ from sequence_search import Search
 sys.path.insert(0, str(Path(__file__).parents[1] / "tools"))
 from search_chips import Found, same, summary, try_chip
 
-from tilewright import build, f32, grid, kernel, reduce
+from tilewright import build, cast, f32, grid, i8, i32, kernel, out, reduce
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.interpret import interpret
+from tilewright.target.describe import TargetBuilder, flag
+from tilewright.target.pairs import selectable
 
+ACC = "acc"
 PLAIN = Facts(
     kind="i8", rows=0, columns=4, depth=4, orders=("mk", "nk", "mn"),
     memories=("spad", "wgt", "acc"), chain=False, begins="flag", loads="strided", turns=False,
@@ -42,6 +45,11 @@ MENDED: dict[str, tuple[Facts, str, set[str]]] = {
     "begins with what is loaded": (replace(BYTES, begins="load"), "shifted", {"load_sums"}),
     "rows in DRAM": (replace(PLAIN, memories=("dram", "wgt", "acc")), "product", {"load_right"}),
     "weights in DRAM": (replace(PLAIN, memories=("spad", "dram", "acc")), "product", {"load_left"}),
+    "both in DRAM": (
+        replace(PLAIN, memories=("dram", "dram", "acc"), begins="clear"),
+        "product",
+        {"clear", "multiply_add"},
+    ),
     "weights by way of rows": (replace(PLAIN, chain=True), "product", {"weigh"}),
     "one product": (replace(PLAIN, rows=1, depth=1), "product", {"multiply"}),
     "blocks of a fixed size": (replace(BYTES, rows=4, loads="tiles"), "shifted", {"load_left"}),
@@ -98,6 +106,16 @@ def test_what_was_refused_once(name: str, tmp_path: Path):
     assert isinstance(built, ChipKernel)
     checked(built, case, np.random.default_rng(0))
     assert needs <= {x.instruction.name for x in built.stream.sites}
+
+
+@pytest.mark.parametrize("begins", ["flag", "clear", "two"])
+def test_a_single_block_by_way_of_another_memory(begins: str, tmp_path: Path):
+    facts = replace(PLAIN, chain=True, begins=begins)
+    case = case_of(facts, "product", times=1)
+    built = build(case.kernel, target_of(facts, tmp_path))
+    assert isinstance(built, ChipKernel)
+    checked(built, case, np.random.default_rng(0))
+    assert sum(built.stream.sites[k].instruction.name == "weigh" for k in built.stream.site) == 1
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 2.5, 1e38])
@@ -170,3 +188,48 @@ def test_the_summary():
         "build did 1 of those that it found (50.0%)",
         "  not built: 1 of relu",
     ]
+
+
+def test_sums_that_a_nest_of_its_own_begins():
+    t = TargetBuilder("apart", clock=1e9)
+    t.memory(ACC, 1024)
+    (unit,) = t.queues("unit", depth=4)
+
+    @t.instruction(unit)
+    def begin(a: i8[4, 4] @ ACC, b: i8[4, 4] @ ACC, c: out(i32[4, 4] @ ACC)):
+        for i, j in grid(4, 4):
+            c[i, j] = 0
+        for i, j in grid(4, 4):
+            for k in reduce(4):
+                c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
+
+    @t.instruction(unit)
+    def add(a: i8[4, 4] @ ACC, b: i8[4, 4] @ ACC, c: out(i32[4, 4] @ ACC)):
+        for i, j in grid(4, 4):
+            for k in reduce(4):
+                c[i, j] += cast(i32, a[i, k]) * cast(i32, b[k, j])
+
+    target = t.build()
+    assert [i.name for i in selectable(target)] == ["begin", "add", "begin_or_add"]
+
+
+def test_what_only_one_of_two_does_is_no_pair():
+    t = TargetBuilder("limited", clock=1e9)
+    t.memory(ACC, 1024)
+    (unit,) = t.queues("unit", depth=4)
+
+    @t.instruction(unit)
+    def begin(a: i8[4] @ ACC, b: i8[4] @ ACC, c: out(i32[4] @ ACC), twice: flag):
+        for i in range(4):
+            c[i] = 0
+            c[i] += cast(i32, a[i]) * cast(i32, b[i])
+        if twice == 1:
+            for i in range(4):
+                c[i] += cast(i32, a[i]) * cast(i32, b[i])
+
+    @t.instruction(unit)
+    def add(a: i8[4] @ ACC, b: i8[4] @ ACC, c: out(i32[4] @ ACC), twice: flag):
+        for i in range(4):
+            c[i] += cast(i32, a[i]) * cast(i32, b[i])
+
+    assert selectable(t.build()) == t.build().instructions

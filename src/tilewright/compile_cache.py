@@ -35,6 +35,7 @@ from tilewright.options import Options
 from tilewright.runtime.cache import Cache
 from tilewright.runtime.container import read_program, write_program
 from tilewright.runtime.program import Program, TargetFacts
+from tilewright.target.pairs import selectable
 from tilewright.target.target import Target
 
 KERNEL, MODEL = "kernel", "tw"  # kinds of entries
@@ -126,7 +127,7 @@ def decode_kernel(data: bytes, name: str, program: TensorProgram, target: Target
         data[4 + size :],
         frozenset(facts["never_empty"]),
         facts["fallback"],
-        next((i for i in target.selectable if i.name == facts["instruction"]), None),
+        next((i for i in selectable(target) if i.name == facts["instruction"]), None),
     )
 
 

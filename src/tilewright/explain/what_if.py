@@ -15,6 +15,7 @@ from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import For, walk_statements
 from tilewright.plan.units import units
 from tilewright.sim.events import simulate
+from tilewright.target.pairs import selectable
 from tilewright.target.target import Memory, Target
 from tilewright.target.vary import half, with_costs, with_memory, with_range, with_slots
 
@@ -135,7 +136,7 @@ def _ranges(target: Target, stream: Stream) -> Iterator[Change]:
         for column, f in enumerate(site.instruction.fields if len(used) else ()):
             key = (site.instruction.name, f.name)
             most[key] = max(most.get(key, 0), int(used[:, column].max()))
-    added = {i.pair[0].name: i.pair[1] for i in target.selectable if i.pair is not None}
+    added = {i.pair[0].name: i.pair[1] for i in selectable(target) if i.pair is not None}
     for i in target.instructions:
         for k, f in enumerate(i.fields):
             if _is_extent(i, f) and f.high < NEAR * most.get((i.name, f.name), 0):

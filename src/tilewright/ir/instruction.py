@@ -137,7 +137,7 @@ class Instruction(Node):
     `distances` gives (operand, n): iterations of its hardware loops (target/iterations.py) that
     touch the same element of the operand, and of which one writes it, are at least n apart.
 
-    `pair` are two of which it stands for one: its last field, a flag, says which (target.py).
+    `pair` are two of which it stands for one: its last field, a flag, says which (pairs.py).
     """
 
     name: str

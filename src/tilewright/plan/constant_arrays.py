@@ -18,6 +18,7 @@ from tilewright.ir.loop import For, Kernel, Store, Write, loads, walk_statements
 from tilewright.ir.substitute import rewrite
 from tilewright.plan.unit_form import UnitForm, fresh, made
 from tilewright.plan.units import units
+from tilewright.target.pairs import selectable
 from tilewright.target.target import Target
 
 
@@ -50,7 +51,7 @@ def _begins_sums(target: Target, number: Expr) -> bool:
     """Whether an instruction writes a number where a unit has its sums, or the unit itself does."""
     every = list(units(target))
     memories = {u.result.buffer.memory for u in every}
-    stores = (s for i in target.selectable for s in walk_statements(i.body))
+    stores = (s for i in selectable(target) for s in walk_statements(i.body))
     written = (s for s in stores if isinstance(s, Store) and s.value == number)
     return not every or any(s.buffer.memory in memories for s in written)
 

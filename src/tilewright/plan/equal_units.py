@@ -18,6 +18,7 @@ from tilewright.ir.instruction import Instruction, Region
 from tilewright.ir.loop import Block, Call, For, Kernel, Stmt, buffers_written, map_block
 from tilewright.ir.loop import map_inner_blocks as map_inner
 from tilewright.ir.substitute import substitute, variables
+from tilewright.target.pairs import selectable
 from tilewright.target.target import Target
 
 
@@ -34,7 +35,7 @@ def equal_instructions(target: Target, one: Instruction) -> list[Instruction]:
 
     alike = [
         i
-        for i in target.selectable
+        for i in selectable(target)
         if meaning(i) == meaning(one) and links(i.queue, one.queue) == links(one.queue, i.queue)
     ]
     found = {i.queue: i for i in reversed(alike)}

@@ -15,6 +15,7 @@ from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, For, If, Kernel, Store, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.plan.rates import most_a_cycle
+from tilewright.target.pairs import selectable
 from tilewright.target.target import Target
 
 
@@ -194,7 +195,7 @@ def has_contraction(kernel: Kernel) -> bool:
 def units(target: Target) -> Iterator[Unit]:
     """The target's instructions that contract two operands into a third; those that do most
     first."""
-    found = [u for i in target.selectable if (u := _unit(i)) is not None]
+    found = [u for i in selectable(target) if (u := _unit(i)) is not None]
     yield from sorted(found, key=lambda u: not u.whole)
 
 

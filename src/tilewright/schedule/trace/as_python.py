@@ -10,6 +10,7 @@ from tilewright.base.identifiers import identifier
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.tensor_type import Layout
 from tilewright.schedule.trace.steps import Place, Reference, Step, leaves, signature_of
+from tilewright.target.pairs import selectable
 
 _INSTRUCTIONS = "instructions"
 _TAKEN = ("s", "target", _INSTRUCTIONS)
@@ -21,7 +22,7 @@ class PythonWriter:
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps
         self.imports: dict[str, None] = {}
-        self.instructions = ""  # of the target, that the steps use: none, or which of them
+        self.uses_instructions = self.uses_pairs = False
         self._reserved = {*_TAKEN, *_imported(steps)}
         self._names = self._results()
 
@@ -29,8 +30,9 @@ class PythonWriter:
         """The whole program."""
         lines = [self.line(number) for number in range(len(self.steps))]
         head = sorted(self.imports)
-        if self.instructions:
-            head.append(f"{_INSTRUCTIONS} = {{x.name: x for x in target.{self.instructions}}}")
+        if self.uses_instructions:
+            every = "selectable(target)" if self.uses_pairs else "target.instructions"
+            head.append(f"{_INSTRUCTIONS} = {{x.name: x for x in {every}}}")
         return "\n".join([*head, *([""] if head else []), *lines])
 
     def line(self, number: int) -> str:
@@ -80,8 +82,10 @@ class PythonWriter:
             blocks = f", {value.blocks!r}" if value.blocks else ""
             return f"Layout({value.order!r}{blocks})"
         if isinstance(value, Instruction):
-            paired = value.pair is not None or self.instructions == "selectable"
-            self.instructions = "selectable" if paired else "instructions"
+            self.uses_instructions = True
+            if value.pair is not None:
+                self.uses_pairs = True
+                self.imports[f"from {selectable.__module__} import {selectable.__name__}"] = None
             return f'{_INSTRUCTIONS}["{value.name}"]'
         if isinstance(value, str) and '"' not in value and "\\" not in value:
             return f'"{value}"' if value.isprintable() else repr(value)

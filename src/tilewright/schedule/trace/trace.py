@@ -25,6 +25,7 @@ from tilewright.schedule.trace.steps import (
     leaves,
     map_leaves,
 )
+from tilewright.target.pairs import selectable
 from tilewright.target.target import Target
 
 
@@ -102,7 +103,7 @@ class Trace:
         """The trace that `json` wrote. `schedule` has the primitives that it may name as methods;
         those of others are passed by the name that they have in it, "module:function". A target is
         needed where the trace names its instructions."""
-        instructions = None if target is None else {x.name: x for x in target.selectable}
+        instructions = None if target is None else {x.name: x for x in selectable(target)}
         functions = {**schedule.primitives(), **(primitives or {})}
         return cls(read_steps(text, functions, instructions), schedule)
 
