@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from tilewright.analyze.rewrite import uses
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import (
+    Accumulate,
     Alloc,
     Call,
     Stmt,
@@ -79,6 +80,10 @@ def stages_of(
             return work + buffers - 1
         if not any(reads(x.instruction) for x in calls):
             return work - cleared
-        return work - distance if outside & read and not into & set(late) else work
+        # A unit may read outside as well: it adds, or reads something of the chip.
+        inner = (y for x in calls for y in walk_statements(x.instruction.body))
+        loads = read and read <= outside and not any(isinstance(y, Accumulate) for y in inner)
+        return work - distance if loads and not into & set(late) else work
 
-    return tuple(stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc))
+    found = [stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc)]
+    return tuple(n - min(found) for n in found)  # there may be no loads
