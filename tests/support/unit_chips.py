@@ -47,6 +47,23 @@ def _loads(t: TargetBuilder, queue: str, rows: int) -> None:
         cost(setup=16, busy=R, bytes=64)
 
 
+def _products(t: TargetBuilder, queue: str, taken: str, weights: str, rows: int) -> None:
+    """A matrix unit with a flag that begins sums, which takes rows and weights from memories."""
+    M = dims("M", max=rows)
+
+    @t.instruction(queue)
+    def matmul(
+        a: i8[M, MESH] @ taken, w: i8[MESH, MESH] @ weights, c: out(i32[M, MESH] @ ACC),
+        more: flag,
+    ):  # fmt: skip
+        for i, j in grid(M, MESH):
+            if more == 0:
+                c[i, j] = 0
+            for k in reduce(MESH):
+                c[i, j] += cast(i32, a[i, k]) * cast(i32, w[k, j])
+        cost(busy=M, latency=2 * MESH, forward=M)
+
+
 def weight_fifo(tiles: int = 32, flash: int = 8, bus: int = 16) -> Target:
     """Weights lie in a flash memory, and go through a queue of so many tiles from which the matrix
     unit takes them; pictures and results lie in DRAM."""
@@ -59,7 +76,6 @@ def weight_fifo(tiles: int = 32, flash: int = 8, bus: int = 16) -> Target:
     load, weigh, matrix, store = t.queues("load", "weigh", "matrix", "store", depth=32)
     t.events(64)
     _loads(t, load, 256)
-    M = dims("M", max=256)
 
     @t.instruction(weigh)
     def push(src: i8[MESH, MESH] @ FLASH, dst: out(i8[MESH, MESH] @ FIFO)):
@@ -67,17 +83,7 @@ def weight_fifo(tiles: int = 32, flash: int = 8, bus: int = 16) -> Target:
             dst[i, j] = src[i, j]
         cost(setup=4, bytes=MESH * MESH)
 
-    @t.instruction(matrix)
-    def matmul(
-        a: i8[M, MESH] @ ROWS, w: i8[MESH, MESH] @ FIFO, c: out(i32[M, MESH] @ ACC),
-        more: flag,
-    ):  # fmt: skip
-        for i, j in grid(M, MESH):
-            if more == 0:
-                c[i, j] = 0
-            for k in reduce(MESH):
-                c[i, j] += cast(i32, a[i, k]) * cast(i32, w[k, j])
-        cost(busy=M, latency=2 * MESH, forward=M)
+    _products(t, matrix, ROWS, FIFO, 256)
 
     _stores(t, store, 256)
     return t.build()
@@ -155,26 +161,14 @@ def sums_that_begin(by: str, in_dram: bool = False) -> Target:
     taken = DRAM if in_dram else ROWS
 
     if by == "flag":
-
-        @t.instruction(matrix)
-        def matmul(
-            a: i8[M, MESH] @ taken, w: i8[MESH, MESH] @ ROWS, c: out(i32[M, MESH] @ ACC),
-            more: flag,
-        ):  # fmt: skip
-            for i, j in grid(M, MESH):
-                if more == 0:
-                    c[i, j] = 0
-                for k in reduce(MESH):
-                    c[i, j] += cast(i32, a[i, k]) * cast(i32, w[j, k])
-            cost(busy=M, latency=2 * MESH, forward=M)
-
+        _products(t, matrix, taken, ROWS, 64)
     else:
 
         @t.instruction(matrix)
         def add(rows: i8[M, MESH] @ taken, b: i8[MESH, MESH] @ ROWS, sums: out(i32[M, MESH] @ ACC)):
             for r, s in grid(M, MESH):
                 for d in reduce(MESH):
-                    sums[r, s] += cast(i32, rows[r, d]) * cast(i32, b[s, d])
+                    sums[r, s] += cast(i32, rows[r, d]) * cast(i32, b[d, s])
             cost(busy=M, latency=2 * MESH, forward=M)
 
     if by == "two":
@@ -184,7 +178,7 @@ def sums_that_begin(by: str, in_dram: bool = False) -> Target:
             for i, j in grid(M, MESH):
                 c[i, j] = 0
                 for k in reduce(MESH):
-                    c[i, j] += cast(i32, a[i, k]) * cast(i32, w[j, k])
+                    c[i, j] += cast(i32, a[i, k]) * cast(i32, w[k, j])
             cost(busy=M, latency=2 * MESH, forward=M)
 
     _stores(t, store, 64)
@@ -202,7 +196,6 @@ def weight_register(registers: int = 2) -> Target:
     load, weigh, matrix, store = t.queues("load", "weigh", "matrix", "store", depth=32)
     t.events(64)
     _loads(t, load, 256)
-    M = dims("M", max=256)
 
     @t.instruction(weigh)
     def fill(src: i8[MESH, MESH] @ ROWS, dst: out(i8[MESH, MESH] @ "weights")):
@@ -210,17 +203,7 @@ def weight_register(registers: int = 2) -> Target:
             dst[i, j] = src[i, j]
         cost(busy=MESH, latency=2)
 
-    @t.instruction(matrix)
-    def matmul(
-        a: i8[M, MESH] @ ROWS, w: i8[MESH, MESH] @ "weights", c: out(i32[M, MESH] @ ACC),
-        more: flag,
-    ):  # fmt: skip
-        for i, j in grid(M, MESH):
-            if more == 0:
-                c[i, j] = 0
-            for k in reduce(MESH):
-                c[i, j] += cast(i32, a[i, k]) * cast(i32, w[k, j])
-        cost(busy=M, latency=2 * MESH, forward=M)
+    _products(t, matrix, ROWS, "weights", 256)
 
     _stores(t, store, 256)
     return t.build()

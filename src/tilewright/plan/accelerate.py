@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.analyze.nests import Nest
-from tilewright.backends.stream.addresses import bytes_of
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
 from tilewright.ir.loop import For, loads, walk_statements
@@ -37,6 +36,7 @@ from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
 from tilewright.plan.map_values import RowLayout, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.operand_blocks import block_places, memory_between
 from tilewright.plan.stacked_inputs import Stacks, bring_apart, stacks_in
 from tilewright.plan.unit_plan import (
     Plan,
@@ -44,7 +44,6 @@ from tilewright.plan.unit_plan import (
     epilogue_accesses,
     exits,
     layout_with_rows_last,
-    memory_between,
     nest_with,
     nests_with,
     operand_axes,
@@ -491,17 +490,17 @@ def _bring_blocks(
         reads = list(_reads(s, acc.name))
         read = reads[[x.buffer.name for x, _ in plan.reads].index(load.buffer.name)]
         used = set().union(*(variables(i) for i in read.indices))
-        last = max((k for k, x in enumerate(update.around) if x.var in used), default=-1)
+        last = max((k for k, x in enumerate(update.around) if x.var in used), default=0)
         outside = update.around[: last + 1]
-        if not outside:
-            continue
         block = s.cache_read(read.buffer, outside[-1], operand.buffer.memory)
         rows = contiguous_axes(plan, target, load, operand)
         indices = next(x.indices for x in _reads(s, acc.name) if x.buffer == block)
         s.pack_layout(block, _arrangement(plan, rows, operand, indices, update.inner))
-        memory = target.memory(operand.buffer.memory)
-        places = 2 if memory.size is None or memory.size >= 2 * bytes_of(operand.buffer) else 1
-        s.multi_buffer(s.buffer(block.name), list(outside), places)
+        if outside[-1].var not in used:  # one block is all that a tile takes
+            s.hoist(s.buffer(block.name), outside[0])
+        else:
+            places = block_places(target, operand.buffer)
+            s.multi_buffer(s.buffer(block.name), outside, places)
         found.append(block.name)
     return found
 

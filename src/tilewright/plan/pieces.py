@@ -12,17 +12,17 @@ import numpy as np
 from tilewright.analyze.linear import Linear
 from tilewright.base.dtype import DType
 from tilewright.ir.exact import evaluate_exactly
-from tilewright.ir.expr import Dim, Expr, Load, Symbol, Var
+from tilewright.ir.expr import Buffer, Dim, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Hazard, Instruction
-from tilewright.ir.loop import For, walk_statements
+from tilewright.ir.loop import For, buffers_written, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.interleave import most_elements
+from tilewright.plan.operand_blocks import memory_between
 from tilewright.plan.rates import least
 from tilewright.plan.unit_plan import (
     Plan,
     contiguous_axes,
-    memory_between,
     operand_layout,
     order_of,
     parameter_layout,
@@ -52,6 +52,12 @@ class TileMove:
     def made(self, memory: str) -> DType:
         """The type of the elements that it leaves in a memory."""
         return next(b.dtype for b in self.instruction.operands if b.memory == memory)
+
+    @property
+    def written(self) -> Buffer:
+        """The operand that it writes."""
+        (operand,) = buffers_written(self.instruction.body)
+        return operand
 
     @property
     def own_hazard(self) -> tuple[Hazard, int]:

@@ -21,10 +21,11 @@ from tilewright.base.errors import ScheduleError
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.instruction import Hazard
-from tilewright.ir.loop import For, buffers_written
+from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
 from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.interleave import PARTS, Stalls, UnitStep, Work, chosen, stalls
+from tilewright.plan.operand_blocks import block_places
 from tilewright.plan.pieces import (
     OperandTile,
     Sizes,
@@ -33,7 +34,7 @@ from tilewright.plan.pieces import (
     operand_tile,
     queue_cycles,
 )
-from tilewright.plan.rates import most
+from tilewright.plan.rates import least, most
 from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
 from tilewright.plan.unit_plan import (
     Plan,
@@ -170,7 +171,18 @@ class TileModel:
                 moved = np.asarray(evaluate_exactly(cost.bytes_in(memory), known), float)
                 work = np.maximum(work, np.ceil(moved / rate))
         share = self._units(tile)
-        return calls * (setup + work) / share, calls / share
+        return calls * (setup + work) / share + self._changes(tile), calls / share
+
+    def _changes(self, tile: Sizes) -> np.ndarray:
+        """Returns the cycles of a tile in which the unit waits for the next block of an operand, as
+        its memory has room for one: until its last call is done, and the copy is."""
+        found: np.ndarray = np.zeros(1)
+        for operand in self.loads:
+            if operand.relay is not None and block_places(self.target, operand.relay.written) == 1:
+                calls, *_ = times = operand.relay_times(tile)
+                waits = least(self.unit.instruction.cost.latency) + operand.relay.latency
+                found = found + queue_cycles(times) + calls * waits
+        return found
 
     def _units(self, tile: Sizes) -> np.ndarray:
         """Returns among how many equal units a tile's results are shared out."""
@@ -216,7 +228,7 @@ class TileModel:
                 many, size = self._ring(operand, tile, plan, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
             if operand.relay is not None:  # its unit's memory has a block at least
-                (block,) = buffers_written(operand.relay.instruction.body)
+                block = operand.relay.written
                 used[block.memory] = used.get(block.memory, 0) + bytes_of(block) + 0 * size
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)

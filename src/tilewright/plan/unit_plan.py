@@ -117,21 +117,6 @@ def in_place(access: Load, operand: Load) -> bool:
     return access.buffer.memory == operand.buffer.memory
 
 
-def memory_between(target: Target, access: Load, operand: Load) -> str | None:
-    """The memory from which an operand comes to a unit's own, block by block: the first that loads
-    fill, where nothing copies it directly; None where that is not so."""
-    outside, inside = access.buffer.memory, operand.buffer.memory
-    if outside == inside or any(True for _ in copies(target, outside, inside)):
-        return None
-    if not all(isinstance(n, int) for n in operand.buffer.shape):
-        return None
-    for memory in target.memories:
-        hops = (outside, memory.name), (memory.name, inside)
-        if memory.size is not None and all(any(copies(target, *hop)) for hop in hops):
-            return memory.name
-    return None
-
-
 Epilogue = tuple[str, Unit, tuple[str, ...]]
 
 
