@@ -9,6 +9,7 @@ A few of the best tiles by the analytic model are built and timed; the fastest s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -56,7 +57,9 @@ from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoice, VectorChoices
 from tilewright.resident_arrays import Residents
 from tilewright.schedule.schedule import Schedule
+from tilewright.share_cores import build_on_cores
 from tilewright.sim.run_pipelines import run_pipelines
+from tilewright.target.cores import all_cores, one_core
 from tilewright.target.target import Target
 
 TRIES = 4  # tiles that are built and timed
@@ -68,10 +71,16 @@ NEAR = 0.997  # of what the model expects: better than the next one is likely to
 
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
     """Cycles that no schedule of a kernel with one contraction, or none, can beat, in the form of
-    which that is least. Where the chip cannot guard reads, what lies around an input are bytes to
-    bring. TargetError where its arrays are more than there is room for."""
+    which that is least; on all cores, where there are several. Where the chip cannot guard reads,
+    what lies around an input are bytes to bring. TargetError where its arrays are more than there
+    is room for."""
     check_capacity([kernel], target)
-    return least_first(form_models(kernel, target))[0].bound
+    return _bound_of_core(kernel, target).shared(target.cores)
+
+
+def _bound_of_core(kernel: Kernel, target: Target) -> ContractionBound:
+    """The same of one core, with the bandwidth of all."""
+    return least_first(form_models(kernel, all_cores(target)))[0].bound
 
 
 def check_form(kernel: Kernel, target: Target) -> None:
@@ -112,7 +121,10 @@ def build_controlled(
 def _build_whole(
     kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
-    """A kernel that the chip does at once; or in pieces, where it has several contractions."""
+    """A kernel that the chip does at once; or in pieces, where it has several contractions. All of
+    a chip's cores do it."""
+    if target.cores > 1:
+        return _build_shared(kernel, target, control, parameters)
     plain = normal_form(kernel)
     if sum(map(is_contraction, nests(plain.body))) < 2:
         build = _build_stream if target.bundles is None else _build_bundles
@@ -127,6 +139,28 @@ def _build_whole(
             raise refusal from None
 
 
+def _build_shared(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """A kernel on a chip of several cores."""
+
+    def build(part: Kernel, core: Target) -> ChipKernel:
+        built = _build_whole(part, core, control, [b.name for b in part.params])
+        return replace(built, source=part)
+
+    def expect(part: Kernel, core: Target) -> float:
+        plain = normal_form(part)
+        if sum(map(is_contraction, nests(plain.body))) < 2:
+            return expected_cycles(part, control, core) or math.inf
+        return sum(_least(core, piece, frozenset()) for piece in split_kernel(plain, core).pieces)
+
+    try:
+        bound = _bound_of_core(kernel, target)
+    except (CompileError, TargetError):
+        bound = None  # of several contractions
+    return build_on_cores(kernel, target, build, expect, bound, parameters)
+
+
 def build_split(
     kernel: Kernel,
     split: Split,
@@ -139,7 +173,8 @@ def build_split(
 ) -> ChipKernel:
     """A kernel that is split already, piece by piece; of those that are `known` none is built. With
     `in_order`, all that passes between pieces lies row by row; without, what a piece would take in
-    another order than it was made in does."""
+    another order than it was made in does. One core does them all."""
+    target = one_core(target)
     check_capacity(split.pieces, target)
 
     def build(

@@ -14,6 +14,7 @@ from tilewright.backends.bundles.program import BundleProgram, make_program
 from tilewright.backends.bundles.resource_bound import ResourceBound, program_bound
 from tilewright.backends.stream.addresses import check_used
 from tilewright.backends.stream.check_waits import check_waits
+from tilewright.backends.stream.cores import check_cores, core_stream, on_cores
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.faults import Fault
@@ -46,6 +47,7 @@ from tilewright.sim.data import run_stream
 from tilewright.sim.events import simulate
 from tilewright.sim.replay import replay
 from tilewright.sim.timeline import Timeline
+from tilewright.target.cores import one_core
 from tilewright.target.target import Target
 from tilewright.targets import cpu
 
@@ -133,8 +135,10 @@ class ChipKernel:
         )  # fmt: skip
 
     def words(self) -> np.ndarray:
-        """The instructions in the chip's own bits, as it fetches them (stream/encode.py)."""
-        return encode(self.stream, self.waits)
+        """The instructions in the chip's own bits, as it fetches them (stream/encode.py); those of
+        each core behind those of the one before."""
+        every = range(self.stream.cores)
+        return np.concatenate([encode(core_stream(self.stream, k), self.waits) for k in every])
 
     @property
     def assembly(self) -> str:
@@ -228,17 +232,22 @@ def proven_stream(
     constants: Mapping[Buffer, np.ndarray] | None = None,
     *,
     serial: bool = False,
+    moved: Mapping[Buffer, np.ndarray] | None = None,
 ) -> tuple[Stream, Waits, Timeline]:
     """The stream of a kernel that is all calls, with its waits, proven and timed. `constants` is
-    what some of its buffers hold from the start."""
-    expanded = replace(expand_stream(kernel, target), constants=constants or {})
+    what some of its buffers hold from the start. Several cores run it where `moved` says how many
+    bytes further the part of each parameter lies for each of them [cores]."""
+    expanded = replace(expand_stream(kernel, one_core(target)), constants=constants or {})
     done = synchronise(place_settings(order_transfers(place_lists(expanded))), serial=serial)
     stream, waits = done.stream, done.waits
+    if moved is not None:
+        stream = on_cores(stream, target, moved)
     check_used(kernel.name, target, stream.sizes)
     fault = (
         check_memory(stream, (*kernel.inputs, *stream.constants), done.boxes)
         or check_distances(stream, done.boxes)
         or check_waits(stream, done.need, waits, done.boxes)
+        or check_cores(stream, done.boxes)
     )
     if fault is not None:
         raise CompileError(f"the stream of {kernel.name} is wrong: {fault}")

@@ -62,7 +62,7 @@ class Offers:
         spec = self.devices.specs[device]
         program, _ = call_program(n, {})
         key = (program, device)
-        if key in self.made or spec.backend.outlook is None or not self.subgraphs:
+        if key in self.made or spec.backend.outlook is None or not self._joins(device):
             return self.offer(n, device)
         if key not in self.expected:
             self.expected[key] = spec.backend.outlook(program, spec.target)
@@ -72,9 +72,13 @@ class Offers:
         """Neighbouring kernels of a device as one, where it does that."""
         if not self.subgraphs:
             return graph
-        specs = self.devices.specs
-        able = [d for d in self.devices.others if specs[d].backend.subgraph is not None]
+        able = [d for d in self.devices.others if self._joins(d)]
         return merge_subgraphs(graph, able, self._takes)
+
+    def _joins(self, device: str) -> bool:
+        """Whether a device runs neighbouring kernels as one: several cores share each kernel."""
+        spec = self.devices.specs[device]
+        return self.subgraphs and spec.backend.subgraph is not None and spec.target.cores == 1
 
     def _takes(self, members: Sequence[GraphNode], subgraph: GraphNode) -> int | None:
         """How many calls, from the first on, a device may run as one; None if that is not known.

@@ -151,7 +151,7 @@ def _submit_json(s: Submission, size: int) -> dict[str, Any]:
         "nodes": list(s.step.nodes),
         "instructions": {
             "file": f"{s.number}/{_CODE}", "count": sum(s.binary.parts), "bytes": size,
-            "parts": list(s.binary.parts),
+            "parts": list(s.binary.parts), "cores": s.binary.cores,
         },
         "memories": [
             {"name": name, "file": f"{s.number}/{_image(name)}", "bytes": bytes_}

@@ -12,10 +12,11 @@ from random_units import Facts, chip_of, gemm_of, random_facts
 
 from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.parts import part_starts
-from tilewright.backends.stream.waits import synchronise
+from tilewright.backends.stream.waits import Synchronised, synchronise
 from tilewright.base.errors import CompileError, ScheduleError
 from tilewright.chip import build_chip
 from tilewright.sim.events import simulate
+from tilewright.target.target import Target
 
 MOST = 14  # instructions of a stream
 MOST_SUBMITTED = 5  # instructions of a part
@@ -58,9 +59,37 @@ def run_chip(seed: int, streams: int) -> Tally:
             mine, theirs = getattr(found, name).tolist(), list(getattr(slow, name))
             assert mine == theirs, (seed, number, name, mine, theirs)
         _check_bound(steps, found.cycles, (seed, number))
+        _check_cores(chip.target, done, machine_of(chip.target), steps, (seed, number))
         _check_exposed(steps, slow, (seed, number))
         ran, stalled = ran + 1, stalled + int(found.result.sum() > 0)
     return Tally(ran, refused, stalled)
+
+
+def _check_cores(
+    target: Target, done: Synchronised, machine: slow_clock.Machine, steps: list[slow_clock.Step],
+    where: tuple[int, int],
+) -> None:  # fmt: skip
+    """The stream on two or three cores, which share every memory without banks, or every second
+    one."""
+    cores, every = 2 + where[1] % 2, 1 + where[0] % 2
+    together = [
+        m.size is None or (m.banks == 1 and k % every == 0) for k, m in enumerate(target.memories)
+    ]
+    memories = tuple(
+        replace(m, shared_by=cores if one else 1)
+        for m, one in zip(target.memories, together, strict=True)
+    )
+    stream = done.stream
+    shifts = np.zeros((cores, len(stream.sites), stream.addresses.shape[1]), np.int64)
+    several = replace(target, cores=cores, memories=memories)
+    found = simulate(replace(stream, target=several, shifts=shifts), done.waits, found=done.boxes)
+    shared = [m.name for m in memories if m.shared_by > 1]
+    slow = slow_clock.run_cores(machine, steps, cores, shared)
+    assert slow is not None, where
+    for core, (mine, theirs) in enumerate(zip(found.cores, slow, strict=True)):
+        for name in ("begin", "leave", "end"):
+            pair = getattr(mine, name).tolist(), list(getattr(theirs, name))
+            assert pair[0] == pair[1], (where, core, name, *pair)
 
 
 def _check_bound(steps: list[slow_clock.Step], cycles: int, where: object) -> None:

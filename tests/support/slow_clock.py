@@ -2,8 +2,8 @@
 
 It shares no code with the timed simulator: it is written from docs/semantics.md ("What queues
 mean") alone. In a cycle all that can happen happens, one thing at a time: of several, the fetch of
-instructions comes first, then the queue that is described first. Cycles in which nothing was due
-are left out.
+instructions comes first, then the queue that is described first; of several cores, the first one's
+come before the others'. Cycles in which nothing was due are left out.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ class Times:
 
 
 class _Clock:
-    def __init__(self, machine: Machine, steps: Sequence[Step]) -> None:
+    def __init__(
+        self, machine: Machine, steps: Sequence[Step], common: dict[str, int] | None = None
+    ) -> None:
+        """`common` are the channels that cores share, and from when on they are free."""
+        self.common = {} if common is None else common
         self.machine, self.steps, self.n = machine, steps, len(steps)
         self.begin: list = [None] * self.n
         self.ready: list = [None] * self.n  # set up
@@ -116,22 +120,20 @@ class _Clock:
             others.append(found)
         return own, others
 
-    def run(self) -> Times | None:
-        now = 0
-        while True:
-            while self._something(now):
-                pass
-            if all(e is not None and e <= now for e in self.end):
-                return Times(self.begin, self.leave, self.end)
-            columns = (self.ready, self.leave, self.end, self.usable, self.entry, self.there)
-            due = [t for column in columns for t in column if t is not None]
-            due += [self.issuer, self.fetching, *self.free.values()]
-            later = [t for t in due if t > now]
-            if not later:
-                return None
-            now = min(later)
+    @property
+    def due(self) -> list[int]:
+        """When something may happen."""
+        columns = (self.ready, self.leave, self.end, self.usable, self.entry, self.there)
+        due = [t for column in columns for t in column if t is not None]
+        return [*due, self.issuer, self.fetching, *self.free.values(), *self.common.values()]
 
-    def _something(self, now: int) -> bool:
+    def is_done(self, now: int) -> bool:
+        return all(e is not None and e <= now for e in self.end)
+
+    def _channels(self, name: str) -> dict[str, int]:
+        return self.common if name in self.common else self.free
+
+    def something(self, now: int) -> bool:
         """Whether something happens in this cycle: one thing at a time."""
         if self._issue(now) or self._fetch(now):
             return True
@@ -167,8 +169,9 @@ class _Clock:
         cycles = math.ceil(f.bytes * count / f.rate)
         start = now
         if f.channel is not None:
-            start = max(now, self.free.get(f.channel, 0))
-            self.free[f.channel] = start + cycles
+            free = self._channels(f.channel)
+            start = max(now, free.get(f.channel, 0))
+            free[f.channel] = start + cycles
             self.fetching = start + cycles
         else:
             self.fetching = now
@@ -232,9 +235,9 @@ class _Clock:
         which all before it have been."""
         s = self.steps[i]
         used = {c: n for c, n in s.transfer.items() if n}
-        start = max([self.ready[i], *(self.free.get(c, 0) for c in used)])
+        start = max([self.ready[i], *(self._channels(c).get(c, 0) for c in used)])
         for c, n in used.items():
-            self.free[c] = start + n
+            self._channels(c)[c] = start + n
         moved = start + max(used.values()) if used else 0
         self.leave[i] = max(self.ready[i] + s.busy, moved)
         return True
@@ -255,4 +258,23 @@ class _Clock:
 
 def run(machine: Machine, steps: Sequence[Step]) -> Times | None:
     """The times of all instructions; None if they stop for good."""
-    return _Clock(machine, steps).run()
+    found = run_cores(machine, steps, 1)
+    return None if found is None else found[0]
+
+
+def run_cores(
+    machine: Machine, steps: Sequence[Step], cores: int, shared: Sequence[str] = ()
+) -> list[Times] | None:
+    """The same of cores that each do all instructions, with some channels in common."""
+    common = dict.fromkeys(shared, 0)
+    clocks = [_Clock(machine, steps, common) for _ in range(cores)]
+    now = 0
+    while True:
+        while any(clock.something(now) for clock in clocks):
+            pass
+        if all(clock.is_done(now) for clock in clocks):
+            return [Times(clock.begin, clock.leave, clock.end) for clock in clocks]
+        later = [t for clock in clocks for t in clock.due if t > now]
+        if not later:
+            return None
+        now = min(later)

@@ -31,7 +31,8 @@ class Binary:
     memory in which any of them lie.
 
     `code` makes the instructions as the device fetches them, or raises a TargetError where their
-    bits are not known; `listing` shows them, a line each."""
+    bits are not known; `listing` shows them, a line each. Of several `cores` each has as many, and
+    those of one stand behind those of the one before."""
 
     target: str
     parts: tuple[int, ...]  # instructions that are handed over at a time
@@ -41,3 +42,4 @@ class Binary:
     sizes: Mapping[str, int]
     code: Callable[[], bytes]
     listing: Callable[[], Iterator[str]]
+    cores: int = 1

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.backends.binary import Binary, PlacedArray
+from tilewright.backends.stream.cores import core_stream
 from tilewright.backends.stream.disassemble import disassemble
-from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
@@ -100,7 +100,7 @@ def _option(kernel: Kernel, form: DeviceForm, chip: ChipKernel) -> Option:
         seconds=chip.cycles / chip.target.clock,
         cycles=chip.cycles,
         joules=chip.timeline.joules or None,
-        bytes=int(chip.timeline.bytes.sum()),
+        bytes=chip.timeline.bytes_moved,
         trace=", ".join(f"{name}={n}" for name, n in chip.tile.items()),
         held=(*given, *results),
         built=BuiltKernel(chip, form),
@@ -223,9 +223,17 @@ def chip_binary(built: BuiltKernel) -> Binary:
     return Binary(
         chip.target.name, tuple(part_lengths(stream).tolist()), parameters, tables, filled,
         {name: stream.sizes[name] for name in used},
-        code=lambda: encode(stream, chip.waits).tobytes(),
-        listing=lambda: disassemble(stream, chip.waits),
+        code=lambda: chip.words().tobytes(),
+        listing=lambda: _listing(chip),
+        cores=stream.cores,
     )  # fmt: skip
+
+
+def _listing(chip: ChipKernel) -> Iterator[str]:
+    for core in range(chip.stream.cores):
+        if chip.stream.cores > 1:
+            yield f"core {core}"
+        yield from disassemble(core_stream(chip.stream, core), chip.waits)
 
 
 SIMULATED = DEVICES[SIMULATOR]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -39,6 +39,13 @@ class ContractionBound:
     def cycles(self) -> int:
         longest = max(self.work + self.fill + self.drain, self.moves + self.ends)
         return math.ceil(longest + self.control - 1e-6)
+
+    def shared(self, cores: int) -> ContractionBound:
+        """What so many cores take that share what one computes."""
+        if cores == 1:
+            return self
+        queues = {name: (a / cores, b / cores) for name, (a, b) in self.queues.items()}
+        return replace(self, work=self.work / cores, queues=queues)
 
     @property
     def parts(self) -> dict[str, int]:

@@ -29,14 +29,16 @@ MOST_BYTES = 1 << 36  # of a chip's memory
 @dataclass(frozen=True, eq=False)
 class Tables:
     """One kernel: for each instruction its site, fields and operands' addresses; for each site its
-    code, the memories of its operands, and where the lists of micro-operations begin (or -1); how
-    many bytes of each memory are used; where arrays and constants lie (memory, byte)."""
+    code, the memories of its operands, how many bytes further they lie for each core, and where the
+    lists of micro-operations begin (or -1); how many bytes of each memory are used; where arrays
+    and constants lie (memory, byte)."""
 
     site: np.ndarray  # i4[n]
     fields: np.ndarray  # i8[n, most fields]
     addresses: np.ndarray  # i8[n, most operands]
     code: np.ndarray  # i8[sites]
     memory: np.ndarray  # i8[sites, most operands]
+    shifts: np.ndarray  # i8[cores, sites, most operands]
     lists: np.ndarray  # i8[sites, most operands]
     entries: np.ndarray  # i8[all lists]
     sizes: np.ndarray  # i8[memories]
@@ -110,13 +112,16 @@ class Simulator:
         self.lock = threading.Lock()
 
     def _run(self, t: Tables) -> None:
+        """One core after the other: none touches what another writes."""
         bases = np.array([m.ctypes.data for m in self.memories], np.int64)
         lists = np.where(t.lists >= 0, t.entries.ctypes.data + 8 * t.lists, 0)
-        code = stream_functions.Code(
-            t.fields.shape[1], t.addresses.shape[1], t.site, t.fields, t.addresses,
-            t.memory, self.functions[t.code], lists,
-        )  # fmt: skip
-        stream_functions.run(code, len(t.site), None, bases)
+        for shift in t.shifts:
+            addresses = np.ascontiguousarray(t.addresses + shift[t.site])
+            code = stream_functions.Code(
+                t.fields.shape[1], addresses.shape[1], t.site, t.fields, addresses,
+                t.memory, self.functions[t.code], lists,
+            )  # fmt: skip
+            stream_functions.run(code, len(t.site), None, bases)
 
 
 _KINDS = {"site": np.int32, "constants": np.uint8}
@@ -128,8 +133,11 @@ def _tables(device: str, name: str, data: bytes) -> Tables:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {
-                key: np.ascontiguousarray(file[key], _KINDS.get(key, np.int64)) for key in wanted
+                key: np.ascontiguousarray(file[key], _KINDS.get(key, np.int64))
+                for key in wanted
+                if key in file or key != "shifts"  # of a file that was written before there were
             }
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise ArtifactError(f"{name!r} of {device!r} cannot be read: {error}") from None
+    arrays.setdefault("shifts", np.zeros((1, *arrays["memory"].shape), np.int64))
     return Tables(**arrays)

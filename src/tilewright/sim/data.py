@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tilewright.backends.stream.cores import core_stream
 from tilewright.backends.stream.stream import Site, Stream
 from tilewright.ir.expr import Buffer
 from tilewright.runtime import stream_functions as native
@@ -33,7 +34,6 @@ class DataEngine:
         self._take_lists()
         self.site = np.ascontiguousarray(stream.site, np.int32)
         self.fields = np.ascontiguousarray(stream.fields, np.int64)
-        self.addresses = np.ascontiguousarray(stream.addresses, np.int64)
 
     def _take_lists(self) -> None:
         """Lists of micro-operations, in elements, and where they are."""
@@ -45,13 +45,16 @@ class DataEngine:
                     self.kept.append(entries)
                     self.lists[k, o] = entries.ctypes.data
 
-    def run(self, memories: Mapping[str, np.ndarray], order: np.ndarray | None = None) -> None:
-        """Runs all instructions on these memories (bytes, by name), in place: in program order, or
-        in the given one. Nothing is checked: see check_memory."""
+    def run(
+        self, memories: Mapping[str, np.ndarray], order: np.ndarray | None = None, core: int = 0
+    ) -> None:
+        """Runs all instructions of a core on these memories (bytes, by name), in place: in program
+        order, or in the given one. Nothing is checked: see check_memory."""
         names = [m.name for m in self.stream.target.memories]
         bases = np.array([memories[n].ctypes.data if n in memories else 0 for n in names], np.int64)
+        addresses = np.ascontiguousarray(core_stream(self.stream, core).addresses, np.int64)
         code = native.Code(
-            self.fields.shape[1], self.addresses.shape[1], self.site, self.fields, self.addresses,
+            self.fields.shape[1], addresses.shape[1], self.site, self.fields, addresses,
             self.memory, self.functions, self.lists,
         )  # fmt: skip
         count = len(self.stream) if order is None else len(order)
@@ -104,8 +107,13 @@ def get_outputs(
 def run_stream(
     stream: Stream, host: Target, inputs: Mapping[Buffer, np.ndarray], outputs: Sequence[Buffer]
 ) -> list[np.ndarray]:
-    """The outputs of a stream for these inputs, in program order. Memory starts with a pattern
-    nobody expects."""
+    """The outputs of a stream for these inputs, in program order, one core after the other. Memory
+    starts with a pattern nobody expects."""
     memories = put_inputs(stream, inputs)
-    DataEngine(stream, host).run(memories)
+    engine = DataEngine(stream, host)
+    for core in range(stream.cores):
+        for memory in (m for m in stream.target.memories if m.shared_by == 1):
+            if core and memory.name in memories:
+                memories[memory.name][:] = FILL
+        engine.run(memories, core=core)
     return get_outputs(stream, memories, outputs)

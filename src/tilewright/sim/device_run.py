@@ -17,7 +17,8 @@ from tilewright.target.target import Target
 
 def device_run(timeline: Timeline, chip: Target, expected: float | None) -> DeviceRun:
     """The groups of instructions and the facts of a run on a chip; `expected` are the model's
-    cycles. (The stream's own target is another where bundles are instructions of it.)"""
+    cycles. Of several cores, these are the groups of the one that is done last. (The stream's own
+    target is another where bundles are instructions of it.)"""
     stream = timeline.stream
     target, n = stream.target, len(stream)
     names = tuple(dict.fromkeys(site.instruction.name for site in stream.sites))
@@ -39,7 +40,7 @@ def device_run(timeline: Timeline, chip: Target, expected: float | None) -> Devi
         cycles=timeline.cycles,
         clock=round(target.clock),
         expected=None if expected is None else round(expected),
-        moved=int(timeline.bytes.sum()),
+        moved=timeline.bytes_moved,
         operations_per_second=peak(chip),
         bytes_per_second=None if far.bandwidth is None else round(far.bandwidth * target.clock),
         queues=tuple(q.name for q in target.queues),
@@ -50,10 +51,11 @@ def device_run(timeline: Timeline, chip: Target, expected: float | None) -> Devi
 
 
 def peak(target: Target) -> int | None:
-    """Operations a second of what multiplies and adds, at best; a multiply-add is two."""
+    """Operations a second of what multiplies and adds, at best, on all cores; a multiply-add is
+    two."""
     rates = [_most(u.instruction, target) for u in units(target)]
     best = max((r for r in rates if math.isfinite(r)), default=0.0)
-    return round(2 * best * target.clock) or None
+    return round(2 * best * target.clock * target.cores) or None
 
 
 def _most(instruction: Instruction, target: Target) -> float:

@@ -5,12 +5,15 @@ has room; it begins when the one before it has left the queue's unit, what it wa
 are the results of its own queue that it reads, and no other queue's instruction uses its banks. It
 takes setup + max(busy, transfer) cycles; transfers go through every memory of limited bandwidth
 that it touches, first come first served. It is done, and others learn of it, `latency` cycles after
-it has left the unit, in the order of its queue.
+it has left the unit, in the order of its queue. Where several cores run the stream, each has all
+of this for itself, but the memories that they share: of what comes to those in the same cycle, the
+core with the least number is first.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,6 +34,8 @@ from tilewright.runtime import stream_functions as native
 from tilewright.sim.timeline import COLUMNS, Timeline
 from tilewright.target.target import Target
 
+NO_MEMORY = -2  # what the native function gives
+
 
 def simulate(
     stream: Stream,
@@ -41,14 +46,16 @@ def simulate(
     found: Boxes | None = None,
 ) -> Timeline:
     """Runs the stream on the target's queues; CompileError if it stops for good. With `serial` one
-    instruction runs after another, whatever the waits say."""
+    instruction runs after another, whatever the waits say. Of several cores it is the run of the
+    one that is done last, which has those of all."""
     times = times or durations(stream)
     queue, target, found = queue_numbers(stream), stream.target, found or boxes(stream)
     need = dependences(stream, found) if target.interlock else None
     ordered, first = members(stream, queue)
-    n = len(stream)
-    columns = {name: np.zeros(n, np.int64) for name in COLUMNS}
+    n, cores = len(stream), stream.cores
+    columns = {name: np.zeros((cores, n), np.int64) for name in COLUMNS}
     given = int(np.bitwise_count(waits.pushes).sum() + np.bitwise_count(waits.sets).sum())
+    scratch = np.empty(cores * given, np.int32), *np.empty((2, cores * n), np.int64)
     cycles = native.events(
         native_sync(stream, waits),
         native.Times(
@@ -56,14 +63,32 @@ def simulate(
             times.busy, times.latency, times.transfer, banks_used(stream, found), need,
             hazards(stream, found), times.forward,
         ),
-        native.Cycles(*columns.values(), np.empty(given, np.int32), *np.empty((2, n), np.int64)),
+        native.Cycles(*columns.values(), *scratch),
         ordered,
         first,
+        cores,
+        _shared(target),
     )  # fmt: skip
+    if cycles == NO_MEMORY:
+        raise MemoryError(f"no memory to simulate {cores} cores")
     if cycles < 0:
         fault = interleave(stream, waits, -np.arange(n)).deadlock()
         raise CompileError(str(fault), hint="the waits of this stream are wrong: check_waits")
-    return Timeline(stream, cycles, times.work, times.bytes, times.energy, **columns)
+    every = tuple(
+        Timeline(
+            stream, cycles, times.work, times.bytes, times.energy,
+            **{name: column[k] for name, column in columns.items()},
+        )
+        for k in range(cores)
+    )  # fmt: skip
+    last = max(every, key=lambda t: int(t.end.max(initial=0)))
+    return last if cores == 1 else replace(last, cores=every)
+
+
+def _shared(target: Target) -> int:
+    """Which memories of limited bandwidth are one for all cores, as bits."""
+    limited = [m for m in target.memories if m.bandwidth is not None]
+    return sum(1 << k for k, m in enumerate(limited) if m.shared_by > 1)
 
 
 def fetches(target: Target, n: int) -> tuple[int, int, int, int, int, int]:

@@ -68,6 +68,7 @@ def tables(stream: Stream, parameters: tuple[Buffer, ...], codes: dict[Instructi
         addresses=np.ascontiguousarray(stream.addresses, np.int64),
         code=code,
         memory=memory,
+        shifts=_shifts(stream, shape),
         lists=lists,
         entries=np.concatenate([np.zeros(0, np.int64), *entries]),
         sizes=np.array([stream.sizes.get(name, 0) for name in names], np.int64),
@@ -79,3 +80,10 @@ def tables(stream: Stream, parameters: tuple[Buffer, ...], codes: dict[Instructi
             [(names[p.memory], p.offset, a.nbytes) for p, a in held], np.int64
         ).reshape(-1, 3),
     )
+
+
+def _shifts(stream: Stream, shape: tuple[int, int]) -> np.ndarray:
+    """How many bytes further each operand lies, for each core that runs the stream."""
+    if stream.shifts is None:
+        return np.zeros((1, *shape), np.int64)
+    return np.ascontiguousarray(stream.shifts, np.int64)

@@ -117,7 +117,8 @@ class _Replay:
 
     def _results(self, order: np.ndarray | None, fill: int) -> list[np.ndarray]:
         memories = put_inputs(self.stream, self.inputs, fill)
-        self.engine.run(memories, order)
+        for core in range(self.stream.cores):
+            self.engine.run(memories, order, core)
         results = get_outputs(self.stream, memories, self.outputs)
         return [self.read(b, data) for b, data in zip(self.outputs, results, strict=True)]
 

@@ -35,7 +35,8 @@ class Timeline:
     """A stream's run: `cycles` in all. Of its n instructions, in cycles: when each began, left the
     unit and was done; how much it worked; how long the unit stood still before it, by reason, and
     how much longer it took for want of bandwidth. `cause` is the instruction that it waited for
-    last, or -1. Bytes that it moved, picojoules that it took."""
+    last, or -1. Bytes that it moved, picojoules that it took. Where several `cores` run the stream
+    these are their runs, of which this is the last one's."""
 
     stream: Stream
     cycles: int
@@ -51,6 +52,7 @@ class Timeline:
     bank: np.ndarray
     bandwidth: np.ndarray
     cause: np.ndarray
+    cores: tuple[Timeline, ...] = ()
 
     @cached_property
     def busy(self) -> Mapping[str, int]:
@@ -72,10 +74,10 @@ class Timeline:
 
     @cached_property
     def moved(self) -> Mapping[tuple[str, str], int]:
-        """Bytes moved from one memory to another."""
+        """Bytes moved from one memory to another, by all cores."""
         found: dict[tuple[str, str], int] = {}
         for k, site in enumerate(self.stream.sites):
-            size = int(self.bytes[self.stream.rows(k)].sum())
+            size = int(self.bytes[self.stream.rows(k)].sum()) * self.stream.cores
             pair = _ends(site)
             if size and pair:
                 found[pair] = found.get(pair, 0) + size
@@ -84,7 +86,12 @@ class Timeline:
     @property
     def joules(self) -> float:
         """The energy that the instructions' costs add up to."""
-        return float(self.energy.sum()) * 1e-12
+        return float(self.energy.sum()) * self.stream.cores * 1e-12
+
+    @property
+    def bytes_moved(self) -> int:
+        """By all instructions of all cores."""
+        return int(self.bytes.sum()) * self.stream.cores
 
     @property
     def seconds(self) -> float:
@@ -112,6 +119,8 @@ class Timeline:
         clock = self.stream.target.clock
         head = f"{self.cycles:,} cycles ({self.seconds * 1e6:,.1f} µs at {clock / 1e6:g} MHz)"
         head += f", {self.bottleneck} works {self._share(self.busy[self.bottleneck])} of them"
+        if self.cores:
+            head += f"; {len(self.cores)} cores, of which this is the last one's run"
         rows = [["queue", "works", *REASONS]]
         for q in self._queues:
             rows.append([q.name, self._share(self.busy[q.name])])
@@ -144,23 +153,32 @@ def _ends(site: Site) -> tuple[str, str] | None:
 
 
 def events(timeline: Timeline) -> Iterator[Event]:
-    """The timeline as a trace (runtime/trace_events.py), event by event: a track for each queue. An
-    instruction's fields, and its times in cycles, are its arguments. Arrows lead from the
-    instruction that was waited for last."""
+    """The timeline as a trace (runtime/trace_events.py), event by event: a process for each core,
+    with a track for each queue. An instruction's fields, and its times in cycles, are its
+    arguments. Arrows lead from the instruction that was waited for last."""
+    name = timeline.stream.target.name
+    if not timeline.cores:
+        yield from _core_events(timeline, name, 0)
+    for k, one in enumerate(timeline.cores):
+        yield from _core_events(one, f"{name}, core {k}", k)
+
+
+def _core_events(timeline: Timeline, name: str, core: int) -> Iterator[Event]:
     stream = timeline.stream
-    yield process(stream.target.name)
+    yield process(name, core)
     for q, queue in enumerate(stream.target.queues):
-        yield from track(q, queue.name)
+        yield from track(q, queue.name, core)
     queue_of = queue_numbers(stream).tolist()
     for row in range(len(stream)):
-        yield _slice(timeline, row, queue_of[row])
+        yield _slice(timeline, row, queue_of[row], core)
         cause = int(timeline.cause[row])
         if cause >= 0 and timeline.wait[row] > 0:
-            yield _arrow(timeline, "s", row, queue_of[cause], int(timeline.leave[cause]) - 1)
-            yield _arrow(timeline, "f", row, queue_of[row], int(timeline.begin[row]))
+            left, begun = int(timeline.leave[cause]) - 1, int(timeline.begin[row])
+            yield _arrow(timeline, "s", row, queue_of[cause], left, core)
+            yield _arrow(timeline, "f", row, queue_of[row], begun, core)
 
 
-def _slice(timeline: Timeline, row: int, queue: int) -> Event:
+def _slice(timeline: Timeline, row: int, queue: int, core: int) -> Event:
     """One instruction, from when it begins until it leaves the unit."""
     stream = timeline.stream
     instruction = stream.sites[stream.site[row]].instruction
@@ -179,11 +197,12 @@ def _slice(timeline: Timeline, row: int, queue: int) -> Event:
         arguments["waited for"] = int(timeline.cause[row])
     at = _microseconds(timeline, begin)
     took = _microseconds(timeline, leave) - at
-    return block(queue, instruction.name, "instruction", at, took, arguments)
+    return block(queue, instruction.name, "instruction", at, took, arguments, core)
 
 
-def _arrow(timeline: Timeline, end: str, number: int, queue: int, cycle: int) -> Event:
-    found = {"ph": end, "pid": 0, "tid": queue, "name": "wait", "cat": "wait", "id": number}
+def _arrow(timeline: Timeline, end: str, number: int, queue: int, cycle: int, core: int) -> Event:
+    number += core * len(timeline.stream)
+    found = {"ph": end, "pid": core, "tid": queue, "name": "wait", "cat": "wait", "id": number}
     return found | {"ts": _microseconds(timeline, cycle)} | ({"bp": "e"} if end == "f" else {})
 
 

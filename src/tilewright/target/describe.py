@@ -117,8 +117,9 @@ class TargetBuilder:
         vector: VectorUnit | None = None,
         native: Native | None = None,
     ) -> None:
-        """A chip at `clock` Hz; a processor says as well how many cores it has, what its vectors
-        are, and what LLVM calls it."""
+        """A chip at `clock` Hz, of so many equal cores: each has the queues, and those memories
+        that are not said to be shared. A processor says as well what its vectors are, and what LLVM
+        calls it."""
         self.name, self.clock, self.cores = name, clock, cores
         self.vector, self.native = vector, native
         self._memories: list[Memory] = []
@@ -158,7 +159,7 @@ class TargetBuilder:
         size: int | None = None,
         *,
         cached: bool = False,
-        shared_by: int = 1,
+        shared_by: int | None = None,
         bandwidth: float | None = None,
         latency: int = 0,
         banks: int = 1,
@@ -169,10 +170,13 @@ class TargetBuilder:
         """A memory of `size` bytes (None: as much as there is) that the compiler manages, or with
         `cached` one that holds what was used last. One without a size has `capacity` bytes for the
         arrays of what is submitted at a time (None: enough). `bandwidth` in bytes a cycle is shared
-        by all that use it; `latency` in cycles; `shared_by` cores have one of these together.
+        by all that use it; `latency` in cycles; `shared_by` cores have one of these together. Not
+        said, all cores have one together of what has no size, and each has its own of the others.
         `banks` are equal consecutive parts: while an instruction of one queue uses a bank, those of
         other queues that need it wait. Addresses are encoded in units of so many bytes. A `line` is
         what the memory gives at a time: fewer bytes that lie apart are moved no faster."""
+        if shared_by is None:
+            shared_by = self.cores if size is None else 1
         shared = (cached, shared_by, bandwidth, latency, banks, unit)
         self._memories.append(Memory(name, size, *shared, line=line, capacity=capacity))
         self._origins[f"memory {name}"] = _caller()

@@ -112,7 +112,8 @@ class Native:
 
 @dataclass(frozen=True)
 class Target:
-    """A chip. `clock` in Hz; `cores` may work on one kernel at the same time.
+    """A chip. `clock` in Hz; `cores` may work on one kernel at the same time. Each of them has the
+    queues, instructions and waits that are described, and the memories that are not shared.
 
     A processor has a vector unit and LLVM's description of it (`native`). Any chip may have
     instructions, run by queues, which enter them `issue` cycles apart.
@@ -258,7 +259,7 @@ class Target:
 TASKS_PER_CORE = 8
 
 # What the simulators count to.
-MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS = 16, 64, 64, 32
+MOST_QUEUES, MOST_EVENTS, MOST_BANKS, MOST_OPERANDS, MOST_CORES = 16, 64, 64, 32, 64
 MOST_CYCLES = 1 << 53  # of a memory's latency; cycles, bytes or picojoules of an instruction
 MOST_TOKENS = (1 << 31) - 1
 LEAST_BANDWIDTH = 2.0**-20  # bytes a cycle
@@ -295,6 +296,8 @@ def _problems(t: Target) -> Iterator[tuple[str, str | None]]:
     if t.ends_with is not None:
         yield from _end_problems(t, t.ends_with)
     yield from _memory_problems(t)
+    if t.queues and t.cores > 1:
+        yield from _core_problems(t)
     if t.bundles is not None:
         yield from _bundle_problems(t, t.bundles)
 
@@ -415,6 +418,24 @@ def _memory_problems(t: Target) -> Iterator[tuple[str, str | None]]:
     banks = sum(m.banks for m in t.memories if m.banks > 1)
     if banks > MOST_BANKS:
         yield f"{banks} banks, and at most {MOST_BANKS} are simulated", None
+
+
+def _core_problems(t: Target) -> Iterator[tuple[str, str | None]]:
+    """Of a chip of several cores, each with the queues."""
+    if t.cores > MOST_CORES:
+        yield f"{t.cores} cores with queues, and at most {MOST_CORES} are simulated", None
+    if t.bundles is not None:
+        yield f"bundles, and {t.cores} cores", "describe one core: bundles run on one"
+    for m in t.memories:
+        if m.shared_by not in (1, t.cores):
+            what = f"memory {m.name} is shared by {m.shared_by} of {t.cores} cores"
+            yield what, f"shared_by={t.cores}, or 1: each core has one of its own"
+        elif m.size is None and m.shared_by == 1:
+            what = f"memory {m.name} has no size, and each core one of its own"
+            yield what, "arrays lie there for all cores: leave shared_by out"
+        if m.shared_by > 1 and m.banks > 1:
+            what = f"memory {m.name} has {m.banks} banks, and is shared by {m.shared_by} cores"
+            yield what, "banks are simulated within a core: leave them out"
 
 
 def _is_bandwidth(value: object) -> bool:

@@ -12,11 +12,13 @@ from tilewright.target.target import Target
 
 
 def conv_engine(
-    memory: int = 512 << 10, inputs: int = 16, outputs: int = 16, bus: int = 16, clock: float = 8e8
-) -> Target:
+    memory: int = 512 << 10, inputs: int = 16, outputs: int = 16, bus: int = 16,
+    clock: float = 8e8, cores: int = 1,
+) -> Target:  # fmt: skip
     """The chip with so many bytes of local memory, `inputs` x `outputs` channels multiplied in a
-    cycle, and `bus` bytes a cycle to DRAM."""
-    t = TargetBuilder("conv_engine", clock=clock)
+    cycle, and `bus` bytes a cycle to DRAM; or several of it as the `cores` of one, with one
+    DRAM."""
+    t = TargetBuilder("conv_engine", clock=clock, cores=cores)
     dram, local = t.memory("dram", bandwidth=bus, latency=64), t.memory("local", memory)
     load, compute, store = t.queues("load", "compute", "store", depth=16)
     t.tokens((load, compute), (compute, store))

@@ -20,10 +20,12 @@ def gemmini(
     bus: int = 16,
     issue: int = 2,
     clock: float = 1e9,
+    cores: int = 1,
 ) -> Target:
     """The chip with a mesh x mesh array, these bytes of scratchpad and accumulators, `bus` bytes a
-    cycle to DRAM, and a processor that issues an instruction every `issue` cycles."""
-    t = TargetBuilder("gemmini", clock=clock)
+    cycle to DRAM, and a processor that issues an instruction every `issue` cycles; or several of
+    it as the `cores` of one, with one DRAM."""
+    t = TargetBuilder("gemmini", clock=clock, cores=cores)
     t.memory("dram", bandwidth=bus, latency=64)
     t.memory("spad", spad)  # banks have two ports: queues that fill and use one are not in the way
     t.memory("acc", acc)

@@ -28,10 +28,12 @@ def shift(a, b):
 def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
     acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
+    cores: int = 1,
 ) -> Target:  # fmt: skip
     """The chip with a (batch x block) x (block x block) unit, these bytes of memories, `bus` bytes
-    a cycle to DRAM, and an ALU that takes `alu` cycles for a row."""
-    t = TargetBuilder("vta", clock=clock)
+    a cycle to DRAM, and an ALU that takes `alu` cycles for a row; or several of it as the `cores`
+    of one, with one DRAM."""
+    t = TargetBuilder("vta", clock=clock, cores=cores)
     t.memory("dram", bandwidth=bus, latency=64)
     row, square = batch * block, block * block  # elements that memories count in
     units = (("inp", inp, row), ("wgt", wgt, square), ("acc", acc, 4 * row), ("uop", uop, 4))

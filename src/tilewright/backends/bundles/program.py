@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -206,7 +207,7 @@ class _Clock:
         self.names = [q.name for q in stream.target.queues]
         self.depth = [q.depth for q in stream.target.queues]
         self.waits = [[(self.names.index(w.queue), w.left) for w in mine] for mine in waits]
-        self.columns = {name: np.zeros(len(stream), np.int64) for name in COLUMNS}
+        self.columns: dict[str, Any] = {name: np.zeros(len(stream), np.int64) for name in COLUMNS}
         self.columns["cause"] -= 1
         self.now = 0
         self.engine = [0] * len(self.names)  # from when on each queue's unit is free

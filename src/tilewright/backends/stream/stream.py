@@ -71,7 +71,10 @@ class Stream:
     first element of each operand [n, most operands], in bytes from the start of its memory.
 
     `lists` is where the list of micro-operations of each instruction begins [n], in entries; -1 for
-    those without. `constants` is what some buffers hold from the start."""
+    those without. `constants` is what some buffers hold from the start.
+
+    Where several cores run it (stream/cores.py), `shifts` is how many bytes further the operands
+    of each site lie for each of them [cores, sites, most operands]; without, one core runs it."""
 
     target: Target
     sites: tuple[Site, ...]
@@ -82,6 +85,12 @@ class Stream:
     sizes: Mapping[str, int]  # bytes used of each memory
     lists: np.ndarray
     constants: Mapping[Buffer, np.ndarray] = field(default_factory=dict)
+    shifts: np.ndarray | None = None
+
+    @property
+    def cores(self) -> int:
+        """How many cores run it."""
+        return 1 if self.shifts is None else len(self.shifts)
 
     def __len__(self) -> int:
         return len(self.site)

@@ -3,6 +3,8 @@
 
 #include "stream.h"
 
+#include <stdlib.h>
+
 typedef struct tw_times { /* cycles; arrays of n, or [n][columns] */
   int64_t issue;           /* that the issuer takes for each instruction */
   int64_t ahead, burst;    /* instructions that there is room for until they enter their queues,
@@ -20,19 +22,20 @@ typedef struct tw_times { /* cycles; arrays of n, or [n][columns] */
   const int64_t *forward;  /* after it has begun, until others of its queue can use its results */
 } tw_times;
 
-typedef struct tw_timeline { /* cycles; arrays of n */
+typedef struct tw_timeline { /* cycles; arrays of [cores][n] */
   int64_t *begin, *leave, *end;
   /* Of the time that its queue's unit stood still before it began: until it was issued, until what
    * it waits for was there, until results of its own queue were, until its banks were free. And how
    * much longer than its own work it took because others used the memory's bandwidth. */
   int64_t *issue, *wait, *result, *bank, *bandwidth;
   int64_t *cause;          /* the instruction that it waited for last, or -1 */
-  int32_t *given;          /* scratch: the instructions that gave what went through channels */
+  int32_t *given;          /* scratch: the instructions that gave what went through channels, those
+                              of each core behind those of the one before */
   int64_t *usable;         /* scratch: when others of its queue can use its results */
   int64_t *entry;          /* scratch: when it has come; then, when it entered its queue */
 } tw_timeline;
 
-typedef struct state {
+typedef struct state { /* of a core */
   int64_t head[MOST_QUEUES], held[MOST_QUEUES], finished[MOST_QUEUES], forwarded[MOST_QUEUES];
   int64_t active[MOST_QUEUES]; /* the instruction that has begun and not got its bandwidth, or -1 */
   int64_t owing[MOST_QUEUES];  /* the one that has left and found no room for its tokens, or -1 */
@@ -41,7 +44,9 @@ typedef struct state {
   int64_t unit[MOST_QUEUES];   /* when the unit is free; while one is active, when it is set up */
   int64_t base[MOST_CHANNELS + 1], count[MOST_CHANNELS], taken[MOST_CHANNELS];
   int64_t freed[MOST_CHANNELS], freer[MOST_CHANNELS]; /* when a token was taken last, and by whom */
-  int64_t channel[MOST_QUEUES]; /* when each memory's bandwidth is free */
+  int64_t *channel[MOST_QUEUES]; /* when each memory's bandwidth is free: cores that have a memory
+                                    in common have that in common */
+  int64_t free[MOST_QUEUES];
   int64_t bank[64];             /* when each bank is */
   int32_t holder[64];
   int64_t entered, issued; /* instructions in their queues; when the last of them got there */
@@ -94,8 +99,8 @@ static void fetch(const tw_sync *s, const tw_times *t, const tw_timeline *out, s
                   int64_t at) {
   const int64_t left = s->n - now->fetched, count = left < t->burst ? left : t->burst;
   if (t->source >= 0) {
-    at = most(at, now->channel[t->source]) + (now->fetched + count < s->n ? t->fetch : t->rest);
-    now->channel[t->source] = at;
+    at = most(at, *now->channel[t->source]) + (now->fetched + count < s->n ? t->fetch : t->rest);
+    *now->channel[t->source] = at;
   }
   now->fetching = at;
   for (int64_t k = 0; k < count; k++) out->entry[now->fetched++] = at + t->arrival;
@@ -199,9 +204,9 @@ static void finish(const tw_sync *s, const tw_times *t, const tw_timeline *out, 
   const int64_t i = now->active[q], *transfer = t->transfer + i * t->channels;
   int64_t from = now->unit[q], moved = 0;
   for (int32_t c = 0; c < t->channels; c++)
-    if (transfer[c]) from = most(from, now->channel[c]), moved = most(moved, transfer[c]);
+    if (transfer[c]) from = most(from, *now->channel[c]), moved = most(moved, transfer[c]);
   for (int32_t c = 0; c < t->channels; c++)
-    if (transfer[c]) now->channel[c] = from + transfer[c];
+    if (transfer[c]) *now->channel[c] = from + transfer[c];
   const int64_t own = now->unit[q] + most(t->busy[i], moved);
   const int64_t leave = most(own, moved ? from + moved : 0);
   out->bandwidth[i] = leave - own;
@@ -247,43 +252,89 @@ static choice next_choice(const tw_sync *s, const tw_times *t, const tw_timeline
   return best;
 }
 
-/* Times of all instructions. An instruction begins when the one before it has left the queue's
- * unit, and what it waits for, results of its queue and its banks are there; it takes setup +
- * max(busy, transfer) cycles, the transfer when the memories that it goes through are free, first
- * come first served; of those that come in the same cycle, what is fetched first, then the queue
- * with the least number. Its results, tokens and events are there `latency` cycles after it has
- * left the unit and found room for its tokens, in the order of the queue, in which none begins
- * before that. Returns the last cycle, or -1 when the stream stops for
- * good. */
-int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
-                  const int64_t *members, const int64_t *first) {
-  state now = {0};
-  tw_channel_bases(s, now.base);
-  for (int32_t b = 0; b < 64; b++) now.holder[b] = -1;
-  for (int32_t q = 0; q < s->queues; q++) now.active[q] = now.owing[q] = now.opener[q] = -1;
-  for (int64_t i = 0; i < s->n; i++) out->end[i] = NEVER;
-  while (now.done < s->n) {
-    enter(s, t, out, &now, members, first);
-    const choice c = next_choice(s, t, out, &now, members, first);
-    if (c.queue == NOTHING) return -1;
-    if (c.queue == FETCHES) {
-      fetch(s, t, out, &now, c.at);
-      continue;
-    }
-    if (now.owing[c.queue] >= 0) {
-      if (c.cause >= 0) now.opened[c.queue] = c.at, now.opener[c.queue] = c.cause;
-      give(s, t, out, &now, now.owing[c.queue], c.queue, c.at);
-      continue;
-    }
-    if (now.active[c.queue] >= 0) {
-      finish(s, t, out, &now, c.queue);
-      continue;
-    }
-    const int64_t i = members[first[c.queue] + now.head[c.queue]];
-    begin(s, t, out, &now, i, c.queue, c.ready, c.at);
-    out->cause[i] = c.cause;
+/* Does what comes next on a core: one event. */
+static void advance(const tw_sync *s, const tw_times *t, const tw_timeline *out, state *now,
+                    const int64_t *members, const int64_t *first, const choice *c) {
+  if (c->queue == FETCHES) {
+    fetch(s, t, out, now, c->at);
+    return;
   }
-  return now.last;
+  if (now->owing[c->queue] >= 0) {
+    if (c->cause >= 0) now->opened[c->queue] = c->at, now->opener[c->queue] = c->cause;
+    give(s, t, out, now, now->owing[c->queue], c->queue, c->at);
+    return;
+  }
+  if (now->active[c->queue] >= 0) {
+    finish(s, t, out, now, c->queue);
+    return;
+  }
+  const int64_t i = members[first[c->queue] + now->head[c->queue]];
+  begin(s, t, out, now, i, c->queue, c->ready, c->at);
+  out->cause[i] = c->cause;
+}
+
+typedef struct core {
+  state now;
+  tw_timeline out;
+  choice next; /* what happens next, if it is not done */
+} core;
+
+static void look_ahead(const tw_sync *s, const tw_times *t, core *c, const int64_t *members,
+                       const int64_t *first) {
+  enter(s, t, &c->out, &c->now, members, first);
+  c->next = (choice){NOTHING, UNKNOWN, 0, -1};
+  if (c->now.done < s->n) c->next = next_choice(s, t, &c->out, &c->now, members, first);
+}
+
+static void start(const tw_sync *s, const tw_times *t, const tw_timeline *out, core *all, int32_t k,
+                  uint64_t shared) {
+  state *now = &all[k].now;
+  const int64_t at = k * s->n;
+  tw_channel_bases(s, now->base);
+  for (int32_t b = 0; b < 64; b++) now->holder[b] = -1;
+  for (int32_t q = 0; q < s->queues; q++) now->active[q] = now->owing[q] = now->opener[q] = -1;
+  for (int32_t c = 0; c < t->channels; c++)
+    now->channel[c] = (shared >> c & 1 ? all[0].now.free : now->free) + c;
+  all[k].out = (tw_timeline){
+      out->begin + at, out->leave + at, out->end + at, out->issue + at, out->wait + at,
+      out->result + at, out->bank + at, out->bandwidth + at, out->cause + at,
+      out->given + k * now->base[s->queues * s->queues + s->events],
+      out->usable + at, out->entry + at};
+  for (int64_t i = 0; i < s->n; i++) all[k].out.end[i] = NEVER;
+}
+
+/* Times of all instructions, where `cores` cores run them at the same time, each with queues of its
+ * own, and the memories of the bits of `shared` are one for all. An instruction begins when the one
+ * before it has left the queue's unit, and what it waits for, results of its queue and its banks
+ * are there; it takes setup + max(busy, transfer) cycles, the transfer when the memories that it
+ * goes through are free, first come first served; of those that come in the same cycle, those of
+ * the core with the least number, of which what is fetched first, then the queue with the least
+ * number. Its results, tokens and events are there `latency` cycles after it has left the unit and
+ * found room for its tokens, in the order of the queue, in which none begins before that. Returns
+ * the last cycle, -1 when the stream stops for good, or -2 when there is no memory. */
+int64_t tw_events(const tw_sync *s, const tw_times *t, const tw_timeline *out,
+                  const int64_t *members, const int64_t *first, int64_t cores, uint64_t shared) {
+  core *all = calloc((size_t)cores, sizeof *all);
+  if (!all) return -2;
+  for (int32_t k = 0; k < cores; k++) {
+    start(s, t, out, all, k, shared);
+    look_ahead(s, t, &all[k], members, first);
+  }
+  for (int64_t left = cores * s->n; left > 0;) {
+    core *best = all;
+    for (int32_t k = 1; k < cores; k++)
+      if (all[k].next.at < best->next.at) best = &all[k];
+    if (best->next.queue == NOTHING) break;
+    left += best->now.done;
+    advance(s, t, &best->out, &best->now, members, first, &best->next);
+    left -= best->now.done;
+    look_ahead(s, t, best, members, first);
+  }
+  int64_t last = 0;
+  for (int32_t k = 0; k < cores; k++)
+    last = all[k].now.done < s->n || last < 0 ? -1 : most(last, all[k].now.last);
+  free(all);
+  return last;
 }
 
 /* Runs `count` streams that lie one behind the other: stream p has the instructions bounds[p] to
@@ -308,7 +359,7 @@ int64_t tw_streams(const tw_sync *s, const tw_times *t, const tw_timeline *out,
     times.transfer += at * t->channels;
     times.need += at * s->queues;
     times.own += at * HAZARDS;
-    found[p] = tw_events(&sync, &times, out, members + at, first + p * (s->queues + 1));
+    found[p] = tw_events(&sync, &times, out, members + at, first + p * (s->queues + 1), 1, 0);
   }
   return 0;
 }
