@@ -104,11 +104,12 @@ def summary(rows: list[Row]) -> Iterator[str]:
         every = [r for r in rows if (r.chip, r.bus) == key]
         faster = [r.speedup for r in every]
         shares = [r.bound / r.together for r in every]
+        seconds = [r.seconds for r in every]
         yield (
             f"{key[0]}, {key[1]} B/cycle: {every[0].cores} cores are {statistics.mean(faster):.2f}"
-            f" times as fast, at least {min(faster):.2f}; of the bound {statistics.mean(shares):.1%},"
-            f" at least {min(shares):.1%}; built in {statistics.median(r.seconds for r in every):.1f}"
-            f" s, at most {max(r.seconds for r in every):.1f}"
+            f" times as fast, at least {min(faster):.2f}; {statistics.mean(shares):.1%} of the"
+            f" bound, at least {min(shares):.1%}; built in {statistics.median(seconds):.1f} s, at"
+            f" most {max(seconds):.1f} s"
         )
 
 

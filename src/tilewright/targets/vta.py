@@ -27,12 +27,11 @@ def shift(a, b):
 
 def vta(
     batch: int = 1, block: int = 16, inp: int = 32 * KIB, wgt: int = 256 * KIB,
-    acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, clock: float = 100e6,
-    cores: int = 1,
+    acc: int = 128 * KIB, uop: int = 32 * KIB, bus: int = 8, alu: int = 2, cores: int = 1,
+    clock: float = 100e6,
 ) -> Target:  # fmt: skip
     """The chip with a (batch x block) x (block x block) unit, these bytes of memories, `bus` bytes
-    a cycle to DRAM, and an ALU that takes `alu` cycles for a row; or several of it as the `cores`
-    of one, with one DRAM."""
+    a cycle to DRAM, and an ALU of `alu` cycles for a row; or of so many `cores`, with one DRAM."""
     t = TargetBuilder("vta", clock=clock, cores=cores)
     t.memory("dram", bandwidth=bus, latency=64)
     row, square = batch * block, block * block  # elements that memories count in
@@ -42,7 +41,6 @@ def vta(
     load, compute, store = t.queues("load", "compute", "store", depth=512)
     t.tokens((load, compute), (compute, store), depth=8)
     t.fetch("dram", bytes=16, burst=64, ahead=512)
-
     INP, WGT, ACC, UOP = ((size // unit - 1).bit_length() for _, size, unit in units)
     BESIDE = {load: (None, compute), compute: (load, store), store: (compute, None)}
 
