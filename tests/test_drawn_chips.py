@@ -51,6 +51,11 @@ MENDED: dict[str, tuple[Facts, str, set[str]]] = {
         {"clear", "multiply_add"},
     ),
     "weights by way of rows": (replace(PLAIN, chain=True), "product", {"weigh"}),
+    "biases where weights come to": (
+        replace(PLAIN, chain=True, bias="row"),
+        "bias",
+        {"weigh", "load_row", "add_row"},
+    ),
     "one product": (replace(PLAIN, rows=1, depth=1), "product", {"multiply"}),
     "blocks of a fixed size": (replace(BYTES, rows=4, loads="tiles"), "shifted", {"load_left"}),
     "a window along rows": (
@@ -116,6 +121,13 @@ def test_a_single_block_by_way_of_another_memory(begins: str, tmp_path: Path):
     assert isinstance(built, ChipKernel)
     checked(built, case, np.random.default_rng(0))
     assert sum(built.stream.sites[k].instruction.name == "weigh" for k in built.stream.site) == 1
+
+
+def test_tiles_of_which_there_is_one(tmp_path: Path):
+    facts = replace(BYTES, rows=4, columns=1, depth=1, orders=("mk", "nk", "nm"), chain=True)
+    facts = replace(facts, begins="clear", stores="narrow", apart=True, turns=True)
+    case = next(c for c in cases(facts, Sizes(8, 1, 1)) if c.name == "shifted")
+    checked(build(case.kernel, target_of(facts, tmp_path)), case, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("value", [np.inf, np.nan, 2.5, 1e38])

@@ -38,7 +38,7 @@ CHECKS = 4  # inputs that a program which is found has to be right for, beside t
 @dataclass(frozen=True)
 class Found:
     """What became of a kernel on a chip: whether the search found a program, or, with `ended`
-    false, gave up; whether `build` did; why not; whether its result is wrong."""
+    false, gave up; whether `build` did; why not; whether its result is wrong, or it crashed."""
 
     seed: int
     kernel: str
@@ -78,6 +78,8 @@ def try_kernel(seed: int, target: Target, case: Case, rng: np.random.Generator) 
         built, wrong = True, not same(result, search.wanted)
     except TilewrightError as error:
         reason = str(error).splitlines()[0]
+    except Exception as error:  # noqa: BLE001 - whatever it is, the next kernel is tried
+        built, wrong, reason = True, True, f"{type(error).__name__}: {error}"
     program = search.programs[-1] if found else ""
     return Found(
         seed, case.name, found, search.ended, built, reason, wrong, program,
@@ -124,7 +126,7 @@ def main() -> int:
     for k, one in enumerate(try_all(seeds, args.workers)):
         every.append(one)
         if one.wrong or (one.found and not one.built):
-            what = "wrong" if one.wrong else f"not built: {one.reason}"
+            what = f"wrong {one.reason}" if one.wrong else f"not built: {one.reason}"
             print(f"seed {one.seed}, {one.kernel}: {what}\n  {one.program}", flush=True)
         if k % 100 == 99:
             print(f"{k + 1} kernels", file=sys.stderr, flush=True)

@@ -12,14 +12,14 @@ from tilewright.target.target import Target
 
 def memory_between(target: Target, access: Load, operand: Load) -> str | None:
     """The memory from which such an operand comes: the first that loads fill; None for others."""
-    outside, inside = access.buffer.memory, operand.buffer.memory
-    if outside == inside or any(True for _ in copies(target, outside, inside)):
+    outside, inside, dtype = access.buffer.memory, operand.buffer.memory, access.buffer.dtype
+    if outside == inside or any(True for _ in copies(target, outside, inside, dtype)):
         return None
     if not all(isinstance(n, int) for n in operand.buffer.shape):
         return None
     for memory in target.memories:
         hops = (outside, memory.name), (memory.name, inside)
-        if memory.size is not None and all(any(copies(target, *hop)) for hop in hops):
+        if memory.size is not None and all(any(copies(target, *hop, dtype)) for hop in hops):
             return memory.name
     return None
 

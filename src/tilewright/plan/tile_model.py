@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import partial, reduce
 
 import numpy as np
 
@@ -242,7 +242,7 @@ class TileModel:
         limits = {name: m.size or math.inf for name, m in memories.items()}
         fits = [size <= limits[name] for name, size in used.items()]
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
-        return np.asarray(np.logical_and.reduce(fits))
+        return np.asarray(reduce(np.logical_and, fits))  # of one tile, or of all
 
     def _held(self, operand: OperandTile, tile: Sizes, plan: Plan) -> np.ndarray:
         """Returns the bytes of an operand tile: of all tiles, if it is preloaded."""

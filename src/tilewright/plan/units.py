@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests
+from tilewright.base.dtype import DType
 from tilewright.base.node import cached_property
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
@@ -223,13 +224,18 @@ def square_axes(unit: Unit) -> tuple[Var, Var] | None:
     return (columns[0], summed[0]) if isinstance(size, int) and size == depth else None
 
 
-def copies(target: Target, source: str, destination: str) -> Iterator[Instruction]:
-    """The target's instructions that move data from one memory to another."""
+def copies(
+    target: Target, source: str, destination: str, dtype: DType | None = None
+) -> Iterator[Instruction]:
+    """The target's instructions that move data from one memory to another; with a `dtype`, those
+    that find elements of it."""
     for instruction in target.instructions:
         stores = [s for s in walk_statements(instruction.body) if isinstance(s, Store)]
         read = [[x for x in s.value.walk() if isinstance(x, Load)] for s in stores]
         moved = [(x.buffer, s.buffer) for s, xs in zip(stores, read, strict=True) for x in xs]
-        if [(a.memory, b.memory) for a, b in moved] == [(source, destination)]:
+        if [(a.memory, b.memory) for a, b in moved] != [(source, destination)]:
+            continue
+        if dtype is None or moved[0][0].dtype == dtype:
             yield instruction
 
 
