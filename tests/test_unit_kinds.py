@@ -46,9 +46,10 @@ from tilewright.target.target import Target
 from tilewright.targets.gemmini import gemmini
 
 CELLS: dict[str, tuple[Callable[[], Case], Callable[[], Target], float]] = {
-    "softmax, operator by operator": (lambda: softmax(64, 64), vector_core, 0.6),
+    "softmax, operator by operator": (lambda: softmax(64, 64), vector_core, 0.75),
     "softmax at once": (lambda: softmax(64, 64), softmax_engine, 0.6),
-    "layer norm": (lambda: layer_norm(32, 128), vector_core, 0.45),
+    "layer norm": (lambda: layer_norm(32, 128), vector_core, 0.68),
+    "layer norm of longer rows": (lambda: layer_norm(128, 256), vector_core, 0.82),
     "GELU": (lambda: gelu(64, 128), vector_core, 0.8),
     "attention, operator by operator": (lambda: attention(64, 32), vector_core, 0.25),
     "attention": (lambda: attention(64, 32), softmax_engine, 0.25),

@@ -369,15 +369,18 @@ def _tensorize(
     _call(s, target, loops, instruction, interleave)
 
 
-def map_accumulation(s: Schedule, target: Target, loop: Loop, along: Var | None = None) -> None:
+def map_accumulation(
+    s: Schedule, target: Target, loop: Loop, along: Var | None = None, interleave: int = 1
+) -> None:
     """Replaces a nest that accumulates into one buffer by calls of an instruction that does, for
     one iteration of the reduction after the other; or, where the operand's rows lie along a loop of
-    the reduction, by one that does a row. ScheduleError where none can."""
+    the reduction, by one that does a row, of `interleave` parts of the results in turn.
+    ScheduleError where none can."""
     nest = _nest(s, loop)
     reduce = {x.var for x in nest.reduce}
     before = s.moment
     if along is not None:
-        return _map_along_rows(s, target, nest, along)
+        return _map_along_rows(s, target, nest, along, interleave)
     for instruction in target.instructions:
         pattern = write_of(instruction)
         if not isinstance(pattern, Accumulate) or not _same_type_and_memory(
@@ -398,8 +401,9 @@ def map_accumulation(s: Schedule, target: Target, loop: Loop, along: Var | None 
     )
 
 
-def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var) -> None:
-    """One row of each element after the other: an instruction would wait for the last one's sum."""
+def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var, interleave: int) -> None:
+    """One row of each element after the other: an instruction would wait for the last one's sum. So
+    does the next row's call, but for that of another part of the elements."""
     before = s.moment
     for instruction in target.instructions:
         pattern = reduction_of(instruction)
@@ -410,6 +414,7 @@ def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var) -> None
             rest = [Loop(x.var) for x in nest.reduce if x.var != along]
             rows = [Loop(x.var) for x in nest.axes]
             s.reorder(*rest, outer, *rows, inner)
+            rows = _in_turns(s, rows, [inner], interleave)
             rows = collapse(s, rows) if rows else []
             return s.tensorize((*rows, inner)[0], instruction)
         except ScheduleError:

@@ -247,7 +247,7 @@ def _map_local(
     if update is not None:
         assert isinstance(update.stmt, For)
         rows_along = _row_of(update, plan) if lanes[name] is None else None
-        map_accumulation(s, target, Loop(update.stmt.var), rows_along)
+        map_accumulation(s, target, Loop(update.stmt.var), rows_along, plan.interleave)
     return held.name
 
 

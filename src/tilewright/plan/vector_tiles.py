@@ -49,7 +49,7 @@ from tilewright.target.target import Target
 
 PREFETCH_DISTANCES = (2, 1, 0)  # that are tried: loads may share the queue of what they are for
 RESULT_BUFFERS = (2, 1)  # one where two do not fit: it is stored while the next tile is brought
-INTERLEAVES = (1, 2)
+INTERLEAVES = (1, 2, 4)  # the last where sums along rows wait for themselves
 SAME = 0.01  # of the cycles: no difference
 NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
 SLICES = 2  # of the ways to slice a reduction that fit, that are looked at
@@ -368,7 +368,8 @@ class _Model:
     def choices(self) -> list[VectorChoice]:
         """All tiles that fit, with the largest slices of a reduction that do."""
         found = []
-        paces = itertools.product(PREFETCH_DISTANCES, INTERLEAVES)
+        waits = any(work.stalls for work in self.work)
+        paces = itertools.product(PREFETCH_DISTANCES, INTERLEAVES if waits else INTERLEAVES[:2])
         for tile, (distance, parts) in itertools.product(
             self._tiles(), list(paces) if self.control.overlap else [(0, 1)]
         ):
@@ -495,7 +496,7 @@ class _Model:
             lines = 1.0 if work.outside is None else self._outside(work.outside, boxes)
             in_slice = self.sliced is not None and work.box == self.sliced.operand
             elements = math.prod(boxes[work.box]) * lines * (slices if in_slice else 1)
-            once = work.setup + (work.wait if parts == 1 else work.stalls)
+            once = work.setup + _waits(work, elements, parts)
             once *= slices if in_slice or work.in_slices else 1
             if math.prod(boxes[work.box]) < work.apart:
                 once = work.sweeps * (work.setup + work.latency)
@@ -511,6 +512,17 @@ class _Model:
         if results == 1:
             longest = max(longest, sum(queues.values()) + max(late.values()) - self._ahead(boxes))
         return turns * longest + (chain - max(queues.values())) / slices
+
+
+def _waits(work: _Work, elements: float, parts: int) -> float:
+    """Cycles that a queue waits for what calls of one kind make, in a tile of so many elements.
+    Where parts take turns, only those that add to the same sums do: for their own last call, which
+    is as long ago as the other parts' take."""
+    if parts == 1 or not work.stalls:
+        return work.wait if parts == 1 else 0.0
+    calls = work.stalls / work.latency
+    others = work.rate * elements / calls * (parts - 1) / parts
+    return calls * max(0.0, work.latency - others)  # the parts behind the first are late as well
 
 
 def _read(nest: Nest) -> set[str]:
