@@ -158,6 +158,9 @@ def test_streams_of_cores_are_the_same_but_for_addresses():
     assert len(built.timeline.cores) == 4
     assert built.cycles == max(int(t.end.max()) for t in built.timeline.cores)
     assert "4 cores, of which this is the last one's run" in str(built.timeline)
+    why = built.explain()
+    assert str(why).splitlines()[1] == "4 cores, of which this is the one that is done last"
+    assert why.memories["dram"] == built.timeline.bytes_moved / 16  # of all cores
 
 
 # ---------------------------------------------------------------- what is not alike

@@ -39,7 +39,7 @@ def explain(
         kernel, target.name, timeline.cycles, timeline.seconds, dict(tile), cycles,
         dict(bound or {}), now if expect is not None else None, name, share, queues, memories,
         tuple(Spent(queue, what, n) for (queue, what), n in chain.items()), binding, helps,
-        "model" if expect is not None else "simulator",
+        "model" if expect is not None else "simulator", timeline.stream.cores,
     )  # fmt: skip
 
 

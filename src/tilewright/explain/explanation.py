@@ -51,6 +51,7 @@ class Explanation:
     binding: WhatIf | None
     helps: tuple[WhatIf, ...]
     by: str  # what stands behind binding and helps: "model", or "simulator" for given tiles
+    cores: int = 1  # that share the kernel; queues are those of the one that is done last
 
     @property
     def of_bound(self) -> float | None:
@@ -68,6 +69,8 @@ class Explanation:
         yield (
             f"{self.kernel} on {self.target}: {self.cycles:,} cycles ({self.seconds * 1e6:,.1f} µs)"
         )
+        if self.cores > 1:
+            yield f"{self.cores} cores, of which this is the one that is done last"
         if self.tile:
             yield f"a tile: {', '.join(f'{n} of {name}' for name, n in self.tile.items())}"
         if self.bound is not None:

@@ -68,10 +68,12 @@ def _for(timeline: Timeline, rows: np.ndarray, queue: np.ndarray, p: int) -> np.
 
 
 def memory_times(timeline: Timeline) -> dict[str, int]:
-    """Cycles that the bandwidth of each memory is in use."""
-    used = durations(timeline.stream).transfer.sum(0)
-    limited = [m.name for m in timeline.stream.target.memories if m.bandwidth is not None]
-    return {name: int(n) for name, n in zip(limited, used, strict=True)}
+    """Cycles that the bandwidth of each memory is in use, by all cores of one that they share."""
+    stream = timeline.stream
+    used = durations(stream).transfer.sum(0)
+    limited = [m for m in stream.target.memories if m.bandwidth is not None]
+    times = {m.name: stream.cores if m.shared_by > 1 else 1 for m in limited}
+    return {name: int(n) * k for (name, k), n in zip(times.items(), used, strict=True)}
 
 
 # ---------------------------------------------------------------- the longest chain
