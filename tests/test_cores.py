@@ -98,6 +98,11 @@ def test_one_core_does_what_four_would_not_do_faster():
     assert built.cycles <= build_chip(copy.kernel, gemmini()).cycles
 
 
+def test_some_cores_do_nothing_where_parts_would_not_be_even():
+    """48 rows are three times 16, as which the instructions take numbers of rows."""
+    check(softmax(48, 32), of_cores(vector_core(), 5), 3)
+
+
 # ---------------------------------------------------------------- every kind of kernel and chip
 
 
@@ -119,6 +124,7 @@ CHIPS = {
         ("gemmini", conv("first", 28, 3, 32, 3, 2, before=1)),
         ("gemmini", transposed(14, 32, 32, 2)),
         ("gemmini", gram(64, 48)),
+        ("gemmini", gram(90, 40)),
         ("gemmini", conv("dilated", 14, 16, 32, 3, 1, 2, before=2)),
         ("conv_engine", conv("3x3", 14, 32, 32, 3, before=1)),
         ("conv_engine", conv("5x5", 14, 16, 32, 5, before=2)),

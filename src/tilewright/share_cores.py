@@ -33,6 +33,7 @@ GAIN = (
     0.98  # of the cycles of the fastest: what is not expected to be faster than that is not built
 )
 ENOUGH = 0.9  # of what no schedule beats: other ways are not looked at
+FEWER = 0.5  # the same, for ways in which some cores do nothing
 REFUSALS = (CompileError, ScheduleError, TargetError)
 
 
@@ -71,11 +72,13 @@ class _Ways:
     def fastest(self, bound: ContractionBound | None) -> ChipKernel | None:
         """The kernel in the fastest of them, or one that is near the bound; None if there is
         none."""
-        best: ChipKernel | None = None
-        for ways in _likely_first(list(core_splits(self.kernel, self.target.cores))):
-            best = self._fastest_of(ways, best)
-            if best and bound and bound.cycles >= ENOUGH * best.cycles:
+        all_work, best = list(core_splits(self.kernel, self.target.cores)), None
+        fewer = (w for n in range(2, self.target.cores) for w in core_splits(self.kernel, n))
+        groups = (*_likely_first(all_work), (w for w in fewer if w.is_even))
+        for ways, enough in zip(groups, (1.0, ENOUGH, FEWER), strict=True):
+            if best and bound and bound.cycles >= enough * best.cycles:
                 break
+            best = self._fastest_of([*ways], best)
         return best
 
     def _fastest_of(self, ways: Sequence[CoreSplit], best: ChipKernel | None) -> ChipKernel | None:

@@ -48,9 +48,10 @@ from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, sizes_of
 @dataclass(frozen=True)
 class SharedLoop:
     """A loop of results that `count` cores share, by its variables in all nests that have it:
-    `each` of its iterations for a core."""
+    `each` of its `extent` iterations for a core, which the last may have fewer of."""
 
     variables: frozenset[Var]
+    extent: int
     count: int
     each: int
 
@@ -68,6 +69,11 @@ class CoreSplit:
     @property
     def cores(self) -> int:
         return math.prod(x.count for x in self.loops)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether each core has as many iterations."""
+        return all(x.count * x.each == x.extent for x in self.loops)
 
     @property
     def work(self) -> int:
@@ -195,7 +201,7 @@ def _split(
         each = -(-extents[var] // count)
         if not group or any(group & x.variables for x in loops):
             return None
-        loops.append(SharedLoop(frozenset(group), -(-extents[var] // each), each))
+        loops.append(SharedLoop(frozenset(group), extents[var], -(-extents[var] // each), each))
         local |= dict.fromkeys(axes, each)
     return _Split(kernel, tuple(loops), local, given, borders).found()
 
@@ -331,7 +337,7 @@ class _Split:
             {
                 b.name: self._made(p, b)
                 for p, b in arrays.items()
-                if p is not result and (p.along or p.buffer.name in self.borders)
+                if p is not result and (p.along or p.buffer != b or b.name in self.borders)
             },
             {result.buffer.name: self._result(result, whole[result.buffer.name])},
         )
@@ -339,6 +345,8 @@ class _Split:
 
     def _made(self, pattern: _Pattern, part: Buffer) -> MadeArray:
         """An array with the parts of an input; 0, or its border's number, where that has none."""
+        if not pattern.along and pattern.buffer.name not in self.borders:
+            return MadeArray((pattern.buffer.name,))  # which is read in another way as well
         border = self.borders.get(pattern.buffer.name, Border((0,) * len(part.shape)))
         before, along = border.before, pattern.along
         source = next(b for b in self.given if b.name == pattern.buffer.name)
