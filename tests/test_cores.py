@@ -99,7 +99,8 @@ def test_one_core_does_what_four_would_not_do_faster():
 
 
 def test_some_cores_do_nothing_where_parts_would_not_be_even():
-    """48 rows are three times 16, as which the instructions take numbers of rows."""
+    """48 rows are three times 16, as which the instructions take numbers of rows, and a fifth of
+    them would be filled up to that."""
     check(softmax(48, 32), of_cores(vector_core(), 5), 3)
 
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 
-from tilewright.analyze.nests import nests
 from tilewright.backends.bundles.build import best_plans, build_bundles
 from tilewright.backends.bundles.choose import BundleChoice, choose_plans, least_cycles
 from tilewright.backends.stream.addresses import check_capacity
@@ -42,8 +41,9 @@ from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.places import Places, orders_of, with_room
 from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
+from tilewright.plan.row_products import fill_products
 from tilewright.plan.same_kernels import with_plain_names
-from tilewright.plan.split_kernel import Split, is_contraction, split_kernel
+from tilewright.plan.split_kernel import Split, has_pieces, split_kernel
 from tilewright.plan.stacked_inputs import (
     Stacks,
     borders_of_sources,
@@ -53,8 +53,9 @@ from tilewright.plan.stacked_inputs import (
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm
 from tilewright.plan.unit_forms import unit_forms
+from tilewright.plan.vector_model import VectorChoice
 from tilewright.plan.vector_schedule import tile_vectors
-from tilewright.plan.vector_tiles import VectorChoice, VectorChoices
+from tilewright.plan.vector_tiles import VectorChoices, row_sizes, vector_choices
 from tilewright.resident_arrays import Residents
 from tilewright.schedule.schedule import Schedule
 from tilewright.share_cores import build_on_cores
@@ -121,15 +122,47 @@ def build_controlled(
 def _build_whole(
     kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
-    """A kernel that the chip does at once; or in pieces, where it has several contractions. All of
-    a chip's cores do it."""
+    """A kernel that the chip does at once; or in pieces, where it has several contractions, or
+    reductions behind one. All of a chip's cores do it."""
     if target.cores > 1:
         return _build_shared(kernel, target, control, parameters)
     plain = normal_form(kernel)
-    if sum(map(is_contraction, nests(plain.body))) < 2:
+    if not has_pieces(plain):
         build = _build_stream if target.bundles is None else _build_bundles
         return build(kernel, target, control, parameters)
     split = split_kernel(plain, target)
+    rows, refusal = None, None
+    if target.bundles is None and row_sizes(target):
+        try:
+            rows = _build_rows(plain, target, control, parameters)
+        except (CompileError, TargetError) as error:
+            refusal = error
+    if rows is not None and rows.cycles <= _least_of_pieces(split, target):
+        return rows
+    try:
+        pieces = _build_pieces(kernel, split, target, control, parameters)
+    except PieceRefused as error:
+        if rows is None:
+            raise refusal or error from None
+        return rows
+    return pieces if rows is None or pieces.cycles < rows.cycles else rows
+
+
+def _build_rows(
+    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """A kernel with products in tiles of rows that never leave the chip: a matrix unit makes its
+    sums, and element-wise instructions all else."""
+    found = vector_choices(fill_products(kernel, target), target, control)
+    built = _build_vectors(kernel, target, control, parameters, found)
+    return replace(built, form=UnitForm(kernel), bound=found.bound)
+
+
+def _build_pieces(
+    kernel: Kernel, split: Split, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel:
+    """The same with what passes between products outside; row by row, where a piece refuses other
+    orders."""
     try:
         return build_split(kernel, split, target, control, parameters)
     except PieceRefused as refusal:
@@ -137,6 +170,15 @@ def _build_whole(
             return build_split(kernel, split, target, control, parameters, in_order=True)
         except PieceRefused:
             raise refusal from None
+
+
+def _least_of_pieces(split: Split, target: Target) -> float:
+    """Cycles that no schedule of its pieces, one after the other, can beat; 0 where the chip does
+    not do one of them."""
+    try:
+        return sum(_least(target, piece, frozenset()) for piece in split.pieces)
+    except (CompileError, TargetError):
+        return 0.0
 
 
 def _build_shared(
@@ -150,9 +192,9 @@ def _build_shared(
 
     def expect(part: Kernel, core: Target) -> float:
         plain = normal_form(part)
-        if sum(map(is_contraction, nests(plain.body))) < 2:
+        if not has_pieces(plain):
             return expected_cycles(part, control, core) or math.inf
-        return sum(_least(core, piece, frozenset()) for piece in split_kernel(plain, core).pieces)
+        return _least_of_pieces(split_kernel(plain, core), core) or math.inf
 
     try:
         bound = _bound_of_core(kernel, target)
@@ -418,7 +460,7 @@ def _build_vectors(
 
     def build(choice: VectorChoice) -> ChipKernel:
         s = Schedule(choice.form.kernel)
-        tiled = tile_vectors(s, target, choice.plan, choice.form.memories, overlap=control.overlap)
+        tiled = tile_vectors(s, target, choice.plan, choice.form, overlap=control.overlap)
         built = stream_kernel(s, target, parameters, tiled.layouts, serial=control.serial)
         tile = {v.name: n for v, n in choice.plan.tile.items()}
         return replace(built, filled=choice.form.source, predicted=choice.cycles, tile=tile)

@@ -45,6 +45,7 @@ from tilewright.plan.unit_form import MadeArray, UnitForm
 from tilewright.schedule.core.state import State
 from tilewright.sim.data import run_stream
 from tilewright.sim.events import simulate
+from tilewright.sim.issue_order import issue_in_time
 from tilewright.sim.replay import replay
 from tilewright.sim.timeline import Timeline
 from tilewright.target.cores import one_core
@@ -238,7 +239,12 @@ def proven_stream(
     what some of its buffers hold from the start. Several cores run it where `moved` says how many
     bytes further the part of each parameter lies for each of them [cores]."""
     expanded = replace(expand_stream(kernel, one_core(target)), constants=constants or {})
-    done = synchronise(place_settings(order_transfers(place_lists(expanded))), serial=serial)
+    ordered = place_settings(order_transfers(place_lists(expanded)))
+    timeline = None
+    if serial or moved is not None:
+        done = synchronise(ordered, serial=serial)
+    else:
+        done, timeline = issue_in_time(ordered)
     stream, waits = done.stream, done.waits
     if moved is not None:
         stream = on_cores(stream, target, moved)
@@ -251,7 +257,7 @@ def proven_stream(
     )
     if fault is not None:
         raise CompileError(f"the stream of {kernel.name} is wrong: {fault}")
-    return stream, waits, simulate(stream, waits, found=done.boxes)
+    return stream, waits, timeline or simulate(stream, waits, found=done.boxes)
 
 
 def bundle_kernel(

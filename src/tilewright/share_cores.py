@@ -29,9 +29,7 @@ Build = Callable[[Kernel, Target], ChipKernel]
 Expect = Callable[[Kernel, Target], float]  # cycles, by the model that chooses tiles
 
 BUILT = 2  # ways to share a kernel that are built
-GAIN = (
-    0.98  # of the cycles of the fastest: what is not expected to be faster than that is not built
-)
+GAIN = 0.98  # of the cycles of the fastest, that another way has to be expected to take
 ENOUGH = 0.9  # of what no schedule beats: other ways are not looked at
 FEWER = 0.5  # the same, for ways in which some cores do nothing
 REFUSALS = (CompileError, ScheduleError, TargetError)
@@ -85,7 +83,7 @@ class _Ways:
         """The kernel in the fastest of some of them, or the best that is known."""
         count = 0
         for cycles, way in self._expected(ways):
-            if count >= BUILT or (best is not None and cycles >= GAIN * best.cycles):
+            if count >= BUILT or (best is not None and cycles >= GAIN * _expected_of(best)):
                 break
             try:
                 part = self.build(way.part, one_core(self.target, way.cores))
@@ -105,6 +103,11 @@ class _Ways:
             except REFUSALS:
                 continue
         return sorted(found, key=lambda each: each[0])
+
+
+def _expected_of(built: ChipKernel) -> float:
+    """What was expected of what is built, if it is faster than that: so may others be."""
+    return max(built.cycles, built.predicted or 0.0)
 
 
 def _likely_first(ways: Sequence[CoreSplit]) -> Iterator[list[CoreSplit]]:

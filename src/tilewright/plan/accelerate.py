@@ -86,7 +86,7 @@ def tile_for_unit(
         _preload_epilogue_operands(s, target, plan, acc)
     *before_last, _ = exits(s, acc)
     acc, tiles, inside = _tile_result(s, plan, acc)
-    update = _order_update(s, target, acc, plan)
+    update = order_update(s, target, acc, plan)
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
     blocks = _bring_blocks(s, target, acc, plan, update)
     s.tensorize(update.first, plan.unit.instruction)
@@ -177,7 +177,7 @@ def _add_residuals(
         result = s.buffer(before.buffer.name)
         nest = nest_with(s, result)
         own = residual_plan(plan, nest, read)
-        update = _order_update(s, target, result, own)
+        update = order_update(s, target, result, own)
         loop = _update_of(s, result).stmt
         assert isinstance(loop, For)
         assert isinstance(loop.extent, int)
@@ -295,7 +295,7 @@ class Update:
     around: tuple[Loop, ...]  # what repeats the unit, outermost first, without `parts`
 
 
-def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Update:
+def order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Update:
     """Puts the slices of the reduction outside, then what repeats the unit, then the unit's axes;
     where the unit can begin a sum, its first call initialises the accumulator."""
     unit, nest = plan.unit, nest_with(s, acc)
@@ -333,6 +333,8 @@ def _order_update(s: Schedule, target: Target, acc: Buffer, plan: Plan) -> Updat
 def _loops_of_blocks(target: Target, plan: Plan) -> frozenset[Var] | None:
     """The loops along which an operand lies that comes to the unit block by block; None if none
     does. They are around all others, so that each block comes once for a tile."""
+    if plan.sums_outermost:
+        return frozenset()
     found = [access for access, operand in plan.brought if memory_between(target, access, operand)]
     return frozenset().union(*(variables(i) for x in found for i in x.indices)) if found else None
 

@@ -80,6 +80,30 @@ def calls_apart(unit: units.Unit, steps: Mapping[Var, int]) -> int:
     return int(apart(delay(unit.instruction), np.array(max(each, 1.0))))
 
 
+def turns_of_sums(instruction: Instruction, rows: int, sizes: Sequence[int], issue: int) -> int:
+    """In how many parts, of those `sizes`, so many numbers are best, to which an instruction adds a
+    row each, again and again: it waits least for what it added last, and half of all instructions
+    are left for other queues, if they are issued so many cycles apart."""
+    fits = [n for n in sizes if 2 * n * issue <= cycles_of_rows(instruction, rows)]
+    return min(fits or [1], key=lambda n: (wait_of_sums(instruction, rows, n), n))
+
+
+def wait_of_sums(instruction: Instruction, rows: int, parts: int) -> float:
+    """Cycles that such an instruction waits in each sweep over so many numbers in parts."""
+    others = cycles_of_rows(instruction, rows) * (parts - 1) / parts
+    return max(0.0, delay(instruction) - others)
+
+
+def cycles_of_rows(instruction: Instruction, rows: int) -> float:
+    """How long an instruction whose range is of rows works on so many of them."""
+    env = {f.symbol: np.int64(max(f.low, 1)) for f in instruction.fields}
+    ranges = [x.extent for x in walk_statements(instruction.body) if isinstance(x, For)]
+    symbols = [e for e in ranges if isinstance(e, Symbol)]
+    most_rows = min(rows, max((most(e) for e in symbols), default=1))
+    env |= {e: np.int64(most_rows) for e in symbols[:1]}
+    return float(evaluate_exactly(instruction.cost.busy, env)) * rows / most_rows
+
+
 def most_elements(instruction: Instruction) -> int:
     """Elements that an instruction takes, at most: the product of its loops' extents."""
     loops = [s for s in walk_statements(instruction.body) if isinstance(s, For)]

@@ -34,6 +34,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.elementwise import arrange, collapse
+from tilewright.plan.interleave import turns_of_sums
 from tilewright.plan.rates import calls
 from tilewright.schedule.core.state import Moment, attempt, refuse
 from tilewright.schedule.match.binding import Binding
@@ -49,10 +50,13 @@ MOST_GOALS = 500  # parts of a value in memories that are looked at before anyth
 @dataclass(frozen=True)
 class RowLayout:
     """How the elements of a nest lie in a chip's memory, by its loops: `order` from outside
-    inwards, then blocks of so many iterations of some loops, innermost."""
+    inwards, then blocks of so many iterations of some loops, innermost. Parts that take turns are
+    of the outermost loop that can be cut; or, where rows of one block follow each other
+    (`blocked`), of the innermost outside of the blocks."""
 
     order: tuple[Var, ...]
     blocks: tuple[tuple[Var, int], ...]
+    blocked: bool = False
 
     def layout(self, axes: Sequence[Var]) -> Layout:
         """Returns the layout of a buffer indexed by these loops."""
@@ -62,7 +66,8 @@ class RowLayout:
     def renamed(self, names: dict[Var, Var]) -> RowLayout:
         """Returns the same rows over renamed loops; loops without a new name are dropped."""
         order = tuple(names[v] for v in self.order if v in names)
-        return RowLayout(order, tuple((names[v], n) for v, n in self.blocks if v in names))
+        blocks = tuple((names[v], n) for v, n in self.blocks if v in names)
+        return RowLayout(order, blocks, self.blocked)
 
 
 def map_values(
@@ -227,7 +232,9 @@ def _use(
     if pattern is not None and held.get(pattern.buffer, result) != result:  # in place
         s.reuse(result, held[pattern.buffer])
         result = held[pattern.buffer]
-    _tensorize(s, target, loop, instruction, interleave)
+    blocked = rows is not None and rows.blocked
+    numbers = any(len(b.shape) < len(p.shape) for b in held for p in held)
+    _tensorize(s, target, loop, instruction, interleave, innermost=blocked and numbers)
     return result
 
 
@@ -301,8 +308,9 @@ def covers(
             moves = isinstance(without_casts(value), Load)
             same = any(part == store.value for _, part in leaves) and not moves
             if not same and not any(isinstance(part, Const) for _, part in leaves):
-                found.append((_operators(value), _size(value), instruction, leaves))
-    for _, _, instruction, leaves in sorted(found, key=lambda f: (-f[0], -f[1])):
+                does = not _only_copies(store, leaves)
+                found.append((instruction, leaves, (_operators(value), does, _size(value))))
+    for instruction, leaves, _ in sorted(found, key=lambda f: f[2], reverse=True):
         yield instruction, leaves
 
 
@@ -359,28 +367,31 @@ class _Cover(Matcher):
 
 
 def _tensorize(
-    s: Schedule, target: Target, loop: Loop, instruction: Instruction, interleave: int
+    s: Schedule,
+    target: Target,
+    loop: Loop,
+    instruction: Instruction,
+    interleave: int,
+    *,
+    innermost: bool,
 ) -> None:
     """The nest's loops in the order of the chip's memory, as calls."""
     nest = _nest(s, loop)
     managed = target.memory(nest.buffer.memory).size is not None
     read = next((x.buffer for x in _loads(nest.store.value) if _managed(target, x.buffer)), None)
     loops = arrange(s, nest, None if managed else read)
-    _call(s, target, loops, instruction, interleave)
+    _call(s, target, loops, instruction, interleave, innermost)
 
 
-def map_accumulation(
-    s: Schedule, target: Target, loop: Loop, along: Var | None = None, interleave: int = 1
-) -> None:
+def map_accumulation(s: Schedule, target: Target, loop: Loop, along: Var | None = None) -> None:
     """Replaces a nest that accumulates into one buffer by calls of an instruction that does, for
     one iteration of the reduction after the other; or, where the operand's rows lie along a loop of
-    the reduction, by one that does a row, of `interleave` parts of the results in turn.
-    ScheduleError where none can."""
+    the reduction, by one that does a row. ScheduleError where none can."""
     nest = _nest(s, loop)
     reduce = {x.var for x in nest.reduce}
     before = s.moment
     if along is not None:
-        return _map_along_rows(s, target, nest, along, interleave)
+        return _map_along_rows(s, target, nest, along)
     for instruction in target.instructions:
         pattern = write_of(instruction)
         if not isinstance(pattern, Accumulate) or not _same_type_and_memory(
@@ -401,9 +412,11 @@ def map_accumulation(
     )
 
 
-def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var, interleave: int) -> None:
+def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var) -> None:
     """One row of each element after the other: an instruction would wait for the last one's sum. So
     does the next row's call, but for that of another part of the elements."""
+    extents = [x.extent for x in nest.axes if isinstance(x.extent, int)]
+    sizes = sorted({n for m in extents for n in range(1, m + 1) if m % n == 0})
     before = s.moment
     for instruction in target.instructions:
         pattern = reduction_of(instruction)
@@ -414,7 +427,8 @@ def _map_along_rows(s: Schedule, target: Target, nest: Nest, along: Var, interle
             rest = [Loop(x.var) for x in nest.reduce if x.var != along]
             rows = [Loop(x.var) for x in nest.axes]
             s.reorder(*rest, outer, *rows, inner)
-            rows = _in_turns(s, rows, [inner], interleave)
+            parts = turns_of_sums(instruction, math.prod(extents), sizes, target.issue)
+            rows = _in_turns(s, rows, [inner], parts)
             rows = collapse(s, rows) if rows else []
             return s.tensorize((*rows, inner)[0], instruction)
         except ScheduleError:
@@ -438,7 +452,12 @@ def _comes_back(s: Schedule, rows: list[Loop], instruction: Instruction) -> bool
 
 
 def _call(
-    s: Schedule, target: Target, loops: list[Loop], instruction: Instruction, interleave: int
+    s: Schedule,
+    target: Target,
+    loops: list[Loop],
+    instruction: Instruction,
+    interleave: int,
+    innermost: bool = False,
 ) -> None:
     """Gives a perfect nest to an instruction: as many of its innermost loops as it has axes."""
     several = [x for x in loops if s.for_(x).extent != 1] or loops[-1:]
@@ -451,7 +470,7 @@ def _call(
     most = max((n.upper or 1 for n in extents if isinstance(n, Symbol)), default=1)
     within, outer = loops[len(loops) - rows :], loops[: len(loops) - rows]
     if all(target.memory(b.memory).size is not None for b in instruction.operands):
-        outer = _in_turns(s, outer, within, interleave)
+        outer = _in_turns(s, outer, within, interleave, innermost=innermost)
     ways = [(s.moment, outer[0])] if outer else []
     outer = collapse(s, outer, most) if outer else []
     ways += [(s.moment, outer[0])] if outer else []
@@ -484,10 +503,14 @@ def _count(s: Schedule, instruction: Instruction) -> int:
     return sum(n for call, n in calls(s.kernel.body) if call.instruction == instruction)
 
 
-def _in_turns(s: Schedule, outer: list[Loop], within: list[Loop], parts: int) -> list[Loop]:
-    """The loops that are left once the outermost that can be is cut into parts, which are the
-    iterations of a loop around all others."""
-    for k, loop in enumerate(outer if parts > 1 else ()):
+def _in_turns(
+    s: Schedule, outer: list[Loop], within: list[Loop], parts: int, *, innermost: bool = False
+) -> list[Loop]:
+    """The loops that are left once the outermost that can be is cut into parts, or the innermost,
+    which are the iterations of a loop around all others."""
+    numbers = reversed(range(len(outer))) if innermost else range(len(outer))
+    for k in numbers if parts > 1 else ():
+        loop = outer[k]
         extent = s.for_(loop).extent
         if isinstance(extent, int) and extent > parts and extent % parts == 0:
             turns, inner = s.split(loop, extent // parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from tilewright.analyze.rewrite import uses
 from tilewright.ir.expr import Buffer
@@ -87,3 +88,58 @@ def stages_of(
 
     found = [stage(x) for x in s.for_(loop).body if not isinstance(x, Alloc)]
     return tuple(n - min(found) for n in found)  # there may be no loads
+
+
+def stages_by_queue(s: Schedule, loop: Loop, distance: int) -> tuple[int, ...]:
+    """Returns the pipeline's stage of each statement so that every queue works on a step of its
+    own: a statement is one step behind those of other queues that make what it reads, loads are
+    `distance` steps ahead of what reads them, and what reads nothing is a step before its buffer is
+    first used: it would be done only once all before it in its queue is."""
+    params = frozenset(s.kernel.params)
+    body = [_Statement.of(x) for x in s.for_(loop).body if not isinstance(x, Alloc)]
+    stages: list[int] = []
+    for k, stmt in enumerate(body):
+        before = [(body[n], stages[n]) for n in range(k) if body[n].touched & stmt.touched]
+        behind = [
+            at + (0 if x.queues == stmt.queues else distance if x.read & params else 1)
+            for x, at in before
+            if x.written & stmt.read
+        ]
+        stages.append(max([at for _, at in before] + behind, default=0))
+    for k in reversed(range(len(body))):
+        users = [stages[n] for n in range(k + 1, len(body)) if body[n].touched & body[k].written]
+        if not body[k].read and users:
+            stages[k] = max(0, min(users) - 1)
+    return tuple(n - min(stages) for n in stages)
+
+
+def places_by_queue(s: Schedule, loop: Loop, stages: Sequence[int]) -> dict[str, int]:
+    """How many steps of a pipeline with these stages have something in a buffer at once, of those
+    of the loop, by name."""
+    body = [_Statement.of(x) for x in s.for_(loop).body if not isinstance(x, Alloc)]
+    found: dict[str, int] = {}
+    for stmt in s.for_(loop).body:
+        if isinstance(stmt, Alloc):
+            at = [n for x, n in zip(body, stages, strict=True) if stmt.buffer in x.touched]
+            found[stmt.buffer.name] = 1 + max(at) - min(at) if at else 1
+    return found
+
+
+@dataclass(frozen=True)
+class _Statement:
+    """The queues that a statement's calls are for, and the buffers that it reads and writes."""
+
+    queues: frozenset[str]
+    read: frozenset[Buffer]
+    written: frozenset[Buffer]
+
+    @classmethod
+    def of(cls, stmt: Stmt) -> _Statement:
+        calls = [x for x in walk_statements((stmt,)) if isinstance(x, Call)]
+        written = frozenset(buffers_written((stmt,)))
+        read = frozenset(r.buffer for x in calls if reads(x.instruction) for r in x.regions)
+        return cls(frozenset(x.instruction.queue for x in calls), read, written)
+
+    @property
+    def touched(self) -> frozenset[Buffer]:
+        return self.read | self.written

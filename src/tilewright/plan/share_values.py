@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, nests
@@ -33,18 +33,18 @@ class Value:
     extents: tuple[int, ...]
 
 
-def share_values(kernel: Kernel) -> Kernel:
+def share_values(kernel: Kernel, products: Collection[Buffer] = ()) -> Kernel:
     """The kernel in which every value that is computed more than once has an array; likewise one
-    that is added up and made of several arrays."""
-    while (found := _most_shared(kernel)) is not None:
+    that is added up and made of several arrays, but for the sums `products`, which a unit makes."""
+    while (found := _most_shared(kernel, products)) is not None:
         kernel = _with_array(kernel, found)
     return kernel
 
 
-def _most_shared(kernel: Kernel) -> Value | None:
+def _most_shared(kernel: Kernel, products: Collection[Buffer]) -> Value | None:
     """The largest of those values; None if there is none."""
     counts: Counter[Value] = Counter()
-    for nest in nests(kernel.body):
+    for nest in (n for n in nests(kernel.body) if n.buffer not in products):
         for write in nest.writes:
             again = 2 if write is nest.update and _is_made(write.value) else 1
             for part in _parts(write.value):

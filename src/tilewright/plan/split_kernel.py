@@ -59,6 +59,13 @@ def split_kernel(kernel: Kernel, target: Target) -> Split:
 # ---------------------------------------------------------------- which nests
 
 
+def has_pieces(kernel: Kernel) -> bool:
+    """Whether a kernel has several contractions, or reductions behind one."""
+    groups = _groups(nests(kernel.body))
+    products = sum(map(is_contraction, nests(kernel.body)))
+    return products > 1 or (products == 1 and not is_contraction(groups[-1][0]))
+
+
 def _groups(every: Sequence[Nest]) -> list[list[Nest]]:
     """Nests that become one piece: a contraction and what makes an array of its sums, or others."""
     groups: list[list[Nest]] = []

@@ -60,6 +60,7 @@ class Plan:
     starts_with_addend: bool = False  # a sum starts with what is added to it (a bias), not with 0
     rings: bool = False  # the halo that consecutive tiles share is kept
     interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
+    sums_outermost: bool = False  # one block of the factors is all that the first sums need
 
     @property
     def unit(self) -> Unit:

@@ -63,6 +63,7 @@ from tilewright.plan.fit_operators import (
     row_size,
 )
 from tilewright.plan.map_values import reduction_of, write_of
+from tilewright.plan.row_products import RowProduct, find_product
 from tilewright.plan.separate_windows import IN_PLACE_GAIN, LEAST_GAIN, separate_stage
 from tilewright.plan.share_values import share_values
 from tilewright.schedule.primitives.loops import copy_block
@@ -75,11 +76,14 @@ IDEMPOTENT = (BinaryOp.MIN, BinaryOp.MAX, BinaryOp.AND, BinaryOp.OR)
 @dataclass(frozen=True)
 class VectorForm:
     """A kernel in that form, and the memory in which each of its local buffers is computed; the
-    kernel with its parameters as they are, which lie in memory as those of a flat one do."""
+    kernel with its parameters as they are, which lie in memory as those of a flat one do; the
+    buffers of sums that a matrix unit makes, and those of factors that all rows have in common."""
 
     kernel: Kernel
     memories: dict[str, str]
     source: Kernel
+    products: frozenset[str] = frozenset()
+    common: frozenset[str] = frozenset()
 
     @property
     def is_flat(self) -> bool:
@@ -92,7 +96,9 @@ def vector_form(
     """The kernel in that form; with `along_rows`, instructions accumulate the elements of a row;
     with `in_place`, what slides over an array leaves its intermediate results there, if they are
     no other window's elements. ScheduleError where a reduction has no instruction."""
-    shared = share_values(kernel) if _leave_operands(target) else kernel
+    inputs = [b.name for b in kernel.inputs]
+    products = {n.buffer for n in nests(kernel.body) if find_product(n, target, inputs) is not None}
+    shared = share_values(kernel, products) if _leave_operands(target) else kernel
     return _Form(shared, target, along_rows, in_place).formed()
 
 
@@ -181,6 +187,9 @@ class _Form:
         self.builder = Builder(self.names)
         self.memories: dict[str, str] = {}
         self.added: set[str] = set()  # what begins with an array's element and 0
+        self.inputs = [b.name for b in kernel.inputs]
+        self.products: set[str] = set()
+        self.common: set[str] = set()
         self.rows = row_operators(target)
         self.operands = [b for i in row_instructions(target) for b in i.operands]
 
@@ -195,11 +204,15 @@ class _Form:
                 body.append(stmt)
             elif nest.update is None:
                 body += self._elementwise(nest, wide)
+            elif (product := find_product(nest, self.target, self.inputs)) is not None:
+                body += self._product(nest, product, wide)
             else:
                 body += self._reduction(nest, wide)
         allocated = tuple(s for s in body if not isinstance(s, Alloc) or s.buffer not in wide)
         formed = self.kernel.with_(body=_needed(allocated, self.kernel.outputs))
-        return VectorForm(formed, self.memories, formed)
+        return VectorForm(
+            formed, self.memories, formed, frozenset(self.products), frozenset(self.common)
+        )
 
     def _check(self) -> None:
         """Refuses a kernel of which nests depend on conditions, or compute parts of one array."""
@@ -272,12 +285,50 @@ class _Form:
         if nest.buffer not in self.kernel.outputs:
             wide[nest.buffer] = acc
             return tuple(found)
-        last: Stmt = Store(
-            nest.buffer, update.indices, _narrow(Load(acc, update.indices), nest.buffer.dtype)
-        )
+        return (*found, *self._stored(nest, acc))
+
+    def _stored(self, nest: Nest, acc: Buffer) -> Block:
+        """What stores the sums of a nest, which are in another buffer."""
+        value = _narrow(Load(acc, nest.store.indices), nest.buffer.dtype)
+        last: Stmt = Store(nest.buffer, nest.store.indices, value)
         for loop in reversed(nest.axes):
             last = loop.with_(body=(last,))
-        return (*found, *copy_block((last,), self.names))
+        return copy_block((last,), self.names)
+
+    def _product(self, nest: Nest, product: RowProduct, wide: dict[Buffer, Buffer]) -> Block:
+        """A nest that a matrix unit does, of factors in the unit's memories."""
+        update = nest.update
+        assert update is not None
+        before: list[Stmt] = []
+        held: dict[Expr, Load] = {}
+        for access, operand in product.operands:
+            local = access.buffer
+            if self.memories.get(local.name) != operand.buffer.memory:
+                local = self._copied(access.buffer, operand.buffer, before)
+            held[access] = Load(local, access.indices)
+        self.common.add(held[product.common].buffer.name)
+        acc = self._local(nest.buffer, product.unit.result.buffer, "rows")
+        self.products.add(acc.name)
+        axes, over = ([Axis(x.var, x.extent) for x in loops] for loops in (nest.axes, nest.reduce))
+        stage = Stage(
+            acc, tuple(axes), update.indices, rewrite(update.value, lambda e: held.get(e, e)),
+            tuple(over), update.op, nest.store.value,
+        )  # fmt: skip
+        found = (*before, Alloc(acc), *stage_loops(stage))
+        if nest.buffer not in self.kernel.outputs:
+            wide[nest.buffer] = acc
+            return found
+        return (*found, *self._stored(nest, acc))
+
+    def _copied(self, source: Buffer, operand: Buffer, before: list[Stmt]) -> Buffer:
+        """An array as it is, in the memory of a unit's operand."""
+        local = self._local(source, operand, "operand")
+        axes = tuple(Var(self.builder.fresh(f"{source.name}_{d}")) for d in range(len(local.shape)))
+        stmt: Stmt = Store(local, axes, Load(source, axes))
+        for var, extent in zip(reversed(axes), reversed(local.shape), strict=True):
+            stmt = For(var, extent, (stmt,))
+        before += [Alloc(local), stmt]
+        return local
 
     def _passes(self, stage: Stage, unit: Accumulation, least: Const) -> list[Stage]:
         """A reduction over a window as one along each side, where that saves work; and one of a few
@@ -310,7 +361,7 @@ class _Form:
         own = next(window.own(), None)
         if self.in_place and not last and own is not None:
             return window.begins_with(own)
-        if stage.init == least and not self._stored(unit.acc, least.value):
+        if stage.init == least and not self._has_store(unit.acc, least.value):
             self.added.add(stage.buffer.name)
             return window.begins_with(0)
         return stage
@@ -351,7 +402,7 @@ class _Form:
         start = stage.start(stage.op)
         before: Block = ()
         if (
-            not self._stored(unit.acc, start.value)
+            not self._has_store(unit.acc, start.value)
             if isinstance(start, Const)
             else stage.buffer.name in self.added
         ):
@@ -361,7 +412,7 @@ class _Form:
             start = Load(zero, stage.indices) + start
         return (*before, Alloc(stage.buffer), *stage_loops(stage.with_(init=start)))
 
-    def _stored(self, acc: Buffer, number: object) -> bool:
+    def _has_store(self, acc: Buffer, number: object) -> bool:
         return any(_stores(i, acc, number) for i in self.target.instructions)
 
     def _local(self, like: Buffer, operand: Buffer, suffix: str) -> Buffer:

@@ -13,16 +13,17 @@ computed before the result is computed for each tile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
-from tilewright.analyze.nests import Nest, nests
+from tilewright.analyze.nests import Nest, factors, nests
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var
 from tilewright.ir.loop import (
     Alloc,
+    Call,
     For,
     Kernel,
     Stmt,
@@ -32,14 +33,21 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.accelerate import order_update
 from tilewright.plan.map_values import RowLayout, map_accumulation, map_values
-from tilewright.plan.one_loop import flatten, hoist_all, stages_of
+from tilewright.plan.one_loop import flatten, hoist_all, stages_by_queue, stages_of
 from tilewright.plan.rates import block_cycles, calls
-from tilewright.plan.unit_plan import nest_with, nests_with
+from tilewright.plan.row_products import common_layout, find_product
+from tilewright.plan.unit_plan import Plan, nest_with, nests_with, outer_loop
+from tilewright.plan.vector_form import VectorForm
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
+
+T = TypeVar("T")
+
+PARTS_COST = 1.3  # of the cycles that bringing a factor at once takes: it may come in parts
 
 
 @dataclass(frozen=True)
@@ -52,30 +60,30 @@ class VectorPlan:
     prefetch_distance: int = 1  # steps between the load of a tile and its use
     result_buffers: int = 2  # tiles of the result that exist at once
     interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
+    by_queue: bool = False  # every queue works on a tile of its own
 
 
 @dataclass(frozen=True)
 class Tiled:
     """The layouts in which parameters must lie in memory, and the buffers in which a schedule holds
-    each of the kernel's local ones (in place of others, where instructions work so), by name."""
+    each of the kernel's local ones (in place of others, where instructions work so), by name; its
+    loop over tiles, unless that is a pipeline."""
 
     layouts: dict[str, Layout]
     held: dict[str, str]
+    loop: Loop
 
 
 def tile_vectors(
-    s: Schedule,
-    target: Target,
-    plan: VectorPlan,
-    memories: Mapping[str, str],
-    *,
-    overlap: bool = True,
+    s: Schedule, target: Target, plan: VectorPlan, form: VectorForm, *, overlap: bool = True
 ) -> Tiled:
-    """Builds the schedule in the module's docstring, where local buffers lie in these memories;
-    without `overlap` one tile is done after the other."""
+    """Builds the schedule in the module's docstring, of a kernel in that form; without `overlap`
+    one tile is done after the other."""
+    memories = form.memories
     local = [n.buffer.name for n in nests(s.kernel.body) if n.buffer.name in memories]
-    lanes = lane_axes(s, plan.lane)
-    layouts = _pack_parameters(s, plan, lanes)
+    rows = _Rows(lane_axes(s, plan.lane), plan.lanes, bool(form.products))
+    blocks = _common_blocks(s, target, form, rows)
+    layouts = _pack_parameters(s, target, rows, blocks)
     sliced = sliced_reduction(s.kernel, memories)
     tiles, inside, lane = place_tiles(s, plan)
     around = [*tiles]
@@ -83,25 +91,60 @@ def tile_vectors(
         around.append(_slice(s, sliced, plan.tile[sliced.loop]))
     for name in local:
         buffer = s.set_memory(s.buffer(name), memories[name])
-        axis = lanes[name]
-        if axis is not None:
-            s.pack_layout(buffer, _in_rows(len(buffer.shape), axis, plan.lanes))
-    held = {name: _map_local(s, target, name, plan, lanes) for name in local}
-    rows = RowLayout(tuple(inside), ((lane, plan.lanes),))
-    map_values(s, target, Loop(inside[0]), rows, plan.interleave)
+        layout = blocks.get(name) or rows.layout(buffer)
+        if layout is not None:
+            s.pack_layout(buffer, layout)
+    held = {name: _map_local(s, target, name, plan, rows, form) for name in local}
+    map_values(s, target, Loop(inside[0]), rows.of_loops(inside, lane), plan.interleave)
     result = held[sliced.result] if sliced is not None else ""
     hoist_all(s, around, result)
     loop = flatten(s, around, result, plan.prefetch_distance + 1, plan.result_buffers)
     count = s.for_(loop).extent
     if overlap and isinstance(count, int) and count > 1:
-        distance = min(plan.prefetch_distance, count - 1)
-        buffers = min(plan.result_buffers, count - distance)
-        order = _order(s, target, loop) if distance else ()
-        s.pipeline(loop, stages_of(s, target, loop, distance, buffers), order)
-    return Tiled(layouts, held)
+        _overlap(s, target, loop, plan, count)
+    return Tiled(layouts, held, loop)
+
+
+def _overlap(s: Schedule, target: Target, loop: Loop, plan: VectorPlan, count: int) -> None:
+    """Makes the steps of the loop over tiles, so many, a pipeline."""
+    distance = min(plan.prefetch_distance, count - 1)
+    if plan.by_queue:
+        stages = stages_by_queue(s, loop, max(distance, 1))
+        s.pipeline(loop, [min(n, count - 1) for n in stages])
+        return
+    buffers = min(plan.result_buffers, count - distance)
+    order = _order(s, target, loop) if distance else ()
+    s.pipeline(loop, stages_of(s, target, loop, distance, buffers), order)
 
 
 # ---------------------------------------------------------------- rows
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """How buffers lie in rows of so many `lanes`: along which of its axes each does, None for one
+    that has a number for each row; whether those of one block follow each other, as a matrix unit
+    takes them."""
+
+    axes: Mapping[str, int | None]
+    lanes: int
+    blocked: bool
+
+    def layout(self, buffer: Buffer) -> Layout | None:
+        """The layout of a buffer; None for numbers."""
+        axis = self.axes[buffer.name]
+        order = self._order(range(len(buffer.shape)), axis) if axis is not None else ()
+        return Layout(order, ((axis, self.lanes),)) if axis is not None else None
+
+    def of_loops(self, loops: Sequence[Var], along: Var) -> RowLayout:
+        """The same of a buffer that loops go through, by these loops."""
+        return RowLayout(self._order(loops, along), ((along, self.lanes),), self.blocked)
+
+    def _order(self, axes: Sequence[T], along: T) -> tuple[T, ...]:
+        if not self.blocked:
+            return tuple(axes)
+        others = [x for x in axes if x != along]
+        return (*others[:-1], along, *others[-1:])
 
 
 def result_nest(s: Schedule) -> Nest:
@@ -125,12 +168,16 @@ def lane_loops(s: Schedule, lane: Var) -> list[Var]:
 
 
 def number_loops(s: Schedule, lane: Var) -> set[Var]:
-    """The loops of the result along which numbers of rows lie that are computed."""
+    """The loops, of any nest, along which numbers of rows lie that are computed."""
     lanes = lane_axes(s, lane)
     made = {n.buffer.name for n in nests(s.kernel.body)}
-    result = result_nest(s)
-    reads = [x for x in loads(result.store.value) if x.buffer.name in made]
-    return {v for x in reads if lanes[x.buffer.name] is None for v in variables(x.indices[-1])}
+    numbers = {name for name in made if lanes.get(name, 0) is None}
+    accesses = [
+        x
+        for n in nests(s.kernel.body)
+        for x in (Load(n.buffer, n.store.indices), *(x for w in n.writes for x in loads(w.value)))
+    ]
+    return {v for x in accesses if x.buffer.name in numbers for v in variables(x.indices[-1])}
 
 
 def _follow_lane(s: Schedule, lane: Var) -> tuple[dict[str, int | None], list[Var]]:
@@ -144,6 +191,11 @@ def _follow_lane(s: Schedule, lane: Var) -> tuple[dict[str, int | None], list[Va
         along = _loop_along(s, nest, found)
         if along is not None:
             loops.append(along)
+        pair = factors(nest.update.value) if nest.update is not None else None
+        if pair is not None:
+            rows = next((x for x in pair if along not in variables(x)), pair[0])
+            found.setdefault(rows.buffer.name, _place_of_terms(s, nest, rows))
+            continue
         for read in dict.fromkeys(x for w in nest.writes for x in loads(w.value)):
             follows = along is not None and any(along in variables(i) for i in read.indices)
             place = _place(s, read, along) if along is not None and follows else None
@@ -171,6 +223,16 @@ def _loop_along(s: Schedule, nest: Nest, found: Mapping[str, int | None]) -> Var
     return next((v for x in reads if isinstance(v := x.indices[-1], Var) and v in over), None)
 
 
+def _place_of_terms(s: Schedule, nest: Nest, rows: Load) -> int:
+    """The axis along which the first factor of a product lies in rows: the last that its sums go
+    along."""
+    over = {x.var for x in nest.reduce}
+    places = [p for p, i in enumerate(rows.indices) if i in over]
+    if not places:
+        _refuse(s, rows, rows)
+    return places[-1]
+
+
 def _place(s: Schedule, access: Load, along: Expr) -> int:
     places = [p for p, i in enumerate(access.indices) if variables(i) & variables(along)]
     if len(places) != 1 or access.indices[places[0]] != along:
@@ -184,20 +246,21 @@ def _refuse(s: Schedule, access: Load, along: Expr) -> NoReturn:
     )
 
 
-def _in_rows(rank: int, axis: int, lanes: int) -> Layout:
-    return Layout(tuple(range(rank)), ((axis, lanes),))
-
-
 def _pack_parameters(
-    s: Schedule, plan: VectorPlan, lanes: Mapping[str, int | None]
+    s: Schedule, target: Target, rows: _Rows, blocks: Mapping[str, Layout]
 ) -> dict[str, Layout]:
-    """Arranges parameters in rows, where they do not lie so."""
+    """Arranges parameters in rows, where they do not lie so, or in blocks."""
     layouts = {}
     for buffer in s.kernel.params:
-        rank, axis = len(buffer.shape), lanes.get(buffer.name)
-        if axis is not None and axis != rank - 1:
-            layouts[buffer.name] = _in_rows(rank, axis, plan.lanes)
-            s.pack_layout(buffer, layouts[buffer.name])
+        layout = blocks.get(buffer.name)
+        axis = rows.axes.get(buffer.name)
+        if axis is not None:
+            short = rows.lanes * buffer.dtype.bytes < target.memory(buffer.memory).line
+            if axis != len(buffer.shape) - 1 or (rows.blocked and short):
+                layout = rows.layout(buffer)
+        if layout is not None:
+            layouts[buffer.name] = layout
+            s.pack_layout(buffer, layout)
     return layouts
 
 
@@ -226,29 +289,118 @@ def place_tiles(s: Schedule, plan: VectorPlan) -> tuple[list[Loop], list[Var], V
 
 
 def _map_local(
-    s: Schedule, target: Target, name: str, plan: VectorPlan, lanes: Mapping[str, int | None]
+    s: Schedule, target: Target, name: str, plan: VectorPlan, rows: _Rows, form: VectorForm
 ) -> str:
     """Gives what computes a local buffer to instructions; returns the name of the buffer that holds
     it then."""
+    if name in form.products:
+        return _map_product(s, target, name, form.common, plan.interleave)
+    if name in form.common:
+        return _bring_common(s, target, name)
     if nest_with(s, s.buffer(name)).update is not None:
         s.split_init(s.buffer(name))
     nest = nest_with(s, s.buffer(name))
     (along,) = variables(nest.store.indices[-1])
-    if lanes[name] is None:  # numbers, which lie one after the other
+    numbers = rows.axes[name] is None
+    if numbers:  # which lie one after the other
+        _check_numbers(s, nest, along, plan.lanes)
         s.split(Loop(along), plan.lanes)
         nest = nest_with(s, s.buffer(name))
-        rows = RowLayout(tuple(x.var for x in nest.axes), ())
-    else:
-        rows = RowLayout(tuple(x.var for x in nest.axes), ((along, plan.lanes),))
+    loops = [x.var for x in nest.axes]
+    layout = RowLayout(tuple(loops), ()) if numbers else rows.of_loops(loops, along)
     held = _in_place(s, nest)
     if held is None:
-        held = map_values(s, target, Loop(nest.axes[0].var), rows, plan.interleave)
+        held = map_values(s, target, Loop(loops[0]), layout, plan.interleave)
     update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
     if update is not None:
         assert isinstance(update.stmt, For)
-        rows_along = _row_of(update, plan) if lanes[name] is None else None
-        map_accumulation(s, target, Loop(update.stmt.var), rows_along, plan.interleave)
+        rows_along = _row_of(update, plan) if numbers else None
+        map_accumulation(s, target, Loop(update.stmt.var), rows_along)
     return held.name
+
+
+def _check_numbers(s: Schedule, nest: Nest, along: Var, lanes: int) -> None:
+    """Refuses numbers of rows that fill no rows themselves."""
+    count = s.for_(Loop(along)).extent
+    if not isinstance(count, int) or count % lanes:
+        raise ScheduleError(
+            f"{nest.buffer.name} has {count} numbers along {along}, which fill no rows of {lanes}",
+            program=nest.stmt,
+            hint=f"make it a multiple of {lanes}",
+        )
+
+
+def _map_product(
+    s: Schedule, target: Target, name: str, common: Collection[str], interleave: int
+) -> str:
+    """Gives sums of products to a matrix unit."""
+    nest = nest_with(s, s.buffer(name))
+    product = find_product(nest, target, common)
+    if product is None:
+        raise ScheduleError(
+            f"no unit of {target.name} makes {name} in tiles like these", program=nest.stmt
+        )
+    before = {r.buffer for c in _calls_for(s, product.rows.buffer) for r in c.regions}
+    made = not before & {*s.kernel.params}  # which comes part by part, as what made it does
+    plan = Plan(nest, product.mapping, {}, sums_outermost=made)
+    update = order_update(s, target, s.buffer(name), plan)
+    s.tensorize(update.first, product.unit.instruction)
+    if update.separate_init:
+        map_values(s, target, outer_loop(nest_with(s, s.buffer(name))), None, interleave)
+    return name
+
+
+def _bring_common(s: Schedule, target: Target, name: str) -> str:
+    """Brings the factor that all rows have in common: in parts along its outermost axis, since
+    products begin with the first of them, if that costs little."""
+    before = s.moment
+    map_values(s, target, outer_loop(nest_with(s, s.buffer(name))))
+    whole, cycles = s.moment, _cycles_of(s, target, name)
+    s.back_to(before)
+    nest = nest_with(s, s.buffer(name))
+    loops = {x.var: Loop(x.var) for x in nest.axes}
+    parts = nest.buffer.shape[0]
+    along = next((v for v in loops if v in variables(nest.store.indices[0])), None)
+    extent = s.for_(loops[along]).extent if along is not None else 1
+    if along is not None and isinstance(parts, int) and isinstance(extent, int) and parts < extent:
+        outer, loops[along] = s.split(loops[along], extent // parts)
+        s.reorder(outer, *loops.values())
+        map_values(s, target, next(iter(loops.values())))
+        if _cycles_of(s, target, name) <= PARTS_COST * cycles:
+            return name
+    s.back_to(whole)
+    return name
+
+
+def _cycles_of(s: Schedule, target: Target, name: str) -> float:
+    """How long the calls take that fill a buffer."""
+    found = _calls_for(s, s.buffer(name))
+    return sum(n * block_cycles((c,), target) for c, n in found.items())
+
+
+def _calls_for(s: Schedule, buffer: Buffer) -> dict[Call, float]:
+    """The calls that fill a buffer, and how often each is done."""
+    return {c: n for c, n in calls(s.kernel.body) if buffer in buffers_written((c,))}
+
+
+def _common_blocks(s: Schedule, target: Target, form: VectorForm, rows: _Rows) -> dict[str, Layout]:
+    """The layouts of the factors that all rows have in common, and of the parameters that they are
+    brought from. ScheduleError where what a unit takes in blocks would lie in rows."""
+    found: dict[str, Layout] = {}
+    every = {n.buffer.name: n for n in nests(s.kernel.body)}
+    for name in form.products:
+        product = find_product(every[name], target, form.common)
+        local = product.common.buffer.name if product is not None else ""
+        if product is None or local in rows.axes:
+            raise ScheduleError(
+                f"{name} is a product of {target.name}'s where rows lie along other loops",
+                program=every[name].stmt,
+            )
+        found[local] = common_layout(product)
+        source = every[local].store.value
+        if isinstance(source, Load) and source.buffer in s.kernel.inputs:
+            found[source.buffer.name] = found[local]
+    return found
 
 
 def _in_place(s: Schedule, nest: Nest) -> Buffer | None:

@@ -1,68 +1,35 @@
-"""Which tiles to give a kernel without a contraction on a chip with queues.
-
-Work and transfers are read off the schedule of one small tile: cycles for an element of each local
-buffer, and for each call. A tile takes its busiest queue so long, or the memory outside; what the
-other queues do is seen once, before the first tile and behind the last.
-"""
+"""Which tiles to give a kernel without a contraction on a chip with queues: the forms in which it
+may be done, the loops along which rows may lie, and of each what its model expects."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.analyze.linear import linear
 from tilewright.analyze.nests import Nest, nests
-from tilewright.backends.stream.addresses import bytes_of
-from tilewright.backends.stream.durations import Durations, durations
-from tilewright.backends.stream.lifetimes import Spans, lifetimes
-from tilewright.backends.stream.stream import Stream, expand_stream
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Expr, Var
-from tilewright.ir.loop import Call, Kernel, buffers_written, loads
-from tilewright.plan.bound import ContractionBound, control_cycles
+from tilewright.ir.expr import Load, Var
+from tilewright.ir.loop import Kernel, loads
+from tilewright.plan.bound import ContractionBound
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
-from tilewright.plan.map_values import reduction_of
 from tilewright.plan.missing_operations import missing_operation
-from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
-from tilewright.plan.vector_bound import (
-    elements_touched,
-    least_of_reductions,
-    reads_of,
-    reduction_buffers,
-)
 from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
+from tilewright.plan.vector_model import VectorChoice, VectorModel
 from tilewright.plan.vector_schedule import (
     VectorPlan,
     lane_axes,
     lane_loops,
     number_loops,
     result_nest,
-    sliced_reduction,
-    tile_vectors,
 )
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-PREFETCH_DISTANCES = (2, 1, 0)  # that are tried: loads may share the queue of what they are for
-RESULT_BUFFERS = (2, 1)  # one where two do not fit: it is stored while the next tile is brought
-INTERLEAVES = (1, 2, 4)  # the last where sums along rows wait for themselves
 SAME = 0.01  # of the cycles: no difference
 NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
-SLICES = 2  # of the ways to slice a reduction that fit, that are looked at
-PROBE = 64  # rows of the tile that is looked at
-
-
-@dataclass(frozen=True)
-class VectorChoice:
-    """A plan for a kernel in vector form, filled, and the cycles that the model expects of it."""
-
-    form: VectorForm
-    plan: VectorPlan
-    cycles: float
 
 
 @dataclass(frozen=True)
@@ -84,12 +51,13 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorCh
             program=kernel,
             hint="an ALU or a vector unit would: one instruction for each operator",
         )
-    models: list[_Model] = []
+    models: list[VectorModel] = []
     forms, refusal = _forms(kernel, target)
     for form, lanes in itertools.product(forms, sizes):
         for each, loop in _lane_loops(form, lanes):
             try:
-                models.append(_Model(each, target, VectorPlan(loop, lanes, {}), control))
+                filled, plan = _filled(each, VectorPlan(loop, lanes, {}))
+                models.append(VectorModel(filled, target, plan, control))
             except ScheduleError as error:
                 refusal = refusal or error
     if not models:
@@ -157,404 +125,35 @@ def _lane_loops(form: VectorForm, lanes: int) -> Iterator[tuple[VectorForm, Var]
         yield form, var
 
 
-# ---------------------------------------------------------------- the model
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What one kind of call costs in every tile: cycles for an element of the box that it fills,
-    cycles for each time, and its queue's wait for what it makes."""
-
-    queue: str
-    box: str  # the local buffer; "" for the result
-    rate: float
-    least: float  # the same at best
-    setup: float
-    wait: float
-    stalls: float  # of that, what parts that take turns have as well
-    moved: float  # cycles of the memory outside, for an element
-    least_moved: float  # the same, for what has to be moved
-    outside: Buffer | None  # what it brings, or takes away
-    in_slices: bool  # whether every slice of a reduction does it again
-    sweeps: int  # iterations of a reduction
-    apart: int  # elements that an accumulation has to have, to do several sweeps in one call
-    latency: int  # of a call
-
-
-@dataclass(frozen=True)
-class _Held:
-    """A buffer in a chip's memory: the box that it holds, bytes for an element of it, and whether
-    it is brought from outside, or leaves."""
-
-    memory: str
-    box: str
-    bytes: float
-    brought: bool
-    leaving: bool
-    spans: Spans | None  # of statements between which it holds something; None: all
-
-    def holds(self, at: int) -> bool:
-        return self.spans is None or any(a <= at <= b for a, b in self.spans)
-
-
-@dataclass(frozen=True)
-class _Probe:
-    """The stream of a small tile, what its instructions take, how many tiles it is, the part of
-    each buffer that one needs, and which box the elements of each buffer of the stream are of: as
-    it is brought, and as it is computed in the same place."""
-
-    stream: Stream
-    times: Durations
-    turns: float
-    boxes: Mapping[str, tuple[int, ...]]
-    brought: Mapping[str, str]
-    computed: Mapping[str, str]
-
-
-class _Model:
-    """Queues, memories and cycles of one way to lay rows."""
-
-    def __init__(
-        self, form: VectorForm, target: Target, bare: VectorPlan, control: Control
-    ) -> None:
-        self.target, self.control = target, control
-        self.form, self.bare = _filled(form, bare)
-        s = Schedule(self.form.kernel)
-        self.result = result_nest(s)
-        self.nests = nests(s.kernel.body)
-        self.extents = {x.var: int(x.extent) for x in self.result.axes if isinstance(x.extent, int)}
-        self.in_rows = {self.bare.lane, *number_loops(s, self.bare.lane)}
-        free = {v: self._sizes(v) for v in self.extents}
-        for var in (v for v, sizes in free.items() if not sizes):
-            raise ScheduleError(
-                f"{var} of {form.kernel.name} runs {self.extents[var]} times, and numbers along it"
-                f" fill rows of {self.bare.lanes} elements in {target.name}",
-                program=form.kernel,
-                hint=f"make it a multiple of {self.bare.lanes}",
-            )
-        self.sizes = control.sizes(form.kernel.name, self.extents, free)
-        self.lanes = lane_axes(s, self.bare.lane)
-        self.shapes = {b.name: b.shape for b in s.kernel.params}
-        self.sliced = sliced_reduction(s.kernel, self.form.memories)
-        self.work: list[_Work] = []
-        self.held: list[_Held] = []
-        self._probe()
-
-    def _sizes(self, var: Var) -> list[int]:
-        extent, step = self.extents[var], self.bare.lanes if var in self.in_rows else 1
-        return [n for n in range(step, extent + 1, step) if extent % n == 0]
-
-    def boxes(self, tile: Mapping[Var, int]) -> dict[str, tuple[int, ...]]:
-        """The part of each buffer that a step needs; of the result by the name "" as well."""
-        found = {"": tuple(tile[v] for v in self.extents)}
-        for nest in reversed(self.nests):
-            sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
-            sizes |= tile
-            if nest.buffer == self.result.buffer:
-                found[nest.buffer.name] = _reach([nest.store.indices], sizes)
-            else:
-                along = zip(nest.store.indices, found[nest.buffer.name], strict=True)
-                sizes |= {i: n for i, n in along if isinstance(i, Var)}
-            for buffer, places in reads_of(nest).items():
-                reach = _reach(places, sizes)
-                old = found.get(buffer.name, reach)
-                limits = map(int, buffer.shape)
-                new = tuple(min(max(a, b), m) for a, b, m in zip(reach, old, limits, strict=True))
-                found[buffer.name] = new
-        return found
-
-    def _outside(self, buffer: Buffer, boxes: Mapping[str, tuple[int, ...]]) -> float:
-        """Times the bytes of a parameter's part that the memory moves, which gives whole lines."""
-        if buffer.name not in boxes:
-            return 1.0
-        part, axis = boxes[buffer.name], self.lanes[buffer.name]
-        last = axis is None or axis == len(part) - 1
-        run = 1 if last else self.bare.lanes
-        whole = [int(n) for n in self.shapes[buffer.name]]
-        for n, m in zip(reversed(part), reversed(whole), strict=True):
-            run *= n
-            if n != m:
-                break
-        line = self.target.memory(buffer.memory).line
-        return max(1.0, line / (run * buffer.dtype.bytes))
-
-    def _tiles(self) -> list[dict[Var, int]]:
-        return [
-            dict(zip(self.sizes, each, strict=True))
-            for each in itertools.product(*self.sizes.values())
-        ]
-
-    def _probe(self) -> None:
-        """Reads work and memory off the schedule of a small tile."""
-        tile = min(
-            self._tiles(),
-            key=lambda t: abs(math.log(math.prod(t.values()) / (PROBE * self.bare.lanes))),
-        )
-        s, plan = Schedule(self.form.kernel), replace(self.bare, tile=tile)
-        tiled = tile_vectors(s, self.target, plan, self.form.memories, overlap=False)
-        boxes = self.boxes(tile)
-        elements = {name: math.prod(part) for name, part in boxes.items()}
-        # Where a buffer took the place of others, it is the last; a value in between is of the box
-        # that has as many elements.
-        names = {held: name for name, held in tiled.held.items()}
-        own = {name: name for name in tiled.held if name in names}  # with all that is brought
-        stream = expand_stream(s.kernel, self.target, limits=False)
-        moves = [x.call for x in stream.sites if self._is_outside(x.call)]
-        brought = {b.name for x in moves for b in buffers_written((x,))}
-        ends = [(buffers_written((x,)), x.regions) for x in moves]
-        leaving = {r.buffer.name for made, regions in ends for r in regions if r.buffer not in made}
-        spans = lifetimes(s.kernel)
-        for buffer in s.allocations():
-            size = math.prod(int(n) for n in buffer.shape)
-            alike = (name for name, n in elements.items() if n == size)
-            computed = names.setdefault(buffer.name, next(alike, ""))
-            box = own.get(buffer.name, computed)
-            each = bytes_of(buffer) / elements[box]
-            known = buffer.name in brought, buffer.name in leaving
-            self.held.append(_Held(buffer.memory, box, each, *known, spans.get(buffer)))
-        turns = math.prod(self.extents.values()) / math.prod(tile.values())
-        probe = _Probe(stream, durations(stream), turns, boxes, names | own, names)
-        self.work += [self._work(probe, k) for k in range(len(stream.sites))]
-
-    def _is_outside(self, call: Call) -> bool:
-        return any(self.target.memory(r.buffer.memory).size is None for r in call.regions)
-
-    def _work(self, probe: _Probe, k: int) -> _Work:
-        """What a call of the probe costs."""
-        call, rows = probe.stream.sites[k].call, probe.stream.rows(k)
-        times, turns, boxes = probe.times, probe.turns, probe.boxes
-        written = {b.name for b in buffers_written((call,))}
-        touched = [
-            r.buffer for r in call.regions if self.target.memory(r.buffer.memory).size is None
-        ]
-        outside = next(iter(touched), None)
-        names = probe.computed if outside is None else probe.brought
-        box = next((names[b] for b in written if b in names), "")
-        read = {names.get(r.buffer.name) for r in call.regions if r.buffer.name not in written}
-        each = turns * math.prod(boxes[box])
-        lines = 1.0 if outside is None else self._outside(outside, boxes)
-        # Calls of one operation do not wait for each other, but where they add to the same rows.
-        latency = times.latency[rows]
-        again = not call.instruction.distances and reduction_of(call.instruction) is not None
-        waits = float(latency.sum()) if again else min(float(latency.sum()), turns * latency.max())
-        wait = 0.0 if touched else waits
-        sums = (n for n in self.nests if n.update is not None and read & _read(n))
-        sweeps = next((math.prod(int(x.extent) for x in n.reduce) for n in sums), 1)
-        distances = [n for _, n in call.instruction.distances] if sweeps > 1 else []
-        instruction = call.instruction
-        done = float(iterations_of(instruction, probe.stream.fields[rows]).sum()) / each
-        needed = 0.0
-        if outside is not None:
-            rate = self.target.memory(outside.memory).bandwidth or math.inf
-            term = instruction.cost.bytes_in(outside.memory)
-            needed = done / most_for(instruction, term) / rate
-        return _Work(
-            queue=instruction.queue,
-            box=box,
-            rate=float((times.work - times.setup)[rows].sum()) / each / lines,
-            least=max(needed, done / most_a_cycle(instruction)),
-            setup=float(times.setup[rows].sum()) / turns,
-            wait=wait / turns,
-            stalls=wait / turns if again else 0.0,
-            moved=float(times.transfer[rows].max(1, initial=0).sum()) / each / lines,
-            least_moved=needed,
-            outside=outside,
-            in_slices=self.sliced is not None and self.sliced.operand in read,
-            sweeps=sweeps,
-            apart=max(distances, default=0) * self.bare.lanes,
-            latency=int(times.latency[rows].max(initial=0)),
-        )
-
-    def choices(self) -> list[VectorChoice]:
-        """All tiles that fit, with the largest slices of a reduction that do."""
-        found = []
-        waits = any(work.stalls for work in self.work)
-        paces = itertools.product(PREFETCH_DISTANCES, INTERLEAVES if waits else INTERLEAVES[:2])
-        for tile, (distance, parts) in itertools.product(
-            self._tiles(), list(paces) if self.control.overlap else [(0, 1)]
-        ):
-            turns = math.prod(self.extents.values()) // math.prod(tile.values())
-            nested = sum(tile[v] < n for v, n in self.extents.items()) > 1
-            fitting = (
-                (slices, boxes, results)
-                for slices, part in self._slices(tile)
-                for boxes in [self.boxes(part)]
-                if (results := self._results(boxes, distance, turns * slices, nested or slices > 1))
-            )
-            for slices, boxes, results in itertools.islice(fitting, SLICES):
-                part = dict(tile)
-                if self.sliced is not None and slices > 1:
-                    part[self.sliced.loop] = self.sliced.extent // slices
-                plan = replace(
-                    self.bare, tile=part, prefetch_distance=distance, result_buffers=results,
-                    interleave=parts,
-                )  # fmt: skip
-                cycles = self._cycles(boxes, turns, slices, parts, distance, results)
-                found.append(VectorChoice(self.form, plan, cycles))
-        return found
-
-    def bound(self) -> ContractionBound:
-        """Cycles that no tiles beat: the busiest queue without set-ups and halos, or everything
-        moved once."""
-        whole = self.boxes(self.extents)
-        reduced = reduction_buffers(self.nests)
-        computed = least_of_reductions(self.nests, self.target)
-        moves = [x for x in self.work if x.outside is not None]
-        for x in self.work:
-            if x.outside is None and x.box not in reduced:
-                computed[x.queue] = computed.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
-        queues = dict(computed)
-        count = {x.box: self._elements(x.box, whole) for x in moves}
-        for x in moves:
-            queues[x.queue] = queues.get(x.queue, 0.0) + x.least * count[x.box]
-        busiest = max(queues, key=lambda q: queues[q])
-        loads_ = [x for x in moves if x.outside in self.form.kernel.inputs]
-        stores = [x for x in moves if x not in loads_]
-        # What the busiest queue brings itself, it can bring while it waits for the first of it.
-        others = [x for x in loads_ if x.queue != busiest]
-        fill = min((x.latency for x in others), default=0)
-        drain = min((x.latency for x in stores if x.queue != busiest), default=0)
-        bus = sum(x.least_moved * count[x.box] for x in moves)
-        ends = min((x.latency for x in moves), default=0)
-        return ContractionBound(
-            queues[busiest], bus, fill, drain, ends, control_cycles(self.target),
-            {q: (computed.get(q, 0.0), n) for q, n in queues.items()},
-        )  # fmt: skip
-
-    def _elements(self, box: str, whole: Mapping[str, tuple[int, ...]]) -> int:
-        """Elements of a buffer that are needed: not those between windows that are far apart."""
-        reads = [
-            (n, places) for n in self.nests for b, places in reads_of(n).items() if b.name == box
-        ]
-        read = max((elements_touched(n, places) for n, places in reads), default=None)
-        size = math.prod(whole[box])
-        return size if read is None else min(size, read)
-
-    def _slices(self, tile: dict[Var, int]) -> Iterator[tuple[int, dict[Var, int]]]:
-        """In how many slices a tile's reduction can be done, and what a step does then."""
-        yield 1, tile
-        if self.sliced is not None:
-            extent = self.sliced.extent
-            for n in (n for n in range(2, extent + 1) if extent % n == 0):
-                yield n, tile | {self.sliced.loop: extent // n}
-
-    def _results(
-        self, boxes: Mapping[str, tuple[int, ...]], distance: int, steps: int, nested: bool
-    ) -> int:
-        """How many buffers the result has; 0 where not even one fits."""
-        fits = (n for n in RESULT_BUFFERS if self._fits(boxes, distance, n, steps, nested))
-        return next(fits, 0)
-
-    def _fits(
-        self,
-        boxes: Mapping[str, tuple[int, ...]],
-        distance: int,
-        most_results: int,
-        steps: int,
-        nested: bool,
-    ) -> bool:
-        """Whether all buffers fit. In nested loops over tiles what an outer one computes for an
-        inner one has as many places as what is brought."""
-        places = min(distance, steps - 1) + 1
-        results = min(most_results, steps) if self.control.overlap else 1
-        used: dict[str, float] = {}
-        passing: dict[str, dict[int, float]] = {}  # what is there while a tile is worked on
-        steps_ = {at for x in self.held for span in x.spans or () for at in span}
-        for x in self.held:
-            turns = max(places if x.brought or nested else 1, results if x.leaving else 1)
-            size = x.bytes * math.prod(boxes[x.box]) * turns
-            if x.brought or x.leaving or nested or x.spans is None:
-                used[x.memory] = used.get(x.memory, 0.0) + size
-                continue
-            at_once = passing.setdefault(x.memory, dict.fromkeys(steps_, 0.0))
-            for at in (at for at in steps_ if x.holds(at)):
-                at_once[at] += size
-        for memory, at_once in passing.items():
-            used[memory] = used.get(memory, 0.0) + max(at_once.values())
-        return all((self.target.memory(m).size or math.inf) >= n for m, n in used.items())
-
-    def _ahead(self, boxes: Mapping[str, tuple[int, ...]]) -> float:
-        """Cycles of a tile's work before it touches its result's only buffer, which is stored
-        meanwhile."""
-        result = {x.buffer.name for w in self.result.writes for x in loads(w.value)}
-        before = (x for x in self.work if x.box and x.box not in result)
-        return sum(x.rate * math.prod(boxes[x.box]) + x.setup for x in before)
-
-    def _cycles(
-        self,
-        boxes: Mapping[str, tuple[int, ...]],
-        turns: int,
-        slices: int,
-        parts: int,
-        distance: int,
-        results: int,
-    ) -> float:
-        """Cycles of all tiles; what a slice does is done so many times for each."""
-        queues: dict[str, float] = {}
-        bus = 0.0
-        for work in self.work:
-            lines = 1.0 if work.outside is None else self._outside(work.outside, boxes)
-            in_slice = self.sliced is not None and work.box == self.sliced.operand
-            elements = math.prod(boxes[work.box]) * lines * (slices if in_slice else 1)
-            once = work.setup + _waits(work, elements, parts)
-            once *= slices if in_slice or work.in_slices else 1
-            if math.prod(boxes[work.box]) < work.apart:
-                once = work.sweeps * (work.setup + work.latency)
-            queues[work.queue] = queues.get(work.queue, 0.0) + work.rate * elements + once
-            bus += work.moved * elements
-        # From the first load of a tile until its result is outside.
-        late = {x.queue: x.latency for x in self.work if x.outside is not None}
-        chain = sum(queues.values()) + sum(late.values())
-        if not self.control.overlap:
-            return turns * chain
-        at_once = distance + 2  # a tile is stored while the next is worked on
-        longest = max(*queues.values(), bus, chain / at_once)
-        if results == 1:
-            longest = max(longest, sum(queues.values()) + max(late.values()) - self._ahead(boxes))
-        return turns * longest + (chain - max(queues.values())) / slices
-
-
-def _waits(work: _Work, elements: float, parts: int) -> float:
-    """Cycles that a queue waits for what calls of one kind make, in a tile of so many elements.
-    Where parts take turns, only those that add to the same sums do: for their own last call, which
-    is as long ago as the other parts' take."""
-    if parts == 1 or not work.stalls:
-        return work.wait if parts == 1 else 0.0
-    calls = work.stalls / work.latency
-    others = work.rate * elements / calls * (parts - 1) / parts
-    return calls * max(0.0, work.latency - others)  # the parts behind the first are late as well
-
-
-def _read(nest: Nest) -> set[str]:
-    """The names of the buffers that a nest accumulates."""
-    return {x.buffer.name for x in loads(nest.update.value)} if nest.update is not None else set()
-
-
-def _reach(places: Sequence[Sequence[Expr]], sizes: Mapping[Var, int]) -> tuple[int, ...]:
-    """Elements along each subscript from the first to the last that accesses touch, for so many
-    iterations of each loop."""
-    return tuple(
-        1 + max(high for _, high in spans) - min(low for low, _ in spans)
-        for along in zip(*places, strict=True)
-        for spans in [[_span(i, sizes) for i in along]]
-    )
-
-
-def _span(subscript: Expr, sizes: Mapping[Var, int]) -> tuple[int, int]:
-    form = linear(subscript)
-    ends = [k * (sizes.get(v, 1) - 1) for v, k in form.items() if isinstance(v, Var)]
-    first = form.get(None, 0)
-    return first + sum(n for n in ends if n < 0), first + sum(n for n in ends if n > 0)
-
-
 def _filled(form: VectorForm, plan: VectorPlan) -> tuple[VectorForm, VectorPlan]:
     """The form with its lane loop, and those of other nests that go along with it, filled to whole
-    rows."""
+    rows; likewise loops along which numbers of rows lie."""
     s = Schedule(form.kernel)
-    loop = next(x for x in result_nest(s).axes if x.var == plan.lane)
-    extent = int(loop.extent) if isinstance(loop.extent, int) else 0
-    wanted = -(-extent // plan.lanes) * plan.lanes
-    if wanted == extent:
+    every = nests(s.kernel.body)
+    now = {x.var: int(x.extent) for n in every for x in (*n.axes, *n.reduce)}
+    along = lane_loops(s, plan.lane) if now[plan.lane] % plan.lanes else []
+    along += _linked(every, number_loops(s, plan.lane))
+    wanted = {v: -(-now[v] // plan.lanes) * plan.lanes for v in along}
+    if all(now[v] == n for v, n in wanted.items()):
         return form, plan
-    filled = fill_kernel(form.kernel, dict.fromkeys(lane_loops(s, plan.lane), wanted))
+    filled = fill_kernel(form.kernel, wanted)
     return replace(form, kernel=filled, source=filled), plan
+
+
+def _linked(every: Sequence[Nest], loops: Collection[Var]) -> list[Var]:
+    """These loops, and those that go along the same axes of arrays that are made."""
+    made = {n.buffer for n in every}
+    places = [
+        (i, (x.buffer, d))
+        for n in every
+        for x in (Load(n.buffer, n.store.indices), *(x for w in n.writes for x in loads(w.value)))
+        for d, i in enumerate(x.indices)
+        if x.buffer in made and isinstance(i, Var)
+    ]
+    found: set[Var] = set(loops)
+    while True:
+        axes = {axis for var, axis in places if var in found}
+        more = {var for var, axis in places if axis in axes}
+        if more <= found:
+            return sorted(found, key=str)
+        found |= more

@@ -8,7 +8,6 @@ that what reads them begins early: the rows of a tile's first product come befor
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,14 +19,7 @@ from tilewright.runtime import stream_functions as native
 def order_transfers(stream: Stream) -> Stream:
     """The stream with each run of independent transfers sorted by the first instruction that reads
     what they bring."""
-    order = transfer_order(stream)
-    return replace(
-        stream,
-        site=stream.site[order],
-        fields=stream.fields[order],
-        addresses=stream.addresses[order],
-        lists=stream.lists[order],
-    )
+    return stream.reordered(transfer_order(stream))
 
 
 def transfer_order(stream: Stream) -> np.ndarray:

@@ -8,7 +8,7 @@ for all of them at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -98,6 +98,16 @@ class Stream:
     def rows(self, k: int) -> np.ndarray:
         """The rows of site k."""
         return np.flatnonzero(self.site == k)
+
+    def reordered(self, order: np.ndarray) -> Stream:
+        """The same instructions in another order, given by their numbers in this one [n]."""
+        return replace(
+            self,
+            site=self.site[order],
+            fields=self.fields[order],
+            addresses=self.addresses[order],
+            lists=self.lists[order],
+        )
 
 
 def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Stream:
