@@ -18,7 +18,6 @@ from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import Durations, durations
 from tilewright.backends.stream.lifetimes import Spans, lifetimes
 from tilewright.backends.stream.stream import Stream, expand_stream
-from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, buffers_written, loads
