@@ -314,7 +314,9 @@ def test_an_input_in_two_shapes():
     assert np.array_equal(module(x), tilewright.compile(model, options=options)(x))
 
 
-@pytest.mark.parametrize("seed", [3, 14, 17, 7003, pytest.param(200307, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "seed", [3, 14, 17, *(pytest.param(n, marks=pytest.mark.long) for n in (7003, 200307))]
+)
 def test_random_networks(seed):
     """`make fuzz-devices` has many: the quick ones of three chips, and an array with a border, of
     which another form would read less than lies in memory."""

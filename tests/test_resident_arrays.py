@@ -96,7 +96,9 @@ def test_where_there_is_no_room_for_all():
     assert local_bytes(narrow) <= 3 * ARRAY
 
 
-@pytest.mark.parametrize("eighths", [7, 15, 19, 27])
+@pytest.mark.parametrize(
+    "eighths", [7, 19, *(pytest.param(n, marks=pytest.mark.long) for n in (15, 27))]
+)
 def test_memories_of_any_size(eighths: int):
     """`check` runs it also in other orders, with every byte watched."""
     size = eighths * ARRAY // 8

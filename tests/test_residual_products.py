@@ -84,7 +84,7 @@ i32(127)), i32(0)))"""
     np.testing.assert_array_equal(form.made["identity"].of([]), np.eye(16, dtype=np.int8))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(KERNELS)
 def test_forms_compute_the_same(program: Kernel):
     (form,) = residual_forms(normal_form(program), VTA)

@@ -52,7 +52,9 @@ def test_the_largest_border_of_both():
     assert sizes["A"] == sizes["B"] == (16 * 8 * 8,)
 
 
-@pytest.mark.parametrize("c", [16, 24, 32, 40])
+@pytest.mark.parametrize(
+    "c", [16, 40, *(pytest.param(n, marks=pytest.mark.long) for n in (24, 32))]
+)
 def test_arrays_as_channels_of_one_window(c: int):
     """The engine adds 2 x 16 channels for 16, or 2 x 8 for 8 where those fill blocks."""
     built = check(first(c, 6), second(c, 6), added(c, 6, 77, 51), target=conv_engine())

@@ -35,13 +35,14 @@ from tilewright.ir.loop import (
     For,
     Kernel,
     Stmt,
+    Write,
     loads,
     map_block,
     map_exprs,
     map_inner_blocks,
     walk_statements,
 )
-from tilewright.ir.substitute import rewrite
+from tilewright.ir.substitute import rewrite, variables
 from tilewright.plan.map_values import write_of
 from tilewright.schedule.primitives.padding import folded
 from tilewright.target.target import Target
@@ -61,14 +62,23 @@ class RowOperators:
 
 
 def row_instructions(target: Target) -> list[Instruction]:
-    """The target's element-wise instructions whose operands all lie in memories of its own."""
+    """The target's element-wise instructions whose operands all lie in memories of its own, in rows
+    along the same axis: a transposition has none."""
     return [
         i
         for i in target.instructions
-        if write_of(i) is not None
+        if (write := write_of(i)) is not None
         and i.operands
         and all(target.memory(b.memory).size is not None for b in i.operands)
+        and _keeps_order(write)
     ]
+
+
+def _keeps_order(write: Write) -> bool:
+    """Whether axes of what is read follow each other as in what is written."""
+    order = [v for i in write.indices for v in variables(i)]
+    reads = [[v for i in x.indices for v in variables(i)] for x in loads(write)]
+    return all(sorted(r, key=order.index) == r for r in reads)
 
 
 def row_size(instruction: Instruction) -> int:

@@ -64,6 +64,8 @@ def form_models(
         loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
         if k and not (named <= loops and form.keeps(kept)):
             continue
+        if count and _has_constants(form) and not has_contraction(form.kernel):
+            continue  # which are for what no instruction does with a number
         try:
             found = _modelled(form, target, control, _orders(form, in_order, places, as_made))
         except (CompileError, TargetError) as error:
@@ -73,6 +75,11 @@ def form_models(
         yield found
     if refusal is not None and not count:
         raise refusal
+
+
+def _has_constants(form: UnitForm) -> bool:
+    """Whether arrays of a number stand for numbers."""
+    return any(a.program is not None and not a.sources for a in form.made.values())
 
 
 def least_first(models: Iterable[FormModel]) -> list[FormModel]:

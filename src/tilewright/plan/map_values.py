@@ -307,11 +307,24 @@ def covers(
         for leaves in _Cover(instruction, s.simplifier).leaves(value, store.value):
             moves = isinstance(without_casts(value), Load)
             same = any(part == store.value for _, part in leaves) and not moves
-            if not same and not any(isinstance(part, Const) for _, part in leaves):
+            if same or any(isinstance(part, Const) for _, part in leaves):
+                continue
+            if _varies_enough(pattern, store, leaves):
                 does = not _only_copies(store, leaves)
                 found.append((instruction, leaves, (_operators(value), does, _size(value))))
     for instruction, leaves, _ in sorted(found, key=lambda f: f[2], reverse=True):
         yield instruction, leaves
+
+
+def _varies_enough(pattern: Write, store: Store, leaves: Sequence[tuple[Buffer, Expr]]) -> bool:
+    """Whether what varies along the rows of the result is no operand that has a number for each
+    row: those lie along the last axis of what is written."""
+    if not pattern.indices or not store.indices:
+        return True
+    lanes, along = variables(pattern.indices[-1]), variables(store.indices[-1])
+    reads = {x.buffer: x for x in _loads(pattern.value)}
+    numbers = [b for b, x in reads.items() if not any(lanes & variables(i) for i in x.indices)]
+    return not any(b in numbers and variables(part) & along for b, part in leaves)
 
 
 def write_of(instruction: Instruction) -> Write | None:
