@@ -134,9 +134,11 @@ def _build_whole(
     rows, refusal = None, None
     if target.bundles is None and row_sizes(target):
         try:
-            rows = _build_rows(plain, target, control, parameters)
-        except (CompileError, TargetError) as error:
+            filled = fill_products(plain, target)
+        except ScheduleError as error:
             refusal = error
+        else:
+            rows = _build_rows(plain, filled, target, control, parameters)
     if rows is not None and rows.cycles <= _least_of_pieces(split, target):
         return rows
     try:
@@ -149,12 +151,16 @@ def _build_whole(
 
 
 def _build_rows(
-    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str]
-) -> ChipKernel:
-    """A kernel with products in tiles of rows that never leave the chip: a matrix unit makes its
-    sums, and element-wise instructions all else."""
-    found = vector_choices(fill_products(kernel, target), target, control)
-    built = _build_vectors(kernel, target, control, parameters, found)
+    kernel: Kernel, filled: Kernel, target: Target, control: Control, parameters: Sequence[str]
+) -> ChipKernel | None:
+    """A kernel with products, `filled` to what a matrix unit takes, in tiles of rows that never
+    leave the chip: the unit makes its sums, and element-wise instructions all else; None where
+    they cannot."""
+    try:
+        found = vector_choices(filled, target, control)
+        built = _build_vectors(filled, target, control, parameters, found)
+    except (CompileError, TargetError):
+        return None
     return replace(built, form=UnitForm(kernel), bound=found.bound)
 
 

@@ -44,6 +44,7 @@ from tilewright.plan.unit_plan import (
     epilogue_of,
     exits,
     find_mappings,
+    nest_with,
 )
 from tilewright.plan.units import AxisMapping, units
 from tilewright.schedule.schedule import Schedule
@@ -76,21 +77,21 @@ def _first_model(
     kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...]
 ) -> TileModel:
     refusal = None
-    checked: set[Epilogue] = set()
+    checked: dict[Epilogue, bool] = {}
     refused: set[Epilogue] = set()
     for filled, nest, found in find_mappings(kernel, target, refused):
         mapping, epilogue = replace(found, orders=orders), epilogue_for(nest, found)
         try:
             if epilogue not in checked:
-                _check_epilogue(filled, target, Plan(nest, mapping, {}))
-            checked.add(epilogue)
+                checked[epilogue] = _check_epilogue(filled, target, Plan(nest, mapping, {}))
         except ScheduleError as error:
             refused.add(epilogue)
             refusal = refusal or error
             continue
         try:
             _check_residuals(filled, Plan(nest, mapping, {}))
-            return _model(filled, target, nest, mapping, _extents(kernel))
+            begins = checked[epilogue]
+            return _model(filled, target, nest, mapping, _extents(kernel), begins=begins)
         except ScheduleError as error:  # an instruction may want more than loops
             refusal = refusal or error
     assert refusal is not None
@@ -120,8 +121,11 @@ def _extents(kernel: Kernel) -> dict[Var, int]:
 
 
 def _model(
-    kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int]
-) -> TileModel:
+    kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int],
+    *, begins: bool,
+) -> TileModel:  # fmt: skip
+    """The model of a way to lay loops on a unit, whose sums have to begin with what is added to
+    them where that is said. ScheduleError where the smallest tile cannot be scheduled."""
     s = Schedule(kernel)
     model = TileModel(s, target, nest, mapping, wanted)
     least = choose_tiles(model, None, overlap=False)
@@ -130,9 +134,12 @@ def _model(
     if mapping.unit.whole:  # which does all that follows, or cannot
         tile_for_unit(Schedule(kernel), target, least[0].plan, overlap=False)
         return model
+    first = replace(least[0].plan, starts_with_addend=begins)
     try:
-        accumulator_work = _accumulator_work(kernel, target, model, least[0].plan)
+        accumulator_work = _accumulator_work(kernel, target, model, first)
     except ScheduleError as error:
+        if begins:
+            raise
         try:  # a chip may be able to begin a sum with something, and not to add it afterwards
             plan = replace(least[0].plan, starts_with_addend=True)
             accumulator_work = _accumulator_work(kernel, target, model, plan)
@@ -141,15 +148,16 @@ def _model(
     return TileModel(s, target, nest, mapping, wanted, accumulator_work)
 
 
-def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> None:
-    """Refuses what no instructions make of the sums, in whatever tiles: finding that out by
-    scheduling one takes a hundred times longer."""
+def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> bool:
+    """Whether sums have to begin with what is added to them. Refuses what no instructions make of
+    the sums, in whatever tiles: finding that out by scheduling one takes a hundred times longer."""
     s, acc = Schedule(kernel), plan.nest.buffer
     if acc not in set(s.allocations()):
-        return
+        return False
     every = exits(s, acc)
     if plan.unit.whole and len(every) == 1:
-        return check_whole(s, plan)
+        check_whole(s, plan)
+        return False
     memory = plan.result[1].buffer.memory
     held = {acc: memory} | {nest.buffer: memory for _, nest in every[:-1]}
     for _, nest in every[1:]:
@@ -160,8 +168,11 @@ def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> None:
         try:
             s.init_with(acc)
             check_values(s, target, epilogue_of(s, acc)[1], held)
+            check_values(s, target, nest_with(s, s.buffer(acc.name)), held)
         except ScheduleError:
             raise error from None
+        return True
+    return False
 
 
 def _check_residuals(kernel: Kernel, plan: Plan) -> None:
