@@ -136,8 +136,8 @@ def _build_whole(
         try:
             filled = fill_products(plain, target)
         except ScheduleError as error:
-            refusal = error
-        else:
+            filled, refusal = None, error
+        if filled is not None:
             rows = _build_rows(plain, filled, target, control, parameters)
     if rows is not None and rows.cycles <= _least_of_pieces(split, target):
         return rows

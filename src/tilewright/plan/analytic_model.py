@@ -90,8 +90,8 @@ def _first_model(
             continue
         try:
             _check_residuals(filled, Plan(nest, mapping, {}))
-            begins = checked[epilogue]
-            return _model(filled, target, nest, mapping, _extents(kernel), begins=begins)
+            starts = checked[epilogue]
+            return _model(filled, target, nest, mapping, _extents(kernel), starts)
         except ScheduleError as error:  # an instruction may want more than loops
             refusal = refusal or error
     assert refusal is not None
@@ -122,9 +122,9 @@ def _extents(kernel: Kernel) -> dict[Var, int]:
 
 def _model(
     kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int],
-    *, begins: bool,
+    starts_with_addend: bool,
 ) -> TileModel:  # fmt: skip
-    """The model of a way to lay loops on a unit, whose sums have to begin with what is added to
+    """The model of a way to lay loops on a unit, whose sums have to start with what is added to
     them where that is said. ScheduleError where the smallest tile cannot be scheduled."""
     s = Schedule(kernel)
     model = TileModel(s, target, nest, mapping, wanted)
@@ -134,11 +134,11 @@ def _model(
     if mapping.unit.whole:  # which does all that follows, or cannot
         tile_for_unit(Schedule(kernel), target, least[0].plan, overlap=False)
         return model
-    first = replace(least[0].plan, starts_with_addend=begins)
+    first = replace(least[0].plan, starts_with_addend=starts_with_addend)
     try:
         accumulator_work = _accumulator_work(kernel, target, model, first)
     except ScheduleError as error:
-        if begins:
+        if starts_with_addend:
             raise
         try:  # a chip may be able to begin a sum with something, and not to add it afterwards
             plan = replace(least[0].plan, starts_with_addend=True)
@@ -149,7 +149,7 @@ def _model(
 
 
 def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> bool:
-    """Whether sums have to begin with what is added to them. Refuses what no instructions make of
+    """Whether sums have to start with what is added to them. Refuses what no instructions make of
     the sums, in whatever tiles: finding that out by scheduling one takes a hundred times longer."""
     s, acc = Schedule(kernel), plan.nest.buffer
     if acc not in set(s.allocations()):

@@ -233,7 +233,7 @@ def _use(
         s.reuse(result, held[pattern.buffer])
         result = held[pattern.buffer]
     blocked = rows is not None and rows.blocked
-    numbers = any(len(b.shape) < len(p.shape) for b in held for p in held)
+    numbers = pattern is not None and bool(_numbers_of_rows(pattern))
     _tensorize(s, target, loop, instruction, interleave, innermost=blocked and numbers)
     return result
 
@@ -319,12 +319,16 @@ def covers(
 def _varies_enough(pattern: Write, store: Store, leaves: Sequence[tuple[Buffer, Expr]]) -> bool:
     """Whether what varies along the rows of the result is no operand that has a number for each
     row: those lie along the last axis of what is written."""
-    if not pattern.indices or not store.indices:
-        return True
-    lanes, along = variables(pattern.indices[-1]), variables(store.indices[-1])
-    reads = {x.buffer: x for x in _loads(pattern.value)}
-    numbers = [b for b, x in reads.items() if not any(lanes & variables(i) for i in x.indices)]
+    along = variables(store.indices[-1]) if store.indices else frozenset()
+    numbers = _numbers_of_rows(pattern)
     return not any(b in numbers and variables(part) & along for b, part in leaves)
+
+
+def _numbers_of_rows(pattern: Write) -> set[Buffer]:
+    """The operands of an element-wise instruction that have a number for each row."""
+    lanes = variables(pattern.indices[-1]) if pattern.indices else frozenset()
+    reads = _loads(pattern.value) if lanes else []
+    return {x.buffer for x in reads if not any(lanes & variables(i) for i in x.indices)}
 
 
 def write_of(instruction: Instruction) -> Write | None:

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.nests import Nest, factors, nests
-from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import BinaryOp, Expr, Load, Var
 from tilewright.ir.loop import Kernel
 from tilewright.ir.substitute import variables
@@ -53,22 +52,21 @@ def find_product(nest: Nest, target: Target, common: Collection[str]) -> RowProd
     return next((p for p in _products(nest, target, common) if p.mapping.waste == 1), None)
 
 
-def fill_products(kernel: Kernel, target: Target) -> Kernel:
-    """The kernel with loops of its products that fill a unit. ScheduleError where none does one of
-    them, or where what is added would change what others compute."""
+def fill_products(kernel: Kernel, target: Target) -> Kernel | None:
+    """The kernel with loops of its products that fill a unit; None where none does one of them.
+    ScheduleError where what is added would change what others compute."""
     extents: dict[Var, int] = {}
     inputs = [b.name for b in kernel.inputs]
     for nest in (n for n in nests(kernel.body) if is_contraction(n)):
         product = min(_products(nest, target, inputs), key=lambda p: p.mapping.waste, default=None)
         if product is None or product.mapping.waste == math.inf:
-            raise ScheduleError(
-                f"no unit of {target.name} makes {nest.buffer.name} of rows", program=nest.stmt
-            )
+            return None
         extents |= product.mapping.extents
     return fill_kernel(kernel, extents)
 
 
 def _products(nest: Nest, target: Target, of: Collection[str]) -> Iterator[RowProduct]:
+    """The ways for units to do a nest, with an array named in `of` as the common factor."""
     update = nest.update
     pair = factors(update.value) if update is not None and update.op is BinaryOp.ADD else None
     if update is None or pair is None:
@@ -116,10 +114,3 @@ def common_layout(product: RowProduct) -> Layout:
     column = position_of(access.indices, product.column)
     rest = [p for p in range(len(access.indices)) if p != column]
     return Layout((column, *rest), tuple(blocks))
-
-
-def rows_layout(rank: int, axis: int, lanes: int) -> Layout:
-    """Rows of `lanes` elements along an axis, one after the other along the last of the others:
-    what a unit that takes several rows of one block has."""
-    others = [d for d in range(rank) if d != axis]
-    return Layout((*others[:-1], axis, *others[-1:]), ((axis, lanes),))

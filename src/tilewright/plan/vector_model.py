@@ -1,4 +1,5 @@
-"""How long tiles of a kernel without a contraction take on a chip with queues.
+"""How long tiles of a kernel take whose work is element-wise, but for products among it, on a chip
+with queues.
 
 Work and transfers are read off the schedule of one small tile: cycles for an element of each local
 buffer, and for each call. A tile takes its busiest queue so long, or the memory outside; what the
@@ -240,6 +241,9 @@ class VectorModel:
         names = probe.computed if outside is None else probe.brought
         box = next((names[b] for b in written if b in names), "")
         read = {names.get(r.buffer.name) for r in call.regions if r.buffer.name not in written}
+        once = outside is not None and box in self.form.common
+        if once:  # for each part of what there is, not for each tile
+            turns = math.prod(self.boxes(self.extents)[box]) / math.prod(boxes[box])
         each = turns * math.prod(boxes[box])
         lines = 1.0 if outside is None else self._outside(outside, boxes)
         # Calls of one operation do not wait for each other, but where they add to the same rows.
@@ -272,7 +276,7 @@ class VectorModel:
             sweeps=sweeps,
             apart=max(distances, default=0) * self.bare.lanes,
             latency=int(times.latency[rows].max(initial=0)),
-            once=outside is not None and box in self.form.common,
+            once=once,
         )
 
     def choices(self) -> list[VectorChoice]:
@@ -342,8 +346,9 @@ class VectorModel:
         return sum({x.queue: x.latency for x in self.work if x.outside is not None}.values())
 
     def _once(self, boxes: Mapping[str, tuple[int, ...]]) -> float:
-        """Cycles of the memory outside for what is brought before all tiles."""
-        return sum(x.rate * math.prod(boxes[x.box]) + x.setup for x in self.work if x.once)
+        """Cycles for the common factor that the first product waits for; others come meanwhile."""
+        first = (x.rate * math.prod(boxes[x.box]) + x.setup for x in self.work if x.once)
+        return next(first, 0.0)
 
     def bound(self) -> ContractionBound:
         """Cycles that no tiles beat: the busiest queue without set-ups and halos, or everything

@@ -1,5 +1,6 @@
-"""Which tiles to give a kernel without a contraction on a chip with queues: the forms in which it
-may be done, the loops along which rows may lie, and of each what its model expects."""
+"""Which tiles to give a kernel that element-wise instructions do, and a matrix unit where there are
+products among it: its forms, the loops along which rows may lie, and what a model expects of each.
+"""
 
 from __future__ import annotations
 
