@@ -36,7 +36,7 @@ LAYERS = (
     ("backends.bundles", "explain"),
     ("chip_kernel", "options"),
     ("passed_arrays", "resident_arrays"),
-    ("join_pieces", "share_cores"),
+    ("form_tiles", "join_pieces", "share_cores"),
     ("chip", "check"),
     ("backends", "compiled"),
     ("assemble", "offers", "specialize"),

@@ -26,6 +26,7 @@ from tilewright.chip_kernel import (
     check_sizes,
     stream_kernel,
 )
+from tilewright.form_tiles import GAIN, FormTiles, most_promising, with_tiles
 from tilewright.ir.loop import Kernel
 from tilewright.join_pieces import Check, Known, PieceRefused, build_pieces, join_pieces
 from tilewright.passed_arrays import OtherOrder
@@ -36,11 +37,11 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import SAME, FormModel, form_models, least_first
+from tilewright.plan.form_models import SAME, form_models, least_first
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.places import Places, orders_of, with_room
-from tilewright.plan.restrict_tiles import controlled_tiles, no_tile, no_tile_fits
+from tilewright.plan.restrict_tiles import no_tile, no_tile_fits
 from tilewright.plan.row_products import fill_products
 from tilewright.plan.same_kernels import with_plain_names
 from tilewright.plan.split_kernel import Split, has_pieces, split_kernel
@@ -59,14 +60,12 @@ from tilewright.plan.vector_tiles import VectorChoices, row_sizes, vector_choice
 from tilewright.resident_arrays import Residents
 from tilewright.schedule.schedule import Schedule
 from tilewright.share_cores import build_on_cores
-from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.cores import all_cores, one_core
 from tilewright.target.target import Target
 
 TRIES = 4  # tiles that are built and timed
-FORMS = 3  # forms of a kernel that are built
-GAIN = 0.97  # of the cycles of the fastest form: others that cannot be so fast are not tried
-FAR = 0.5  # the same once so many are built: a unit may wait for its own sums all the time
+FORMS = 3  # forms of a kernel that are built, of which
+CLOSE = 1.1  # times the cycles of the fastest one, or less, are expected; others if less than GAIN
 NEAR = 0.997  # of what the model expects: better than the next one is likely to be
 
 
@@ -292,63 +291,62 @@ def _build_stream(
     found = form_models(kernel, target, control, kept, in_order, places, as_made)
     models = least_first(found)
     best: ChipKernel | None = None
-    refusal: TilewrightError | None = None
+    refusals: list[TilewrightError] = []
     count = 0
-    for model in models:
-        gain = GAIN if count < FORMS else FAR
-        if best is not None and model.bound.cycles >= gain * best.cycles:
+    for tiled in with_tiles(models, control, refusals):
+        if best is not None and tiled.expected >= best.cycles * (CLOSE if count < FORMS else GAIN):
             break
         try:
-            built = _build_form(model, target, control, parameters)
+            built = _build_form(tiled, target, control, parameters)
             check(built)
         except (CompileError, TargetError) as error:
-            refusal = error if refusal is None or isinstance(error, OtherOrder) else refusal
+            refusals.append(error)
             continue
         count += 1
         best = built if best is None or built.cycles < best.cycles else best
     if best is None:
-        assert refusal is not None  # there is a form
-        raise refusal
+        raise next((e for e in refusals if isinstance(e, OtherOrder)), refusals[0])
     return replace(best, bound=models[0].bound)
 
 
 def _build_form(
-    found: FormModel, target: Target, control: Control, parameters: Sequence[str]
+    tiled: FormTiles, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
     """A kernel in one of its forms, of its arrays where they lie rather than of one that has them
     one after the other."""
-    stacks = stacks_of(found.form)
-    if stacks and isinstance(found.model, TileModel):
+    stacks = stacks_of(tiled.found.form)
+    if stacks and isinstance(tiled.found.model, TileModel):
         try:
-            return _build_stacks(found, target, control, parameters, stacks)
+            return _build_stacks(tiled, target, control, parameters, stacks)
         except ScheduleError:
             pass  # the host makes one array of them
-    return _build_stacks(found, target, control, parameters, {})
+    return _build_stacks(tiled, target, control, parameters, {})
 
 
 def _build_stacks(
-    found: FormModel, target: Target, control: Control, parameters: Sequence[str], stacks: Stacks
+    tiled: FormTiles, target: Target, control: Control, parameters: Sequence[str], stacks: Stacks
 ) -> ChipKernel:
     """The same, where `stacks` are read as the arrays that they are made of."""
-    kernel, model = found.kernel, found.model
+    kernel, model = tiled.found.kernel, tiled.found.model
     if isinstance(model, VectorChoices):
         best = _build_vectors(kernel, target, control, parameters, model)
     elif isinstance(model, FusedChoices):
         best = _build_fused(kernel, target, control, parameters, model)
     else:
-        best = _build_contraction(kernel, target, control, parameters, model, stacks)
+        best = _build_contraction(tiled, target, control, parameters, model, stacks)
     # The model knows of no order but that of tiles.
     expect = None if control.serial else partial(expected_cycles, kernel, control)
-    form, borders = form_of_sources(found.form, stacks), borders_of_sources(found.borders, stacks)
-    return replace(best, form=form, borders=borders, expect=expect)
+    form, borders = tiled.found.form, borders_of_sources(tiled.found.borders, stacks)
+    return replace(best, form=form_of_sources(form, stacks), borders=borders, expect=expect)
 
 
 def _build_contraction(
-    kernel: Kernel, target: Target, control: Control, parameters: Sequence[str], model: TileModel,
-    stacks: Stacks,
+    tiled: FormTiles, target: Target, control: Control, parameters: Sequence[str],
+    model: TileModel, stacks: Stacks,
 ) -> ChipKernel:  # fmt: skip
     """A kernel with a contraction, on a unit that contracts."""
-    choices = controlled_tiles(kernel, model, control, run_pipelines)
+    kernel = tiled.found.kernel
+    choices = [c for c in tiled.tiles if isinstance(c, Choice)]
     if not choices:
         raise no_tile(kernel, model, control)
     return build_fastest(
@@ -417,30 +415,27 @@ def _bundle_forms(
     """The forms of a kernel that may suit a statically scheduled chip, the most promising first;
     those of which the chip does nothing add to the refusals. Plans are made of a form once it may
     be the best."""
-    waiting: list[tuple[float, UnitForm, Kernel, Borders]] = []  # with cycles that none beats
+    waiting: list[tuple[float, tuple[UnitForm, Kernel, Borders]]] = []
     for k, form in enumerate(unit_forms(normal_form(kernel), target)):
         if k and not form.keeps(kept, in_order=False):
             continue
         wider, borders = choose_borders(form.kernel, target)
         wider = with_room(wider, {n: at for n, at in places.items() if n not in form.made})
         try:
-            waiting.append((least_cycles(wider, target), form, wider, borders))
+            waiting.append((least_cycles(wider, target), (form, wider, borders)))
         except (CompileError, TargetError) as error:
             refusals.append(error)
-    waiting.sort(key=lambda each: each[0], reverse=True)
-    ready: list[_BundleForm] = []
-    while waiting or ready:
-        best = min(ready, key=lambda f: f.expected, default=None)
-        if best is not None and (not waiting or best.expected <= waiting[-1][0]):
-            ready.remove(best)
-            yield best
-            continue
-        _, form, wider, borders = waiting.pop()
+
+    def planned(found: tuple[UnitForm, Kernel, Borders]) -> _BundleForm | None:
+        form, wider, borders = found
         try:
             plans = best_plans(wider, target, control, orders_of(form, places))
-            ready.append(_BundleForm(form, wider, borders, plans))
         except (CompileError, TargetError) as error:
             refusals.append(error)
+            return None
+        return _BundleForm(form, wider, borders, plans)
+
+    return most_promising(reversed(waiting), planned)  # of equal ones the most particular first
 
 
 def _built_form(
@@ -495,16 +490,9 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
     """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
     if target.bundles is not None:
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
-    found = (_expected(m, control) for m in form_models(kernel, target, control))
-    return min((cycles for cycles in found if cycles is not None), default=None)
-
-
-def _expected(found: FormModel, control: Control) -> float | None:
-    model = found.model
-    if isinstance(model, (VectorChoices, FusedChoices)):
-        return min((c.cycles for c in model.plans), default=None)
-    plans = controlled_tiles(found.kernel, model, control, run_pipelines)
-    return next((c.cycles for c in plans), None)
+    found = with_tiles(form_models(kernel, target, control), control, [], gain=1.0)
+    best = next(found, None)
+    return None if best is None else min((t.cycles for t in best.tiles), default=None)
 
 
 def build_choice(

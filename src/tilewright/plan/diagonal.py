@@ -82,9 +82,10 @@ def lane_numbers(target: Target) -> list[int]:
 
 
 def lane_choices(target: Target) -> list[list[int]]:
-    """The same for each unit: where it may have several numbers, those with which it does most of a
-    diagonal in a cycle first."""
-    return [sizes for unit in units(target) if (sizes := _lanes(unit))]
+    """The same for each unit that differs in them: where it may have several numbers, those with
+    which it does most of a diagonal in a cycle first."""
+    found = [sizes for unit in units(target) if (sizes := _lanes(unit))]
+    return [sizes for k, sizes in enumerate(found) if sizes not in found[:k]]
 
 
 def _lanes(unit: Unit) -> list[int]:
