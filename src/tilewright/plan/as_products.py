@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests, without_casts
@@ -53,10 +53,10 @@ from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.packed_windows import pack
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, one_of
 from tilewright.plan.units import Unit, has_contraction, units
+from tilewright.plan.value_ranges import Interval, value_range, within
 from tilewright.target.target import Target
 
 TERMS = 16  # that a sum may have
-Interval = tuple[int, int]
 
 
 def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
@@ -79,6 +79,11 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
             if summed is not None:
                 yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
                 yield from _on_diagonals(summed, target, axis)
+    if found.constant and found.nest is None:
+        made_of = found.multiplied().with_constant_term(unit.left.buffer.dtype)
+        summed = _Products(kernel, made_of, unit, addend=None, clip=False).form()
+        if summed is not None:
+            yield from _on_diagonals(summed, target, None)
 
 
 def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterator[UnitForm]:
@@ -126,12 +131,18 @@ class _Sum:
         """The same with the factor in the terms."""
         return replace(self, terms=tuple((e, k * self.factor) for e, k in self.terms), factor=1)
 
+    def with_constant_term(self, kind: DType) -> _Sum:
+        """The same with the constant as a factor of 1."""
+        one = const(1, kind)
+        return replace(self, terms=(*self.terms, (one, self.constant)), constant=0)
+
     @property
     def interval(self) -> Interval:
         """Between which numbers the sum is."""
         times = [x.extent for x in self.nest.reduce] if self.nest is not None else []
         count = math.prod(n for n in times if isinstance(n, int))
-        ends = [sorted((k * int(e.dtype.min), k * int(e.dtype.max))) for e, k in self.terms]
+        each = ((value_range(e, {}), k) for e, k in self.terms)
+        ends = [sorted((k * least, k * most)) for (least, most), k in each]
         low, high = (sum(each) * count for each in zip(*ends, strict=True))
         low, high = sorted((low * self.factor, high * self.factor))
         return self.constant + low, self.constant + high
@@ -305,23 +316,27 @@ class _Products:
     def _data(self, elements: Sequence[Expr], arrays: dict[str, MadeArray]) -> Expr | None:
         """An element of the term's array: of the only one that there is, or of one that has all
         arrays, one after the other."""
-        reads = [e for e in elements if isinstance(e, Load)]
         if len(elements) == 1:
             return elements[0]
+        if not all(isinstance(e, (Load, Const)) for e in elements):
+            return None
+        reads = [e for e in elements if isinstance(e, Load)]
         shapes, places = {x.buffer.shape for x in reads}, {x.indices for x in reads}
         inputs = all(x.buffer in self.kernel.inputs for x in reads)
-        if len(reads) < len(elements) or len(shapes) > 1 or len(places) > 1 or not inputs:
+        if len(shapes) != 1 or len(places) != 1 or not inputs:
             return None
         ((at,), (shape,)) = places, shapes
-        order = [e.buffer for e, _ in self.terms if isinstance(e, Load)]
-        name = fresh("_".join(b.name for b in dict.fromkeys(order)), self.names)
+        order = [e for e, _ in self.terms]
+        sources = list(dict.fromkeys(x.buffer for x in reads))
+        name = fresh("_".join(b.name for b in sources), self.names)
         held = Buffer(name, order[0].dtype, (len(order), *shape))
 
         def value(*index: Expr) -> Expr:
-            return one_of(index[0], [Load(b, index[1:]) for b in order])
+            here = (Load(e.buffer, index[1:]) if isinstance(e, Load) else e for e in order)
+            return one_of(index[0], list(here))
 
         sizes = (len(order), *(int(n) for n in shape))
-        arrays[name] = made(f"{name}_terms", sizes, list(dict.fromkeys(order)), value)
+        arrays[name] = made(f"{name}_terms", sizes, sources, value)
         return Load(held, (_TERM, *at))
 
     def _constants(
@@ -391,11 +406,9 @@ class _Products:
             return None
         inner, low, high = value.a, int(value.dtype.min), int(value.dtype.max)
         said = isinstance(inner, Binary) and inner.op in (BinaryOp.MIN, BinaryOp.MAX)
-        least, most = self.sum.interval
-        overflows = least < self.type.min or most > self.type.max
-        known = {self.sum.part: (least, most)}
-        found = None if said or overflows else _interval(inner, known)
-        if found is None or found[0] < low or found[1] > high:
+        known = {self.sum.part: self.sum.interval}
+        overflows = not within(self.sum.interval, (int(self.type.min), int(self.type.max)))
+        if said or overflows or not within(value_range(inner, known), (low, high)):
             return None
         at_most = binary(BinaryOp.MIN, inner, const(high, inner.dtype))
         return Cast(value.dtype, binary(BinaryOp.MAX, at_most, const(low, inner.dtype)))
@@ -415,31 +428,3 @@ def _pieces(factor: int, kind: DType) -> list[int]:
 
 def _around(stmt: Stmt, term: Var | None, count: int) -> Stmt:
     return stmt if term is None else For(term, count, (stmt,))
-
-
-def _interval(e: Expr, known: Mapping[Expr, Interval]) -> Interval | None:
-    """Between which numbers a value of integers is, if no step of it can overflow."""
-    if e in known:
-        return known[e]
-    if isinstance(e, Const):
-        return int(e.value), int(e.value)
-    if not isinstance(e, Binary) or e.op not in _ENDS:
-        return None
-    a, b = _interval(e.a, known), _interval(e.b, known)
-    if a is None or b is None:
-        return None
-    if e.op is BinaryOp.SHR and not (0 <= b[0] == b[1] < e.dtype.bits):
-        return None
-    ends = [_ENDS[e.op](x, y) for x in a for y in b]
-    low, high = min(ends), max(ends)
-    return (low, high) if e.dtype.min <= low and high <= e.dtype.max else None
-
-
-_ENDS: dict[BinaryOp, Callable[[int, int], int]] = {
-    BinaryOp.ADD: lambda x, y: x + y,
-    BinaryOp.SUB: lambda x, y: x - y,
-    BinaryOp.MUL: lambda x, y: x * y,
-    BinaryOp.SHR: lambda x, y: x >> y,
-    BinaryOp.MIN: min,
-    BinaryOp.MAX: max,
-}

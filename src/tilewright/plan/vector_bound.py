@@ -24,7 +24,10 @@ from tilewright.target.target import Target
 def least_of_reductions(every: Sequence[Nest], target: Target) -> dict[str, float]:
     """Cycles at least, by queue."""
     found: dict[str, float] = {}
-    begun = _started_with(every)
+    numbers = {
+        n.buffer.name for n in every if not any(True for w in n.writes for _ in loads(w.value))
+    }
+    begun = _started_with(every) & numbers
     for nest in every:
         if nest.update is None:
             continue
@@ -62,8 +65,8 @@ def _started_with(every: Sequence[Nest]) -> set[str]:
 
 
 def _elements_read(nest: Nest, begun: set[str]) -> int:
-    """How many elements of arrays a reduction combines, at least; not of those that are made to
-    begin with."""
+    """How many elements of arrays a reduction combines, at least; not of those of numbers that it
+    begins with."""
     reads = reads_of(nest).items()
     return sum(elements_touched(nest, places) for b, places in reads if b.name not in begun)
 

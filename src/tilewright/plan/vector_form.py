@@ -15,6 +15,7 @@ the same once they are cut off. What is computed is the same, to the bit.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,6 +67,7 @@ from tilewright.plan.map_values import reduction_of, write_of
 from tilewright.plan.row_products import RowProduct, find_product
 from tilewright.plan.separate_windows import IN_PLACE_GAIN, LEAST_GAIN, separate_stage
 from tilewright.plan.share_values import share_values
+from tilewright.plan.value_ranges import Interval, value_range, within
 from tilewright.schedule.primitives.loops import copy_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
@@ -187,9 +189,12 @@ class _Form:
         self.builder = Builder(self.names)
         self.memories: dict[str, str] = {}
         self.added: set[str] = set()  # what begins with an array's element and 0
+        self.exact: dict[Buffer, DType] = {}  # what is wider than it was, and holds nothing more
         self.inputs = [b.name for b in kernel.inputs]
         self.products: set[str] = set()
         self.common: set[str] = set()
+        self.overwrites = not _leave_operands(target)
+        self.reads = Counter(x.buffer for n in nests(kernel.body) for x in _reads_of(n))
         self.rows = row_operators(target)
         self.operands = [b for i in row_instructions(target) for b in i.operands]
 
@@ -236,10 +241,11 @@ class _Form:
 
     def _elementwise(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
         """A nest of one store, in the types and operators of the target's instructions."""
-        store = nest.store
-        value = fit_value(store.value, self.rows)
+        value = self._with_held(fit_value(nest.store.value, self.rows))
+        value, before = self._not_overwritten(nest, value, wide)
         if nest.buffer in self.kernel.params:
-            return map_block((nest.stmt,), partial(_storing, buffer=nest.buffer, value=value))
+            stored = partial(_storing, buffer=nest.buffer, value=value)
+            return (*before, *map_block((nest.stmt,), stored))
         if isinstance(value, Cast) and value.dtype not in self.rows.types:
             value = value.a
         like = next((b for b in self.operands if b.dtype == value.dtype), None)
@@ -251,10 +257,63 @@ class _Form:
             )
         local = self._local(nest.buffer, like, "rows")
         wide[nest.buffer] = local
-        return (
-            Alloc(local),
-            *map_block((nest.stmt,), partial(_storing, buffer=local, value=value)),
+        if self._holds(nest.buffer.dtype, value):
+            self.exact[local] = nest.buffer.dtype
+        stored = partial(_storing, buffer=local, value=value)
+        return (*before, Alloc(local), *map_block((nest.stmt,), stored))
+
+    def _not_overwritten(
+        self, nest: Nest, value: Expr, wide: dict[Buffer, Buffer]
+    ) -> tuple[Expr, Block]:
+        """A value of arrays that are all read again, of which no instruction may overwrite one: one
+        is added to 0 first, in an array of its own, which the block clears."""
+        reads = list(loads(value))
+        if not reads or isinstance(without_casts(value), Load):
+            return value, ()
+        if not all(self._is_read_again(x, wide) for x in reads):
+            return value, ()
+        first = reads[0]
+        zero = nest.buffer.with_(
+            name=self.builder.fresh(f"{nest.buffer.name}_zero"), dtype=first.dtype, memory=DRAM
         )
+        held = zero.with_(memory=self.memories[first.buffer.name])
+        clears = any(_stores(i, held, 0) for i in self.target.instructions)
+        if not clears or BinaryOp.ADD not in self.rows.operators:
+            return value, ()
+        self.memories[zero.name] = held.memory
+        axes = tuple(Axis(x.var, x.extent) for x in nest.axes)
+        clear = Stage(zero, axes, nest.store.indices, const(0, zero.dtype))
+        value = substitute(value, {first: Load(zero, nest.store.indices) + first})
+        return value, (Alloc(zero), *copy_block(stage_loops(clear), self.names))
+
+    def _with_held(self, value: Expr) -> Expr:
+        """A value of such parts; what it is cut off to last is its type."""
+        if isinstance(value, Cast):
+            return value.with_(a=rewrite(value.a, self._as_held))
+        return rewrite(value, self._as_held)
+
+    def _as_held(self, e: Expr) -> Expr:
+        """A value as it lies in a wider type, if it was cut off to what it holds anyway."""
+        if not isinstance(e, Cast):
+            return e
+        if isinstance(e.a, Load) and self.exact.get(e.a.buffer) == e.dtype:
+            return e.a
+        inner = self._as_held(e.a) if isinstance(e.a, Cast) else e.a
+        return inner if inner.dtype == e.dtype else e
+
+    def _holds(self, dtype: DType, value: Expr) -> bool:
+        """Whether all that a value of integers may be is in a type."""
+        if not dtype.is_integer or not value.dtype.is_integer:
+            return False
+        known: dict[Expr, Interval] = {x: _range_of(kept) for x in loads(value)
+                 if (kept := self.exact.get(x.buffer)) is not None}  # fmt: skip
+        return within(value_range(value, known), _range_of(dtype))
+
+    def _is_read_again(self, read: Load, wide: dict[Buffer, Buffer]) -> bool:
+        """Whether instructions would overwrite what is read of an array of integers, which then is
+        read elsewhere."""
+        count = sum(self.reads[old] for old, new in wide.items() if new == read.buffer)
+        return self.overwrites and read.dtype.is_integer and count > 1
 
     def _reduction(self, nest: Nest, wide: dict[Buffer, Buffer]) -> Block:
         update = nest.update
@@ -270,13 +329,17 @@ class _Form:
                 hint="a reduction needs an instruction that combines rows with rows in place",
             )
         before: list[Stmt] = []
-        value = self._staged(nest, update.value, unit, before)
+        value = self._staged(nest, self._as_held(update.value), unit, before)
         acc = self._local(nest.buffer, unit.acc, "rows")
         axes, over = ([Axis(x.var, x.extent) for x in loops] for loops in (nest.axes, nest.reduce))
-        first = nest.store.value
+        first = self._as_held(nest.store.value)
         first = (
             const(first.value, acc.dtype) if isinstance(first, Const) else cast(acc.dtype, first)
         )
+        if update.op in IDEMPOTENT and acc.dtype.is_integer:
+            self.exact[acc] = nest.buffer.dtype
+        if isinstance(first, Load) and self._is_read_again(first, wide):
+            self.added.add(acc.name)
         stage = Stage(acc, tuple(axes), update.indices, value, tuple(over), update.op, first)
         found = [*before]
         least = neutral(update.op, nest.buffer.dtype)
@@ -450,6 +513,14 @@ class _Form:
             stmt = For(var, extent, (stmt,))
         before += [Alloc(staged), stmt]
         return Load(staged, at)
+
+
+def _reads_of(nest: Nest) -> set[Load]:
+    return {x for w in nest.writes for x in loads(w.value)}
+
+
+def _range_of(dtype: DType) -> Interval:
+    return int(dtype.min), int(dtype.max)
 
 
 def _needed(body: Block, outputs: Sequence[Buffer]) -> Block:
