@@ -34,7 +34,7 @@ from tilewright.plan.accelerate_whole import accelerate_whole
 from tilewright.plan.equal_units import equal_instructions
 from tilewright.plan.fold import Around, Fold, fold
 from tilewright.plan.interleave import calls_apart
-from tilewright.plan.map_values import RowLayout, bring_part, map_values
+from tilewright.plan.map_values import Parts, RowLayout, bring_part, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
 from tilewright.plan.operand_blocks import block_places, memory_between
 from tilewright.plan.stacked_inputs import Stacks, bring_apart, stacks_in
@@ -99,16 +99,16 @@ def tile_for_unit(
     if update.separate_init:
         starts.append(outer_loop(nest_with(s, s.buffer(acc.name))))
     for loop in starts:
-        map_values(s, target, loop, None, plan.interleave)
+        map_values(s, target, loop, None, Parts(plan.interleave))
     around = [*tiles, update.parts] if update.parts is not None else tiles
     distance, buffers, cleared = _pace(s, plan, tiles, around) if overlap else (0, 1, 0)
     before = set(s.allocations())
     for loop, vars_ in made_of:
-        map_values(s, target, loop, _rows(plan, target, vars_), plan.interleave)
+        map_values(s, target, loop, _rows(plan, target, vars_), Parts(plan.interleave))
     rows = _rows(plan, target, inside)
     if overlap and buffers == 1 and plan.chunked_axis is not None:
         rows, inside = _finish_in_chunks(s, plan, plan.chunked_axis, rows, inside)
-    map_values(s, target, Loop(inside[0]), rows, plan.interleave)
+    map_values(s, target, Loop(inside[0]), rows, Parts(plan.interleave))
     late = set(s.allocations()) - before if plan.late else set()  # what the epilogue brings
     hoist_all(s, around, acc.name)
     # One buffer for each tile of the result that is computed or stored; one more for each whose
@@ -191,7 +191,9 @@ def _add_residuals(
         first = fused if update.first == outermost else update.first
         s.tensorize(first, plan.unit.instruction)
         for name in locals_:
-            map_values(s, target, outer_loop(nest_with(s, s.buffer(name))), None, plan.interleave)
+            map_values(
+                s, target, outer_loop(nest_with(s, s.buffer(name))), None, Parts(plan.interleave)
+            )
         init = nest_with(s, s.buffer(result.name))
         renamed = {x.var: y.var for x, y in zip(nest.axes, init.axes, strict=True)}
         found.append((outer_loop(init), [renamed[v] for v in _vars_behind(plan, read)]))

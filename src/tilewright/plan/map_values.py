@@ -70,19 +70,30 @@ class RowLayout:
         return RowLayout(order, blocks, self.blocked)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Into how many parts operations on a chip's own memories are split, and stores to those
+    outside, if their loops can be."""
+
+    work: int = 1
+    stores: int = 1
+
+
+WHOLE = Parts()
+
+
 def map_values(
-    s: Schedule, target: Target, loop: Loop, rows: RowLayout | None = None, interleave: int = 1
+    s: Schedule, target: Target, loop: Loop, rows: RowLayout | None = None, parts: Parts = WHOLE
 ) -> Buffer:
     """Replaces the nest of a loop, which stores into one buffer, by calls of the target's
     instructions; returns the buffer that holds it then (another one, where an instruction works in
     place). ScheduleError, and the schedule as it was, where they cannot do it. `rows` says
-    how buffers that become necessary are to lie; without it none may. Each operation is split into
-    `interleave` parts, if its loops can be, so that part 0 of one depends only on part 0 of the one
-    before."""
+    how buffers that become necessary are to lie; without it none may. Operations are split into
+    `parts` so that part 0 of one depends only on part 0 of the one before."""
     nest = nest_of(s.for_(loop))
     if nest is None or isinstance(nest.store, Accumulate):
         refuse(f"{loop} does more than store into one buffer", s)
-    found = _map(s, target, loop, rows, MAX_COPIES, interleave)
+    found = _map(s, target, loop, rows, MAX_COPIES, parts)
     if found is None:
         raise _no_instructions(nest, target)
     return found
@@ -175,14 +186,14 @@ def bring_part(
 ) -> Buffer:
     """Copies what a nest reads of a parameter into a memory of the target, in front of the nest:
     `part` is the read, or a conversion of what is read."""
-    found = _materialise(s, target, loop, rows, part, memory, MAX_COPIES, 1)
+    found = _materialise(s, target, loop, rows, part, memory, MAX_COPIES, WHOLE)
     if found is None:
         refuse(f"no instruction of {target.name} brings {part} into {memory}", s)
     return found
 
 
 def _map(
-    s: Schedule, target: Target, loop: Loop, rows: RowLayout | None, copies: int, interleave: int
+    s: Schedule, target: Target, loop: Loop, rows: RowLayout | None, copies: int, parts: Parts
 ) -> Buffer | None:
     """The buffer that holds what the nest computes, once instructions do it; None if none can."""
     store = _store(s, loop)
@@ -193,7 +204,7 @@ def _map(
         before = s.moment
         left = copies - 1 if only_copies else MAX_COPIES
         try:
-            result = _use(s, target, loop, rows, instruction, leaves, left, interleave)
+            result = _use(s, target, loop, rows, instruction, leaves, left, parts)
             if result is not None:
                 return result
         except ScheduleError:
@@ -214,7 +225,7 @@ def _use(
     instruction: Instruction,
     leaves: list[tuple[Buffer, Expr]],
     copies: int,
-    interleave: int,
+    parts: Parts,
 ) -> Buffer | None:
     """Gives the last of a nest to an instruction, what it reads to others."""
     held: dict[Buffer, Buffer] = {}
@@ -223,7 +234,7 @@ def _use(
         if found is None or (found.memory, found.dtype) != (operand.memory, operand.dtype):
             if rows is None:
                 return None
-            found = _materialise(s, target, loop, rows, part, operand.memory, copies, interleave)
+            found = _materialise(s, target, loop, rows, part, operand.memory, copies, parts)
             if found is None:
                 return None
         held[operand] = found
@@ -234,7 +245,7 @@ def _use(
         result = held[pattern.buffer]
     blocked = rows is not None and rows.blocked
     numbers = pattern is not None and bool(_numbers_of_rows(pattern))
-    _tensorize(s, target, loop, instruction, interleave, innermost=blocked and numbers)
+    _tensorize(s, target, loop, instruction, parts, innermost=blocked and numbers)
     return result
 
 
@@ -246,7 +257,7 @@ def _materialise(
     part: Expr,
     memory: str,
     copies: int,
-    interleave: int,
+    parts: Parts,
 ) -> Buffer | None:
     """Computes a subexpression into a new buffer by instructions; returns the buffer, or None if no
     instruction can."""
@@ -262,7 +273,7 @@ def _materialise(
     layout = below.layout([x.var for x in inner.axes])
     start = Loop(inner.axes[0].var)
     s.pack_layout(value, layout)
-    return _map(s, target, start, below, copies, interleave)
+    return _map(s, target, start, below, copies, parts)
 
 
 def _path(value: Expr, part: Expr) -> tuple[int, ...]:
@@ -388,7 +399,7 @@ def _tensorize(
     target: Target,
     loop: Loop,
     instruction: Instruction,
-    interleave: int,
+    parts: Parts,
     *,
     innermost: bool,
 ) -> None:
@@ -397,7 +408,7 @@ def _tensorize(
     managed = target.memory(nest.buffer.memory).size is not None
     read = next((x.buffer for x in _loads(nest.store.value) if _managed(target, x.buffer)), None)
     loops = arrange(s, nest, None if managed else read)
-    _call(s, target, loops, instruction, interleave, innermost)
+    _call(s, target, loops, instruction, parts, innermost)
 
 
 def map_accumulation(s: Schedule, target: Target, loop: Loop, along: Var | None = None) -> None:
@@ -421,7 +432,7 @@ def map_accumulation(s: Schedule, target: Target, loop: Loop, along: Var | None 
         try:
             s.reorder(*summed, *rows)
             loops = rows if _comes_back(s, rows, instruction) else [*summed, *rows]
-            return _call(s, target, loops, instruction, 1)
+            return _call(s, target, loops, instruction, WHOLE)
         except ScheduleError:
             s.back_to(before)  # another instruction may do
     raise ScheduleError(
@@ -473,7 +484,7 @@ def _call(
     target: Target,
     loops: list[Loop],
     instruction: Instruction,
-    interleave: int,
+    parts: Parts,
     innermost: bool = False,
 ) -> None:
     """Gives a perfect nest to an instruction: as many of its innermost loops as it has axes."""
@@ -486,8 +497,7 @@ def _call(
     ranges = sum(not isinstance(n, int) for n in extents)
     most = max((n.upper or 1 for n in extents if isinstance(n, Symbol)), default=1)
     within, outer = loops[len(loops) - rows :], loops[: len(loops) - rows]
-    if all(target.memory(b.memory).size is not None for b in instruction.operands):
-        outer = _in_turns(s, outer, within, interleave, innermost=innermost)
+    outer = _in_turns(s, outer, within, _parts_of(instruction, target, parts), innermost=innermost)
     ways = [(s.moment, outer[0])] if outer else []
     outer = collapse(s, outer, most) if outer else []
     ways += [(s.moment, outer[0])] if outer else []
@@ -497,6 +507,14 @@ def _call(
                 _with_fewer_calls(s, instruction, ways)
             return
     s.tensorize([*outer, *within][-1], instruction)
+
+
+def _parts_of(instruction: Instruction, target: Target, parts: Parts) -> int:
+    """Into how many parts what an instruction does is split: loads are not."""
+    if all(_managed(target, b) for b in instruction.operands):
+        return parts.work
+    pattern = write_of(instruction)
+    return 1 if pattern is None or _managed(target, pattern.buffer) else parts.stores
 
 
 def _with_fewer_calls(

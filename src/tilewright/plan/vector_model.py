@@ -49,6 +49,7 @@ from tilewright.target.target import Target
 PREFETCH_DISTANCES = (2, 1, 0)  # that are tried: loads may share the queue of what they are for
 RESULT_BUFFERS = (2, 1)  # one where two do not fit: it is stored while the next tile is brought
 INTERLEAVES = (1, 2, 4)  # the last where sums along rows wait for themselves
+STORE_PARTS = (1, 2, 4)  # of a tile that are tried where its store keeps the next one's loads
 SLICES = 2  # of the ways to slice a reduction that fit, that are looked at
 PROBE = 64  # rows of the tile that is looked at
 
@@ -301,8 +302,27 @@ class VectorModel:
                     interleave=parts,
                 )  # fmt: skip
                 cycles = self._cycles(boxes, turns, slices, parts, distance, results)
-                found.append(VectorChoice(self.form, plan, cycles))
+                n, more = self._stores_in_parts(boxes, distance)
+                found.append(
+                    VectorChoice(self.form, replace(plan, store_parts=n), cycles + turns * more)
+                )
         return found
+
+    def _stores_in_parts(
+        self, boxes: Mapping[str, tuple[int, ...]], distance: int
+    ) -> tuple[int, float]:
+        """In how many parts a tile is best stored, and the cycles for which the loads of the next
+        one wait then: where the queue that works loads as well, and has nothing else to do."""
+        working = {x.queue for x in self.work if x.outside is None}
+        moves = [(x, x.moved * math.prod(boxes[x.box])) for x in self.work if x.outside is not None]
+        stores = [(x, n) for x, n in moves if x.queue not in working]
+        loaded = sum(n for x, n in moves if x.queue in working)
+        if distance or not loaded or not self.control.overlap:
+            return 1, 0.0
+        stored, setup = sum(n for _, n in stores), sum(x.setup for x, _ in stores)
+        costs = {n: min(stored, loaded) / n + setup * (n - 1) for n in STORE_PARTS}
+        best = min(costs, key=lambda n: costs[n])
+        return best, costs[best]
 
     def _turns(self, tile: Mapping[Var, int]) -> int:
         return math.prod(self.extents.values()) // math.prod(tile.values())

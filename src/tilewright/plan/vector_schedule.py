@@ -34,7 +34,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.accelerate import order_update
-from tilewright.plan.map_values import RowLayout, map_accumulation, map_values
+from tilewright.plan.map_values import Parts, RowLayout, map_accumulation, map_values
 from tilewright.plan.one_loop import flatten, hoist_all, stages_by_queue, stages_of
 from tilewright.plan.rates import block_cycles, calls
 from tilewright.plan.row_products import common_layout, find_product
@@ -60,7 +60,12 @@ class VectorPlan:
     prefetch_distance: int = 1  # steps between the load of a tile and its use
     result_buffers: int = 2  # tiles of the result that exist at once
     interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
+    store_parts: int = 1  # in which a tile is stored, so that loads need not wait for all of it
     by_queue: bool = False  # every queue works on a tile of its own
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self.interleave, self.store_parts)
 
 
 @dataclass(frozen=True)
@@ -95,7 +100,7 @@ def tile_vectors(
         if layout is not None:
             s.pack_layout(buffer, layout)
     held = {name: _map_local(s, target, name, plan, rows, form) for name in local}
-    map_values(s, target, Loop(inside[0]), rows.of_loops(inside, lane), plan.interleave)
+    map_values(s, target, Loop(inside[0]), rows.of_loops(inside, lane), plan.parts)
     result = held[sliced.result] if sliced is not None else ""
     hoist_all(s, around, result)
     loop = flatten(s, around, result, plan.prefetch_distance + 1, plan.result_buffers)
@@ -310,7 +315,7 @@ def _map_local(
     layout = RowLayout(tuple(loops), ()) if numbers else rows.of_loops(loops, along)
     held = _in_place(s, nest)
     if held is None:
-        held = map_values(s, target, Loop(loops[0]), layout, plan.interleave)
+        held = map_values(s, target, Loop(loops[0]), layout, plan.parts)
     update = next((n for n in nests_with(s.kernel.body, held) if n.update is not None), None)
     if update is not None:
         assert isinstance(update.stmt, For)
@@ -346,7 +351,7 @@ def _map_product(
     update = order_update(s, target, s.buffer(name), plan)
     s.tensorize(update.first, product.unit.instruction)
     if update.separate_init:
-        map_values(s, target, outer_loop(nest_with(s, s.buffer(name))), None, interleave)
+        map_values(s, target, outer_loop(nest_with(s, s.buffer(name))), None, Parts(interleave))
     return name
 
 
