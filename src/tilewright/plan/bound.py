@@ -120,7 +120,10 @@ def _work(model: TileModel, fill: float) -> float:
 
 
 def _fill(model: TileModel, tiles: Sizes) -> float:
-    """Until the smallest tiles of both factors are there; queues bring them at the same time."""
+    """Until the smallest tiles of both factors are there; queues bring them at the same time. A
+    unit that reads outside itself waits for that memory."""
+    memories = (model.target.memory(x.memory) for x in model.loads[:2] if x.move is None)
+    outside = max((m.latency for m in memories if m.size is None), default=0)
     busy: dict[str, float] = {}
     latency: dict[str, float] = {}
     for operand in model.loads[:2]:
@@ -131,7 +134,7 @@ def _fill(model: TileModel, tiles: Sizes) -> float:
             own = queue == model.unit.instruction.queue
             late = 0 if own and move.own_hazard[0] is not Hazard.STALL else move.latency
             latency[queue] = min(latency.get(queue, math.inf), late)
-    return max((busy[q] + latency[q] for q in busy), default=0.0)
+    return float(max((outside, *(busy[q] + latency[q] for q in busy))))
 
 
 def _moves(model: TileModel, moves: list[OperandTile]) -> float:

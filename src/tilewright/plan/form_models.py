@@ -90,16 +90,24 @@ def least_first(models: Iterable[FormModel]) -> list[FormModel]:
 def _modelled(
     form: UnitForm, target: Target, control: Control, orders: Mapping[str, tuple[int, ...]]
 ) -> FormModel:
-    """A form with its inputs where the chip takes them from."""
+    """A form with its inputs where the chip takes them from: few of them elsewhere than they are,
+    and of as many those with which it may be fastest, since memories differ in their bandwidth."""
     kernel, borders = choose_borders(form.kernel, target)
     refusal: TilewrightError | None = None
+    found: list[tuple[int, FormModel]] = []
     for placed in placed_inputs(kernel, target):
+        moved = sum(a != b for a, b in zip(placed.inputs, kernel.inputs, strict=True))
+        if found and moved > found[0][0]:
+            break
         try:
-            return _placed_model(placed, form, borders, target, control, orders)
+            model = _placed_model(placed, form, borders, target, control, orders)
+            found.append((moved, model))
         except (CompileError, TargetError) as error:
             refusal = refusal or error
-    assert refusal is not None  # the kernel as it is comes first
-    raise refusal
+    if not found:
+        assert refusal is not None  # the kernel as it is comes first
+        raise refusal
+    return min((model for _, model in found), key=lambda m: m.bound.cycles)
 
 
 def _orders(

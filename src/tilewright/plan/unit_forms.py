@@ -13,18 +13,29 @@ from tilewright.plan.as_products import product_forms
 from tilewright.plan.constant_arrays import constant_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.fit_operators import with_short_shifts
+from tilewright.plan.fused_axes import fused_form, takes_rows_outside
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.narrowing_limits import with_narrowing_limits
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
 from tilewright.plan.residual_products import residual_forms
 from tilewright.plan.stepped import stepped_forms
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh
+from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh
+from tilewright.plan.window_phases import window_forms
 from tilewright.target.target import Target
 
 
 def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The forms of a kernel in normal form. What happens under conditions is left as it is."""
+    outside = takes_rows_outside(target)
+    for form in _forms(kernel, target):
+        yield form
+        fused = fused_form(form.kernel) if outside else None
+        if fused is not None:
+            yield composed(form, fused)
+
+
+def _forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield UnitForm(kernel)
     short = with_short_shifts(kernel, target)
     if short != kernel:
@@ -38,10 +49,13 @@ def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     if twice is not None:
         yield twice
     yield from phase_forms(kernel)
-    yield from diagonal_forms(kernel, target)
+    for form in diagonal_forms(kernel, target):
+        yield form
+        yield from (composed(form, x) for x in packed_forms(form.kernel, target))
     yield from lane_forms(kernel, target)
     yield from packed_forms(kernel, target)
     yield from stepped_forms(kernel)
+    yield from window_forms(kernel, target)
     yield from product_forms(kernel, target)
     yield from residual_forms(kernel, target)
     yield from constant_forms(kernel, target)
