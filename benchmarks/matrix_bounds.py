@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 from matrix_ways import (
@@ -36,7 +36,7 @@ from matrix_ways import (
 )  # fmt: skip
 
 from tilewright.ir.exact import evaluate_exactly
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Var
+from tilewright.ir.expr import DRAM, Binary, BinaryOp, Buffer, Const, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Accumulate, Kernel, Store
 from tilewright.target.target import Target
@@ -53,7 +53,57 @@ def independent_bound(kernel: Kernel, target: Target) -> float | None:
     found = terms(kernel.body, {}, {})
     moved = sum(_touched(b, found) * b.dtype.bytes for b in kernel.params) / links(target)
     work = _work(found, kernel, target)
-    return None if work is None else max(work, moved) + _ends(target)
+    queue = _only_queue(found, kernel, target)
+    return None if work is None else max(work, moved, queue) + _ends(target)
+
+
+def _only_queue(found: Sequence[Term], kernel: Kernel, target: Target) -> float:
+    """Cycles of the queue that brings everything, where there is one: every byte, as many set-ups
+    as calls of the largest size take, and rows of what sums begin with."""
+    units = list(matrices(target))
+    memories = {b.memory for u in units for b in u.instruction.operands}
+    loads = [i for i in target.instructions if _brings(i, memories, target)]
+    queues = {i.queue for i in loads}
+    if len(queues) != 1 or not units or any(u.instruction.queue in queues for u in units):
+        return 0.0
+    size = sum(_touched(b, found) * b.dtype.bytes for b in kernel.inputs)
+    setup = min(_setup_of_byte(i) for i in loads if not _addends([i], target))
+    rows = sum(
+        t.results * min(rows_rate(target, i) for i in _addends(loads, target))
+        for t in found
+        if _added(t) and _addends(loads, target) and _rate(BinaryOp.ADD, target) is None
+    )
+    return size / links(target) + size * setup + rows
+
+
+def _brings(i: Instruction, memories: Collection[str], target: Target) -> bool:
+    written = {t.stmt.buffer for t in terms(i.body, {}, {})}
+    outside = any(target.memory(b.memory).size is None for b in i.operands if b not in written)
+    return outside and any(b.memory in memories for b in written)
+
+
+def _setup_of_byte(i: Instruction) -> float:
+    """Set-up cycles of a load of the largest size, for each byte that it brings."""
+    high = {f.symbol: np.int64(f.high) for f in i.fields}
+    low = {f.symbol: np.int64(f.low) for f in i.fields}
+    setup, size = evaluate_exactly(i.cost.setup, low), evaluate_exactly(i.cost.bytes, high)
+    return float(setup) / float(size) if size else 0.0
+
+
+def _addends(loads: Sequence[Instruction], target: Target) -> list[Instruction]:
+    """Those that bring what sums begin with, row by row."""
+    held = {t.stmt.buffer.memory for u in matrices(target)
+            for t in terms(u.instruction.body, {}, {})}  # fmt: skip
+    return [
+        i for i in loads for t in terms(i.body, {}, {})
+        if t.stmt.buffer.memory in held and t.stmt.buffer.dtype.bits > 8
+    ]  # fmt: skip
+
+
+def _added(t: Term) -> bool:
+    """Whether a parameter of many bits is added to a sum."""
+    read = [x.buffer for x in t.stmt.value.walk() if isinstance(x, Load)]
+    return any(b.dtype.bits > 8 and b.memory == DRAM for b in read) and len(read) > 1
 
 
 def _ends(target: Target) -> float:
@@ -118,7 +168,8 @@ def _by_units(sums: Sequence[Term], found: Sequence[Term], target: Target) -> fl
         ways = dict.fromkeys(queues, (math.inf, math.inf))
         for unit, factors in itertools.product(units, (pair, pair[::-1])):
             queue = unit.instruction.queue
-            way = laid(Sum(t.loops, factors, t.own, brought), unit, target, rest)
+            apart = _apart(t, found, unit, target)
+            way = laid(Sum(t.loops, factors, t.own, brought, apart), unit, target, rest)
             ways[queue] = min(ways[queue], way, key=lambda x: max(x[0] + rest, x[1]))
         rate = sum(1 / work for work, _ in ways.values())
         if not rate:
@@ -127,6 +178,41 @@ def _by_units(sums: Sequence[Term], found: Sequence[Term], target: Target) -> fl
         for queue, (work, _) in ways.items():  # they share it
             by_queue[queue] += 1 / rate if work < math.inf else 0.0
     return max(moved, *by_queue.values())
+
+
+def _apart(t: Term, found: Sequence[Term], unit: Matrix, target: Target) -> dict[Var, set[Var]]:
+    """The loops of a sum along which a parameter is added that sums can only begin with, each with
+    the axes of the unit along which all rows begin with the same."""
+    memories = {b.memory for b in unit.instruction.operands}
+    loads = [i for i in target.instructions if _brings(i, memories, target)]
+    brings = _addends(loads, target)
+    if not brings or _rate(BinaryOp.ADD, target) is not None:
+        return {}
+    (result,) = (x.stmt for x in terms(unit.instruction.body, {}, {})
+                 if isinstance(x.stmt, Accumulate))  # fmt: skip
+    same: set[Var] = set()
+    for d, e in enumerate(result.indices):
+        varies = [_varies(i, d) for i in brings]
+        same |= set() if any(varies) else {x for x in e.walk() if isinstance(x, Var)}
+    loops: set[Var] = set()
+    for x in (x for x in found if _added(x)):
+        reads = [y for y in x.stmt.value.walk() if isinstance(y, Load)]
+        sums = [y for y in reads if y.buffer == t.stmt.buffer]
+        along = variables([i for y in reads if y not in sums and y.buffer.dtype.bits > 8
+                           for i in y.indices])  # fmt: skip
+        for y in sums:
+            loops |= {v for v, i in zip(t.stmt.indices, y.indices, strict=True)
+                      if isinstance(v, Var) and i in along}  # fmt: skip
+    return dict.fromkeys(loops, same)
+
+
+def _varies(i: Instruction, d: int) -> bool:
+    """Whether what an instruction brings varies along an axis of what it is brought to."""
+    for t in terms(i.body, {}, {}):
+        used = variables([t.stmt.indices[d]])
+        read = variables([e for x in t.stmt.value.walk() if isinstance(x, Load) for e in x.indices])
+        return bool(used & read)
+    return False
 
 
 def _besides(

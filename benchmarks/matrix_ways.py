@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -237,6 +237,7 @@ class Sum:
     factors: tuple[Load, Load]
     own: frozenset[Var]
     brought: Mapping[Buffer, float]  # bytes of factors that are parameters
+    apart: Mapping[Var, set[Var]] = field(default_factory=dict)  # axes that a loop may not go along
 
     def parts(self, v: Var) -> tuple[bool, bool, bool]:
         a, b = (v in variables(x.indices) for x in self.factors)
@@ -247,7 +248,11 @@ def laid(t: Sum, unit: Matrix, target: Target, more: float = 0.0) -> tuple[float
     """Cycles of a unit for a sum of products, in the best of all ways to lay its loops, and of the
     memories outside for its factors then. The unit has `more` to do besides."""
     several = {v: n for v, n in t.loops.items() if n > 1}
-    places = [[(), *_places(t.parts(v), unit.axes)] for v in several]
+    places = [
+        [(), *(p for p in _places(t.parts(v), unit.axes)
+               if not {x.var for x in p} & t.apart.get(v, set()))]
+        for v in several
+    ]  # fmt: skip
     if math.prod(map(len, places)) > FEW:
         raise ValueError(f"{math.prod(map(len, places)):,} ways to lay loops")
     best = math.inf, 0.0
@@ -257,17 +262,17 @@ def laid(t: Sum, unit: Matrix, target: Target, more: float = 0.0) -> tuple[float
             if cycles + more >= max(best[0] + more, best[1]):
                 continue
             places_of = dict(zip(several, way, strict=True))
-            moved = _brought_by(t, places_of, along, unit) / links(target)
+            moved = _moving(_brought_by(t, places_of, along, unit), target)
             best = min(best, (cycles, moved), key=lambda x: max(x[0] + more, x[1]))
     return best
 
 
 def _brought_by(
     t: Sum, way: Mapping[Var, tuple[Axis, ...]], along: Mapping[Var, int], unit: Matrix
-) -> float:
-    """Bytes of the factors: with what fills rows up, and once for each place of a window where
-    places have to lie side by side."""
-    total = 0.0
+) -> list[tuple[str, float]]:
+    """Bytes of the factors, with the memory to which each comes: with what fills rows up, and once
+    for each place of a window where places have to lie side by side."""
+    found = []
     for k, (x, operand) in enumerate(zip(t.factors, unit.factors, strict=True)):
         if x.buffer not in t.brought:
             continue
@@ -280,8 +285,23 @@ def _brought_by(
         size = size if apart else t.brought[x.buffer]
         for axis in (a for a in unit.axes if a.size is not None and a.parts[k]):
             size *= -(-along[axis.var] // axis.most) * axis.most / along[axis.var]
-        total += size
-    return total
+        found.append((operand.buffer.memory, size))
+    return found
+
+
+def _moving(brought: Sequence[tuple[str, float]], target: Target) -> float:
+    """Cycles of the memories outside for so many bytes to each memory inside, some of which can be
+    brought from one alone."""
+    times: dict[str, float] = {}
+    for memory, size in brought:
+        outside = {b.memory for i in target.instructions for t in terms(i.body, {}, {})
+                   if t.stmt.buffer.memory == memory for b in i.operands
+                   if target.memory(b.memory).size is None}  # fmt: skip
+        if len(outside) == 1:
+            (name,) = outside
+            rate = target.memory(name).bandwidth or math.inf
+            times[name] = times.get(name, 0.0) + size / rate
+    return max([sum(n for _, n in brought) / links(target), *times.values()])
 
 
 def _side_by_side(i: Instruction, operand: Load, axes: Sequence[set[Var]]) -> bool:

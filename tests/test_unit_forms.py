@@ -12,6 +12,7 @@ from form_kernels import (
     depthwise,
     first_layer,
     gram,
+    pool,
     relu6,
     rescaled,
     scaled,
@@ -22,6 +23,7 @@ from form_kernels import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit_chips import dram_engine
 
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
@@ -38,6 +40,7 @@ from tilewright.targets.tiny import tiny
 from tilewright.targets.vta import vta
 
 CHIPS = {"vta": vta(), "gemmini": gemmini(), "conv_engine": conv_engine(), "dsp": dsp()}
+ANY = CHIPS | {"dram_engine": dram_engine()}
 
 
 KERNELS = st.one_of(
@@ -58,27 +61,29 @@ KERNELS = st.one_of(
               st.integers(-128, 127), st.sampled_from([0, 1, 64, -5]), st.integers(0, 9)),
     st.builds(average, st.integers(1, 40), st.sampled_from([4, 6]), st.integers(1, 3),
               st.integers(-200, 200), st.sampled_from([0, 256])),
+    st.builds(pool, st.integers(1, 20), st.integers(4, 9), st.integers(2, 4), st.integers(1, 3),
+              st.integers(0, 1), st.booleans()),
     st.builds(relu6, st.integers(1, 40), st.integers(1, 9), st.integers(0, 127)),
     st.builds(gram, st.integers(2, 20), st.integers(1, 20)),
 )  # fmt: skip
 
 
-@given(KERNELS, st.sampled_from(list(CHIPS)))
+@given(KERNELS, st.sampled_from(list(ANY)))
 @settings(max_examples=20, deadline=None)
 def test_every_form_computes_the_same(program: Kernel, chip: str):
     arrays = arrays_of(program)
     wanted = interpret(program, arrays)[0]
-    forms = list(unit_forms(normal_form(program), CHIPS[chip]))
+    forms = list(unit_forms(normal_form(program), ANY[chip]))
     for form in forms:
         np.testing.assert_array_equal(computed(form, program, arrays), wanted)
 
 
-@given(KERNELS, st.sampled_from(list(CHIPS)))
+@given(KERNELS, st.sampled_from(list(ANY)))
 @settings(max_examples=10, deadline=None)
 def test_chips_do_them(program: Kernel, chip: str):
     """Exactly, and not faster than the least bound of all forms; or they are refused in words."""
     try:
-        built = build_chip(program, CHIPS[chip])
+        built = build_chip(program, ANY[chip])
     except ScheduleError:
         return
     arrays = arrays_of(program)

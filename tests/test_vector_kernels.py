@@ -100,9 +100,11 @@ def pool_3(x: i8[16, 29, 29], y: out(i8[16, 14, 14])):
 
 
 def test_maxima_are_left_in_the_place_of_the_middle_element():
-    """Two maxima for each of 29 x 14 rows in the place of what is brought, then a copy of one (a
-    clearing and a sum) and two maxima for each of 14 x 14. A row of two operands takes 2 cycles."""
+    """Two maxima for each of 29 x 14 rows in the place of what is brought, and two for each of
+    14 x 14: nothing is copied, as the elements in the middle are an array. A row of two operands
+    takes 2 cycles."""
     built = build_chip(pool_3.kernel, CHIPS["16"])
+    assert len(built.form.made) == 4
     x = np.random.default_rng(0).integers(-128, 128, (16, 29, 29)).astype(np.int8)
     y = np.zeros((16, 14, 14), np.int8)
     built(x, y)
@@ -113,7 +115,7 @@ def test_maxima_are_left_in_the_place_of_the_middle_element():
         if site.instruction.name in ("max", "add", "add_imm", "clear"):
             sizes = built.stream.fields[built.stream.rows(k)][:, [fields.index(n) for n in "IJU"]]
             done[site.instruction.name] += int(np.prod(sizes, 1).sum())
-    assert done == {"max": 2 * 29 * 14 + 2 * 14 * 14, "add": 14 * 14, "clear": 14 * 14}
+    assert done == {"max": 2 * 29 * 14 + 2 * 14 * 14}
     # 29 x 29 rows of 16 bytes come at 8 a cycle; n elements become m by n - m maxima.
     parts = built.bound
     assert isinstance(parts, ContractionBound)

@@ -93,6 +93,33 @@ def average(c: int, n: int, k: int, factor: int, more: int) -> Kernel:
     return average.kernel
 
 
+def pool(c: int, n: int, size: int, step: int, before: int, least: bool) -> Kernel:
+    """The largest of windows, or the least."""
+    m, border = (n + 2 * before - size) // step + 1, 127 if least else -128
+
+    @kernel
+    def largest(X: i8[c, n, n], Z: out(i8[c, m, m])):
+        for o, y, x in grid(c, m, m):
+            found: i8 = -128
+            for r, s in reduce(size, size):
+                p = y * step + r - before
+                q = x * step + s - before
+                found = max(found, X[o, p, q] if 0 <= p < n and 0 <= q < n else border)
+            Z[o, y, x] = found
+
+    @kernel
+    def smallest(X: i8[c, n, n], Z: out(i8[c, m, m])):
+        for o, y, x in grid(c, m, m):
+            found: i8 = 127
+            for r, s in reduce(size, size):
+                p = y * step + r - before
+                q = x * step + s - before
+                found = min(found, X[o, p, q] if 0 <= p < n and 0 <= q < n else border)
+            Z[o, y, x] = found
+
+    return smallest.kernel if least else largest.kernel
+
+
 def relu6(c: int, n: int, most: int) -> Kernel:
     @kernel
     def relu6(X: i8[c, n], Z: out(i8[c, n])):
