@@ -15,6 +15,7 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, Kernel, walk_statements
 from tilewright.plan.fused_axes import fused_form
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.unit_form import UnitForm
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.window_phases import window_forms
 from tilewright.targets.gemmini import gemmini
@@ -148,8 +149,8 @@ def test_axes_that_are_no_neighbours_stay_apart():
         for y, x, k in grid(4, 6, 16):
             Y[y, x, k] = X[y, x, k] if y < x else cast(i8, 0)
 
-    assert fused_form(normal_form(turned.kernel)) is None
-    form = fused_form(normal_form(placed.kernel))
+    assert fused_form(UnitForm(normal_form(turned.kernel))) is None
+    form = fused_form(UnitForm(normal_form(placed.kernel)))
     assert form is None or [b.shape for b in form.kernel.outputs] != [(24, 16)]
     shapes = [tuple(f.kernel.outputs[0].shape) for f in unit_forms(
         normal_form(first_layer(3, 20, 9, 3, 2)), vta())]  # fmt: skip

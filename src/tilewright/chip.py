@@ -416,7 +416,8 @@ def _bundle_forms(
     those of which the chip does nothing add to the refusals. Plans are made of a form once it may
     be the best."""
     waiting: list[tuple[float, tuple[UnitForm, Kernel, Borders]]] = []
-    for k, form in enumerate(unit_forms(normal_form(kernel), target)):
+    forms = unit_forms(normal_form(kernel), target, fused=False)  # registers hold parts of lines
+    for k, form in enumerate(forms):
         if k and not form.keeps(kept, in_order=False):
             continue
         wider, borders = choose_borders(form.kernel, target)

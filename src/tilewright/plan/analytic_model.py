@@ -34,6 +34,7 @@ from tilewright.plan.accelerate_whole import check_whole
 from tilewright.plan.choose_tiles import choose_tiles
 from tilewright.plan.interleave import UnitStep, delay, most_elements
 from tilewright.plan.map_values import check_values
+from tilewright.plan.operand_blocks import memory_between
 from tilewright.plan.rates import iterations_of, most_a_cycle, reads
 from tilewright.plan.tile_model import AccumulatorWork, TileModel
 from tilewright.plan.unit_plan import (
@@ -46,7 +47,7 @@ from tilewright.plan.unit_plan import (
     find_mappings,
     nest_with,
 )
-from tilewright.plan.units import AxisMapping, units
+from tilewright.plan.units import AxisMapping, copies, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -89,6 +90,7 @@ def _first_model(
             refusal = refusal or error
             continue
         try:
+            _check_operands(target, Plan(nest, mapping, {}))
             _check_residuals(filled, Plan(nest, mapping, {}))
             starts = checked[epilogue]
             return _model(filled, target, nest, mapping, _extents(kernel), starts)
@@ -173,6 +175,20 @@ def _check_epilogue(kernel: Kernel, target: Target, plan: Plan) -> bool:
             raise error from None
         return True
     return False
+
+
+def _check_operands(target: Target, plan: Plan) -> None:
+    """Refuses factors in memories from which nothing comes to those where a plan's unit takes
+    them."""
+    for access, operand in plan.brought:
+        here, there = access.buffer.memory, operand.buffer.memory
+        if not any(copies(target, here, there)) and memory_between(target, access, operand) is None:
+            raise ScheduleError(
+                f"no instructions of {target.name} bring {access.buffer.name} from {here} to"
+                f" {there}, where {plan.unit.instruction.name} takes it",
+                program=plan.nest.stmt,
+                hint="a load would, or parameters in a memory that is loaded from",
+            )
 
 
 def _check_residuals(kernel: Kernel, plan: Plan) -> None:

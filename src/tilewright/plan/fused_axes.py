@@ -1,5 +1,5 @@
 """Neighbouring axes as one: for units that take their rows from a memory outside, where a call
-cannot go beyond the end of an axis.
+cannot go beyond the end of an axis, or a number of rows that lines of pictures do not fill.
 
     for y, x, o:                                     for y_x, o:
       for k:                                   ->      for k:
@@ -10,9 +10,10 @@ Arrays are as they were, element by element.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.analyze.rewrite import simplify_block
@@ -23,32 +24,32 @@ from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor import Axis, Stage
 from tilewright.plan.create_loops import stage_loops
 from tilewright.plan.diagonal import without_single_terms
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, sizes_of
-from tilewright.plan.units import units
+from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, sizes_of
+from tilewright.plan.units import is_row, units
 from tilewright.target.target import Target
 
 
-def takes_rows_outside(target: Target) -> bool:
-    """Whether a unit reads its operands where parameters lie."""
-    return any(target.memory(u.left.buffer.memory).size is None for u in units(target))
+def wants_long_axes(target: Target) -> bool:
+    """Whether a unit reads its operands where parameters lie, or takes a number of rows that lines
+    of pictures rarely are a multiple of."""
+    for unit in units(target):
+        (*rows,) = (v for v in unit.fixed if is_row(unit, v))
+        fixed = any(isinstance(n := unit.loops[v].extent, int) and n > 1 for v in rows)
+        if fixed or target.memory(unit.left.buffer.memory).size is None:
+            return True
+    return False
 
 
-def fused_form(kernel: Kernel) -> UnitForm | None:
-    """The kernel with axes of its result as one wherever all that it reads and writes has them next
-    to each other; None where nothing can be."""
-    arrays: dict[Buffer, Buffer] = {b: b for b in kernel.params}
-    new = _without_guards(kernel.with_(body=map_block(kernel.body, without_single_terms)))
+def fused_form(form: UnitForm) -> UnitForm | None:
+    """A form with axes of its result as one wherever all that it reads and writes has them next to
+    each other, or is made by the host in any order; None where nothing can be."""
+    body = map_block(form.kernel.body, without_single_terms)
+    found = replace(form, kernel=_without_guards(form.kernel.with_(body=body)))
     count = 0
-    while (found := _next_pair(new)) is not None:
-        new, fused = _with_one_axis(new, found)
-        arrays = {old: fused.get(b, b) for old, b in arrays.items()}
+    while (pair := _next_pair(found)) is not None:
+        found = composed(found, _with_one_axis(found.kernel, pair))
         count += 1
-    if not count:
-        return None
-    changed = {old: b for old, b in arrays.items() if old != b}
-    inputs = {b.name: _reshaped(old, b) for old, b in changed.items() if old in kernel.inputs}
-    results = {b.name: _reshaped(b, old) for old, b in changed.items() if old in kernel.outputs}
-    return UnitForm(new, inputs, results)
+    return found if count else None
 
 
 def _without_guards(kernel: Kernel) -> Kernel:
@@ -56,23 +57,6 @@ def _without_guards(kernel: Kernel) -> Kernel:
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     simplifier = Simplifier({x.var: x.extent for x in loops}, keep_units=True)
     return kernel.with_(body=simplify_block(kernel.body, simplifier))
-
-
-def _reshaped(source: Buffer, wanted: Buffer) -> MadeArray:
-    """An array of another shape with the same elements, one after the other."""
-    shape, sizes = sizes_of(wanted), sizes_of(source)
-
-    def value(*at: Expr) -> Expr:
-        place: Expr = at[0]
-        for i, n in zip(at[1:], shape[1:], strict=True):
-            place = place * n + i
-        places: list[Expr] = []
-        for n in reversed(sizes[1:]):
-            places.insert(0, place % n)
-            place = place // n
-        return Load(source, (place, *places))
-
-    return made(f"{wanted.name}_fused", shape, [source], value)
 
 
 Places = tuple[int, int]  # of two axes, of which the second becomes a part of the first
@@ -86,18 +70,17 @@ class _Pair:
     loops: dict[int, tuple[For, For]] = field(default_factory=dict)  # by the number of the nest
 
 
-def _next_pair(kernel: Kernel) -> _Pair | None:
+def _next_pair(form: UnitForm) -> _Pair | None:
     """The innermost axes of the result that can be one."""
+    kernel = form.kernel
     every = nests(kernel.body)
     if len(kernel.outputs) != 1 or any(not _is_perfect(n) for n in every):
         return None
     (result,) = kernel.outputs
-    ways = (_follow(kernel, every, result, (d, d + 1)) for d in reversed(range(_pairs(result))))
+    fixed = {b for b in kernel.params if b.name not in {**form.made, **form.results}}
+    pairs = itertools.combinations(reversed(range(len(result.shape))), 2)
+    ways = (_follow(fixed, every, result, (outer, inner)) for inner, outer in pairs)
     return next((found for found in ways if found is not None), None)
-
-
-def _pairs(buffer: Buffer) -> int:
-    return max(0, len(buffer.shape) - 1)
 
 
 def _is_perfect(nest: Nest) -> bool:
@@ -105,15 +88,17 @@ def _is_perfect(nest: Nest) -> bool:
     return len(nest.writes) == 1 + (nest.update is not None)
 
 
-def _follow(kernel: Kernel, every: Sequence[Nest], buffer: Buffer, places: Places) -> _Pair | None:
+def _follow(
+    fixed: Collection[Buffer], every: Sequence[Nest], buffer: Buffer, places: Places
+) -> _Pair | None:
     """All axes and loops that have to be one if two axes of a buffer are; None where some cannot
-    be: those of a parameter have to be neighbours."""
+    be: those of a parameter that is as it is have to be neighbours."""
     found = _Pair()
     left = [(buffer, places)]
     while left:
         buffer, places = left.pop()
         apart = places[1] != places[0] + 1
-        if found.axes.setdefault(buffer, places) != places or (apart and buffer in kernel.params):
+        if found.axes.setdefault(buffer, places) != places or (apart and buffer in fixed):
             return None
         for number, nest in enumerate(every):
             for access in (x for x in _accesses(nest) if x.buffer == buffer):
@@ -165,8 +150,8 @@ def _axes_of(nest: Nest, pair: tuple[For, For]) -> list[tuple[Buffer, Places]] |
     return None if any({*both} & variables(v) for v in values) else found
 
 
-def _with_one_axis(kernel: Kernel, pair: _Pair) -> tuple[Kernel, dict[Buffer, Buffer]]:
-    """The kernel with those axes as one, and its buffers with them."""
+def _with_one_axis(kernel: Kernel, pair: _Pair) -> UnitForm:
+    """The kernel with those axes as one."""
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
     new = {b: b.with_(shape=_joined(b.shape, d)) for b, d in pair.axes.items()}
     by_statement = {id(n.stmt): (n, k) for k, n in enumerate(nests(kernel.body))}
@@ -184,7 +169,35 @@ def _with_one_axis(kernel: Kernel, pair: _Pair) -> tuple[Kernel, dict[Buffer, Bu
         outputs=tuple(new.get(b, b) for b in kernel.outputs),
         body=tuple(body),
     )
-    return fused, new
+    arrays = {b.name: _as_one(b, new[b], pair.axes[b]) for b in kernel.inputs if b in new}
+    results = {b.name: _apart(b, new[b], pair.axes[b]) for b in kernel.outputs if b in new}
+    return UnitForm(fused, arrays, results)
+
+
+def _as_one(old: Buffer, new: Buffer, places: Places) -> MadeArray:
+    """How an array with two axes as one is made."""
+    first, second = places
+    inner = sizes_of(old)[second]
+
+    def value(*at: Expr) -> Expr:
+        index = [*at[:first], at[first] // inner, *at[first + 1 :]]
+        index.insert(second, at[first] % inner)
+        return Load(old, tuple(index))
+
+    return made(f"{old.name}_fused", sizes_of(new), [old], value)
+
+
+def _apart(old: Buffer, new: Buffer, places: Places) -> MadeArray:
+    """How a result is made of one with two axes as one."""
+    first, second = places
+    inner = sizes_of(old)[second]
+
+    def value(*at: Expr) -> Expr:
+        index = [*at[:first], at[first] * inner + at[second], *at[first + 1 :]]
+        del index[second]
+        return Load(new, tuple(index))
+
+    return made(f"{old.name}_apart", sizes_of(old), [new], value)
 
 
 def _joined(shape: Sequence[object], places: Places) -> tuple[int, ...]:

@@ -49,7 +49,8 @@ def normal_form(kernel: Kernel) -> Kernel:
     body = map_block(kernel.body, lambda s: map_exprs(s, lambda e: rewrite(e, as_number)))
     kernel = kernel if body is kernel.body else kernel.with_(body=body)
     body = map_block(kernel.body, _distributed)
-    body = body if body is kernel.body else _with_own_names(body, set(), names)
+    loops = [x.var for x in walk_statements(body) if isinstance(x, For)]
+    body = body if len(loops) == len(set(loops)) else _with_own_names(body, set(), names)
     body = _written_once(kernel, body, names)
     body = _from_zero(kernel, body, names)
     return _inlined(kernel if body is kernel.body else kernel.with_(body=body))

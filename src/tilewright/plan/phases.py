@@ -44,8 +44,7 @@ def phase_forms(kernel: Kernel) -> Iterator[UnitForm]:
 
 
 def _with_axes(kernel: Kernel, nest: Nest, results: dict[str, MadeArray]) -> Kernel:
-    """The kernel with an axis of a result for each loop that writes it: first those of whole steps,
-    then phases."""
+    """The kernel with an axis of a result for each loop that writes it."""
     buffer, at = nest.buffer, nest.store.indices
     if sum(a.buffer == buffer for a in accesses(kernel.body)) != 1:
         return kernel  # what is a result is read, too
@@ -54,19 +53,19 @@ def _with_axes(kernel: Kernel, nest: Nest, results: dict[str, MadeArray]) -> Ker
     if len(nest.writes) > 1 or None in digits or all(len(d or ()) == 1 for d in digits):
         return kernel
     found = [[(v, extents[v]) for v in d or ()] for d in digits]
-    order = sorted((k, axis) for axis, d in enumerate(found) for k in range(len(d)))
-    new = buffer.with_(shape=tuple(found[axis][k][1] for k, axis in order))
+    shape = tuple(n for d in found for _, n in d)
+    new = buffer.with_(shape=shape)
 
     def place(_: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(found[axis][k][0] for k, axis in order)
+        return tuple(v for d in found for v, _ in d)
 
     def value(*index: Expr) -> Expr:
-        parts: dict[tuple[int, int], Expr] = {}
-        for axis, (i, d) in enumerate(zip(index, found, strict=True)):
-            for k, (_, n) in enumerate(d):
-                digit = i // math.prod(m for _, m in d[k + 1 :])
-                parts[k, axis] = digit % n if k else digit
-        return Load(new, tuple(parts[x] for x in order))
+        parts: list[Expr] = []
+        for i, d in zip(index, found, strict=True):
+            rest = [n for _, n in d]
+            parts += [i // math.prod(rest[k + 1 :]) % n if k else i // math.prod(rest[1:])
+                      for k, n in enumerate(rest)]  # fmt: skip
+        return Load(new, tuple(parts))
 
     whole = tuple(int(n) for n in buffer.shape)
     results[buffer.name] = made(f"{buffer.name}_of_phases", whole, [new], value)

@@ -13,7 +13,7 @@ from tilewright.plan.as_products import product_forms
 from tilewright.plan.constant_arrays import constant_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.fit_operators import with_short_shifts
-from tilewright.plan.fused_axes import fused_form, takes_rows_outside
+from tilewright.plan.fused_axes import fused_form, wants_long_axes
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.narrowing_limits import with_narrowing_limits
 from tilewright.plan.packed_windows import packed_forms
@@ -25,14 +25,15 @@ from tilewright.plan.window_phases import window_forms
 from tilewright.target.target import Target
 
 
-def unit_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
-    """The forms of a kernel in normal form. What happens under conditions is left as it is."""
-    outside = takes_rows_outside(target)
+def unit_forms(kernel: Kernel, target: Target, *, fused: bool = True) -> Iterator[UnitForm]:
+    """The forms of a kernel in normal form; `fused` also with neighbouring axes as one, where units
+    want those. What happens under conditions is left as it is."""
+    fuses = fused and wants_long_axes(target)
     for form in _forms(kernel, target):
         yield form
-        fused = fused_form(form.kernel) if outside else None
-        if fused is not None:
-            yield composed(form, fused)
+        longer = fused_form(form) if fuses else None
+        if longer is not None:
+            yield longer
 
 
 def _forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
@@ -48,8 +49,7 @@ def _forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     twice = with_two_operands(kernel)
     if twice is not None:
         yield twice
-    yield from phase_forms(kernel)
-    for form in diagonal_forms(kernel, target):
+    for form in (*phase_forms(kernel), *diagonal_forms(kernel, target)):
         yield form
         yield from (composed(form, x) for x in packed_forms(form.kernel, target))
     yield from lane_forms(kernel, target)

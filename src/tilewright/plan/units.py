@@ -211,6 +211,11 @@ def _unit(instruction: Instruction) -> Unit | None:
     return Unit(instruction, sums[0], *pair, results[-1]) if results else None
 
 
+def is_row(unit: Unit, axis: Var) -> bool:
+    """Whether the first factor and the result go along a unit's axis, and the second does not."""
+    return _parts(axis, unit.left, unit.right, unit.result.indices) == (True, False, True)
+
+
 def square_axes(unit: Unit) -> tuple[Var, Var] | None:
     """The axes of a unit's columns and of what it adds up, if its second factor is a square matrix
     of these, and rows go along the first factor alone; None otherwise."""

@@ -33,6 +33,7 @@ from tilewright.ir.expr import (
     Expr,
     Load,
     Select,
+    Unary,
     Var,
     cast,
     const,
@@ -265,26 +266,42 @@ class _Form:
     def _not_overwritten(
         self, nest: Nest, value: Expr, wide: dict[Buffer, Buffer]
     ) -> tuple[Expr, Block]:
-        """A value of arrays that are all read again, of which no instruction may overwrite one: one
-        is added to 0 first, in an array of its own, which the block clears."""
-        reads = list(loads(value))
-        if not reads or isinstance(without_casts(value), Load):
-            return value, ()
-        if not all(self._is_read_again(x, wide) for x in reads):
-            return value, ()
-        first = reads[0]
+        """A value in which no operator has only elements that are read again, one of which an
+        instruction would overwrite: one is added to 0 first, in an array that the block clears."""
+        before: list[Stmt] = []
+
+        def apart(e: Expr) -> Expr:
+            if not isinstance(e, (Binary, Unary)):
+                return e
+            parts = [x for x in e.children() if isinstance(x, Expr) and not isinstance(x, Const)]
+            if all(isinstance(x, Load) and self._is_read_again(x, wide) for x in parts):
+                first = next((x for x in parts if isinstance(x, Load)), None)
+                zero = self._cleared(nest, first, before) if first is not None else None
+                if first is not None and zero is not None:
+                    return substitute(e, {first: zero + first})
+            return e
+
+        if isinstance(value, Cast):
+            return value.with_(a=rewrite(value.a, apart)), tuple(before)
+        return rewrite(value, apart), tuple(before)
+
+    def _cleared(self, nest: Nest, like: Load, before: list[Stmt]) -> Load | None:
+        """An element of an array of zeros for each of a nest, where another one's elements lie;
+        None where instructions do not clear, or add."""
+        memory = self.memories[like.buffer.name]
         zero = nest.buffer.with_(
-            name=self.builder.fresh(f"{nest.buffer.name}_zero"), dtype=first.dtype, memory=DRAM
+            name=self.builder.fresh(f"{nest.buffer.name}_zero"), dtype=like.dtype, memory=DRAM
         )
-        held = zero.with_(memory=self.memories[first.buffer.name])
-        clears = any(_stores(i, held, 0) for i in self.target.instructions)
-        if not clears or BinaryOp.ADD not in self.rows.operators:
-            return value, ()
-        self.memories[zero.name] = held.memory
+        held = zero.with_(memory=memory)
+        if not any(_stores(i, held, 0) for i in self.target.instructions):
+            return None
+        if BinaryOp.ADD not in self.rows.operators:
+            return None
+        self.memories[zero.name] = memory
         axes = tuple(Axis(x.var, x.extent) for x in nest.axes)
         clear = Stage(zero, axes, nest.store.indices, const(0, zero.dtype))
-        value = substitute(value, {first: Load(zero, nest.store.indices) + first})
-        return value, (Alloc(zero), *copy_block(stage_loops(clear), self.names))
+        before += [Alloc(zero), *copy_block(stage_loops(clear), self.names)]
+        return Load(zero, nest.store.indices)
 
     def _with_held(self, value: Expr) -> Expr:
         """A value of such parts; what it is cut off to last is its type."""
