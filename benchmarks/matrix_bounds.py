@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from matrix_ways import (
@@ -39,6 +39,7 @@ from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import DRAM, Binary, BinaryOp, Buffer, Const, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Accumulate, Kernel, Store
+from tilewright.ir.substitute import substitute
 from tilewright.target.target import Target
 
 LINEAR = {BinaryOp.ADD, BinaryOp.SUB}
@@ -376,11 +377,30 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     along = [*((v,) for v in last.loops), tuple(last.loops)]
     for unit, lanes in itertools.product(units, along):
         second = Load(read.buffer.with_(name="numbers"), (*lanes, *over, taps))
-        for pair in ((first, second), (second, first)):
-            t = Sum(loops, pair, own, {read.buffer: float(bytes_)})
-            work, moved = laid(t, unit, target, rest)
-            best = min(best, max(work / len(queues) + rest, moved))
+        ways = [(loops, own, first, second)]
+        if len(lanes) == 1:  # numbers are the same in every block of a loop's iterations
+            sizes = {x.size for x in unit.axes if x.size is not None and x.size < loops[lanes[0]]}
+            ways += [_in_blocks(loops, own, first, second, lanes[0], n) for n in sorted(sizes)]
+        for each, results, one, other in ways:
+            for pair in ((one, other), (other, one)):
+                t = Sum(each, pair, results, {read.buffer: float(bytes_)})
+                work, moved = laid(t, unit, target, rest)
+                best = min(best, max(work / len(queues) + rest, moved))
     return best if best < math.inf else None
+
+
+def _in_blocks(
+    loops: Mapping[Var, int], own: frozenset[Var], data: Load, numbers: Load, v: Var, size: int
+) -> tuple[Mapping[Var, int], frozenset[Var], Load, Load]:
+    """Loops with one of them in blocks of so many iterations, which all have the same numbers."""
+    block, lane = Var("block"), Var("lane")
+    cut = {x: n for x, n in loops.items() if x != v}
+    cut |= {block: -(-loops[v] // size), lane: size}
+    names = {v: block * size + lane}
+    place = tuple(substitute(i, names) for i in data.indices)
+    other = tuple(lane if i == v else i for i in numbers.indices)
+    results = own - {v} | {block, lane}
+    return cut, results, Load(data.buffer, place), Load(numbers.buffer, other)
 
 
 def _numbers(e: Expr) -> Iterator[float]:

@@ -283,6 +283,11 @@ def _brought_by(
             apart |= len(used) > 1 and _side_by_side(unit.instruction, operand, axes)
             size *= math.prod(t.loops[v] for v in used)
         size = size if apart else t.brought[x.buffer]
+        for pair in {place for place in way.values() if len(place) == 2}:
+            if all(a.parts[k] for a in pair):  # on the diagonal, beside zeros
+                first = pair[0]
+                others = math.prod(t.loops[v] for v, place in way.items() if place == (first,))
+                size *= along[first.var] / others
         for axis in (a for a in unit.axes if a.size is not None and a.parts[k]):
             size *= -(-along[axis.var] // axis.most) * axis.most / along[axis.var]
         found.append((operand.buffer.memory, size))

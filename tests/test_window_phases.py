@@ -9,6 +9,7 @@ from form_kernels import arrays_of, average, depthwise, first_layer, pool
 from unit_chips import dram_engine
 
 from tilewright import cast, grid, i8, i32, kernel, local, reduce
+from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.interpret import interpret
@@ -155,3 +156,29 @@ def test_axes_that_are_no_neighbours_stay_apart():
     shapes = [tuple(f.kernel.outputs[0].shape) for f in unit_forms(
         normal_form(first_layer(3, 20, 9, 3, 2)), vta())]  # fmt: skip
     assert all(len(shape) >= 3 for shape in shapes)  # whose loads go through several axes
+
+
+@kernel
+def halves(X: i8[32, 8, 8], Y: i8[32, 8, 8], Z: i8[32, 8, 8]):
+    most = local(i8[32, 8, 8])
+    for c, h, w in grid(32, 8, 8):
+        most[c, h, w] = max(X[c, h, w], Y[c, h, w])
+    for c, h, w in grid(32, 8, 8):
+        Z[c, h, w] = most[c, h, w] >> i8(1)
+
+
+@kernel
+def wrapped_halves(X: i8[32, 8, 8], Y: i8[32, 8, 8], Z: i8[32, 8, 8]):
+    most = local(i8[32, 8, 8])
+    for c, h, w in grid(32, 8, 8):
+        most[c, h, w] = max(X[c, h, w], Y[c, h, w])
+    for c, h, w in grid(32, 8, 8):
+        Z[c, h, w] = (most[c, h, w] * most[c, h, w]) >> i8(1)
+
+
+def test_shifts_of_bytes():
+    """A maximum of bytes can be shifted in a wider type; a product of them is cut off first, which
+    no instruction does."""
+    run(build_chip(halves.kernel, vta()), halves.kernel)
+    with pytest.raises(ScheduleError, match="no instructions of vta make Z"):
+        build_chip(wrapped_halves.kernel, vta())

@@ -14,10 +14,10 @@ from attention_chips import vector_core
 from chip_kernels import Case, gemm
 from matrix_bounds import independent_bound
 from matrix_cases import conv, dense, depthwise
-from unit_chips import several_cubes
-from vector_cases import average_pool, max_pool
+from unit_chips import several_cubes, weight_fifo
+from vector_cases import average_pool, global_average, max_pool
 
-from tilewright.chip import lower_bound
+from tilewright.chip import build_chip, lower_bound
 from tilewright.target.target import Target
 from tilewright.targets.conv_engine import conv_engine
 from tilewright.targets.gemmini import gemmini
@@ -69,6 +69,30 @@ def test_beside_the_planner(make: Callable[[], Case], chip: Callable[[], Target]
     bound = independent_bound(case.kernel, target)
     assert bound is not None
     assert math.isclose(bound, lower_bound(case.kernel, target).cycles, rel_tol=0.03)
+
+
+def test_what_the_only_queue_that_loads_has_to_do():
+    """A row of biases for each pixel and 16 channels, in a cycle, beside all bytes at 64 a cycle and
+    16 cycles for each 4 KiB."""
+    bound = independent_bound(conv("", 56, 32, 64, 1).kernel, several_cubes())
+    size = 32 * 56 * 56 + 64 * 32 + 4 * 64
+    ends = 16 + 80 + 16 + 80
+    assert bound == pytest.approx(4 * 56 * 56 + size / 64 + size / 256 + ends, abs=1)
+
+
+def test_bytes_of_a_memory_of_their_own():
+    """Weights come from flash memory at 8 bytes a cycle; by the way of pictures, at 16, each of 512
+    results takes 32 products, as biases lie along the other axis of the sums."""
+    bound = independent_bound(dense(1).kernel, weight_fifo())
+    assert bound == 512 * 32 + 16 + 80 + 16 + 80
+
+
+def test_blocks_of_channels_with_the_same_numbers():
+    """A mean of every channel: 16 on a diagonal, their blocks as the rows of a cube."""
+    program = global_average(256, 7).kernel
+    bound = independent_bound(program, several_cubes())
+    assert bound is not None
+    assert bound <= build_chip(program, several_cubes()).cycles
 
 
 def test_without_an_instruction_for_it():

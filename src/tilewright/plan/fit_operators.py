@@ -171,4 +171,6 @@ def widened(e: Expr, dtype: DType) -> tuple[Expr, bool] | None:
     exact = a[1] and b[1]
     if e.op in WRAP:
         return binary(e.op, a[0], b[0]), False
+    if e.op is BinaryOp.SHR and exact and isinstance(e.b, Const) and 0 <= e.b.value < e.dtype.bits:
+        return binary(e.op, a[0], b[0]), True
     return (binary(e.op, a[0], b[0]), True) if e.op in KEEP_RANGE and exact else None

@@ -310,13 +310,16 @@ class _Form:
         return rewrite(value, self._as_held)
 
     def _as_held(self, e: Expr) -> Expr:
-        """A value as it lies in a wider type, if it was cut off to what it holds anyway."""
-        if not isinstance(e, Cast):
-            return e
-        if isinstance(e.a, Load) and self.exact.get(e.a.buffer) == e.dtype:
-            return e.a
-        inner = self._as_held(e.a) if isinstance(e.a, Cast) else e.a
-        return inner if inner.dtype == e.dtype else e
+        """A value as it lies in a wider type, if it was cut off to what it holds anyway and made
+        wider again."""
+        held = self._uncut(e.a) if isinstance(e, Cast) else e
+        return held if isinstance(e, Cast) and held.dtype == e.dtype else e
+
+    def _uncut(self, e: Expr) -> Expr:
+        """An element that is cut off to what it holds anyway, as it lies."""
+        if isinstance(e, Cast) and isinstance(e.a, Load):
+            return e.a if self.exact.get(e.a.buffer) == e.dtype else e
+        return e
 
     def _holds(self, dtype: DType, value: Expr) -> bool:
         """Whether all that a value of integers may be is in a type."""
@@ -346,10 +349,10 @@ class _Form:
                 hint="a reduction needs an instruction that combines rows with rows in place",
             )
         before: list[Stmt] = []
-        value = self._staged(nest, self._as_held(update.value), unit, before)
+        value = self._staged(nest, self._uncut(update.value), unit, before)
         acc = self._local(nest.buffer, unit.acc, "rows")
         axes, over = ([Axis(x.var, x.extent) for x in loops] for loops in (nest.axes, nest.reduce))
-        first = self._as_held(nest.store.value)
+        first = self._uncut(nest.store.value)
         first = (
             const(first.value, acc.dtype) if isinstance(first, Const) else cast(acc.dtype, first)
         )
