@@ -72,7 +72,7 @@ def test_beside_the_planner(make: Callable[[], Case], chip: Callable[[], Target]
 
 
 def test_what_the_only_queue_that_loads_has_to_do():
-    """A row of biases for each pixel and 16 channels, in a cycle, beside all bytes at 64 a cycle and
+    """A row of biases for each pixel and 16 channels, in a cycle; all bytes, at 64 a cycle; and
     16 cycles for each 4 KiB."""
     bound = independent_bound(conv("", 56, 32, 64, 1).kernel, several_cubes())
     size = 32 * 56 * 56 + 64 * 32 + 4 * 64
