@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from form_kernels import arrays_of, average, depthwise, first_layer, pool
+from form_kernels import arrays_of, average, computed, depthwise, first_layer, pool
 from unit_chips import dram_engine
 
 from tilewright import cast, grid, i8, i32, kernel, local, reduce
@@ -16,7 +16,7 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Call, Kernel, walk_statements
 from tilewright.plan.fused_axes import fused_form
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.unit_form import UnitForm
+from tilewright.plan.unit_form import MadeArray, UnitForm
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.window_phases import window_forms
 from tilewright.targets.gemmini import gemmini
@@ -182,3 +182,26 @@ def test_shifts_of_bytes():
     run(build_chip(halves.kernel, vta()), halves.kernel)
     with pytest.raises(ScheduleError, match="no instructions of vta make Z"):
         build_chip(wrapped_halves.kernel, vta())
+
+
+def test_axes_in_another_order():
+    """An array that the host makes anyway may have them in any order: here columns are outside."""
+
+    @kernel
+    def turned(X: i8[6, 5, 16], W: i8[16, 16], Y: i8[5, 6, 16]):
+        total = local(i32[5, 6, 16])
+        for y, x, o in grid(5, 6, 16):
+            total[y, x, o] = 0
+            for k in reduce(16):
+                total[y, x, o] += cast(i32, X[x, y, k]) * cast(i32, W[o, k])
+        for y, x, o in grid(5, 6, 16):
+            Y[y, x, o] = cast(i8, max(min(total[y, x, o] >> 4, 127), -128))
+
+    program = normal_form(turned.kernel)
+    assert fused_form(UnitForm(program)) is None
+    form = fused_form(UnitForm(program, {"X": MadeArray(("X",))}))
+    assert form is not None
+    assert [b.shape for b in form.kernel.params] == [(30, 16), (16, 16), (30, 16)]
+    arrays = arrays_of(turned.kernel)
+    wanted = interpret(turned.kernel, arrays)[0]
+    np.testing.assert_array_equal(computed(form, turned.kernel, arrays), wanted)

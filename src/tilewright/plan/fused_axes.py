@@ -178,10 +178,12 @@ def _as_one(old: Buffer, new: Buffer, places: Places) -> MadeArray:
     """How an array with two axes as one is made."""
     first, second = places
     inner = sizes_of(old)[second]
+    one = first - (second < first)  # where it is, once there is no second axis
 
     def value(*at: Expr) -> Expr:
-        index = [*at[:first], at[first] // inner, *at[first + 1 :]]
-        index.insert(second, at[first] % inner)
+        index = [*at]
+        index[one] = at[one] // inner
+        index.insert(second, at[one] % inner)
         return Load(old, tuple(index))
 
     return made(f"{old.name}_fused", sizes_of(new), [old], value)
@@ -193,7 +195,8 @@ def _apart(old: Buffer, new: Buffer, places: Places) -> MadeArray:
     inner = sizes_of(old)[second]
 
     def value(*at: Expr) -> Expr:
-        index = [*at[:first], at[first] * inner + at[second], *at[first + 1 :]]
+        index = [*at]
+        index[first] = at[first] * inner + at[second]
         del index[second]
         return Load(new, tuple(index))
 
