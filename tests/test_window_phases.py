@@ -151,8 +151,7 @@ def test_axes_that_are_no_neighbours_stay_apart():
             Y[y, x, k] = X[y, x, k] if y < x else cast(i8, 0)
 
     assert fused_form(UnitForm(normal_form(turned.kernel))) is None
-    form = fused_form(UnitForm(normal_form(placed.kernel)))
-    assert form is None or [b.shape for b in form.kernel.outputs] != [(24, 16)]
+    assert fused_form(UnitForm(normal_form(placed.kernel))) is None
     shapes = [tuple(f.kernel.outputs[0].shape) for f in unit_forms(
         normal_form(first_layer(3, 20, 9, 3, 2)), vta())]  # fmt: skip
     assert all(len(shape) >= 3 for shape in shapes)  # whose loads go through several axes

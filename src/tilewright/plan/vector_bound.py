@@ -24,10 +24,7 @@ from tilewright.target.target import Target
 def least_of_reductions(every: Sequence[Nest], target: Target) -> dict[str, float]:
     """Cycles at least, by queue."""
     found: dict[str, float] = {}
-    numbers = {
-        n.buffer.name for n in every if not any(True for w in n.writes for _ in loads(w.value))
-    }
-    begun = _started_with(every) & numbers
+    begun = _started_with(every) & {n.buffer.name for n in every if not reads_of(n)}
     for nest in every:
         if nest.update is None:
             continue
