@@ -101,6 +101,12 @@ def _addends(loads: Sequence[Instruction], target: Target) -> list[Instruction]:
     ]  # fmt: skip
 
 
+def _beginning(unit: Matrix, target: Target) -> list[Instruction]:
+    """Those that bring what a unit's sums begin with."""
+    memories = {b.memory for b in unit.instruction.operands}
+    return _addends([i for i in target.instructions if _brings(i, memories, target)], target)
+
+
 def _added(t: Term) -> bool:
     """Whether a parameter of many bits is added to a sum."""
     read = [x.buffer for x in t.stmt.value.walk() if isinstance(x, Load)]
@@ -170,7 +176,8 @@ def _by_units(sums: Sequence[Term], found: Sequence[Term], target: Target) -> fl
         for unit, factors in itertools.product(units, (pair, pair[::-1])):
             queue = unit.instruction.queue
             apart = _apart(t, found, unit, target)
-            way = laid(Sum(t.loops, factors, t.own, brought, apart), unit, target, rest)
+            begin = _beginning(unit, target)
+            way = laid(Sum(t.loops, factors, t.own, brought, apart, begin), unit, target, rest)
             ways[queue] = min(ways[queue], way, key=lambda x: max(x[0] + rest, x[1]))
         rate = sum(1 / work for work, _ in ways.values())
         if not rate:
@@ -184,9 +191,7 @@ def _by_units(sums: Sequence[Term], found: Sequence[Term], target: Target) -> fl
 def _apart(t: Term, found: Sequence[Term], unit: Matrix, target: Target) -> dict[Var, set[Var]]:
     """The loops of a sum along which a parameter is added that sums can only begin with, each with
     the axes of the unit along which all rows begin with the same."""
-    memories = {b.memory for b in unit.instruction.operands}
-    loads = [i for i in target.instructions if _brings(i, memories, target)]
-    brings = _addends(loads, target)
+    brings = _beginning(unit, target)
     if not brings or _rate(BinaryOp.ADD, target) is not None:
         return {}
     (result,) = (x.stmt for x in terms(unit.instruction.body, {}, {})

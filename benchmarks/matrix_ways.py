@@ -238,6 +238,7 @@ class Sum:
     own: frozenset[Var]
     brought: Mapping[Buffer, float]  # bytes of factors that are parameters
     apart: Mapping[Var, set[Var]] = field(default_factory=dict)  # axes that a loop may not go along
+    begin: Sequence[Instruction] = ()  # what brings that which the sums begin with, along `apart`
 
     def parts(self, v: Var) -> tuple[bool, bool, bool]:
         a, b = (v in variables(x.indices) for x in self.factors)
@@ -262,7 +263,8 @@ def laid(t: Sum, unit: Matrix, target: Target, more: float = 0.0) -> tuple[float
             if cycles + more >= max(best[0] + more, best[1]):
                 continue
             places_of = dict(zip(several, way, strict=True))
-            moved = _moving(_brought_by(t, places_of, along, unit), target)
+            brought = _brought_by(t, places_of, along, unit)
+            moved = max(_moving(brought, target), _queued(t, places_of, brought, target))
             best = min(best, (cycles, moved), key=lambda x: max(x[0] + more, x[1]))
     return best
 
@@ -307,6 +309,55 @@ def _moving(brought: Sequence[tuple[str, float]], target: Target) -> float:
             rate = target.memory(name).bandwidth or math.inf
             times[name] = times.get(name, 0.0) + size / rate
     return max([sum(n for _, n in brought) / links(target), *times.values()])
+
+
+def _queued(
+    t: Sum, way: Mapping[Var, tuple[Axis, ...]], brought: Sequence[tuple[str, float]],
+    target: Target,
+) -> float:  # fmt: skip
+    """Cycles of the queue that has most to bring, of what one queue alone can: set-ups of calls of
+    the largest size and bytes; and a call for each row of lanes that sums begin with."""
+    busy: dict[str, float] = {}
+    for memory, size in brought:
+        loads = [i for i in target.instructions if memory in _filled(i, target)]
+        if len({i.queue for i in loads}) == 1:
+            each = min(_of_largest(i, target) for i in loads)
+            busy[loads[0].queue] = busy.get(loads[0].queue, 0.0) + size * each
+    if len({i.queue for i in t.begin}) == 1:
+        calls = 1.0
+        for v in t.apart:
+            along = [x for x in way.get(v, ()) if x.size is not None]
+            calls *= -(-t.loops[v] // math.prod(x.most for x in along))
+        low = min(_of_smallest(i, target) for i in t.begin)
+        busy[t.begin[0].queue] = busy.get(t.begin[0].queue, 0.0) + calls * low
+    return max(busy.values(), default=0.0)
+
+
+def _filled(i: Instruction, target: Target) -> set[str]:
+    """The memories that an instruction brings something to from outside."""
+    written = {t.stmt.buffer for t in terms(i.body, {}, {})}
+    if not any(target.memory(b.memory).size is None for b in i.operands if b not in written):
+        return set()
+    return {b.memory for b in written}
+
+
+def _of_largest(i: Instruction, target: Target) -> float:
+    """Cycles for each byte of a load of the largest size."""
+    high: dict[Expr, object] = {f.symbol: np.int64(f.high) for f in i.fields}
+    size = float(evaluate_exactly(i.cost.bytes, high))
+    return _call(i, high, target) / size if size else 0.0
+
+
+def _of_smallest(i: Instruction, target: Target) -> float:
+    return _call(i, {f.symbol: np.int64(f.low) for f in i.fields}, target)
+
+
+def _call(i: Instruction, fields: Mapping[Expr, object], target: Target) -> float:
+    """Cycles of a load: of its queue, or of the memory outside."""
+    setup, busy, size = (float(evaluate_exactly(x, fields))
+                         for x in (i.cost.setup, i.cost.busy, i.cost.bytes))  # fmt: skip
+    outside = [m.bandwidth for b in i.operands if (m := target.memory(b.memory)).size is None]
+    return setup + max([busy, *(size / rate for rate in outside if rate)])
 
 
 def _side_by_side(i: Instruction, operand: Load, axes: Sequence[set[Var]]) -> bool:

@@ -19,11 +19,12 @@ from tilewright.backends.stream.distances import check_distances
 from tilewright.backends.stream.encode import encode
 from tilewright.backends.stream.faults import Fault
 from tilewright.backends.stream.memory import check_memory
+from tilewright.backends.stream.merge_pieces import merged_order, stands_still
 from tilewright.backends.stream.micro_ops import place_lists
 from tilewright.backends.stream.order_transfers import order_transfers
 from tilewright.backends.stream.registers import place_settings
-from tilewright.backends.stream.stream import Stream, expand_stream
-from tilewright.backends.stream.waits import Waits, synchronise
+from tilewright.backends.stream.stream import Stream, expand_stream, statements_of_sites
+from tilewright.backends.stream.waits import Synchronised, Waits, synchronise
 from tilewright.base.errors import CompileError, TargetError
 from tilewright.explain.explain import explain
 from tilewright.explain.explanation import Explanation
@@ -234,17 +235,20 @@ def proven_stream(
     *,
     serial: bool = False,
     moved: Mapping[Buffer, np.ndarray] | None = None,
+    merges: bool = False,
 ) -> tuple[Stream, Waits, Timeline]:
     """The stream of a kernel that is all calls, with its waits, proven and timed. `constants` is
     what some of its buffers hold from the start. Several cores run it where `moved` says how many
-    bytes further the part of each parameter lies for each of them [cores]."""
+    bytes further the part of each parameter lies for each of them [cores]. With `merges`
+    the kernel's statements are kernels of their own, which may go along with each other."""
     expanded = replace(expand_stream(kernel, one_core(target)), constants=constants or {})
-    ordered = place_settings(order_transfers(place_lists(expanded)))
     timeline = None
     if serial or moved is not None:
-        done = synchronise(ordered, serial=serial)
+        done = synchronise(_ordered(expanded), serial=serial)
     else:
-        done, timeline = issue_in_time(ordered)
+        done, timeline = issue_in_time(_ordered(expanded))
+        if merges and stands_still(done.stream, timeline.cycles):
+            done, timeline = _merged(expanded, statements_of_sites(kernel), done, timeline)
     stream, waits = done.stream, done.waits
     if moved is not None:
         stream = on_cores(stream, target, moved)
@@ -258,6 +262,23 @@ def proven_stream(
     if fault is not None:
         raise CompileError(f"the stream of {kernel.name} is wrong: {fault}")
     return stream, waits, timeline or simulate(stream, waits, found=done.boxes)
+
+
+def _ordered(stream: Stream) -> Stream:
+    """An expanded stream with lists, settings, and transfers in the order of their needs."""
+    return place_settings(order_transfers(place_lists(stream)))
+
+
+def _merged(
+    stream: Stream, piece: np.ndarray, done: Synchronised, timeline: Timeline
+) -> tuple[Synchronised, Timeline]:
+    """An expanded stream, whose sites are of the kernels that `piece` numbers, with its waits and
+    its run: with kernels along with each other if that is faster, or as it is known already."""
+    order = merged_order(stream, piece[stream.site])
+    if order is None:
+        return done, timeline
+    again, faster = issue_in_time(_ordered(stream.reordered(order)))
+    return (again, faster) if faster.cycles < timeline.cycles else (done, timeline)
 
 
 def bundle_kernel(

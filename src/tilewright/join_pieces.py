@@ -290,7 +290,7 @@ class _Joined:
         """The stream of all pieces; on a statically scheduled chip, their program as well."""
         constants = self.passed.constants
         if self.target.bundles is None:
-            return None, proven_stream(scheduled, self.target, constants)
+            return None, proven_stream(scheduled, self.target, constants, merges=True)
         program = make_program(scheduled, self.target, constants)
         return program, (program.stream, program.tokens, program.timeline)
 

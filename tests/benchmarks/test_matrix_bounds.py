@@ -30,7 +30,7 @@ GEMMINI_ENDS = 16 + 64 + 2 * 16 + 64  # until rows are there, sums, and until th
     "case, cycles",
     [
         (gemm(256), 256**3 // 16**2),
-        (dense(1), 512 * 512 // 16),  # bytes of weights
+        (dense(1), 512 * 512 // 16 + 32 * 20),  # bytes of weights, and biases by the same queue
         (conv("", 14, 3, 16, 3, before=1), 2 * 14 * 14),  # 27 products are two rows of 16
         (depthwise(14, 32), 2 * 9 * 14 * 14),  # two diagonals of 16
     ],
@@ -81,10 +81,10 @@ def test_what_the_only_queue_that_loads_has_to_do():
 
 
 def test_bytes_of_a_memory_of_their_own():
-    """Weights come from flash memory at 8 bytes a cycle; by the way of pictures, at 16, each of 512
-    results takes 32 products, as biases lie along the other axis of the sums."""
+    """Weights come from flash memory at 8 bytes a cycle; by the way of pictures at 16, in 64 loads,
+    beside a row of biases for each of 512 results, as those lie along the other axis of the sums."""
     bound = independent_bound(dense(1).kernel, weight_fifo())
-    assert bound == 512 * 32 + 16 + 80 + 16 + 80
+    assert bound == 512 * 32 + 64 * 16 + 512 * (16 + 4) + 16 + 80 + 16 + 80
 
 
 def test_blocks_of_channels_with_the_same_numbers():

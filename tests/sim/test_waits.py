@@ -147,17 +147,30 @@ def test_queues_with_nothing_between_them():
     )
 
 
-def test_too_few_events():
-    """Three instructions of load let others begin, all before any of those begins."""
+def test_one_wait_stands_for_several_where_events_run_out():
+    """Three instructions of load let others begin, all before any of those begins: with two events
+    the first of compute waits for what the second of it needs."""
     rows = (
         copy("load", 0, 64), copy("load", 8, 72), copy("load", 16, 80),
         copy("compute", 64, 128), copy("store", 72, 136), copy("compute", 80, 144),
     )  # fmt: skip
+    done = synchronise(stream("few events", *rows))
+    assert done.waits.sets.tolist() == [0, 1, 2, 0, 0, 0]
+    assert done.waits.awaits.tolist() == [0, 0, 0, 2, 1, 0]
+    assert check_waits(done.stream, done.need, done.waits) is None
+
+
+def test_too_few_events():
+    """Instructions of three pairs of queues let each other begin, all before any of them begins."""
+    rows = (
+        copy("load", 0, 64), copy("load", 8, 72), copy("compute", 16, 80),
+        copy("compute", 64, 128), copy("store", 72, 136), copy("store", 80, 144),
+    )  # fmt: skip
     with pytest.raises(CompileError) as error:
         synchronise(stream("few events", *rows))
     assert str(error.value) == (
-        "instruction 2, load_copy(n=8) of load, must let instruction 5, compute_copy(n=8) of "
-        "compute, wait for it, and all 2 events of copier are in use\n"
+        "instruction 2, compute_copy(n=8) of compute, must let instruction 5, store_copy(n=8) of "
+        "store, wait for it, and all 2 events of copier are in use\n"
         "  hint: describe more events, or let less happen at the same time (smaller depths of "
         "buffers)"
     )

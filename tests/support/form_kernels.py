@@ -204,6 +204,50 @@ def wrapped(c: int, n: int, factor: int) -> Kernel:
     return wrapped.kernel
 
 
+def by_vector(n: int, c: int) -> Kernel:
+    """A matrix by a vector."""
+
+    @kernel
+    def by_vector(X: i8[n, c], V: i8[c], b: i32[n], Y: out(i8[n])):
+        total = local(i32[n])
+        for i in grid(n):
+            total[i] = 0
+            for k in reduce(c):
+                total[i] += i32(X[i, k]) * i32(V[k])
+        for i in grid(n):
+            Y[i] = i8(max(min(total[i] + b[i] >> 6, 127), -128))
+
+    return by_vector.kernel
+
+
+def by_vectors(m: int, n: int, c: int) -> Kernel:
+    """Matrices, each by a vector of its own."""
+
+    @kernel
+    def by_vectors(X: i8[m, n, c], V: i8[m, c], Y: out(i8[m, n])):
+        total = local(i32[m, n])
+        for p, i in grid(m, n):
+            total[p, i] = 0
+            for k in reduce(c):
+                total[p, i] += i32(X[p, i, k]) * i32(V[p, k])
+        for p, i in grid(m, n):
+            Y[p, i] = i8(max(min(total[p, i] >> 6, 127), -128))
+
+    return by_vectors.kernel
+
+
+def neighbours(n: int, more: int) -> Kernel:
+    """Means of three neighbours in a row, each with a factor of its own."""
+
+    @kernel
+    def neighbours(X: i8[n + 2], Z: out(i8[n])):
+        for i in grid(n):
+            total = i32(X[i]) + i32(X[i + 1]) * 2 + i32(X[i + 2]) + more >> 2
+            Z[i] = i8(max(min(total, 127), -128))
+
+    return neighbours.kernel
+
+
 def scaled(n: int) -> Kernel:
     """A row by one number, which has no axis."""
 

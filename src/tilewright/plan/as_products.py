@@ -51,6 +51,7 @@ from tilewright.plan.diagonal import Diagonal, follow, lane_choices
 from tilewright.plan.fit_operators import widened
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.packed_windows import pack
+from tilewright.plan.single_columns import with_single_columns
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, one_of
 from tilewright.plan.units import Unit, has_contraction, units
 from tilewright.plan.value_ranges import Interval, value_range, within
@@ -77,13 +78,33 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         for axis in found.result.axes if addend else (None,):
             summed = _Products(kernel, made_of, unit, addend=axis, clip=clip).form()
             if summed is not None:
+                yield from _with_columns(summed)
                 yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
                 yield from _on_diagonals(summed, target, axis)
-    if found.constant and found.nest is None:
-        made_of = found.multiplied().with_constant_term(unit.left.buffer.dtype)
-        summed = _Products(kernel, made_of, unit, addend=None, clip=False).form()
+    plain = found.unrolled() if found.constant else None
+    if plain is None:
+        return
+    made_of = plain.multiplied().with_constant_term(unit.left.buffer.dtype)
+    for clip in (False, True):
+        summed = _Products(kernel, made_of, unit, addend=None, clip=clip).form()
         if summed is not None:
+            yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
             yield from _on_diagonals(summed, target, None)
+
+
+def _with_columns(summed: UnitForm) -> Iterator[UnitForm]:
+    """A form with its factors as a matrix of one column."""
+    columns = with_single_columns(summed.kernel)
+    if columns is not None:
+        yield from _and_packed(composed(summed, columns))
+
+
+def _and_packed(form: UnitForm) -> Iterator[UnitForm]:
+    """A form, and the same with all that its products add up along one loop."""
+    yield form
+    nest = next(n for n in nests(form.kernel.body) if n.update is not None)
+    if len(nest.reduce) > 1:
+        yield composed(form, pack(form.kernel, nest))
 
 
 def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterator[UnitForm]:
@@ -104,11 +125,8 @@ def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterato
         for along in (a for a in least_waste if axis is None or axis.var in a.loops):
             full = next((n for n in sizes if along.extent % n == 0), best)
             for lanes in dict.fromkeys((best, full)):
-                form = composed(summed, Diagonal(kernel, nest, data, factor, along, lanes).form())
-                yield form
-                within = next(n for n in nests(form.kernel.body) if n.update is not None)
-                if len(within.reduce) > 1:
-                    yield composed(form, pack(form.kernel, within))
+                diagonal = Diagonal(kernel, nest, data, factor, along, lanes).form()
+                yield from _and_packed(composed(summed, diagonal))
 
 
 # ---------------------------------------------------------------- sums
@@ -130,6 +148,25 @@ class _Sum:
     def multiplied(self) -> _Sum:
         """The same with the factor in the terms."""
         return replace(self, terms=tuple((e, k * self.factor) for e, k in self.terms), factor=1)
+
+    def unrolled(self) -> _Sum | None:
+        """The same without a nest: each iteration of what that adds up is terms of its own; None
+        where those are more than a sum may have, or no nest's subscripts."""
+        nest = self.nest
+        if nest is None:
+            return self
+        counts = [int(x.extent) for x in nest.reduce if isinstance(x.extent, int)]
+        axes = [i for i in nest.store.indices if isinstance(i, Var)]
+        many = math.prod(counts) * len(self.terms)
+        if many > TERMS or len(counts) < len(nest.reduce) or len(axes) < len(nest.store.indices):
+            return None
+        (read,) = loads(self.part)
+        place: dict[Expr, Expr] = dict(zip(axes, read.indices, strict=True))
+        terms = []
+        for at in itertools.product(*map(range, counts)):
+            here = {x.var: const(n) for x, n in zip(nest.reduce, at, strict=True)}
+            terms += [(substitute(e, {**place, **here}), k) for e, k in self.terms]
+        return replace(self, terms=tuple(terms), nest=None)
 
     def with_constant_term(self, kind: DType) -> _Sum:
         """The same with the constant as a factor of 1."""
@@ -318,13 +355,13 @@ class _Products:
         arrays, one after the other."""
         if len(elements) == 1:
             return elements[0]
-        if not all(isinstance(e, (Load, Const)) for e in elements):
+        reads = [x for e in elements for x in loads(e)]
+        if not all(x.buffer in self.kernel.inputs for x in reads):
             return None
-        reads = [e for e in elements if isinstance(e, Load)]
         shapes, places = {x.buffer.shape for x in reads}, {x.indices for x in reads}
-        inputs = all(x.buffer in self.kernel.inputs for x in reads)
-        if len(shapes) != 1 or len(places) != 1 or not inputs:
-            return None
+        plain = all(isinstance(e, (Load, Const)) for e in elements)
+        if not plain or len(shapes) > 1 or len(places) > 1:
+            return self._side_by_side(arrays) if self.sum.nest is None else None
         ((at,), (shape,)) = places, shapes
         order = [e for e, _ in self.terms]
         sources = list(dict.fromkeys(x.buffer for x in reads))
@@ -338,6 +375,21 @@ class _Products:
         sizes = (len(order), *(int(n) for n in shape))
         arrays[name] = made(f"{name}_terms", sizes, sources, value)
         return Load(held, (_TERM, *at))
+
+    def _side_by_side(self, arrays: dict[str, MadeArray]) -> Expr:
+        """An element of the array that has all terms of each result."""
+        axes = self.sum.result.axes
+        order = [e for e, _ in self.terms]
+        sources = list(dict.fromkeys(x.buffer for e in order for x in loads(e)))
+        sizes = (len(order), *(int(x.extent) for x in axes if isinstance(x.extent, int)))
+        name = fresh("_".join(b.name for b in sources), self.names)
+
+        def value(*index: Expr) -> Expr:
+            here: dict[Expr, Expr] = dict(zip((x.var for x in axes), index[1:], strict=True))
+            return one_of(index[0], [substitute(e, here) for e in order])
+
+        arrays[name] = made(f"{name}_terms", sizes, sources, value)
+        return Load(Buffer(name, order[0].dtype, sizes), (_TERM, *(x.var for x in axes)))
 
     def _constants(
         self, name: str, values: Sequence[int], dtype: DType, arrays: dict[str, MadeArray]

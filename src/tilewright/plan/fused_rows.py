@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.nests import Nest, nests
@@ -27,6 +27,7 @@ from tilewright.ir.loop import (
     Accumulate,
     Alloc,
     Kernel,
+    Stmt,
     buffers_written,
     loads,
     walk_statements,
@@ -35,7 +36,7 @@ from tilewright.plan.bound import ContractionBound, control_cycles
 from tilewright.plan.control import Control
 from tilewright.plan.map_values import RowLayout, map_values, row_length
 from tilewright.plan.one_loop import flatten, hoist_all, stages_of
-from tilewright.plan.rates import block_cycles
+from tilewright.plan.rates import block_cycles, cycles_by_queue
 from tilewright.plan.unit_plan import nest_with
 from tilewright.plan.units import copies
 from tilewright.plan.vector_schedule import Transfer, outside_of, result_nest
@@ -110,13 +111,17 @@ def fused_choices(kernel: Kernel, target: Target, control: Control) -> FusedChoi
 
 @dataclass(frozen=True)
 class _Step:
-    """Cycles of a step's loads and stores, which share the memory outside, of its work, and from
-    its first load until its result is outside; how many steps there are."""
+    """Cycles of a step's loads and stores, which share the memory outside, of its work, by queue,
+    and from its first load until its result is outside; how many steps there are."""
 
     moves: float
-    work: float
+    queues: Mapping[str, float]
     chain: float
     count: int
+
+    @property
+    def work(self) -> float:
+        return sum(self.queues.values())
 
     def all(self, distance: int) -> float:
         """Cycles of all steps, with loads so many steps ahead."""
@@ -127,26 +132,30 @@ class _Step:
 
 
 def _step(s: Schedule, loop: Loop, target: Target) -> _Step:
-    times = dict.fromkeys(Transfer, 0.0)
+    parts: dict[bool, list[Stmt]] = {True: [], False: []}  # whether they move, or work
     for stmt in s.for_(loop).body:
         if not isinstance(stmt, Alloc):
-            times[outside_of(stmt)] += block_cycles((stmt,), target)
+            parts[outside_of(stmt) is not Transfer.WORK].append(stmt)
     latency = max(m.latency for m in target.memories if m.size is None)
-    moves, work = times[Transfer.LOAD] + times[Transfer.STORE], times[Transfer.WORK]
+    moves = block_cycles(tuple(parts[True]), target)
+    queues = cycles_by_queue(tuple(parts[False]), target)
     count = s.for_(loop).extent
     assert isinstance(count, int)
-    return _Step(moves, work, moves + work + 2 * latency, count)
+    return _Step(moves, queues, moves + sum(queues.values()) + 2 * latency, count)
 
 
 def _bound(kernel: Kernel, target: Target, steps: Sequence[_Step]) -> ContractionBound:
-    """The work of the tiles that take least, or all arrays brought and stored once."""
-    work = min(x.work * x.count for x in steps)
+    """The work of the busiest queue, of the tiles of which that is least, or all arrays brought and
+    stored once."""
+    least = {q: min(x.queues.get(q, 0.0) * x.count for x in steps)
+             for q in {q for x in steps for q in x.queues}}  # fmt: skip
     size = sum(bytes_of(b) for b in kernel.params)
     rates = [m.bandwidth or math.inf for m in target.memories if m.size is None]
     latency = min(m.latency for m in target.memories if m.size is None)
     return ContractionBound(
-        work, size / max(rates), latency, latency, latency, control_cycles(target)
-    )
+        max(least.values()), size / max(rates), latency, latency, latency, control_cycles(target),
+        {q: (n, n) for q, n in least.items()},
+    )  # fmt: skip
 
 
 def tile_fused(s: Schedule, target: Target, plan: FusedPlan, *, overlap: bool = True) -> Loop:

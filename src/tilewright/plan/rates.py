@@ -139,7 +139,16 @@ def calls(block: Block, times: int = 1) -> Iterator[tuple[Call, int]]:
 
 def block_cycles(block: Block, target: Target) -> float:
     """Cycles that the calls of a block take of their queues, one after another."""
-    return sum(times * _cycles(call, target) for call, times in calls(block))
+    return sum(cycles_by_queue(block, target).values())
+
+
+def cycles_by_queue(block: Block, target: Target) -> dict[str, float]:
+    """The same of each queue."""
+    found: dict[str, float] = {}
+    for call, times in calls(block):
+        queue = call.instruction.queue
+        found[queue] = found.get(queue, 0.0) + times * _cycles(call, target)
+    return found
 
 
 def _cycles(call: Call, target: Target) -> float:

@@ -19,6 +19,7 @@ from tilewright.plan.narrowing_limits import with_narrowing_limits
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
 from tilewright.plan.residual_products import residual_forms
+from tilewright.plan.single_columns import with_single_columns
 from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh
 from tilewright.plan.window_phases import window_forms
@@ -49,6 +50,10 @@ def _forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     twice = with_two_operands(kernel)
     if twice is not None:
         yield twice
+    columns = with_single_columns(kernel)
+    if columns is not None:
+        yield columns
+        yield from (composed(columns, x) for x in packed_forms(columns.kernel, target))
     for form in (*phase_forms(kernel), *diagonal_forms(kernel, target)):
         yield form
         yield from (composed(form, x) for x in packed_forms(form.kernel, target))

@@ -120,18 +120,30 @@ class Boxes:
         """What must come before what (`dependences`, `hazards`), found by following every byte
         through the stream."""
         stream, queues = self.stream, len(self.stream.target.queues)
+        need, own = self._followed(queue_numbers(stream), queues)
+        _read_registers(stream, own)
+        _end_last(stream, need, own)
+        return need, own
+
+    def dependences_of(self, group: np.ndarray, count: int) -> np.ndarray:
+        """need[i, g]: the last instruction of another group g before instruction i that has to be
+        done before that begins; -1 for none. Instructions are in `count` groups [n], each of them
+        of one queue, in which they stay in their order."""
+        return self._followed(np.ascontiguousarray(group, np.int32), count)[0]
+
+    def _followed(self, group: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Likewise, and the hazards within groups, by following every byte."""
+        stream = self.stream
         memories = []
         for cut in self.cuts:
-            last = np.full(cut.count, -1, np.int32), np.full((cut.count, queues), -1, np.int32)
+            last = np.full(cut.count, -1, np.int32), np.full((cut.count, count), -1, np.int32)
             memories.append(native.Cells(*cut.members, *last))
-        need = np.empty((len(stream), queues), np.int32)
+        need = np.empty((len(stream), count), np.int32)
         own = np.empty((len(stream), len(Hazard)), np.int32)
         kinds = np.array([s.instruction.cost.hazard for s in stream.sites], np.uint8)
         found = native.Needs(need, own, np.ascontiguousarray(kinds[stream.site]))
         held = native.array(native.Cells, memories)
-        native.dependences(len(stream), queues, queue_numbers(stream), self.arrays, held, found)
-        _read_registers(stream, own)
-        _end_last(stream, need, own)
+        native.dependences(len(stream), count, group, self.arrays, held, found)
         return need, own
 
     def of(self, row: int) -> range:

@@ -136,6 +136,14 @@ def expand_stream(kernel: Kernel, target: Target, *, limits: bool = True) -> Str
     return Stream(target, tuple(sites), *rows, places, sizes, lists)
 
 
+def statements_of_sites(kernel: Kernel) -> np.ndarray:
+    """Which statement of a kernel the call of each site of its stream stands in [sites]: those that
+    have calls are counted."""
+    calls = [list(_calls((stmt,), (), (), 0)) for stmt in kernel.body]
+    counts = [len(found) for found in calls if found]
+    return np.repeat(np.arange(len(counts)), counts)
+
+
 def _widened(rows: np.ndarray, width: int) -> np.ndarray:
     out = np.zeros((len(rows), width), np.int64)
     out[:, : rows.shape[1]] = rows

@@ -3,7 +3,7 @@ each placed at the instruction that needs it."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -214,30 +214,78 @@ class _Placed:
         return Waits(pops, pushes, awaits, sets, barriers)
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
-        """Assigns event numbers; returns the masks awaited and set [n]."""
+        """Assigns event numbers; returns the masks awaited and set [n]. Where there are too few
+        events, one wait stands for several."""
         n, queues = self.need.shape
         awaits, sets = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
         waiter, p = np.nonzero(self.pairs[:, None] >> np.arange(queues, dtype=np.uint32) & 1)
         signaller = self.need[waiter, p].astype(np.int64)
-        order = np.lexsort((waiter, signaller))
-        signaller, waiter = signaller[order], waiter[order].astype(np.int64)
-        number = np.zeros(len(signaller), np.int32)
-        k = native.number_events(
-            self.links, self.clock, _previous(self.queue), len(signaller), signaller, waiter, number
-        )
+        signaller, waiter = _in_order(signaller, waiter.astype(np.int64))
+        number, k = self._numbered(signaller, waiter)
+        first, depth = k, self.stream.target.events
+        fewer = signaller, waiter
+        while k >= 0 and depth > 1:
+            depth //= 2
+            fewer = self._with_fewer_waits(signaller, waiter, depth)
+            number, k = self._numbered(*fewer)
         if k >= 0:
             target = self.stream.target
             raise CompileError(
-                f"{name_of(self.stream, signaller[k])}, must let "
-                f"{name_of(self.stream, waiter[k])}, wait for it, and all {target.events} events "
-                f"of {target.name} are in use",
+                f"{name_of(self.stream, signaller[first])}, must let "
+                f"{name_of(self.stream, waiter[first])}, wait for it, and all {target.events}"
+                f" events of {target.name} are in use",
                 hint="describe more events, or let less happen at the same time (smaller depths "
                 "of buffers)",
             )
         bits = np.uint64(1) << number.astype(np.uint64)
-        np.bitwise_or.at(awaits, waiter, bits)
-        np.bitwise_or.at(sets, signaller, bits)
+        np.bitwise_or.at(awaits, fewer[1], bits)
+        np.bitwise_or.at(sets, fewer[0], bits)
         return awaits, sets
+
+    def _numbered(self, signaller: np.ndarray, waiter: np.ndarray) -> tuple[np.ndarray, int]:
+        """The events of waits, and which of them finds none free: none if that is negative."""
+        number = np.zeros(len(signaller), np.int32)
+        k = native.number_events(
+            self.links, self.clock, _previous(self.queue), len(signaller), signaller, waiter, number
+        )
+        return number, k
+
+    def _with_fewer_waits(
+        self, signaller: np.ndarray, waiter: np.ndarray, depth: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Waits that imply the given ones, at most `depth` of one queue for another under way. What
+        the clocks know of the given ones holds for these, too."""
+        found: list[tuple[int, int]] = []
+        pair = self.queue[signaller] * len(self.stream.target.queues) + self.queue[waiter]
+        for k in np.unique(pair):
+            found += fewer_waits(signaller[pair == k].tolist(), waiter[pair == k].tolist(), depth)
+        left = np.array(found, np.int64)
+        return _in_order(left[:, 0], left[:, 1])
+
+
+def _in_order(signaller: np.ndarray, waiter: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Waits in the order in which they are signalled."""
+    order = np.lexsort((waiter, signaller))
+    return signaller[order], waiter[order]
+
+
+def fewer_waits(
+    signallers: Sequence[int], waiters: Sequence[int], depth: int
+) -> list[tuple[int, int]]:
+    """Waits of one queue for another that imply the given ones, which are in order, with at most
+    `depth` of them signalled and not waited for when instructions run as they stand. Where one more
+    would be, who waits for the one before it waits for that one instead, and who waits for that
+    one knows by its queue."""
+    found: list[list[int]] = []
+    first = 0  # of those that are under way
+    for signaller, waiter in zip(signallers, waiters, strict=True):
+        while first < len(found) and found[first][1] < signaller:
+            first += 1
+        if len(found) - first < depth:
+            found.append([signaller, waiter])
+        else:
+            found[-1][0] = signaller
+    return [(a, b) for a, b in found]
 
 
 def bound_tokens(
@@ -245,23 +293,18 @@ def bound_tokens(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns pops and pushes [n] of waits that imply the given ones, with at most `depth` tokens
     of one queue for another untaken when instructions run as they stand: then queues that have room
-    for so many do not stop each other for good. Where one more would be given, who waits for the
-    one before it waits for that one instead, and who waits for that one knows by its queue."""
+    for so many do not stop each other for good."""
     pops, pushes = pops.copy(), pushes.copy()
     queues = [int(q) for q in np.unique(queue)]
     for p, q in ((p, q) for p in queues for q in queues if p != q):
-        givers = np.flatnonzero((queue == p) & (pushes >> q & 1 == 1)).tolist()
-        takers = np.flatnonzero((queue == q) & (pops >> p & 1 == 1)).tolist()
-        left: deque[list[int]] = deque()  # (giver, taker) that wait when the next one is given
-        for giver, taker in zip(givers, takers, strict=True):
-            while left and left[0][1] < giver:
-                left.popleft()
-            if len(left) < depth:
-                left.append([giver, taker])
-                continue
-            pushes[left[-1][0]] &= ~np.uint32(1 << q)
-            pops[taker] &= ~np.uint32(1 << p)
-            left[-1][0] = giver
+        given, taken = np.uint32(1 << q), np.uint32(1 << p)
+        givers = np.flatnonzero((queue == p) & (pushes & given > 0))
+        takers = np.flatnonzero((queue == q) & (pops & taken > 0))
+        kept = fewer_waits(givers.tolist(), takers.tolist(), depth)
+        pushes[givers] &= ~given
+        pops[takers] &= ~taken
+        pushes[[a for a, _ in kept]] |= given
+        pops[[b for _, b in kept]] |= taken
     return pops, pushes
 
 
