@@ -334,11 +334,11 @@ def _queued(
 
 
 def _filled(i: Instruction, target: Target) -> set[str]:
-    """The memories that an instruction brings something to from outside."""
+    """A chip's own memories that an instruction brings something to from outside."""
     written = {t.stmt.buffer for t in terms(i.body, {}, {})}
     if not any(target.memory(b.memory).size is None for b in i.operands if b not in written):
         return set()
-    return {b.memory for b in written}
+    return {b.memory for b in written if target.memory(b.memory).size is not None}
 
 
 def _of_largest(i: Instruction, target: Target) -> float:

@@ -26,7 +26,7 @@ from tilewright.chip_kernel import (
     check_sizes,
     stream_kernel,
 )
-from tilewright.form_tiles import GAIN, FormTiles, most_promising, with_tiles
+from tilewright.form_tiles import GAIN, FormTiles, InOrder, most_promising, with_tiles
 from tilewright.ir.loop import Kernel
 from tilewright.join_pieces import Check, Known, PieceRefused, build_pieces, join_pieces
 from tilewright.passed_arrays import OtherOrder
@@ -37,7 +37,7 @@ from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.form_models import SAME, form_models, least_first
+from tilewright.plan.form_models import SAME, FormQueue, Wanted, form_models
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.places import Places, orders_of, with_room
@@ -65,8 +65,9 @@ from tilewright.target.target import Target
 
 TRIES = 4  # tiles that are built and timed
 FORMS = 3  # forms of a kernel that are built, of which
-CLOSE = 1.1  # times the cycles of the fastest one, or less, are expected; others if less than GAIN
-NEAR = 0.997  # of what the model expects: better than the next one is likely to be
+CLOSE = 1.1  # times the cycles of the fastest one, or less, are expected, if that one takes more
+MISJUDGED = 1.02  # times what was expected of it; others if less than GAIN is
+NEAR = 0.997  # of what the model expects, or of what is built: better than the next is likely to be
 
 
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
@@ -80,7 +81,7 @@ def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
 
 def _bound_of_core(kernel: Kernel, target: Target) -> ContractionBound:
     """The same of one core, with the bandwidth of all."""
-    return least_first(form_models(kernel, all_cores(target)))[0].bound
+    return FormQueue(kernel, all_cores(target)).bound
 
 
 def check_form(kernel: Kernel, target: Target) -> None:
@@ -257,7 +258,7 @@ def build_split(
 @lru_cache(maxsize=256)  # layers are often equal
 def _least(target: Target, piece: Kernel, kept: frozenset[str]) -> float:
     """Cycles that no form of a piece, with the parameters named in `kept` as they are, can beat."""
-    return min(m.bound.cycles for m in form_models(piece, target, kept=kept))
+    return FormQueue(piece, target, Wanted(kept=kept)).bound.cycles
 
 
 @lru_cache(maxsize=256)
@@ -265,7 +266,7 @@ def _takes_inside(target: Target, kernel: Kernel) -> bool:
     """Whether a chip does a kernel with its parameters where they lie, some in its own memory."""
     inside = {b.name: b.memory for b in kernel.params if target.memory(b.memory).size is not None}
     try:
-        for found in form_models(kernel, target, kept=inside):
+        for found in form_models(kernel, target, Wanted(kept=inside)):
             if inside.items() <= {b.name: b.memory for b in found.kernel.params}.items():
                 return True
     except (CompileError, TargetError):
@@ -288,14 +289,15 @@ def _build_stream(
     """The fastest of a kernel's forms, of those that may be, have the parameters named in `kept`
     as they are, and those in `in_order` row by row, and pass a check. `places` says where in
     memory those are that were made before, of which the order is kept with `as_made`."""
-    found = form_models(kernel, target, control, kept, in_order, places, as_made)
-    models = least_first(found)
+    models = FormQueue(kernel, target, Wanted(control, kept, in_order, places, as_made))
     best: ChipKernel | None = None
     refusals: list[TilewrightError] = []
-    count = 0
+    count, limit = 0, CLOSE
     for tiled in with_tiles(models, control, refusals):
-        if best is not None and tiled.expected >= best.cycles * (CLOSE if count < FORMS else GAIN):
+        if best is not None and tiled.expected >= best.cycles * limit:
             break
+        if best is not None and tiled.found.bound.cycles >= best.cycles * NEAR:
+            continue  # it cannot be faster, whatever the model says
         try:
             built = _build_form(tiled, target, control, parameters)
             check(built)
@@ -303,10 +305,12 @@ def _build_stream(
             refusals.append(error)
             continue
         count += 1
+        misjudged = built.cycles > MISJUDGED * tiled.expected
+        limit = CLOSE if misjudged and count < FORMS else GAIN
         best = built if best is None or built.cycles < best.cycles else best
     if best is None:
         raise next((e for e in refusals if isinstance(e, OtherOrder)), refusals[0])
-    return replace(best, bound=models[0].bound)
+    return replace(best, bound=models.bound)
 
 
 def _build_form(
@@ -423,7 +427,8 @@ def _bundle_forms(
     those of which the chip does nothing add to the refusals. Plans are made of a form once it may
     be the best."""
     waiting: list[tuple[float, tuple[UnitForm, Kernel, Borders]]] = []
-    forms = unit_forms(normal_form(kernel), target, fused=False)  # registers hold parts of lines
+    # Registers hold parts of lines, so that axes stay as they are.
+    forms = unit_forms(normal_form(kernel), target, fused=False, every_axis=bool(kept))
     for k, form in enumerate(forms):
         if k and not form.keeps(kept, in_order=False):
             continue
@@ -443,7 +448,7 @@ def _bundle_forms(
             return None
         return _BundleForm(form, wider, borders, plans)
 
-    return most_promising(reversed(waiting), planned)  # of equal ones the most particular first
+    return most_promising(InOrder(reversed(waiting)), planned)  # of equal ones the particular first
 
 
 def _built_form(
@@ -498,7 +503,7 @@ def expected_cycles(kernel: Kernel, control: Control, target: Target) -> float |
     """What the models expect of the best tiles of all forms on a chip; None if no tile fits."""
     if target.bundles is not None:
         return next((c.cycles for c in choose_plans(kernel, target, control)), None)
-    found = with_tiles(form_models(kernel, target, control), control, [], gain=1.0)
+    found = with_tiles(FormQueue(kernel, target, Wanted(control)), control, [], gain=1.0)
     best = next(found, None)
     return None if best is None else min((t.cycles for t in best.tiles), default=None)
 

@@ -7,12 +7,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
 from tilewright.plan.choose_tiles import Choice
 from tilewright.plan.control import Control
-from tilewright.plan.form_models import SAME, FormModel
+from tilewright.plan.form_models import SAME, FormModel, FormQueue
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan
 from tilewright.plan.restrict_tiles import controlled_tiles
 from tilewright.plan.vector_model import VectorChoice
@@ -30,7 +30,33 @@ class Expected(Protocol):
 
 
 W = TypeVar("W")
+W_co = TypeVar("W_co", covariant=True)
 E = TypeVar("E", bound=Expected)
+
+
+class Waiting(Protocol[W_co]):
+    """What may be asked about, in the order of bounds."""
+
+    @property
+    def floor(self) -> float:
+        """Cycles that nothing of what is left beats; infinitely many if nothing is."""
+
+    def take(self) -> W_co | None:
+        """The one that may take least; None where that is seen to be none."""
+
+
+class InOrder(Generic[W]):
+    """Several of which the bounds are known."""
+
+    def __init__(self, bounds: Iterable[tuple[float, W]]) -> None:
+        self.left = deque(sorted(bounds, key=lambda each: each[0]))
+
+    @property
+    def floor(self) -> float:
+        return self.left[0][0] if self.left else math.inf
+
+    def take(self) -> W:
+        return self.left.popleft()[1]
 
 
 @dataclass(frozen=True)
@@ -48,11 +74,11 @@ class FormTiles:
 
 
 def with_tiles(
-    models: Iterable[FormModel], control: Control, refusals: list[TilewrightError],
-    gain: float = GAIN,
-) -> Iterator[FormTiles]:  # fmt: skip
-    """Forms with their tiles, those first that are expected to be fastest. Tiles are chosen once a
-    form may be that, by more than 1 - `gain`; where none can be, the reason joins `refusals`."""
+    models: FormQueue, control: Control, refusals: list[TilewrightError], gain: float = GAIN
+) -> Iterator[FormTiles]:
+    """Forms with their tiles, those first that are expected to be fastest. Forms are modelled, and
+    their tiles chosen, once they may be that, by more than 1 - `gain`; where none can be, the
+    reason joins `refusals`."""
 
     def tiled(found: FormModel) -> FormTiles | None:
         try:
@@ -61,7 +87,7 @@ def with_tiles(
             refusals.append(error)
             return None
 
-    return most_promising(((m.bound.cycles, m) for m in models), tiled, gain)
+    return most_promising(models, tiled, gain)
 
 
 def tiles_of(
@@ -74,19 +100,19 @@ def tiles_of(
 
 
 def most_promising(
-    bounds: Iterable[tuple[float, W]], ask: Callable[[W], E | None], gain: float = 1.0
+    waiting: Waiting[W], ask: Callable[[W], E | None], gain: float = 1.0
 ) -> Iterator[E]:
     """What a model says of each of several, those first of which it expects least cycles. It is
     asked once a bound, the cycles that nothing beats, is below `gain` of what is expected of all
     others; where it has no answer (None), there is one less."""
-    waiting = deque(sorted(bounds, key=lambda each: each[0]))
     ready: list[E] = []
-    while waiting or ready:
+    while ready or waiting.floor < math.inf:
         best = min(ready, key=lambda e: e.expected, default=None)
-        if best is not None and (not waiting or gain * best.expected <= waiting[0][0]):
+        if best is not None and gain * best.expected <= waiting.floor:
             ready.remove(best)
             yield best
             continue
-        found = ask(waiting.popleft()[1])
+        taken = waiting.take()
+        found = ask(taken) if taken is not None else None
         if found is not None:
             ready.append(found)

@@ -82,7 +82,7 @@ def test_what_the_only_queue_that_loads_has_to_do():
 
 def test_bytes_of_a_memory_of_their_own():
     """Weights come from flash memory at 8 bytes a cycle; by the way of pictures at 16, in 64 loads,
-    beside a row of biases for each of 512 results, as those lie along the other axis of the sums."""
+    beside a row of biases for each of 512 results, which lie along the other axis of the sums."""
     bound = independent_bound(dense(1).kernel, weight_fifo())
     assert bound == 512 * 32 + 64 * 16 + 512 * (16 + 4) + 16 + 80 + 16 + 80
 

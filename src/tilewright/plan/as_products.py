@@ -60,8 +60,9 @@ from tilewright.target.target import Target
 TERMS = 16  # that a sum may have
 
 
-def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
-    """The kernel as products with a diagonal matrix, for each way to say what follows the sums."""
+def product_forms(kernel: Kernel, target: Target, *, every_axis: bool = True) -> Iterator[UnitForm]:
+    """The kernel as products with a diagonal matrix, for each way to say what follows the sums;
+    diagonals along every loop of the result, or along those alone that fill blocks best."""
     if has_contraction(kernel) or any(b.dtype.is_float for b in kernel.params):
         return  # other sums of floats round otherwise
     unit = next((u for u in units(target) if u.update.buffer.dtype.is_integer), None)
@@ -73,14 +74,15 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         (False, True) if found.constant else (False,),
         (False, True),
     )
+    along = _axes(found.result, target, every_axis)
     for multiply, addend, clip in ways:
         made_of = found.multiplied() if multiply else found
-        for axis in found.result.axes if addend else (None,):
+        for axis in along if addend else (None,):
             summed = _Products(kernel, made_of, unit, addend=axis, clip=clip).form()
             if summed is not None:
                 yield from _with_columns(summed)
                 yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
-                yield from _on_diagonals(summed, target, axis)
+                yield from _on_diagonals(summed, target, axis, every_axis)
     plain = found.unrolled() if found.constant else None
     if plain is None:
         return
@@ -89,7 +91,22 @@ def product_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         summed = _Products(kernel, made_of, unit, addend=None, clip=clip).form()
         if summed is not None:
             yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
-            yield from _on_diagonals(summed, target, None)
+            yield from _on_diagonals(summed, target, None, every_axis)
+
+
+def _axes(result: Nest, target: Target, every: bool) -> list[For]:
+    """The loops of a result along which a diagonal may lie: every one, or those that fill blocks
+    best, in any unit."""
+    sizes = [lanes[0] for lanes in lane_choices(target)]
+    if every or not sizes:
+        return list(result.axes)
+    wastes = [{x.var: _waste(x.extent, n) for x in result.axes} for n in sizes]
+    return [x for x in result.axes if any(w[x.var] == min(w.values()) for w in wastes)]
+
+
+def _waste(extent: object, lanes: int) -> float:
+    """Blocks of lanes for each iteration of a loop."""
+    return -(-extent // lanes) / extent if isinstance(extent, int) and extent else math.inf
 
 
 def _with_columns(summed: UnitForm) -> Iterator[UnitForm]:
@@ -107,7 +124,9 @@ def _and_packed(form: UnitForm) -> Iterator[UnitForm]:
         yield composed(form, pack(form.kernel, nest))
 
 
-def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterator[UnitForm]:
+def _on_diagonals(
+    summed: UnitForm, target: Target, axis: For | None, every_axis: bool
+) -> Iterator[UnitForm]:
     """A form with its factors on a diagonal along each axis, those first that fill whole blocks
     best, or along the one that is given: arrays that others made lie in blocks along one of
     them."""
@@ -121,7 +140,10 @@ def _on_diagonals(summed: UnitForm, target: Target, axis: For | None) -> Iterato
     fits = [a for _, a in every if a is not None and data.buffer in a.places]
     for sizes in lane_choices(target) if fits else ():
         best = sizes[0]
-        least_waste = sorted(fits, key=lambda a: -(-a.extent // sizes[0]) / a.extent)
+        least_waste = sorted(fits, key=lambda a: _waste(a.extent, best))
+        if not every_axis:
+            least = _waste(least_waste[0].extent, best)
+            least_waste = [a for a in least_waste if _waste(a.extent, best) == least]
         for along in (a for a in least_waste if axis is None or axis.var in a.loops):
             full = next((n for n in sizes if along.extent % n == 0), best)
             for lanes in dict.fromkeys((best, full)):

@@ -67,6 +67,15 @@ def find_bound(model: TileModel) -> ContractionBound:
     return ContractionBound(_work(model, fill), _moves(model, moves), fill, drain, ends, control)
 
 
+def least_cycles(model: TileModel) -> float:
+    """Cycles that a contraction takes at least, whatever is made of its sums: those of its factors
+    and its result alone, which find_bound adds to."""
+    tiles = cartesian(tile_sizes(model))
+    moves = [p for p in (*model.loads[:2], model.store) if p.move is not None]
+    work = _work(model, 0.0) + _fill(model, tiles)
+    return max(work, _moves(model, moves)) + control_cycles(model.target)
+
+
 def control_cycles(target: Target) -> float:
     """Cycles until the first instruction is in its queue, and from when all others are done."""
     cycles = target.issue
@@ -138,11 +147,18 @@ def _fill(model: TileModel, tiles: Sizes) -> float:
 
 
 def _moves(model: TileModel, moves: list[OperandTile]) -> float:
-    """Cycles of the busiest memory, if all that is touched is moved once."""
+    """Cycles of the busiest memory, if all that is touched is moved once: of factors whole blocks,
+    along axes of which the unit takes a fixed number."""
     found: dict[str, float] = {}
+    filled = model.wanted | {
+        loop.var: np.array([model.mapping.extents[loop.var]])
+        for axis, loop in model.mapping.axes
+        if isinstance(model.unit.loops[axis].extent, int)
+    }
     for operand in moves:
         assert operand.move is not None
-        elements, instruction = operand.elements(model.wanted), operand.move.instruction
+        extents = filled if operand in model.loads[:2] else model.wanted
+        elements, instruction = operand.elements(extents), operand.move.instruction
         for name, rate in operand.move.rates:
             least_bytes = 1 / most_for(instruction, instruction.cost.bytes_in(name))
             size = elements * min(least_bytes, operand.bytes)

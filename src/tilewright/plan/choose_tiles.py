@@ -20,6 +20,7 @@ from tilewright.plan.unit_plan import Plan
 PACES = ((4, 4), (4, 2), (4, 1), (2, 3), (2, 2), (2, 1), (1, 2), (1, 1))
 CLEAR_DISTANCES = (0, 1, 16)  # steps between the clearing of a tile's sums and its first step
 MOST = 32  # tiles of each order and pace that are candidates
+GOOD = 128  # tiles of a plan of which others with the same order are looked at as well
 BEST = 16  # of all candidates, that are found by running their pipelines step by step
 BATCH = 64  # pipelines that are run together
 # Of sizes that are looked at; if there are more, every other size of a loop is left out.
@@ -50,12 +51,19 @@ def choose_tiles(
     tiles = Tiles(every)
     plans: list[Plan] = []
     times: list[StepTimes] = []
+    left = np.arange(count)  # without those that plans with the same order found slow
+    before: tuple[Var, ...] | None = None
     for plan in _plans(model, overlap, rings and model.unit.whole):
-        fits = np.flatnonzero(np.broadcast_to(_fits(model, every, plan), count))
+        left = left if plan.order == before else np.arange(count)
+        before = plan.order
+        some = tiles.only(left)
+        fits = left[np.broadcast_to(_fits(model, some.sizes, plan), len(left))]
         if not len(fits):
             continue
         steps = model.step_times(tiles.only(fits), plan)
-        best = np.argsort(steps.estimate(), kind="stable")[:MOST]
+        ranked = np.argsort(steps.estimate(), kind="stable")
+        best = ranked[:MOST]
+        left = np.setdiff1d(left, fits[ranked[GOOD:]], assume_unique=True)
         steps = steps.only(best)
         sizes_of_best = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
         axes, chunks = [*model.rows], steps.store_chunks.tolist()

@@ -3,18 +3,19 @@ and with cycles that no tiles of it beat."""
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
 from tilewright.base.errors import CompileError, TargetError, TilewrightError
 from tilewright.ir.loop import For, Kernel, walk_statements
-from tilewright.plan.analytic_model import analytic_model
+from tilewright.plan.analytic_model import analytic_model, bare_model
 from tilewright.plan.borders import Borders, choose_borders
-from tilewright.plan.bound import ContractionBound, find_bound
+from tilewright.plan.bound import ContractionBound, find_bound, least_cycles
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.fused_rows import FusedChoices, fused_choices
 from tilewright.plan.normal_form import normal_form
@@ -28,6 +29,7 @@ from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
 
+REFUSALS = (CompileError, TargetError)
 SAME = 0.001  # of the cycles: no difference, and arrays as they are come first
 
 
@@ -43,32 +45,69 @@ class FormModel:
     bound: ContractionBound
 
 
-def form_models(
-    kernel: Kernel,
-    target: Target,
-    control: Control = CHOSEN,
-    kept: Collection[str] = (),
-    in_order: Collection[str] = (),
-    places: Places = MappingProxyType({}),
-    as_made: bool = False,
-) -> Iterator[FormModel]:
-    """The forms of a kernel, first as it is; raises the first refusal if the chip does none. An
-    author who names loops means the kernel's: forms that have others are left out, as are those in
-    which the parameters named in `kept` are not as they are in the kernel. Those named in
-    `in_order` lie in memory row by row; `places` says of some where their elements lie, which is
-    followed where several inputs are taken as one, and with `as_made` everywhere."""
-    named = set(control.tile) | set(control.whole if not isinstance(control.whole, bool) else ())
+@dataclass(frozen=True)
+class Wanted:
+    """What forms are wanted: an author who names loops means the kernel's, and parameters named in
+    `kept` are as they are in the kernel. Those named in `in_order` lie in memory row by row;
+    `places` says of some where their elements lie, which is followed where several inputs are taken
+    as one, and with `as_made` everywhere."""
+
+    control: Control = CHOSEN
+    kept: Collection[str] = ()
+    in_order: Collection[str] = ()
+    places: Places = field(default_factory=dict)
+    as_made: bool = False
+
+    def forms(self, kernel: Kernel, target: Target) -> Iterator[UnitForm]:
+        """The forms of a kernel that are wanted, first as it is."""
+        control = self.control
+        whole = control.whole if not isinstance(control.whole, bool) else ()
+        named = {*control.tile, *whole}
+        forms = unit_forms(normal_form(kernel), target, every_axis=bool(self.kept))
+        for k, form in enumerate(forms):
+            loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
+            if not k or (named <= loops and form.keeps(self.kept)):
+                yield form
+
+    def orders(self, form: UnitForm) -> dict[str, tuple[int, ...]]:
+        """The order of axes in memory, from outside inwards, of inputs that have one."""
+        stacks = stacks_of(form)
+        found: dict[str, tuple[int, ...]] = {}
+        for b in form.kernel.params:
+            stack = stacks.get(b.name)
+            sources = (b.name,) if stack is None else stack.names
+            size = math.prod(sizes_of(b)) // len(sources)
+            rows = {n: np.arange(size) for n in sources if n in self.in_order}
+            order = None
+            if rows and stack is None:
+                order = tuple(range(len(b.shape)))
+            elif rows or stack is not None or self.as_made:
+                order = order_as_made(form, b, stack, rows or self.places)
+            if order is None:
+                continue
+            found[b.name] = order if stack is None else stack.whole_order(order)
+            for out in (
+                form.kernel.outputs if not rows else ()
+            ):  # which others then find in that order
+                if len(out.shape) == len(order) and (stack is None or stack.run == 1):
+                    found[out.name] = order
+        return found
+
+
+ANY = Wanted()
+
+
+def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterator[FormModel]:
+    """The forms of a kernel that a chip does, first as it is; raises the first refusal if it does
+    none."""
     count = 0
     refusal: TilewrightError | None = None
-    for k, form in enumerate(unit_forms(normal_form(kernel), target)):
-        loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
-        if k and not (named <= loops and form.keeps(kept)):
+    for form in wanted.forms(kernel, target):
+        if count and _stands_in(form):
             continue
-        if count and _has_constants(form) and not has_contraction(form.kernel):
-            continue  # which are for what no instruction does with a number
         try:
-            found = _modelled(form, target, control, _orders(form, in_order, places, as_made))
-        except (CompileError, TargetError) as error:
+            found = _modelled(form, target, wanted)
+        except REFUSALS as error:
             refusal = refusal or error
             continue
         count += 1
@@ -77,61 +116,126 @@ def form_models(
         raise refusal
 
 
-def _has_constants(form: UnitForm) -> bool:
-    """Whether arrays of a number stand for numbers."""
-    return any(a.program is not None and not a.sources for a in form.made.values())
+class FormQueue:
+    """The forms of a kernel that a chip does, those first that may take least. Each is modelled
+    once its turn may have come, by what its unit and its operands take, whatever is made of the
+    sums: most of a model is that."""
+
+    def __init__(self, kernel: Kernel, target: Target, wanted: Wanted = ANY) -> None:
+        self.target, self.wanted = target, wanted
+        self.refusal: TilewrightError | None = None
+        self.bounds: list[ContractionBound] = []  # of those that are modelled
+        self.left: list[tuple[float, int, UnitForm | FormModel]] = []
+        self.last: list[tuple[int, UnitForm]] = []  # if the chip does none of the others
+        for k, form in enumerate(wanted.forms(kernel, target)):
+            if _stands_in(form):
+                self.last.append((k, form))
+                continue
+            try:
+                self._wait(_least(form, target, wanted), k, form)
+            except REFUSALS as error:
+                self.refusal = self.refusal or error
+
+    @property
+    def floor(self) -> float:
+        """Cycles that none of those left beats; infinitely many if there is none left. Raises the
+        first refusal if the chip does none."""
+        if not self.bounds:
+            self._find()
+        return self.left[0][0] if self.left else math.inf
+
+    def take(self) -> FormModel | None:
+        """The one that may take least; None where the chip does none of those left."""
+        self._find()
+        if not self.left:
+            return None
+        _, _, found = heapq.heappop(self.left)
+        assert isinstance(found, FormModel)
+        return found
+
+    @property
+    def bound(self) -> ContractionBound:
+        """What none of the forms beats. Raises the first refusal if the chip does none."""
+        if not self.bounds:
+            self._find()
+        least = min(self.bounds, key=lambda b: b.cycles)
+        while self.left and isinstance(self.left[0][2], UnitForm) and self.floor < least.cycles:
+            self._find()
+            least = min(self.bounds, key=lambda b: b.cycles)
+        return least
+
+    def _wait(self, cycles: float, k: int, form: UnitForm | FormModel) -> None:
+        made = form.made if isinstance(form, UnitForm) else form.form.made
+        heapq.heappush(self.left, (cycles * (1 + SAME * bool(made)), k, form))
+
+    def _find(self) -> None:
+        """Models forms until the first of those left is modelled."""
+        while not self.left or isinstance(self.left[0][2], UnitForm):
+            if not self.left:
+                if self.bounds:
+                    return
+                if not self.last:
+                    assert self.refusal is not None  # the kernel itself is a form
+                    raise self.refusal
+                self.left, self.last = [(0.0, *x) for x in self.last], []
+            _, k, form = heapq.heappop(self.left)
+            assert isinstance(form, UnitForm)
+            try:
+                found = _modelled(form, self.target, self.wanted)
+            except REFUSALS as error:
+                self.refusal = self.refusal or error
+                continue
+            self.bounds.append(found.bound)
+            self._wait(found.bound.cycles, k, found)
 
 
-def least_first(models: Iterable[FormModel]) -> list[FormModel]:
-    """Those first that may take least."""
-    return sorted(models, key=lambda m: m.bound.cycles * (1 + SAME * bool(m.form.made)))
+def _stands_in(form: UnitForm) -> bool:
+    """Whether a form is for what no instruction does with a number: arrays of one stand for it."""
+    made = any(a.program is not None and not a.sources for a in form.made.values())
+    return made and not has_contraction(form.kernel)
 
 
-def _modelled(
-    form: UnitForm, target: Target, control: Control, orders: Mapping[str, tuple[int, ...]]
-) -> FormModel:
-    """A form with its inputs where the chip takes them from: few of them elsewhere than they are,
-    and of as many those with which it may be fastest, since memories differ in their bandwidth."""
+def _least(form: UnitForm, target: Target, wanted: Wanted) -> float:
+    """Cycles that a form takes at least, of what is known before it is modelled."""
+    kernel, _ = choose_borders(form.kernel, target)
+    if not has_contraction(kernel):
+        return 0.0
+    orders = wanted.orders(form)
+    return min(_placed(kernel, target, lambda x: least_cycles(bare_model(x, target, orders))))
+
+
+def _modelled(form: UnitForm, target: Target, wanted: Wanted) -> FormModel:
+    """A form with its inputs where it may be fastest."""
     kernel, borders = choose_borders(form.kernel, target)
+    orders = wanted.orders(form)
+
+    def model(placed: Kernel) -> FormModel:
+        return _placed_model(placed, form, borders, target, wanted.control, orders)
+
+    return min(_placed(kernel, target, model), key=lambda m: m.bound.cycles)
+
+
+T = TypeVar("T")
+
+
+def _placed(kernel: Kernel, target: Target, model: Callable[[Kernel], T]) -> list[T]:
+    """What a model says of a kernel with its inputs where a chip takes them from: few of them
+    elsewhere than they are, in each way to do that, since memories differ in their bandwidth."""
     refusal: TilewrightError | None = None
-    found: list[tuple[int, FormModel]] = []
+    found: list[T] = []
+    fewest = 0
     for placed in placed_inputs(kernel, target):
         moved = sum(a != b for a, b in zip(placed.inputs, kernel.inputs, strict=True))
-        if found and moved > found[0][0]:
+        if found and moved > fewest:
             break
         try:
-            model = _placed_model(placed, form, borders, target, control, orders)
-            found.append((moved, model))
-        except (CompileError, TargetError) as error:
+            found.append(model(placed))
+            fewest = moved
+        except REFUSALS as error:
             refusal = refusal or error
     if not found:
         assert refusal is not None  # the kernel as it is comes first
         raise refusal
-    return min((model for _, model in found), key=lambda m: m.bound.cycles)
-
-
-def _orders(
-    form: UnitForm, in_order: Collection[str], places: Places, as_made: bool
-) -> dict[str, tuple[int, ...]]:
-    """The order of axes in memory, from outside inwards, of inputs that have one."""
-    stacks = stacks_of(form)
-    found: dict[str, tuple[int, ...]] = {}
-    for b in form.kernel.params:
-        stack = stacks.get(b.name)
-        sources = (b.name,) if stack is None else stack.names
-        size = math.prod(sizes_of(b)) // len(sources)
-        rows = {n: np.arange(size) for n in sources if n in in_order}
-        order = None
-        if rows and stack is None:
-            order = tuple(range(len(b.shape)))
-        elif rows or stack is not None or as_made:
-            order = order_as_made(form, b, stack, rows or places)
-        if order is None:
-            continue
-        found[b.name] = order if stack is None else stack.whole_order(order)
-        for out in form.kernel.outputs if not rows else ():  # which others then find in that order
-            if len(out.shape) == len(order) and (stack is None or stack.run == 1):
-                found[out.name] = order
     return found
 
 

@@ -26,18 +26,21 @@ from tilewright.plan.window_phases import window_forms
 from tilewright.target.target import Target
 
 
-def unit_forms(kernel: Kernel, target: Target, *, fused: bool = True) -> Iterator[UnitForm]:
+def unit_forms(
+    kernel: Kernel, target: Target, *, fused: bool = True, every_axis: bool = True
+) -> Iterator[UnitForm]:
     """The forms of a kernel in normal form; `fused` also with neighbouring axes as one, where units
-    want those. What happens under conditions is left as it is."""
+    want those; and with blocks along `every_axis`, as others may have made arrays, or along those
+    alone that fill them best. What happens under conditions is left as it is."""
     fuses = fused and wants_long_axes(target)
-    for form in _forms(kernel, target):
+    for form in _forms(kernel, target, every_axis):
         yield form
         longer = fused_form(form) if fuses else None
         if longer is not None:
             yield longer
 
 
-def _forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
+def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitForm]:
     yield UnitForm(kernel)
     short = with_short_shifts(kernel, target)
     if short != kernel:
@@ -61,7 +64,7 @@ def _forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     yield from packed_forms(kernel, target)
     yield from stepped_forms(kernel)
     yield from window_forms(kernel, target)
-    yield from product_forms(kernel, target)
+    yield from product_forms(kernel, target, every_axis=every_axis)
     yield from residual_forms(kernel, target)
     yield from constant_forms(kernel, target)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.base.errors import ScheduleError
+from tilewright.base.node import cached_property
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.loop import Kernel, loads
 from tilewright.plan.bound import ContractionBound
@@ -33,12 +34,17 @@ SAME = 0.01  # of the cycles: no difference
 NEAR = 1.5  # times the cycles of the best: another way to lay rows that is worth a try
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VectorChoices:
-    """Plans that fit the memories, the fastest first, and the cycles that none can beat."""
+    """The models of a kernel's forms, and the cycles that no plan of theirs can beat."""
 
-    plans: tuple[VectorChoice, ...]
+    models: tuple[VectorModel, ...]
     bound: ContractionBound
+
+    @cached_property
+    def plans(self) -> tuple[VectorChoice, ...]:
+        """Plans that fit the memories, the fastest first."""
+        return _in_order([c for m in self.models for c in m.choices()])
 
 
 def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorChoices:
@@ -69,7 +75,7 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorCh
             hint="a loop of the result has to be a subscript of every array, as it is",
         )
     bound = min((m.bound() for m in models), key=lambda b: b.cycles)
-    return VectorChoices(_in_order([c for m in models for c in m.choices()]), bound)
+    return VectorChoices(tuple(models), bound)
 
 
 def _forms(kernel: Kernel, target: Target) -> tuple[list[VectorForm], ScheduleError | None]:
