@@ -215,10 +215,22 @@ def test_a_pair_has_the_names_of_the_instruction_that_begins():
 
 
 def test_three_units_where_nothing_is_a_multiple_of_three():
-    """Results cannot be shared out evenly: one unit does them."""
-    case = gemm(64)
-    built, _ = checked(case, several_cubes(3), 0.2)
-    assert {s.instruction.name for s in built.stream.sites} & {"cube_1", "cube_2"} == set()
+    """Of four blocks of columns, or rows, one unit does two."""
+    built, _ = checked(gemm(256), several_cubes(3), 0.2)
+    one = build_chip(gemm(256).kernel, several_cubes(1))
+    assert one.cycles >= 2.5 * built.cycles
+    calls = calls_of(built)
+    assert calls["cube_0"] + calls["cube_1"] + calls["cube_2"] == 16**3
+
+
+@pytest.mark.parametrize("units", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("n, f", [(5, 16), (7, 48), (13, 80)])
+def test_any_number_of_units(units: int, n: int, f: int):
+    """Blocks of rows and columns that no number of units divides."""
+    case = conv("", n, 128, f, 1)
+    built, arguments = checked(case, several_cubes(units), 0.0)
+    assert built.replay(*arguments, orders=2) is None
+    assert built.cycles <= build_chip(case.kernel, several_cubes(1)).cycles
 
 
 def test_equal_instructions_are_of_queues_of_their_own():

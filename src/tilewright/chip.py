@@ -66,7 +66,8 @@ from tilewright.target.target import Target
 TRIES = 4  # tiles that are built and timed
 FORMS = 3  # forms of a kernel that are built, of which
 CLOSE = 1.1  # times the cycles of the fastest one, or less, are expected, if that one takes more
-MISJUDGED = 1.02  # times what was expected of it; others if less than GAIN is
+MISJUDGED = 1.02  # times what was expected of it, or else SURE; others if less than GAIN is
+SURE = 0.99
 NEAR = 0.997  # of what the model expects, or of what is built: better than the next is likely to be
 
 
@@ -306,7 +307,7 @@ def _build_stream(
             continue
         count += 1
         misjudged = built.cycles > MISJUDGED * tiled.expected
-        limit = CLOSE if misjudged and count < FORMS else GAIN
+        limit = (CLOSE if misjudged else SURE) if count < FORMS else GAIN
         best = built if best is None or built.cycles < best.cycles else best
     if best is None:
         raise next((e for e in refusals if isinstance(e, OtherOrder)), refusals[0])

@@ -13,6 +13,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tilewright.ir.expr import Expr, const
 from tilewright.ir.instruction import Instruction, Region
 from tilewright.ir.loop import Block, Call, For, Kernel, Stmt, buffers_written, map_block
@@ -69,7 +71,8 @@ def _nest(stmt: Stmt) -> tuple[list[For], Call | None]:
 
 def _shared(loops: Sequence[For], call: Call, several: Sequence[Instruction]) -> Block:
     """A nest whose iterations go to equal instructions in turn: as many of one loop, or of several,
-    as there are instructions; the nest itself where its loops do not have so many results."""
+    as there are instructions; where no loops have so many, those of the loop that leaves fewest
+    idle, and what is left of it behind them. The nest itself where that is one iteration."""
     written = buffers_written((call,))
     moving = {
         v
@@ -78,14 +81,43 @@ def _shared(loops: Sequence[For], call: Call, several: Sequence[Instruction]) ->
         for i in region.indices
         for v in variables(i)
     }
+    counts = [x.extent if x.var in moving and isinstance(x.extent, int) else 1 for x in loops]
     factors, left = [], len(several)
-    for loop in loops:
-        can = loop.var in moving and isinstance(loop.extent, int)
-        factor = math.gcd(left, loop.extent) if can and isinstance(loop.extent, int) else 1
-        factors.append(factor)
-        left //= factor
-    if left > 1:
+    for n in counts:
+        factors.append(math.gcd(left, n))
+        left //= factors[-1]
+    if left == 1:
+        return _in_turn(loops, factors, call, several)
+    k = int(np.argmax(at_once(np.array(counts), len(several))))
+    if counts[k] == 1:
         return _around(loops, (call,))
+    return _around(loops[:k], _parts(loops[k], loops[k + 1 :], call, several))
+
+
+def at_once(results: np.ndarray, units: int) -> np.ndarray:
+    """How many of so many equal units work at a time, where each does one result after another."""
+    return np.asarray(results / -(-results // units))
+
+
+def _parts(loop: For, inner: Sequence[For], call: Call, several: Sequence[Instruction]) -> Block:
+    """A loop's iterations in whole turns of all instructions, and what is left of them."""
+    assert isinstance(loop.extent, int)
+    whole, rest = divmod(loop.extent, len(several))
+    block: Block = ()
+    if whole:
+        turns = loop.with_(extent=whole * len(several))
+        block = _in_turn((turns, *inner), [len(several), *(1 for _ in inner)], call, several)
+    if rest:
+        last = _renamed(call, {loop.var: loop.var + whole * len(several)})
+        one = loop.with_(extent=rest)
+        block += _in_turn((one, *inner), [rest, *(1 for _ in inner)], last, several)
+    return block
+
+
+def _in_turn(
+    loops: Sequence[For], factors: Sequence[int], call: Call, several: Sequence[Instruction]
+) -> Block:
+    """A nest of which so many iterations of each loop are calls beside each other."""
     calls = []
     for n, turn in enumerate(itertools.product(*map(range, factors))):
         names: dict[Expr, Expr] = {

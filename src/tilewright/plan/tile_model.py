@@ -23,7 +23,7 @@ from tilewright.ir.expr import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.ir.instruction import Hazard
 from tilewright.ir.loop import For
 from tilewright.ir.substitute import variables
-from tilewright.plan.equal_units import equal_instructions
+from tilewright.plan.equal_units import at_once, equal_instructions
 from tilewright.plan.interleave import PARTS, Stalls, UnitStep, Work, chosen, stalls
 from tilewright.plan.operand_blocks import block_places
 from tilewright.plan.pieces import (
@@ -189,8 +189,13 @@ class TileModel:
         count = len(equal_instructions(self.target, self.unit.instruction))
         if count == 1 or self.unit.whole:
             return np.ones(1)
-        blocks = self._blocks(tile, self.nest.axes)
-        return np.where(blocks % count == 0, count, 1)
+        axes = [x for x in self.nest.axes if x.var in tile]
+        blocks = [self._blocks(tile, [x]).astype(int) for x in axes]
+        left, found = np.full(1, count), np.ones(1)
+        for n in blocks:
+            left = left // np.gcd(left, n)
+            found = np.maximum(found, at_once(n, count))
+        return np.where(left == 1, count, found)
 
     def elements(self, tile: Sizes) -> np.ndarray:
         """Returns the elements of one result tile [tiles]."""
