@@ -346,7 +346,7 @@ def _brought(found: Sequence[Term], kernel: Kernel, target: Target, queue: str) 
 
 def _as_products(found: Sequence[Term], target: Target) -> float | None:
     """A sum of elements as a product with constants: one of the result's loops is a diagonal, or
-    each lane has its own constant along all of them."""
+    each lane has its own constant along all of them, or those are one column."""
     stored = [t for t in found if not isinstance(t.stmt.value, Const)]
     if not stored:
         return None
@@ -364,7 +364,8 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     inner = stored[:-1] if scales else stored
     numbers = [abs(n) for t in inner for n in _numbers(t.stmt.value)]
     count, read = max(map(len, reads)), reads[0][0]
-    count *= math.ceil(max(numbers, default=1) / most)
+    parts = math.ceil(max(numbers, default=1) / most)
+    count *= parts
     taps, own, units = Var("taps"), frozenset(last.loops), list(matrices(target))
     loops = {**last.loops, **over, taps: count}
     first = Load(read.buffer, (*read.indices, taps))
@@ -379,7 +380,7 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
     rest = last.times * sum(r for r in rates if r is not None)
     rest += 0.0 if any(u.clears for u in units) else _clearing(last, queue, target)
     best = math.inf
-    along = [*((v,) for v in last.loops), tuple(last.loops)]
+    along = [*((v,) for v in last.loops), tuple(last.loops), ()]  # all of a matrix, or a column
     for unit, lanes in itertools.product(units, along):
         second = Load(read.buffer.with_(name="numbers"), (*lanes, *over, taps))
         ways = [(loops, own, first, second)]
@@ -388,7 +389,7 @@ def _as_products(found: Sequence[Term], target: Target) -> float | None:
             ways += [_in_blocks(loops, own, first, second, lanes[0], n) for n in sorted(sizes)]
         for each, results, one, other in ways:
             for pair in ((one, other), (other, one)):
-                t = Sum(each, pair, results, {read.buffer: float(bytes_)})
+                t = Sum(each, pair, results, {read.buffer: float(bytes_)}, again={taps: parts})
                 work, moved = laid(t, unit, target, rest)
                 best = min(best, max(work / len(queues) + rest, moved))
     return best if best < math.inf else None

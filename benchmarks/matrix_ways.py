@@ -239,6 +239,8 @@ class Sum:
     brought: Mapping[Buffer, float]  # bytes of factors that are parameters
     apart: Mapping[Var, set[Var]] = field(default_factory=dict)  # axes that a loop may not go along
     begin: Sequence[Instruction] = ()  # what brings that which the sums begin with, along `apart`
+    # Loops along which factors are the same, so often: copies, where those lie along an axis.
+    again: Mapping[Var, int] = field(default_factory=dict)
 
     def parts(self, v: Var) -> tuple[bool, bool, bool]:
         a, b = (v in variables(x.indices) for x in self.factors)
@@ -285,6 +287,8 @@ def _brought_by(
             apart |= len(used) > 1 and _side_by_side(unit.instruction, operand, axes)
             size *= math.prod(t.loops[v] for v in used)
         size = size if apart else t.brought[x.buffer]
+        for v, n in t.again.items():
+            size *= n if any(a.parts[k] for a in way.get(v, ())) else 1
         for pair in {place for place in way.values() if len(place) == 2}:
             if all(a.parts[k] for a in pair):  # on the diagonal, beside zeros
                 first = pair[0]

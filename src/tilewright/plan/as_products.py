@@ -46,7 +46,7 @@ from tilewright.ir.loop import (
     Store,
     loads,
 )
-from tilewright.ir.substitute import substitute
+from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.diagonal import Diagonal, follow, lane_choices
 from tilewright.plan.fit_operators import widened
 from tilewright.plan.lane_products import lane_forms
@@ -117,11 +117,21 @@ def _with_columns(summed: UnitForm) -> Iterator[UnitForm]:
 
 
 def _and_packed(form: UnitForm) -> Iterator[UnitForm]:
-    """A form, and the same with all that its products add up along one loop."""
+    """A form, and the same with all that its products add up along one loop; or with those loops
+    alone that one factor goes along, which then is not there again for each of several others."""
     yield form
     nest = next(n for n in nests(form.kernel.body) if n.update is not None)
-    if len(nest.reduce) > 1:
-        yield composed(form, pack(form.kernel, nest))
+    assert nest.update is not None
+    if len(nest.reduce) < 2:
+        return
+    yield composed(form, pack(form.kernel, nest))
+    pair = guarded_factors(nest.update.value)
+    assert pair is not None
+    along = ({v for i in x.indices for v in variables(i)} for x in pair)
+    own = ([x.var for x in nest.reduce if x.var in used] for used in along)
+    few = min(own, key=lambda loops: (len(loops) < 2, len(loops)))
+    if 1 < len(few) < len(nest.reduce):
+        yield composed(form, pack(form.kernel, nest, few))
 
 
 def _on_diagonals(

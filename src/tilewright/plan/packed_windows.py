@@ -12,11 +12,11 @@ that elements are brought once for each window that has them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
-from tilewright.ir.loop import For, Kernel, Stmt, loads, map_block, map_inner_blocks
+from tilewright.ir.loop import Block, For, Kernel, Stmt, loads, map_block, map_inner_blocks
 from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.borders import choose_borders
 from tilewright.plan.rates import most_a_cycle
@@ -64,9 +64,10 @@ def _fills_unit(nest: Nest, target: Target) -> bool:
     return max(rates, default=0.0) >= FULL
 
 
-def pack(kernel: Kernel, nest: Nest) -> UnitForm:
-    """The kernel with one loop for all that a contraction of two inputs adds up."""
-    return _Packed(kernel, nest).form()
+def pack(kernel: Kernel, nest: Nest, loops: Collection[Var] | None = None) -> UnitForm:
+    """The kernel with one loop for all that a contraction of two inputs adds up, or for those of
+    its `loops`, which stand within the others."""
+    return _Packed(kernel, nest, loops).form()
 
 
 def _summed(nest: Nest) -> list[For]:
@@ -91,7 +92,7 @@ def _is_window(buffer: Buffer, nest: Nest) -> bool:
 
 
 class _Packed:
-    def __init__(self, kernel: Kernel, nest: Nest) -> None:
+    def __init__(self, kernel: Kernel, nest: Nest, loops: Collection[Var] | None) -> None:
         assert nest.update is not None
         assert isinstance(nest.update.value, Binary)
         self.kernel, self.nest, self.update = kernel, nest, nest.update
@@ -99,8 +100,10 @@ class _Packed:
         self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
         (read,) = loads(self.factors[0])
         places = {v: d for d, i in enumerate(read.indices) for v in variables(i)}
+        self.around = [x for x in nest.reduce if loops is not None and x.var not in loops]
         # As the first factor has them, which then may be packed by not touching it.
-        self.reduce = sorted(nest.reduce, key=lambda x: places.get(x.var, -1))
+        packed = [x for x in nest.reduce if x not in self.around]
+        self.reduce = sorted(packed, key=lambda x: places.get(x.var, -1))
         names = (x.var.name for x in self.reduce if x.extent != 1)
         self.one = Var(fresh("_".join(names), self.names))
         self.extents = [int(x.extent) for x in self.reduce if isinstance(x.extent, int)]
@@ -109,7 +112,10 @@ class _Packed:
         """The kernel with one loop for the sum, and how its factors are made."""
         packed = [self._factor(e) for e in self.factors]
         product = packed[0][0] * packed[1][0]
-        loop = For(self.one, math.prod(self.extents), (self.update.with_(value=product),))
+        body: Block = (self.update.with_(value=product),)
+        for x in (For(self.one, math.prod(self.extents), ()), *reversed(self.around)):
+            body = (x.with_(body=body),)
+        (loop,) = body
         summed = {x.var for x in self.nest.reduce}
 
         def replaced(stmt: Stmt) -> Stmt:
@@ -117,10 +123,10 @@ class _Packed:
                 return loop
             return map_inner_blocks(stmt, lambda block: map_block(block, replaced))
 
-        body = tuple(replaced(x) if x is self.nest.stmt else x for x in self.kernel.body)
+        new_body = tuple(replaced(x) if x is self.nest.stmt else x for x in self.kernel.body)
         new = {name: buffer for _, name, buffer, _ in packed}
         kernel = self.kernel.with_(
-            inputs=tuple(new.get(b.name, b) for b in self.kernel.inputs), body=body
+            inputs=tuple(new.get(b.name, b) for b in self.kernel.inputs), body=new_body
         )
         return UnitForm(kernel, {name: array for _, name, _, array in packed})
 
@@ -129,7 +135,8 @@ class _Packed:
         how it is made."""
         (read,) = loads(factor)
         element = converted(factor)
-        axes = [x for x in self.nest.axes if x.var in variables(element)]
+        own = (*self.nest.axes, *self.around)
+        axes = [x for x in own if x.var in variables(element)]
         shape = tuple(int(x.extent) for x in axes if isinstance(x.extent, int))
         shape = (*shape, math.prod(self.extents))
         packed = read.buffer.with_(dtype=element.dtype, shape=shape)
