@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from stream_kernels import added, check, first, second
 
 from tilewright import grid, i8, i32, kernel, local, reduce
+from tilewright.backends.bundles.resource_bound import ResourceBound
 from tilewright.base.errors import ScheduleError
 from tilewright.chip import build_chip
 from tilewright.ir.loop import Kernel
@@ -118,9 +119,9 @@ def test_lanes_are_filled():
     assert window.bound is not None
     assert window.bound.cycles == 8 * 2 * (9 + 5)  # products; four registers of bias, and packing
     both = build_chip(rescaled(16, 64, 3, 5, 1, 1), DSP)
-    assert [b.name for b in both.form.kernel.inputs] == ["X", "Y", "addend", "factors"]
-    assert both.bound is not None
-    assert both.bound.cycles == 16 * (2 + 5)
+    assert [b.shape for b in both.form.kernel.inputs] == [(3, 1024), (3, 64)]  # one is ones
+    assert isinstance(both.bound, ResourceBound)
+    assert both.bound.slots["mac"] == 16 * (3 + 1)
 
 
 def test_no_form():
