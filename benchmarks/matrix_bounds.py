@@ -176,7 +176,7 @@ def _by_units(sums: Sequence[Term], found: Sequence[Term], target: Target) -> fl
         for unit, factors in itertools.product(units, (pair, pair[::-1])):
             queue = unit.instruction.queue
             apart = _apart(t, found, unit, target)
-            begin = _beginning(unit, target)
+            begin = _beginning(unit, target) if apart else ()
             way = laid(Sum(t.loops, factors, t.own, brought, apart, begin), unit, target, rest)
             ways[queue] = min(ways[queue], way, key=lambda x: max(x[0] + rest, x[1]))
         rate = sum(1 / work for work, _ in ways.values())

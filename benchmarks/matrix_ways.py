@@ -320,7 +320,7 @@ def _queued(
     target: Target,
 ) -> float:  # fmt: skip
     """Cycles of the queue that has most to bring, of what one queue alone can: set-ups of calls of
-    the largest size and bytes; and a call for each row of lanes that sums begin with."""
+    the largest size and bytes; and what sums begin with, a call for each row of lanes at least."""
     busy: dict[str, float] = {}
     for memory, size in brought:
         loads = [i for i in target.instructions if memory in _filled(i, target)]
@@ -332,8 +332,11 @@ def _queued(
         for v in t.apart:
             along = [x for x in way.get(v, ()) if x.size is not None]
             calls *= -(-t.loops[v] // math.prod(x.most for x in along))
-        low = min(_of_smallest(i, target) for i in t.begin)
-        busy[t.begin[0].queue] = busy.get(t.begin[0].queue, 0.0) + calls * low
+        results = math.prod(n for v, n in t.loops.items() if v in t.own)
+        queue = t.begin[0].queue
+        begun = max(min(_of_smallest(i, target) for i in t.begin) * calls,
+                    min(_of_a_result(i, target) for i in t.begin) * results)  # fmt: skip
+        busy[queue] = busy.get(queue, 0.0) + begun
     return max(busy.values(), default=0.0)
 
 
@@ -350,6 +353,13 @@ def _of_largest(i: Instruction, target: Target) -> float:
     high: dict[Expr, object] = {f.symbol: np.int64(f.high) for f in i.fields}
     size = float(evaluate_exactly(i.cost.bytes, high))
     return _call(i, high, target) / size if size else 0.0
+
+
+def _of_a_result(i: Instruction, target: Target) -> float:
+    """Cycles for each element that a load of the largest size makes."""
+    high: dict[Expr, object] = {f.symbol: np.int64(f.high) for f in i.fields}
+    sizes = [n if isinstance(n, int) else i.field(str(n)).high for n in _extents(i).values()]
+    return _call(i, high, target) / math.prod(sizes)
 
 
 def _of_smallest(i: Instruction, target: Target) -> float:

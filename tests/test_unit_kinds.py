@@ -24,7 +24,7 @@ from unit_chips import (
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from attention_cases import attention, gelu, layer_norm, product_16, softmax
 from chip_kernels import Case, gemm
-from matrix_cases import conv, dense
+from matrix_cases import conv, dense, two_convs
 
 from tilewright import cast, exp, f32, grid, i8, i32, kernel, local, out, reduce
 from tilewright.backends.stream.addresses import bytes_of
@@ -231,6 +231,14 @@ def test_any_number_of_units(units: int, n: int, f: int):
     built, arguments = checked(case, several_cubes(units), 0.0)
     assert built.replay(*arguments, orders=2) is None
     assert built.cycles <= build_chip(case.kernel, several_cubes(1)).cycles
+
+
+@pytest.mark.parametrize("n", [18, 21, 28, 40])
+def test_blocks_of_rows_overlap_where_there_is_a_border(n: int):
+    """The unit does 16 rows at a time, and a line of a picture has fewer or more, with a border
+    beside them."""
+    built, arguments = checked(two_convs(n, 16), several_cubes(), 0.0)
+    assert built.replay(*arguments, orders=2) is None
 
 
 def test_equal_instructions_are_of_queues_of_their_own():

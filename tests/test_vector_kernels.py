@@ -271,7 +271,7 @@ def test_a_chip_without_rows():
 def test_an_operator_that_no_instruction_has():
     with pytest.raises(ScheduleError) as error:
         build_chip(softmax.kernel, vta())
-    assert error.value.what == "no instruction of vta accumulates most by max"
+    assert error.value.what == "no instruction of vta computes with f32"
 
 
 def test_a_result_that_no_instruction_stores():

@@ -167,7 +167,9 @@ def test_a_kernel_that_no_operation_does():
 
     with pytest.raises(ScheduleError) as error:
         build_chip(differences.kernel, dsp())
-    assert error.value.what == "no instruction of dsp takes a contraction of this kernel"
+    assert error.value.what == (
+        "differences has no contraction, and all that dsp computes begins with one"
+    )
     assert error.value.hint == "each axis of an instruction needs a loop that plays its part"
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tilewright.analyze.linear import linear
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Var
+from tilewright.ir.expr import Buffer, Expr, Var
 from tilewright.ir.loop import (
     loads,
 )
@@ -148,7 +149,10 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     read, nest = epilogue_of(s, acc)
     access, _ = plan.result
     axes = dict(zip(read.indices, access.indices, strict=True))
-    stepped = next((i for i in nest.store.indices if i not in axes), None)
+    places = [i if i in axes else _without_offset(i) for i in nest.store.indices]
+    stepped = next(
+        (i for i, v in zip(nest.store.indices, places, strict=True) if v not in axes), None
+    )
     if stepped is not None:
         raise ScheduleError(
             f"{nest.buffer.name} is written at {stepped}, and {plan.unit.instruction.name} writes"
@@ -160,7 +164,7 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     inside = []
     over = {
         loop: axis
-        for at, i in zip(copy.store.indices, nest.store.indices, strict=True)
+        for at, i in zip(copy.store.indices, places, strict=True)
         for loop in variables(at)
         for axis in variables(axes[i])
     }
@@ -178,6 +182,12 @@ def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Lo
     tiles = list(dict.fromkeys(outer[v] for v in (*plan.order, *outer) if v in outer))
     s.reorder(*tiles, *inside)
     return tiles, [x.var for x in inside]
+
+
+def _without_offset(i: Expr) -> Expr:
+    """A loop, of a subscript that is some places further (a border)."""
+    loops = [v for v, step in linear(i).items() if isinstance(v, Var) and step == 1]
+    return loops[0] if len(loops) == 1 and len(variables(i)) == 1 else i
 
 
 def _made_in_order(

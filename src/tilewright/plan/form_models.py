@@ -123,7 +123,7 @@ class FormQueue:
 
     def __init__(self, kernel: Kernel, target: Target, wanted: Wanted = ANY) -> None:
         self.target, self.wanted = target, wanted
-        self.refusal: TilewrightError | None = None
+        self.refusals: dict[int, TilewrightError] = {}  # by the number of the form
         self.bounds: list[ContractionBound] = []  # of those that are modelled
         self.left: list[tuple[float, int, UnitForm | FormModel]] = []
         self.last: list[tuple[int, UnitForm]] = []  # if the chip does none of the others
@@ -134,7 +134,7 @@ class FormQueue:
             try:
                 self._wait(_least(form, target, wanted), k, form)
             except REFUSALS as error:
-                self.refusal = self.refusal or error
+                self.refusals[k] = error
 
     @property
     def floor(self) -> float:
@@ -175,15 +175,14 @@ class FormQueue:
                 if self.bounds:
                     return
                 if not self.last:
-                    assert self.refusal is not None  # the kernel itself is a form
-                    raise self.refusal
+                    raise self.refusals[min(self.refusals)]  # the kernel itself is a form
                 self.left, self.last = [(0.0, *x) for x in self.last], []
             _, k, form = heapq.heappop(self.left)
             assert isinstance(form, UnitForm)
             try:
                 found = _modelled(form, self.target, self.wanted)
             except REFUSALS as error:
-                self.refusal = self.refusal or error
+                self.refusals[k] = error
                 continue
             self.bounds.append(found.bound)
             self._wait(found.bound.cycles, k, found)

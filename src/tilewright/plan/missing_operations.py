@@ -15,14 +15,24 @@ WORDS = {BinaryOp.MAX: "the maximum", BinaryOp.MIN: "the minimum"}
 def missing_operation(kernel: Kernel, target: Target) -> str | None:
     """A sentence that names a type in which no instruction of the target computes, or an operation
     on two elements that none has; None where it is neither."""
-    done = [x for i in target.instructions for x in _operations(i.body)]
-    types = {dtype for _, dtype in done}
+    missing = missing_type(kernel, target)
+    if missing is not None:
+        return missing
+    done = (x for i in target.instructions for x in _operations(i.body))
     pairs = {op for op, _ in done if op is not None}
-    for op, dtype in _operations(kernel.body):
-        if dtype.is_float and dtype not in types:
-            return f"no instruction of {target.name} computes with {dtype}"
+    for op, _ in _operations(kernel.body):
         if op in WORDS and op not in pairs:
             return f"no instruction of {target.name} takes {WORDS[op]} of two elements"
+    return None
+
+
+def missing_type(kernel: Kernel, target: Target) -> str | None:
+    """A sentence that names a type of floats in which no instruction of the target computes, and
+    the kernel does."""
+    types = {dtype for i in target.instructions for _, dtype in _operations(i.body)}
+    for _, dtype in _operations(kernel.body):
+        if dtype.is_float and dtype not in types:
+            return f"no instruction of {target.name} computes with {dtype}"
     return None
 
 

@@ -16,6 +16,7 @@ from tilewright.plan.fit_operators import with_short_shifts
 from tilewright.plan.fused_axes import fused_form, wants_long_axes
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.narrowing_limits import with_narrowing_limits
+from tilewright.plan.overlapping_blocks import overlapping_forms
 from tilewright.plan.packed_windows import packed_forms
 from tilewright.plan.phases import phase_forms
 from tilewright.plan.residual_products import residual_forms
@@ -60,6 +61,7 @@ def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitFor
     for form in (*phase_forms(kernel), *diagonal_forms(kernel, target)):
         yield form
         yield from (composed(form, x) for x in packed_forms(form.kernel, target))
+    yield from overlapping_forms(kernel, target, inputs=every_axis)
     yield from lane_forms(kernel, target)
     yield from packed_forms(kernel, target)
     yield from stepped_forms(kernel)

@@ -160,9 +160,14 @@ def find_mappings(
             none = False
             yield _mapped(filled, nest.buffer.name, mapping)
     if none:
-        missing = None if has_contraction(kernel) else missing_operation(kernel, target)
+        reason = f"no instruction of {target.name} takes a contraction of this kernel"
+        if not has_contraction(kernel):
+            reason = missing_operation(kernel, target) or (
+                f"{kernel.name} has no contraction, and all that {target.name} computes begins with"
+                " one"
+            )
         raise refusal or ScheduleError(
-            missing or f"no instruction of {target.name} takes a contraction of this kernel",
+            reason,
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",
         )

@@ -17,7 +17,7 @@ from tilewright.plan.bound import ContractionBound
 from tilewright.plan.control import Control
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.fit_operators import row_instructions, row_size
-from tilewright.plan.missing_operations import missing_operation
+from tilewright.plan.missing_operations import missing_operation, missing_type
 from tilewright.plan.vector_form import VectorForm, flat_form, vector_form
 from tilewright.plan.vector_model import VectorChoice, VectorModel
 from tilewright.plan.vector_schedule import (
@@ -58,6 +58,9 @@ def vector_choices(kernel: Kernel, target: Target, control: Control) -> VectorCh
             program=kernel,
             hint="an ALU or a vector unit would: one instruction for each operator",
         )
+    missing = missing_type(kernel, target)
+    if missing is not None:
+        raise ScheduleError(missing, program=kernel, hint="quantize it, or leave it to the host")
     models: list[VectorModel] = []
     forms, refusal = _forms(kernel, target)
     for form, lanes in itertools.product(forms, sizes):
