@@ -86,9 +86,8 @@ class Wanted:
             if order is None:
                 continue
             found[b.name] = order if stack is None else stack.whole_order(order)
-            for out in (
-                form.kernel.outputs if not rows else ()
-            ):  # which others then find in that order
+            # Which others then find in that order.
+            for out in form.kernel.outputs if not rows else ():
                 if len(out.shape) == len(order) and (stack is None or stack.run == 1):
                     found[out.name] = order
         return found
