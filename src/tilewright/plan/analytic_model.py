@@ -93,7 +93,10 @@ def bare_model(
     which that is not refused yet. It takes a tenth of the time."""
     refusals: list[ScheduleError] = []
     for filled, nest, mapping, _ in _ways(kernel, target, tuple(orders.items()), refusals):
-        return TileModel(Schedule(filled), target, nest, mapping, _extents(kernel))
+        try:
+            return TileModel(Schedule(filled), target, nest, mapping, _extents(kernel))
+        except ScheduleError as error:
+            refusals.append(error)
     raise _other_types(kernel, target) or refusals[0]
 
 
