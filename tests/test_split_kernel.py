@@ -292,3 +292,28 @@ def test_what_passes_as_both_factors(chip: str):
 
     with pytest.raises(ScheduleError):
         build_chip(squares.kernel, CHIPS[chip])
+
+
+def test_an_array_of_which_two_kernels_make_a_part_each():
+    """What a piece makes is all of an array: the other part would be lost."""
+
+    @kernel
+    def halves(X: i8[16, 9], V: i8[16, 9], W: i8[16, 16], Y: out(i8[32, 16])):
+        total = local(i32[16, 16])
+        for i, j in grid(16, 16):
+            total[i, j] = 0
+            for k in reduce(9):
+                total[i, j] += i32(X[i, k]) * i32(V[j, k])
+        for i, j in grid(16, 16):
+            Y[i, j] = i8(max(min(total[i, j] >> 6, 127), -128))
+        for i, j in grid(16, 16):
+            Y[i + 16, j] = W[i, j]
+
+    for target in CHIPS.values():
+        with pytest.raises(ScheduleError) as error:
+            build_chip(halves.kernel, target)
+        assert error.value.what == (
+            "Y is computed in several parts, and a chip's tiles need one nest of loops for each"
+            " array"
+        )
+        assert error.value.hint == "make a kernel of each part"

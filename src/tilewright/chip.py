@@ -44,7 +44,7 @@ from tilewright.plan.places import Places, orders_of, with_room
 from tilewright.plan.restrict_tiles import no_tile, no_tile_fits
 from tilewright.plan.row_products import fill_products
 from tilewright.plan.same_kernels import with_plain_names
-from tilewright.plan.split_kernel import Split, has_pieces, split_kernel
+from tilewright.plan.split_kernel import Split, check_written_once, has_pieces, split_kernel
 from tilewright.plan.stacked_inputs import (
     Stacks,
     borders_of_sources,
@@ -128,6 +128,7 @@ def _build_whole(
     if target.cores > 1:
         return _build_shared(kernel, target, control, parameters)
     plain = normal_form(kernel)
+    check_written_once(plain)
     if not has_pieces(plain):
         build = _build_stream if target.bundles is None else _build_bundles
         return build(kernel, target, control, parameters)

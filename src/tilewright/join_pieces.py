@@ -282,7 +282,8 @@ class _Joined:
             beside = (b.queues.get(q, (0.0, 0.0))[b is first] for b in found for q in queues)
             work = sum(works) + sum(beside)
         moves = _moves(scheduled, self.target)
-        return ContractionBound(work, moves, first.fill, last.drain, 0.0, first.control)
+        fill = min(b.fill for b in found)  # kernels may go along with each other
+        return ContractionBound(work, moves, fill, last.drain, 0.0, first.control)
 
     def _proven(
         self, scheduled: Kernel

@@ -248,6 +248,52 @@ def neighbours(n: int, more: int) -> Kernel:
     return neighbours.kernel
 
 
+def filtered(n: int, k: int) -> Kernel:
+    """A row that slides over a row of factors."""
+
+    @kernel
+    def filtered(X: i8[n + k - 1], V: i8[k], Y: out(i8[n])):
+        total = local(i32[n])
+        for i in grid(n):
+            total[i] = 0
+            for r in reduce(k):
+                total[i] += i32(X[i + r]) * i32(V[r])
+        for i in grid(n):
+            Y[i] = i8(max(min(total[i] >> 6, 127), -128))
+
+    return filtered.kernel
+
+
+def outer(n: int, m: int) -> Kernel:
+    """A matrix of all products of two vectors' elements."""
+
+    @kernel
+    def outer(X: i8[n], V: i8[m], Y: out(i8[n, m])):
+        total = local(i32[n, m])
+        for i, j in grid(n, m):
+            total[i, j] = 0
+            total[i, j] += i32(X[i]) * i32(V[j])
+        for i, j in grid(n, m):
+            Y[i, j] = i8(max(min(total[i, j] >> 6, 127), -128))
+
+    return outer.kernel
+
+
+def each(n: int, m: int) -> Kernel:
+    """Products of elements, which are no sums."""
+
+    @kernel
+    def each(X: i8[n, m], V: i8[n, m], Y: out(i8[n, m])):
+        total = local(i32[n, m])
+        for i, j in grid(n, m):
+            total[i, j] = 0
+            total[i, j] += i32(X[i, j]) * i32(V[i, j])
+        for i, j in grid(n, m):
+            Y[i, j] = i8(max(min(total[i, j] >> 6, 127), -128))
+
+    return each.kernel
+
+
 def scaled(n: int) -> Kernel:
     """A row by one number, which has no axis."""
 

@@ -239,6 +239,8 @@ def _find_sum(kernel: Kernel, unit: Unit) -> _Sum | None:
         inner_terms = _added_up(nest, kind, sums) if nest is not None and len(every) == 2 else None
         if inner_terms is None or nest is None:
             return None
+        if not all(e is not None and e.dtype == kind for e in inner_terms):
+            return None
         pairs = [(e, k) for e, k in inner_terms.items() if e is not None]
         return _sum(result, value, part, pairs, constant, nest, terms[first])
     plain = all(e is not None and e.dtype == kind for e in terms) and len(every) == 1

@@ -158,7 +158,11 @@ class FormQueue:
         if not self.bounds:
             self._find()
         least = min(self.bounds, key=lambda b: b.cycles)
-        while self.left and isinstance(self.left[0][2], UnitForm) and self.floor < least.cycles:
+        while (
+            self.left
+            and isinstance(self.left[0][2], UnitForm)
+            and self.floor < least.cycles * (1 + SAME)  # forms of made arrays wait a little longer
+        ):
             self._find()
             least = min(self.bounds, key=lambda b: b.cycles)
         return least

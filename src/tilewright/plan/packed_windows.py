@@ -36,15 +36,15 @@ FULL = 0.97  # of what a unit does in a cycle: no other form does more
 
 
 def packed_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
-    """The kernel with windows side by side, where a contraction of two inputs adds up along several
-    loops of which some share a subscript with the result's, and leaves some of the units idle."""
+    """The kernel with windows side by side, where a contraction of two inputs adds up along loops
+    of which some share a subscript with the result's, and leaves some of the units idle."""
     wider, _ = choose_borders(kernel, target)
     full = {n.buffer.name for n in nests(wider.body) if _fills_unit(n, target)}
     for nest in nests(kernel.body):
         update = nest.update
         if nest.buffer.name in full:
             continue
-        if update is None or update.op is not BinaryOp.ADD or len(_summed(nest)) < 2:
+        if update is None or update.op is not BinaryOp.ADD or not _summed(nest):
             continue
         if isinstance(update.value, Binary) and update.value.op is BinaryOp.MUL:
             pair = [_read(kernel, e) for e in (update.value.a, update.value.b)]

@@ -2,7 +2,7 @@
 vector, as a unit takes them that multiplies matrices: a vector is a matrix of one column.
 
     for i:                                        for j (once), i:
-      for k: Y[i] += X[i, k] * V[k]         ->      for k: Y[i, j] += X[i, k] * V[k, j]
+      for k: Y[i] += X[i, k] * V[k]         ->      for k: Y[j, i] += X[i, k] * V[j, k]
 
 What the unit does along its other columns is thrown away. A product that is no sum is one of one
 term, along a loop of both factors.
@@ -35,7 +35,8 @@ COLUMN, TERM = "column", "term"  # the loops, of one iteration
 
 def with_single_columns(kernel: Kernel) -> UnitForm | None:
     """The kernel with a loop of one iteration for each factor of its only contraction that shares
-    all of its loops of the result with the other one; None where neither does."""
+    all of its loops of the result with the other one, and for a product that is no sum; None where
+    there is none of these."""
     every = nests(kernel.body)
     sums = [n for n in every if n.update is not None]
     if len(sums) != 1 or sum(not isinstance(s, Alloc) for s in kernel.body) > len(every):
@@ -46,7 +47,7 @@ def with_single_columns(kernel: Kernel) -> UnitForm | None:
 
 def _axes(kernel: Kernel, nest: Nest) -> dict[Buffer, tuple[str, ...]]:
     """The axes that factors get: a column where one has no loop of the result alone, and a term
-    where they are not added up. None where neither has a column to get."""
+    where they are not added up."""
     update = nest.update
     pair = guarded_factors(update.value) if update is not None else None
     if update is None or update.op is not BinaryOp.ADD or pair is None:
@@ -58,10 +59,10 @@ def _axes(kernel: Kernel, nest: Nest) -> dict[Buffer, tuple[str, ...]]:
         return {}
     axes = {x.var for x in nest.axes}
     a, b = (axes & {v for i in x.indices for v in variables(i)} for x in pair)
+    if a == b and not nest.reduce:
+        return {}  # a call for each element would take longer than anything else
     term = () if nest.reduce else (TERM,)
     columns = (a <= b, b <= a)
-    if not any(columns):
-        return {}
     return {x.buffer: (*term, COLUMN) if own else term
             for x, own in zip(pair, columns, strict=True) if own or term}  # fmt: skip
 
@@ -79,7 +80,9 @@ class _Columns:
         """The kernel, and how its arrays are made."""
         self.names = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer))}
         self.vectors = [b for b, axes in self.added.items() if COLUMN in axes]
-        self.new = {b: _longer(b, len(axes)) for b, axes in self.added.items()}
+        self.new = {
+            b: _longer(b, axes.count(COLUMN), axes.count(TERM)) for b, axes in self.added.items()
+        }
         body: list[Stmt] = []
         for stmt in self.kernel.body:
             nest = next((n for n in self.every if n.stmt is stmt), None)
@@ -98,7 +101,10 @@ class _Columns:
             ),
         )
         results = {b.name: _first(b, new[b]) for b in self.kernel.outputs if b in new}
-        return UnitForm(kernel, {b.name: _with_axes(b, new[b]) for b in self.added}, results)
+        arrays = {
+            b.name: _with_axes(b, new[b], axes.count(COLUMN)) for b, axes in self.added.items()
+        }
+        return UnitForm(kernel, arrays, results)
 
     def _with_loops(self, stmt: Stmt) -> Stmt:
         """A nest within a loop for each vector, along which that lies, and all that is made of
@@ -109,10 +115,11 @@ class _Columns:
         def place(buffer: Buffer, indices: tuple[Expr, ...]) -> Load:
             if buffer not in self.new:
                 return Load(buffer, indices)
-            more: list[Expr] = [*columns.values()]
-            if buffer in self.added:
-                more = [term if a == TERM else columns[buffer] for a in self.added[buffer]]
-            return Load(self.new[buffer], (*indices, *more))
+            if buffer not in self.added:
+                return Load(self.new[buffer], (*columns.values(), *indices))
+            axes = self.added[buffer]
+            column = (columns[buffer],) if COLUMN in axes else ()
+            return Load(self.new[buffer], (*column, *indices, *([term] if TERM in axes else [])))
 
         def read(e: Expr) -> Expr:
             return place(e.buffer, e.indices) if isinstance(e, Load) else e
@@ -130,17 +137,17 @@ class _Columns:
         return body[0]
 
 
-def _longer(buffer: Buffer, more: int) -> Buffer:
-    return buffer.with_(shape=(*buffer.shape, *(1 for _ in range(more))))
+def _longer(buffer: Buffer, columns: int, terms: int = 0) -> Buffer:
+    return buffer.with_(shape=(*(1,) * columns, *buffer.shape, *(1,) * terms))
 
 
-def _with_axes(vector: Buffer, longer: Buffer) -> MadeArray:
-    rank = len(vector.shape)
+def _with_axes(vector: Buffer, longer: Buffer, columns: int) -> MadeArray:
+    axes = slice(columns, columns + len(vector.shape))
     name = f"{vector.name}_column"
-    return made(name, sizes_of(longer), [vector], lambda *at: Load(vector, at[:rank]))
+    return made(name, sizes_of(longer), [vector], lambda *at: Load(vector, at[axes]))
 
 
 def _first(result: Buffer, columns: Buffer) -> MadeArray:
-    more = tuple(const(0) for _ in columns.shape[len(result.shape) :])
+    before = (const(0),) * (len(columns.shape) - len(result.shape))
     name = f"{result.name}_vector"
-    return made(name, sizes_of(result), [columns], lambda *at: Load(columns, (*at, *more)))
+    return made(name, sizes_of(result), [columns], lambda *at: Load(columns, (*before, *at)))

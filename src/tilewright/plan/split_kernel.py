@@ -59,6 +59,21 @@ def split_kernel(kernel: Kernel, target: Target) -> Split:
 # ---------------------------------------------------------------- which nests
 
 
+def check_written_once(kernel: Kernel) -> None:
+    """Refuses arrays of a kernel in normal form of which several nests make a part each: what a
+    chip does at once makes all of an array."""
+    seen: set[Buffer] = set()
+    for nest in nests(kernel.body):
+        if nest.buffer in seen:
+            raise ScheduleError(
+                f"{nest.buffer.name} is computed in several parts, and a chip's tiles need one nest"
+                " of loops for each array",
+                program=kernel,
+                hint="make a kernel of each part",
+            )
+        seen.add(nest.buffer)
+
+
 def has_pieces(kernel: Kernel) -> bool:
     """Whether a kernel has several contractions, or reductions behind one."""
     groups = _groups(nests(kernel.body))

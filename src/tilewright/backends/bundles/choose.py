@@ -21,6 +21,7 @@ from tilewright.backends.bundles.schedule_contraction import BundlePlan, Orders,
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import Kernel, loads
+from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.map_values import check_values
@@ -116,7 +117,9 @@ def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Ax
     slots = {name for name, _ in target.bundles.slots}
     none = True
     for filled, nest, mapping in find_mappings(kernel, target):
-        if mapping.unit.instruction.queue in slots and _steps_alike(nest, mapping):
+        if mapping.unit.instruction.queue not in slots or not _adds_up(nest):
+            continue
+        if _steps_alike(nest, mapping):
             none = False
             yield filled, nest, mapping
     if none:
@@ -125,6 +128,12 @@ def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Ax
             program=kernel,
             hint="the axes of an operation move its registers as loops move the kernel's arrays",
         )
+
+
+def _adds_up(nest: Nest) -> bool:
+    """Whether a contraction has a loop along which it adds up, be it once."""
+    used = {v for i in nest.store.indices for v in variables(i)}
+    return any(x.var not in used for x in (*nest.axes, *nest.reduce))
 
 
 def _steps_alike(nest: Nest, mapping: AxisMapping) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.backends.stream.lifetimes import lifetimes, packed
 from tilewright.base.errors import CompileError, TargetError
-from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.ir.expr import Buffer, Expr, Var, const
 from tilewright.ir.instruction import Region
 from tilewright.ir.loop import Alloc, Call, For, Kernel, walk_statements
 from tilewright.ir.substitute import variables
@@ -150,7 +150,7 @@ def _rings(kernel: Kernel) -> Iterator[Buffer]:
 
 
 def _first(region: Region) -> Expr:
-    return region.indices[0]
+    return region.indices[0] if region.indices else const(0)
 
 
 def _allocated(kernel: Kernel) -> list[Buffer]:

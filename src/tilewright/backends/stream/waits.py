@@ -215,7 +215,8 @@ class _Placed:
 
     def _events(self) -> tuple[np.ndarray, np.ndarray]:
         """Assigns event numbers; returns the masks awaited and set [n]. Where there are too few
-        events, one wait stands for several."""
+        events, one wait of a queue for another stands for several; CompileError where there are
+        fewer than pairs of queues that wait at the same time."""
         n, queues = self.need.shape
         awaits, sets = np.zeros(n, np.uint64), np.zeros(n, np.uint64)
         waiter, p = np.nonzero(self.pairs[:, None] >> np.arange(queues, dtype=np.uint32) & 1)
