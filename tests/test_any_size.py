@@ -65,7 +65,7 @@ SIZE = st.integers(1, 50)
 @example(1, 20, 3)
 @example(20, 1, 3)
 @example(7, 3, 1)
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_products(chip: str, m: int, n: int, k: int):
     kernel = (gemm if chip == "tiny" else layer).bind(M=m, N=n, K=k).kernel
     a, b, *bias = inputs(kernel)
@@ -79,7 +79,7 @@ def test_products(chip: str, m: int, n: int, k: int):
 @given(
     st.integers(1, 40), st.integers(1, 40), st.integers(2, 9), st.integers(1, 4), st.integers(1, 2)
 )
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_convolutions(chip: str, c: int, f: int, n: int, k: int, stride: int):
     stride = 1 if chip == "tiny" else stride  # whose rows lie one after the other
     kernel = (plane_sums if chip == "tiny" else plane_layer)(c, f, n, k, stride).kernel

@@ -88,7 +88,7 @@ LANES = st.one_of(
 
 
 @given(LANES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_every_form_computes_the_same(program: Kernel):
     arrays = arrays_of(program)
     wanted = fast_interpret(program, arrays)[0]
@@ -97,7 +97,7 @@ def test_every_form_computes_the_same(program: Kernel):
 
 
 @given(LANES)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_the_signal_processor_does_them(program: Kernel):
     try:
         built = build_chip(program, DSP)

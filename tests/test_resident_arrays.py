@@ -84,6 +84,7 @@ def late_reader() -> list[Kernel]:
     ]
 
 
+@pytest.mark.long
 def test_where_there_is_no_room_for_all():
     """With room for all of M1 and two more it stays until it is read; with less, some are
     spilled, and each that is has a reader outside."""
@@ -97,7 +98,7 @@ def test_where_there_is_no_room_for_all():
 
 
 @pytest.mark.parametrize(
-    "eighths", [7, 19, *(pytest.param(n, marks=pytest.mark.long) for n in (15, 27))]
+    "eighths", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (15, 19, 27))]
 )
 def test_memories_of_any_size(eighths: int):
     """`check` runs it also in other orders, with every byte watched."""

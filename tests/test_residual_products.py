@@ -84,7 +84,7 @@ i32(127)), i32(0)))"""
     np.testing.assert_array_equal(form.made["identity"].of([]), np.eye(16, dtype=np.int8))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(KERNELS)
 def test_forms_compute_the_same(program: Kernel):
     (form,) = residual_forms(normal_form(program), VTA)
@@ -120,7 +120,7 @@ def test_columns_that_are_another_loop():
         build_chip(with_residual(5, 16, 6), vta(batch=2))
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(KERNELS, st.sampled_from([*CHIPS]))
 def test_chips_compute_the_same(program: Kernel, chip: str):
     built, arrays = build_chip(program, CHIPS[chip]), arrays_of(program)

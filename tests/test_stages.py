@@ -84,7 +84,7 @@ def check(program: Kernel) -> None:
     assert built.bound.cycles <= built.cycles
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(chains())
 def test_random_chains(program: Kernel):
     check(program)

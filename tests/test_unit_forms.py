@@ -82,7 +82,7 @@ KERNELS = st.one_of(
 
 
 @given(KERNELS, st.sampled_from(list(ANY)))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_every_form_computes_the_same(program: Kernel, chip: str):
     arrays = arrays_of(program)
     wanted = interpret(program, arrays)[0]
@@ -92,7 +92,7 @@ def test_every_form_computes_the_same(program: Kernel, chip: str):
 
 
 @given(KERNELS, st.sampled_from(list(ANY)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_chips_do_them(program: Kernel, chip: str):
     """Exactly, and not faster than the least bound of all forms; or they are refused in words."""
     try:

@@ -197,7 +197,7 @@ def pools(draw):
     return largest.kernel
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(pools(), st.integers(0, 99))
 def test_random_pools(pool, seed: int):
     check_random(pool, seed)
@@ -243,7 +243,7 @@ def chains(draw):
     )
 
 
-@settings(max_examples=10)
+@settings(max_examples=5)
 @given(chains(), st.integers(0, 99))
 def test_random_chains(chain, seed: int):
     check_random(chain, seed)

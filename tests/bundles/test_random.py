@@ -24,7 +24,7 @@ CHIPS = {
 
 @pytest.mark.parametrize("name", CHIPS)
 @given(data=st.data())
-@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 def test_bundles_do_what_the_program_says(name: str, data: st.DataObject):
     chip = CHIPS[name]
     kernel = data.draw(programs(chip))

@@ -46,7 +46,7 @@ def test_instructions(name: str):
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(program=programs(), data=st.data())
 def test_kernels_of_models(name: str, program: Program, data: st.DataObject):
     kernel = create_loops(program.program)

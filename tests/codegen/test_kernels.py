@@ -66,14 +66,14 @@ def check_lanes(
 
 
 @pytest.mark.parametrize("where", TARGETS)
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(kernel=kernels(), data=st.data())
 def test_any_kernel(where: str, kernel: Kernel, data: st.DataObject):
     values = data.draw(symbol_values(symbols(kernel)))
     check(kernel, data.draw(arrays(kernel.inputs, values)), values, where)
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(kernel=kernels(dtypes=[DTYPES[t] for t in RARE]), data=st.data())
 def test_rare_types(kernel: Kernel, data: st.DataObject):
     values = data.draw(symbol_values(symbols(kernel)))

@@ -194,7 +194,7 @@ def test_floats_stay_as_they_are() -> None:
     assert compact_weights(before) is before
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.data())
 def test_random_products(data: st.DataObject) -> None:
     draw = data.draw

@@ -466,7 +466,7 @@ def random_cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(random_cases())
 def test_random(case: Case):
     check(qdq(case), arrays(case)[0], exact=False)

@@ -25,7 +25,7 @@ HERE = [
 
 
 @pytest.mark.parametrize("name", HERE)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(graph=quantised_networks(3), data=st.data())
 def test_networks(name: str, graph: Graph, data: st.DataObject):
     values = data.draw(symbol_values(graph.symbols()))

@@ -87,7 +87,7 @@ def test_pieces_follow_each_other_and_are_all_of_their_step(report):
 def test_what_is_predicted_and_why_the_host_runs_the_rest(report, shown):
     (first, *_), words = report.items, " ".join(shown.words)
     assert first.device == "cpu"
-    assert "npu: no instruction of vta computes floor" in words
+    assert "npu: no instruction of vta computes with f32" in words
     for item in report.items:
         if item.kind == "submit":
             assert 0 < item.least <= item.span.nanoseconds

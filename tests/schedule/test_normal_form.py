@@ -213,7 +213,7 @@ def muddles(draw) -> Kernel:
     return Kernel("muddle", (given_,), outputs, (*allocs, *body))
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(muddles())
 def test_loops_are_distributed_only_where_that_is_the_same(program):
     check_same(program, 0, {})

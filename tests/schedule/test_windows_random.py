@@ -24,19 +24,19 @@ def k(a: {t}[{rows}, {inner}], b: {t}[{inner}, {columns}], c: out({t}[{rows}, {c
 """
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(kernel=windows(), data=st.data())
 def test_rings(kernel: Kernel, data: st.DataObject):
     _run(kernel, data, "ring_buffer")
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(kernel=chains(), data=st.data())
 def test_reverse(kernel: Kernel, data: st.DataObject):
     _run(kernel, data, "reverse_compute_at")
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(kernel=chains(), data=st.data())
 def test_pad(kernel: Kernel, data: st.DataObject):
     _run(kernel, data, "pad")

@@ -16,7 +16,7 @@ from tilewright.chip import build_chip
 
 def test_nothing_passes_what_it_must_stay_behind():
     moved = 0
-    for seed in range(60):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         chip = random_chip(rng)
         for _ in range(8):
@@ -32,7 +32,7 @@ def test_nothing_passes_what_it_must_stay_behind():
             number = queue_numbers(stream) * 5 + piece
             for k in np.unique(number):  # those of a queue and a kernel keep their order
                 assert (np.diff(order[number[order] == k]) > 0).all(), seed
-    assert moved > 1000
+    assert moved > 300
 
 
 def test_one_kernel_stays_as_it_is():
