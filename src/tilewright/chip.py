@@ -64,11 +64,11 @@ from tilewright.target.cores import all_cores, one_core
 from tilewright.target.target import Target
 
 TRIES = 4  # tiles that are built and timed
-FORMS = 3  # forms of a kernel that are built, of which
-CLOSE = 1.1  # times the cycles of the fastest one, or less, are expected, if that one takes more
-MISJUDGED = 1.02  # times what was expected of it, or else SURE; others if less than GAIN is
-SURE = 0.99
-NEAR = 0.997  # of what the model expects, or of what is built: better than the next is likely to be
+# Another form is built while less than so many times the cycles of the fastest one are expected of
+# it: CLOSE where that took MISJUDGED times what was expected, or else SURE; GAIN from FORMS on.
+FORMS = 3
+CLOSE, SURE, MISJUDGED = 1.1, 0.99, 1.02
+NEAR = 0.997  # of what is built: others that cannot be so fast, or are not expected to, are not
 
 
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:

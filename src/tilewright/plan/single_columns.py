@@ -11,7 +11,6 @@ term, along a loop of both factors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, const
@@ -67,22 +66,22 @@ def _axes(kernel: Kernel, nest: Nest) -> dict[Buffer, tuple[str, ...]]:
             for x, own in zip(pair, columns, strict=True) if own or term}  # fmt: skip
 
 
-@dataclass
 class _Columns:
     """`added` are the axes that factors get; what is made of the sums has a column for each."""
 
-    kernel: Kernel
-    every: Sequence[Nest]
-    added: Mapping[Buffer, tuple[str, ...]]
-    new: dict[Buffer, Buffer] = field(default_factory=dict)
+    def __init__(
+        self, kernel: Kernel, every: Sequence[Nest], added: Mapping[Buffer, tuple[str, ...]]
+    ) -> None:
+        self.kernel, self.every, self.added = kernel, every, added
+        self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
+        self.vectors = [b for b, axes in added.items() if COLUMN in axes]
+        # Arrays with more axes: the factors, then what is made of them.
+        self.new = {
+            b: _longer(b, axes.count(COLUMN), axes.count(TERM)) for b, axes in added.items()
+        }
 
     def form(self) -> UnitForm:
         """The kernel, and how its arrays are made."""
-        self.names = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer))}
-        self.vectors = [b for b, axes in self.added.items() if COLUMN in axes]
-        self.new = {
-            b: _longer(b, axes.count(COLUMN), axes.count(TERM)) for b, axes in self.added.items()
-        }
         body: list[Stmt] = []
         for stmt in self.kernel.body:
             nest = next((n for n in self.every if n.stmt is stmt), None)
