@@ -14,7 +14,8 @@ which flatters it: ↑ marks cells where it is above the second one by more than
 
 Results are compared with numpy: to the bit, or, where there are floats, within what the case says.
 What the host makes of operands (windows side by side, diagonals, borders) are bytes that the chip
-moves, and the host's time is not in the cycles.
+moves, and the host's time is not in the cycles. The tiny chip is left out: it stores sums of 32
+bits, and these kernels narrow theirs (benchmarks/chips.py has its products).
 """
 
 import argparse
