@@ -82,7 +82,7 @@ KERNELS = st.one_of(
 
 
 @given(KERNELS, st.sampled_from(list(ANY)))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_every_form_computes_the_same(program: Kernel, chip: str):
     arrays = arrays_of(program)
     wanted = interpret(program, arrays)[0]
