@@ -68,7 +68,9 @@ TRIES = 4  # tiles that are built and timed
 # it: CLOSE where that took MISJUDGED times what was expected, or else SURE; GAIN from FORMS on.
 FORMS = 3
 CLOSE, SURE, MISJUDGED = 1.1, 0.985, 1.02
-NEAR = 0.997  # of what is built: others that cannot be so fast, or are not expected to, are not
+# No tile is built of which more than what is built, divided by this, is expected, and no form whose
+# bound is at least so much of what is built.
+NEAR = 0.997
 
 
 def lower_bound(kernel: Kernel, target: Target) -> ContractionBound:
@@ -90,6 +92,7 @@ def check_form(kernel: Kernel, target: Target) -> None:
     none: most of that without choosing tiles. TargetError where its arrays are more than there is
     room for."""
     check_capacity([kernel], target)
+    check_written_once(normal_form(kernel))
     next(form_models(kernel, target))
 
 
