@@ -298,16 +298,22 @@ def _build_stream(
     best: ChipKernel | None = None
     refusals: list[TilewrightError] = []
     count, limit = 0, CLOSE
-    for tiled in with_tiles(models, control, refusals):
+
+    def useful() -> float:
+        """Cycles that a form must be able to beat, whatever its model says."""
+        return math.inf if best is None else best.cycles * NEAR
+
+    for tiled in with_tiles(models, control, refusals, below=useful):
         if best is not None and tiled.expected >= best.cycles * limit:
             break
-        if best is not None and tiled.found.bound.cycles >= best.cycles * NEAR:
-            continue  # it cannot be faster, whatever the model says
+        if tiled.found.bound.cycles >= useful():
+            continue
         try:
             built = _build_form(tiled, target, control, parameters)
             check(built)
         except (CompileError, TargetError) as error:
             refusals.append(error)
+            models.refuse(tiled.found.form)
             continue
         count += 1
         misjudged = built.cycles > MISJUDGED * tiled.expected
@@ -432,10 +438,11 @@ def _bundle_forms(
     those of which the chip does nothing add to the refusals. Plans are made of a form once it may
     be the best."""
     waiting: list[tuple[float, tuple[UnitForm, Kernel, Borders]]] = []
+    refused: list[UnitForm] = []
     # Registers hold parts of lines, so that axes stay as they are.
     forms = unit_forms(normal_form(kernel), target, fused=False, every_axis=bool(kept))
     for k, form in enumerate(forms):
-        if k and not form.keeps(kept, in_order=False):
+        if k and not (form.keeps(kept, in_order=False) and form.is_wanted(refused)):
             continue
         wider, borders = choose_borders(form.kernel, target)
         wider = with_room(wider, {n: at for n, at in places.items() if n not in form.made})
@@ -443,6 +450,7 @@ def _bundle_forms(
             waiting.append((least_cycles(wider, target), (form, wider, borders)))
         except (CompileError, TargetError) as error:
             refusals.append(error)
+            refused.append(form)
 
     def planned(found: tuple[UnitForm, Kernel, Borders]) -> _BundleForm | None:
         form, wider, borders = found

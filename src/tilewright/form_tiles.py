@@ -74,20 +74,25 @@ class FormTiles:
 
 
 def with_tiles(
-    models: FormQueue, control: Control, refusals: list[TilewrightError], gain: float = GAIN
+    models: FormQueue,
+    control: Control,
+    refusals: list[TilewrightError],
+    gain: float = GAIN,
+    below: Callable[[], float] = lambda: math.inf,
 ) -> Iterator[FormTiles]:
     """Forms with their tiles, those first that are expected to be fastest. Forms are modelled, and
-    their tiles chosen, once they may be that, by more than 1 - `gain`; where none can be, the
-    reason joins `refusals`."""
+    their tiles chosen, once they may be that, by more than 1 - `gain`, and as long as they may take
+    less than so many cycles (`below`); where none can be, the reason joins `refusals`."""
 
     def tiled(found: FormModel) -> FormTiles | None:
         try:
             return FormTiles(found, tiles_of(found, control))
         except (CompileError, TargetError) as error:
             refusals.append(error)
+            models.refuse(found.form)
             return None
 
-    return most_promising(models, tiled, gain)
+    return most_promising(models, tiled, gain, below)
 
 
 def tiles_of(
@@ -100,13 +105,16 @@ def tiles_of(
 
 
 def most_promising(
-    waiting: Waiting[W], ask: Callable[[W], E | None], gain: float = 1.0
+    waiting: Waiting[W],
+    ask: Callable[[W], E | None],
+    gain: float = 1.0,
+    below: Callable[[], float] = lambda: math.inf,
 ) -> Iterator[E]:
     """What a model says of each of several, those first of which it expects least cycles. It is
     asked once a bound, the cycles that nothing beats, is below `gain` of what is expected of all
-    others; where it has no answer (None), there is one less."""
+    others, and `below` what it says then; where it has no answer (None), there is one less."""
     ready: list[E] = []
-    while ready or waiting.floor < math.inf:
+    while ready or waiting.floor < below():
         best = min(ready, key=lambda e: e.expected, default=None)
         if best is not None and gain * best.expected <= waiting.floor:
             ready.remove(best)

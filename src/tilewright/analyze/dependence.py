@@ -10,6 +10,7 @@ Most pairs are settled by comparing linear forms; integer sets decide the rest.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,7 @@ class At:
 
 Path = tuple[int | For | Late | At, ...]
 Reorder = Callable[[Path], Path | None]  # an access's time after the change; None: any time
+DIMENSION = re.compile(r"[ab]\d+")  # of a set: a loop of the first access, or of the second
 
 
 @dataclass(frozen=True)
@@ -197,13 +199,34 @@ def _swapped(
     after = _not_earlier(*changed, *names)
     if not before or not after:
         return None
-    constraints += [f"({' or '.join(x)})" for x in (differ, before, after) if x]
+    times = [f"({' or '.join(x)})" for x in (differ, before, after) if x]
     dims = [*names[0].values(), *names[1].values()]
-    point = sample(_set(dims, constraints, writer, s), dims)
+    if _never(dims, times, constraints, writer, s):
+        return None
+    point = sample(_set(dims, [*constraints, *times], writer, s), dims)
     if point is None:
         return None
     one, other = ({v.name: point[n] for v, n in own.items()} for own in names)
     return Conflict(first, second, (one, other) if exact else None)
+
+
+def _never(
+    dims: Sequence[str], times: Sequence[str], others: Sequence[str], writer: SetWriter,
+    s: Simplifier,
+) -> bool:  # fmt: skip
+    """Whether the loops that the times are of rule out two accesses alone, with the constraints on
+    no other loops: a set of few dimensions, which often says it, and soon."""
+    of_times = _dimensions(" ".join(times))
+    few = [x for x in dims if x in of_times]
+    if len(few) == len(dims):
+        return False
+    known = [x for x in others if _dimensions(x) <= of_times]
+    return sample(_set(few, [*known, *times], writer, s), few) is None
+
+
+def _dimensions(text: str) -> set[str]:
+    """The dimensions that a constraint is on."""
+    return set(DIMENSION.findall(text))
 
 
 def _happens(access: Access, names: dict[Var, str], writer: SetWriter) -> list[str]:

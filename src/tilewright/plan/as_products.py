@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.nests import Nest, guarded_factors, nests, without_casts
@@ -72,26 +72,51 @@ def product_forms(kernel: Kernel, target: Target, *, every_axis: bool = True) ->
     ways = itertools.product(
         (False, True) if found.factor != 1 else (False,),
         (False, True) if found.constant else (False,),
-        (False, True),
     )
     along = _axes(found.result, target, every_axis)
-    for multiply, addend, clip in ways:
+    for multiply, addend in ways:
         made_of = found.multiplied() if multiply else found
         for axis in along if addend else (None,):
-            summed = _Products(kernel, made_of, unit, addend=axis, clip=clip).form()
-            if summed is not None:
-                yield from _with_columns(summed)
-                yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
-                yield from _on_diagonals(summed, target, axis, every_axis)
+            yield from _and_limited(
+                _ways(_Products(kernel, made_of, unit, addend=axis, clip=clip), target, every_axis)
+                for clip in (False, True)
+            )
     plain = found.unrolled() if found.constant else None
     if plain is None:
         return
     made_of = plain.multiplied().with_constant_term(unit.left.buffer.dtype)
-    for clip in (False, True):
-        summed = _Products(kernel, made_of, unit, addend=None, clip=clip).form()
-        if summed is not None:
-            yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
-            yield from _on_diagonals(summed, target, None, every_axis)
+    yield from _and_limited(
+        _term_ways(_Products(kernel, made_of, unit, addend=None, clip=clip), target, every_axis)
+        for clip in (False, True)
+    )
+
+
+def _and_limited(ways: Iterable[Iterator[UnitForm]]) -> Iterator[UnitForm]:
+    """Forms, each with the one that limits its results as well behind it: that is wanted where
+    instructions do not narrow without. The other forms where there are none of one kind."""
+    plain, limited = ways
+    for form, other in itertools.zip_longest(plain, limited):
+        if form is not None:
+            yield form
+        if other is not None:
+            yield replace(other, instead=form)
+
+
+def _ways(products: _Products, target: Target, every_axis: bool) -> Iterator[UnitForm]:
+    """The ways to lay products out for units of each kind."""
+    summed = products.form()
+    if summed is not None:
+        yield from _with_columns(summed)
+        yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
+        yield from _on_diagonals(summed, target, products.addend, every_axis)
+
+
+def _term_ways(products: _Products, target: Target, every_axis: bool) -> Iterator[UnitForm]:
+    """The same of products with a constant among them, which is not the same along a column."""
+    summed = products.form()
+    if summed is not None:
+        yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
+        yield from _on_diagonals(summed, target, None, every_axis)
 
 
 def _axes(result: Nest, target: Target, every: bool) -> list[For]:

@@ -101,13 +101,15 @@ def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterato
     none."""
     count = 0
     refusal: TilewrightError | None = None
+    refused: list[UnitForm] = []
     for form in wanted.forms(kernel, target):
-        if count and _stands_in(form):
+        if (count and _stands_in(form)) or not form.is_wanted(refused):
             continue
         try:
             found = _modelled(form, target, wanted)
         except REFUSALS as error:
             refusal = refusal or error
+            refused.append(form)
             continue
         count += 1
         yield found
@@ -126,14 +128,15 @@ class FormQueue:
         self.bounds: list[ContractionBound] = []  # of those that are modelled
         self.left: list[tuple[float, int, UnitForm | FormModel]] = []
         self.last: list[tuple[int, UnitForm]] = []  # if the chip does none of the others
+        self.refused: list[UnitForm] = []
+        self.instead: list[tuple[int, UnitForm]] = []  # if the chip does not do another
         for k, form in enumerate(wanted.forms(kernel, target)):
             if _stands_in(form):
                 self.last.append((k, form))
-                continue
-            try:
-                self._wait(_least(form, target, wanted), k, form)
-            except REFUSALS as error:
-                self.refusals[k] = error
+            elif form.is_wanted(self.refused):
+                self._wait(k, form)
+            else:
+                self.instead.append((k, form))
 
     @property
     def floor(self) -> float:
@@ -167,7 +170,23 @@ class FormQueue:
             least = min(self.bounds, key=lambda b: b.cycles)
         return least
 
-    def _wait(self, cycles: float, k: int, form: UnitForm | FormModel) -> None:
+    def _wait(self, k: int, form: UnitForm) -> None:
+        """A form waits until it may be the one that takes least."""
+        try:
+            self._push(_least(form, self.target, self.wanted), k, form)
+        except REFUSALS as error:
+            self.refusals[k] = error
+            self.refuse(form)
+
+    def refuse(self, form: UnitForm) -> None:
+        """Takes note of a form that the chip does not do: others are wanted then."""
+        self.refused.append(form)
+        wanted = [x for x in self.instead if x[1].instead is form]
+        self.instead = [x for x in self.instead if x[1].instead is not form]
+        for other in wanted:
+            self._wait(*other)
+
+    def _push(self, cycles: float, k: int, form: UnitForm | FormModel) -> None:
         made = form.made if isinstance(form, UnitForm) else form.form.made
         heapq.heappush(self.left, (cycles * (1 + SAME * bool(made)), k, form))
 
@@ -186,9 +205,10 @@ class FormQueue:
                 found = _modelled(form, self.target, self.wanted)
             except REFUSALS as error:
                 self.refusals[k] = error
+                self.refuse(form)
                 continue
             self.bounds.append(found.bound)
-            self._wait(found.bound.cycles, k, found)
+            self._push(found.bound.cycles, k, found)
 
 
 def _stands_in(form: UnitForm) -> bool:

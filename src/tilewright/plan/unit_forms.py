@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewright.analyze.nests import guarded_factors, nests
 from tilewright.analyze.rewrite import replace_in
@@ -34,11 +35,13 @@ def unit_forms(
     want those; and with blocks along `every_axis`, as others may have made arrays, or along those
     alone that fill them best. What happens under conditions is left as it is."""
     fuses = fused and wants_long_axes(target)
+    before: UnitForm | None = None  # the last one with longer axes
     for form in _forms(kernel, target, every_axis):
         yield form
         longer = fused_form(form) if fuses else None
         if longer is not None:
-            yield longer
+            yield longer if form.instead is None else replace(longer, instead=before)
+        before = longer
 
 
 def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitForm]:
