@@ -230,9 +230,23 @@ def _besides(
     total = 0.0 if clears else sum(_clearing(t, queue, target) for t in sums)
     for t in found:
         if t not in sums and not isinstance(t.stmt.value, Const):
-            ops = operators(t.stmt.value)
+            ops = list(operators(t.stmt.value))
+            if _added(t) and BinaryOp.ADD in ops and _begun_by_others(queue, target):
+                ops.remove(BinaryOp.ADD)
             total += t.times * sum(_rate(op, target, queue) or 0.0 for op in ops)
     return total
+
+
+def _begun_by_others(queue: str, target: Target) -> bool:
+    """Whether another queue than the units' brings numbers of many bits to where sums are: these
+    can begin with what is added to them."""
+    held = {(x.stmt.buffer.dtype, x.stmt.buffer.memory)
+            for m in matrices(target) for x in terms(m.instruction.body, {}, {})}  # fmt: skip
+    return any(
+        (x.stmt.buffer.dtype, x.stmt.buffer.memory) in held
+        for i in target.instructions if i.queue != queue
+        for x in terms(i.body, {}, {}) if isinstance(value_without_guards(x.stmt.value), Load)
+    )  # fmt: skip
 
 
 def _clearing(t: Term, queue: str, target: Target) -> float:

@@ -117,7 +117,7 @@ def test_lanes_are_filled():
     window = build_chip(depthwise(16, 8, 3, 1, 1), DSP)
     assert next(b for b in window.form.kernel.inputs if b.name == "X").shape == (10, 160)
     assert window.bound is not None
-    assert window.bound.cycles == 8 * 2 * (9 + 5)  # products; four registers of bias, and packing
+    assert window.bound.cycles == 8 * 2 * (9 + 1)  # products, and packing: sums begin with the bias
     both = build_chip(rescaled(16, 64, 3, 5, 1, 1), DSP)
     assert [b.shape for b in both.form.kernel.inputs] == [(3, 1024), (3, 64)]  # one is ones
     assert isinstance(both.bound, ResourceBound)
@@ -177,6 +177,11 @@ def test_what_no_instruction_does():
         for i in range(8):
             Y[i] = X[i] >> 1
 
+    @kernel
+    def gated(X: i8[8], Y: out(i8[8])):
+        for i in range(8):
+            Y[i] = i8(i32(X[i]) * max(min(i32(X[i]) + 48, 96), 0) * 171 >> 14)
+
     def said(program: Kernel) -> list[str | None]:
         return [missing_operation(program, t) for t in (DSP, conv_engine(), vta())]
 
@@ -185,3 +190,4 @@ def test_what_no_instruction_does():
         f"no instruction of dsp {two}", f"no instruction of conv_engine {two}", None,
     ]  # fmt: skip
     assert said(halves.kernel) == [None, None, None]
+    assert said(gated.kernel) == ["no instruction of dsp multiplies numbers of i32", None, None]

@@ -39,6 +39,7 @@ from tilewright.plan.fastest import build_fastest
 from tilewright.plan.fill_unit import fill_kernel
 from tilewright.plan.form_models import SAME, FormQueue, Wanted, form_models
 from tilewright.plan.fused_rows import FusedChoices, FusedPlan, tile_fused
+from tilewright.plan.limit_forms import limits_apart
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.places import Places, orders_of, with_room
 from tilewright.plan.restrict_tiles import no_tile, no_tile_fits
@@ -134,7 +135,17 @@ def _build_whole(
     check_written_once(plain)
     if not has_pieces(plain):
         build = _build_stream if target.bundles is None else _build_bundles
-        return build(kernel, target, control, parameters)
+        try:
+            return build(kernel, target, control, parameters)
+        except (CompileError, TargetError):
+            apart = limits_apart(plain)
+            if apart is None:
+                raise
+            try:
+                return _build_pieces(kernel, Split(apart), target, control, parameters)
+            except PieceRefused:
+                pass
+            raise
     split = split_kernel(plain, target)
     rows, refusal = None, None
     if target.bundles is None and row_sizes(target):

@@ -117,7 +117,7 @@ def test_no_such_part():
         lambda s: s.split_value(s.loop("i"), (0, 2)),
         """
         (x[i, j] + b[j]) * f32(2.0) has 2 operands, and no number 2
-          while applying split_value(loop=i, path=(0, 2), memory=dram)
+          while applying split_value(loop=i, path=(0, 2), memory=dram, whole=False)
           in: …
         """,
     )
@@ -129,7 +129,7 @@ def test_no_single_store():
         lambda s: s.split_value(s.loop("i"), ()),
         """
         i does more than store into one buffer
-          while applying split_value(loop=i, path=(), memory=dram)
+          while applying split_value(loop=i, path=(), memory=dram, whole=False)
           in: …
         """,
     )

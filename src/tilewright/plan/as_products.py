@@ -58,6 +58,7 @@ from tilewright.plan.value_ranges import Interval, value_range, within
 from tilewright.target.target import Target
 
 TERMS = 16  # that a sum may have
+ALL = For(Var("all"), 1, ())  # in the place of a loop along which an addend lies: it is one number
 
 
 def product_forms(kernel: Kernel, target: Target, *, every_axis: bool = True) -> Iterator[UnitForm]:
@@ -76,7 +77,7 @@ def product_forms(kernel: Kernel, target: Target, *, every_axis: bool = True) ->
     along = _axes(found.result, target, every_axis)
     for multiply, addend in ways:
         made_of = found.multiplied() if multiply else found
-        for axis in along if addend else (None,):
+        for axis in (*along, ALL) if addend else (None,):
             yield from _and_limited(
                 _ways(_Products(kernel, made_of, unit, addend=axis, clip=clip), target, every_axis)
                 for clip in (False, True)
@@ -105,9 +106,12 @@ def _and_limited(ways: Iterable[Iterator[UnitForm]]) -> Iterator[UnitForm]:
 def _ways(products: _Products, target: Target, every_axis: bool) -> Iterator[UnitForm]:
     """The ways to lay products out for units of each kind."""
     summed = products.form()
-    if summed is not None:
+    if summed is None:
+        return
+    if products.addend is not ALL:
         yield from _with_columns(summed)
-        yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
+    yield from (composed(summed, x) for x in lane_forms(summed.kernel, target))
+    if products.addend is not ALL:
         yield from _on_diagonals(summed, target, products.addend, every_axis)
 
 
@@ -324,8 +328,13 @@ def _part(e: Expr, kind: DType, sums: DType) -> tuple[Expr, dict[Expr | None, in
         return e, terms
     if isinstance(e, Load):
         return None
-    reading = [x for x in e.children() if isinstance(x, Expr) and any(True for _ in loads(x))]
+    reading = [x for x in e.children() if isinstance(x, Expr) and any(map(_varies, loads(x)))]
     return _part(reading[0], kind, sums) if len(reading) == 1 else None
+
+
+def _varies(read: Load) -> bool:
+    """Whether an array has more than one number."""
+    return any(n != 1 for n in read.buffer.shape)
 
 
 def constant_terms(e: Expr, kind: DType, sums: DType) -> dict[Expr | None, int] | None:
@@ -374,8 +383,8 @@ def _element(e: Expr) -> Load | None:
 
 class _Products:
     """A kernel's sum as products with factors. With `addend` its constant is an array, along that
-    axis, that sums begin with; with `clip` what follows is limited to what it is anyway, as a unit
-    may want it."""
+    axis or of one number for all lanes, that sums begin with; with `clip` what follows is limited
+    to what it is anyway, as a unit may want it."""
 
     def __init__(
         self, kernel: Kernel, found: _Sum, unit: Unit, *, addend: For | None, clip: bool
@@ -402,7 +411,8 @@ class _Products:
         element = substitute(data, {_TERM: place})
         product = cast(self.type, element) * cast(self.type, Load(factors, (place,)))
         body, sums = self._sums(product, term if many else None)
-        inputs = {x.buffer for x in loads(element)} | {factors}
+        beside = {x.buffer for x in loads(value)} - {x.buffer for x in loads(self.sum.part)}
+        inputs = {x.buffer for x in loads(element)} | beside | {factors}
         result = self._result(value, sums, inputs, arrays)
         kept = [b for b in self.kernel.inputs if b in inputs]
         new = sorted(inputs - set(kept), key=lambda b: b.name)
@@ -497,7 +507,8 @@ class _Products:
             assert isinstance(extent, int)
             numbers = self._same("addend", extent, self.sum.constant, arrays)
             inputs.add(numbers)
-            total = total + Load(numbers, (self.addend.var,))
+            place = const(0) if self.addend is ALL else self.addend.var
+            total = total + Load(numbers, (place,))
         elif self.sum.constant:
             total = total + const(self.sum.constant, self.type)
         new = substitute(value, {self.sum.part: total})

@@ -43,7 +43,7 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.ir.substitute import rewrite, variables
-from tilewright.plan.map_values import write_of
+from tilewright.plan.element_writes import write_of
 from tilewright.schedule.primitives.padding import folded
 from tilewright.target.target import Target
 

@@ -280,12 +280,13 @@ class _Lanes:
 
     def _is_repeated(self, e: Load, nest: Nest, places: Mapping[int, int]) -> bool:
         """Whether an access has another element for each lane, the same ones again and again: of a
-        factor, or of what has some of the loops that are one, the innermost of them. Raises
-        _NoForm where it has others, or as many as do not fill lanes evenly."""
+        factor, of one number, or of what has some of the loops that are one, the innermost of
+        them. Raises _NoForm where it has others, or as many as do not fill lanes evenly."""
         factors = guarded_factors(nest.update.value) if nest.update is not None else None
         inner = [p for p in self.group if p in places]
         period = math.prod(self.extents[p] for p in inner)
-        if not inner and not (factors is not None and e in factors):
+        one_number = e.buffer in self.kernel.inputs and math.prod(sizes_of(e.buffer)) == 1
+        if not (inner or one_number or (factors is not None and e in factors)):
             return False
         suffix = tuple(inner) == self.group[len(self.group) - len(inner) :]
         exact = all(e.indices[d] == self.nests[nest][p] for p, d in places.items())

@@ -33,6 +33,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.element_writes import reduction_of, write_of
 from tilewright.plan.elementwise import arrange, collapse
 from tilewright.plan.interleave import turns_of_sums
 from tilewright.plan.rates import calls
@@ -186,7 +187,7 @@ def bring_part(
 ) -> Buffer:
     """Copies what a nest reads of a parameter into a memory of the target, in front of the nest:
     `part` is the read, or a conversion of what is read."""
-    found = _materialise(s, target, loop, rows, part, memory, MAX_COPIES, WHOLE)
+    found = _materialise(s, target, loop, rows, part, memory, MAX_COPIES, WHOLE, whole=False)
     if found is None:
         refuse(f"no instruction of {target.name} brings {part} into {memory}", s)
     return found
@@ -229,16 +230,19 @@ def _use(
 ) -> Buffer | None:
     """Gives the last of a nest to an instruction, what it reads to others."""
     held: dict[Buffer, Buffer] = {}
+    pattern = write_of(instruction)
     for operand, part in leaves:
         found = part.buffer if isinstance(part, Load) else None
         if found is None or (found.memory, found.dtype) != (operand.memory, operand.dtype):
             if rows is None:
                 return None
-            found = _materialise(s, target, loop, rows, part, operand.memory, copies, parts)
+            in_place = pattern is not None and pattern.buffer == operand
+            found = _materialise(
+                s, target, loop, rows, part, operand.memory, copies, parts, whole=in_place
+            )
             if found is None:
                 return None
         held[operand] = found
-    pattern = write_of(instruction)
     result = _store(s, loop).buffer
     if pattern is not None and held.get(pattern.buffer, result) != result:  # in place
         s.reuse(result, held[pattern.buffer])
@@ -258,15 +262,18 @@ def _materialise(
     memory: str,
     copies: int,
     parts: Parts,
+    *,
+    whole: bool,
 ) -> Buffer | None:
     """Computes a subexpression into a new buffer by instructions; returns the buffer, or None if no
-    instruction can."""
+    instruction can. A `whole` buffer has all of the nest's axes, and may become its result."""
     store = _store(s, loop)
     outer = [x.var for x in _nest(s, loop).axes]
     needed = [v for v in outer if v in variables(part)]
     if not needed:
         return None  # one number: chips move rows
-    value = s.split_value(loop, _path(store.value, part), memory)
+    needed = outer if whole else needed
+    value = s.split_value(loop, _path(store.value, part), memory, whole=whole)
     inner = next(n for n in _all_nests(s.kernel.body) if n.buffer == value)
     names = dict(zip(needed, [x.var for x in inner.axes], strict=True))
     below = rows.renamed(names)
@@ -340,28 +347,6 @@ def _numbers_of_rows(pattern: Write) -> set[Buffer]:
     lanes = variables(pattern.indices[-1]) if pattern.indices else frozenset()
     reads = _loads(pattern.value) if lanes else []
     return {x.buffer for x in reads if not any(lanes & variables(i) for i in x.indices)}
-
-
-def write_of(instruction: Instruction) -> Write | None:
-    """What an element-wise instruction writes: once, each element in an iteration of its own."""
-    inner = list(walk_statements(instruction.body))
-    writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
-    loops = {x.var for x in inner if isinstance(x, For)}
-    if len(writes) != 1 or set().union(*map(variables, writes[0].indices)) != loops:
-        return None
-    return writes[0]
-
-
-def reduction_of(instruction: Instruction) -> Accumulate | None:
-    """What an instruction adds up along rows, or takes the most of: once for each element."""
-    inner = list(walk_statements(instruction.body))
-    writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
-    loops = {x.var for x in inner if isinstance(x, For)}
-    found = writes[0] if len(writes) == 1 else None
-    if not isinstance(found, Accumulate) or not isinstance(without_casts(found.value), Load):
-        return None
-    kept = set().union(*map(variables, found.indices))
-    return found if kept < loops <= kept | variables(found.value) else None
 
 
 def _same_type_and_memory(operand: Buffer, buffer: Buffer) -> bool:

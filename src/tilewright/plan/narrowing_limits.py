@@ -14,7 +14,7 @@ from tilewright.analyze.rewrite import replace_in
 from tilewright.base.dtype import DType
 from tilewright.ir.expr import Binary, BinaryOp, Cast, Const, Expr, Load, binary, const
 from tilewright.ir.loop import Kernel
-from tilewright.plan.map_values import write_of
+from tilewright.plan.element_writes import write_of
 from tilewright.schedule.match.neutral import value_range
 from tilewright.target.target import Target
 

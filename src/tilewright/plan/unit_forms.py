@@ -16,6 +16,7 @@ from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.fit_operators import with_short_shifts
 from tilewright.plan.fused_axes import fused_form, wants_long_axes
 from tilewright.plan.lane_products import lane_forms
+from tilewright.plan.limit_forms import limit_form
 from tilewright.plan.narrowing_limits import with_narrowing_limits
 from tilewright.plan.overlapping_blocks import overlapping_forms
 from tilewright.plan.packed_windows import packed_forms
@@ -70,6 +71,10 @@ def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitFor
     yield from stepped_forms(kernel)
     yield from window_forms(kernel, target)
     yield from product_forms(kernel, target, every_axis=every_axis)
+    limited_form = limit_form(kernel, target)
+    if limited_form is not None:
+        products = product_forms(limited_form.kernel, target, every_axis=every_axis)
+        yield from (composed(limited_form, x) for x in products)
     yield from residual_forms(kernel, target)
     yield from constant_forms(kernel, target)
 

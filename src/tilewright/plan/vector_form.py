@@ -57,6 +57,7 @@ from tilewright.ir.loop import (
 from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.ir.tensor import Axis, Builder, Stage, neutral
 from tilewright.plan.create_loops import stage_loops
+from tilewright.plan.element_writes import reduction_of, write_of
 from tilewright.plan.first_elements import window_of
 from tilewright.plan.fit_operators import (
     fit_value,
@@ -64,7 +65,6 @@ from tilewright.plan.fit_operators import (
     row_operators,
     row_size,
 )
-from tilewright.plan.map_values import reduction_of, write_of
 from tilewright.plan.row_products import RowProduct, find_product
 from tilewright.plan.separate_windows import IN_PLACE_GAIN, LEAST_GAIN, separate_stage
 from tilewright.plan.share_values import share_values

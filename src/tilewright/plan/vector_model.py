@@ -24,8 +24,8 @@ from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import Call, buffers_written, loads
 from tilewright.plan.bound import ContractionBound, control_cycles
 from tilewright.plan.control import Control
+from tilewright.plan.element_writes import reduction_of
 from tilewright.plan.interleave import turns_of_sums, wait_of_sums
-from tilewright.plan.map_values import reduction_of
 from tilewright.plan.one_loop import places_by_queue, stages_by_queue
 from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
 from tilewright.plan.vector_bound import (

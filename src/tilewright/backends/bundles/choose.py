@@ -27,6 +27,7 @@ from tilewright.plan.control import CHOSEN, Control
 from tilewright.plan.map_values import check_values
 from tilewright.plan.unit_plan import find_mappings
 from tilewright.plan.units import AxisMapping
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
@@ -59,7 +60,11 @@ def choose_plans(
     have their axes in that order in memory."""
     rings = control.rings is not False
     for _, found in itertools.groupby(sorted(_mappings(kernel, target), key=_work), _work):
-        models = [BundleModel(*each, target, control, lying) for each in found]
+        models = [
+            BundleModel(*each, target, control, lying, begins=begins)
+            for each in found
+            for begins in _beginnings(*each[:2], target)
+        ]
         blocks = [(model, block) for model in models for block in model.blocks()]
         blocks.sort(key=lambda pair: pair[1].rank)
         plans = [
@@ -128,6 +133,16 @@ def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Ax
             program=kernel,
             hint="the axes of an operation move its registers as loops move the kernel's arrays",
         )
+
+
+def _beginnings(kernel: Kernel, nest: Nest, target: Target) -> list[bool]:
+    """Whether sums begin with what is added to them, which is loaded then: an array of theirs."""
+    s = Schedule(kernel)
+    if nest.buffer not in set(s.allocations()) or not attempt(s.init_with, nest.buffer):
+        return [False]
+    first = next(n for n in nests(s.kernel.body) if n.buffer == nest.buffer).store.value
+    plain = isinstance(first, Load) and first.buffer in kernel.inputs
+    return [False, True] if plain and first.dtype == nest.buffer.dtype else [False]
 
 
 def _adds_up(nest: Nest) -> bool:
@@ -270,11 +285,13 @@ class BundleModel:
         target: Target,
         control: Control = CHOSEN,
         lying: Orders = MappingProxyType({}),
+        *,
+        begins: bool = False,
     ) -> None:
         assert target.bundles is not None
         self.target, self.nest, self.mapping = target, nest, mapping
         self.slots = dict(target.bundles.slots)
-        self.bare = BundlePlan(nest, mapping, {}, {}, (), lying=lying)
+        self.bare = BundlePlan(nest, mapping, {}, {}, (), lying=lying, begins=begins)
         near = memory_before(target, self.bare.reads[0][1].buffer.memory)
         self.near = near
         assert nest.update is not None
@@ -293,7 +310,9 @@ class BundleModel:
         extents = {v: self.whole[v] for v in self.axes}
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.epilogue = final != nest.buffer
-        self.beside = _read_beside(kernel, nest) if self.epilogue else 0
+        self.beside = _read_beside(kernel, nest) - begins if self.epilogue else 0
+        ends = near, self.bare.result.buffer.memory
+        self.begins = move_between(target, *ends, nest.buffer.dtype) if begins else None
 
     def _operand(
         self, load: Load, operand: Load, home: Buffer, near: str, out: bool = False
@@ -397,6 +416,8 @@ class BundleModel:
             stores = self.result.operations(step, self.whole)
             used[self.result.registers.queue] += stores
             used[self.unit.queue] += self._epilogue_operations(sizes, stores)
+            if self.begins is not None:
+                used[self.begins.queue] += self._held_sums(sizes)
         needed = max(-(-n // self.slots[slot]) for slot, n in used.items())
         return needed if steady else max(needed, self.latency)
 
@@ -455,7 +476,8 @@ class BundleModel:
             ends = still / 2 + max(0, self.steps * self.latency - every)
         else:
             stores = self.result.operations(step, self.whole)
-            ends = stores / 2 + self._epilogue_operations(sizes, stores)
+            begun = 0 if self.begins is None else self._held_sums(sizes)
+            ends = (stores + begun) / 2 + self._epilogue_operations(sizes, stores)
         return around * (every * inside + FILL + ends)
 
     # ---------------------------------------------------------- tiles

@@ -59,6 +59,7 @@ class BundlePlan:
     loops over blocks of which the iterations overlap; where there are none, those of the sums do.
     With `ring`, local memory keeps what consecutive tiles have in common. Inputs named in `lying`
     have their axes in that order in memory, from outside inwards, but for what the unit wants.
+    Where it `begins`, what is added to the sums is loaded for them to begin with.
     """
 
     nest: Nest
@@ -69,6 +70,7 @@ class BundlePlan:
     steady: tuple[Var, ...] = ()
     ring: bool = False
     lying: Orders = field(default_factory=dict)
+    begins: bool = False
 
     @property
     def unit(self) -> Unit:
@@ -124,6 +126,8 @@ def schedule_bundles(
     turns. The parts of `stacks` are brought one by one. Returns the arrangements in which
     parameters must lie in memory, by name; the others are row-major."""
     near = memory_before(target, plan.reads[0][1].buffer.memory)
+    if plan.begins:
+        s.init_with(plan.nest.buffer)
     stages = _stages(s, plan, near)
     layouts, held = _choose_layouts(s, plan, stages)
     tiles = _cut_tiles(s, plan, stages)
@@ -343,7 +347,7 @@ def _order_sums(s: Schedule, plan: BundlePlan, stages: _Stages) -> tuple[Loop, L
     """Steps of the sums outside, then a block's rows, then the unit's axes. Returns the loop over
     all steps and the unit's outermost."""
     unit = plan.unit
-    folds = unit.clears
+    folds = unit.clears and not plan.begins
     if not folds:
         s.split_init(s.buffer(stages.sums))
     nest = next(n for n in _all_nests(s.kernel.body) if n.buffer.name == stages.sums and n.update)
@@ -397,8 +401,10 @@ def _bring_operands(
 
 
 def _bring_others(s: Schedule, stages: _Stages, near: str, tiles: Sequence[Loop]) -> None:
-    """Copies in local memory of what the result is made of beside the sums, tile by tile."""
-    for load in dict.fromkeys(_loads(_nest_of(s, stages.near))):
+    """Copies in local memory of what sums begin with, and of what the result is made of beside
+    them, tile by tile."""
+    begun = [x for x in _nest_of(s, stages.sums).store.value.walk() if isinstance(x, Load)]
+    for load in dict.fromkeys([*begun, *_loads(_nest_of(s, stages.near))]):
         if load.buffer.name != stages.sums and load.buffer.memory != near and tiles:
             s.cache_read(load.buffer, tiles[-1], near)
 

@@ -54,7 +54,9 @@ from tilewright.schedule.trace.steps import Loop
 
 
 @primitive
-def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRAM) -> Buffer:
+def split_value(
+    state: State, loop: Loop, path: Sequence[int], memory: str = DRAM, *, whole: bool = False
+) -> Buffer:
     """Computes part of what a nest stores in a nest of its own, before it.
 
         for i: Y[i] = max(X[i] + b[i], 0)          with path (0,)
@@ -62,8 +64,9 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
         for i: Y[i] = max(T[i], 0)
 
     `path` leads to the part: the position of an operand in the stored value, then of an operand in
-    that, and so on. The new buffer has an axis for each loop that the part depends on. Legal when
-    the nest stores into one buffer, be it that it adds more to that afterwards, and the part reads
+    that, and so on. The new buffer has an axis for each loop that the part depends on, or a `whole`
+    one for each loop of the nest, so that it can be written in the result's place. Legal when the
+    nest stores into one buffer, be it that it adds more to that afterwards, and the part reads
     nothing that it writes.
     """
     target = state.for_(loop)
@@ -84,7 +87,8 @@ def split_value(state: State, loop: Loop, path: Sequence[int], memory: str = DRA
     early = [part] if guard is None else [part, guard.cond]
     if any(x.buffer == store.buffer for e in early for x in e.walk() if isinstance(x, Load)):
         refuse(f"{part} reads {store.buffer.name}, which the nest writes", state)
-    needed = variables(part) if guard is None else {x.var for x in loops}
+    every = whole or guard is not None
+    needed = {x.var for x in loops} if every else variables(part)
     axes = [x for x in loops if x.var in needed]
     for x in axes:
         if isinstance(x.extent, Expr) and variables(x.extent):
