@@ -58,6 +58,7 @@ from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.vector_model import VectorChoice
 from tilewright.plan.vector_schedule import tile_vectors
 from tilewright.plan.vector_tiles import VectorChoices, row_sizes, vector_choices
+from tilewright.plan.window_rows import rows_apart
 from tilewright.resident_arrays import Residents
 from tilewright.schedule.schedule import Schedule
 from tilewright.share_cores import build_on_cores
@@ -184,14 +185,35 @@ def _build_pieces(
     kernel: Kernel, split: Split, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel:
     """The same with what passes between products outside; row by row, where a piece refuses other
-    orders."""
+    orders, and with rows of windows made by a piece of their own, where it refuses any."""
     try:
         return build_split(kernel, split, target, control, parameters)
-    except PieceRefused as refusal:
+    except PieceRefused as error:
+        refusal = error
+    try:
+        return build_split(kernel, split, target, control, parameters, in_order=True)
+    except PieceRefused:
+        pass
+    apart = _with_rows_apart(split, refusal.number)
+    if apart is not None:
         try:
-            return build_split(kernel, split, target, control, parameters, in_order=True)
+            return _build_pieces(kernel, apart, target, control, parameters)
         except PieceRefused:
-            raise refusal from None
+            pass
+    raise refusal
+
+
+def _with_rows_apart(split: Split, number: int) -> Split | None:
+    """The pieces with another one before that of a number, which makes rows of the windows that it
+    reads of what passes; None where it reads none."""
+    before, piece, after = split.pieces[:number], split.pieces[number], split.pieces[number + 1 :]
+    for name in (b.name for b in piece.inputs if b.name in split.passed.keys() - split.in_order):
+        apart = rows_apart(piece, name)
+        if apart is not None:
+            (made,) = apart[0].outputs
+            pieces = (*before, *apart, *after)
+            return replace(split, pieces=pieces, in_order=split.in_order | {made.name})
+    return None
 
 
 def _least_of_pieces(split: Split, target: Target) -> float:
@@ -242,9 +264,10 @@ def build_split(
     check_capacity(split.pieces, target)
 
     def build(
-        piece: Kernel, left: Target, kept: Collection[str], check: Check, places: Places
-    ) -> ChipKernel:
-        rows = kept if in_order else ()
+        piece: Kernel, left: Target, kept: Collection[str], check: Check, places: Places,
+        rows: Collection[str],
+    ) -> ChipKernel:  # fmt: skip
+        rows = kept if in_order else rows
         if target.bundles is not None:
             return _build_bundles(piece, left, control, (), kept, check, places)
         try:

@@ -50,7 +50,7 @@ class BuiltPiece:
 
 
 Check = Callable[[ChipKernel], None]  # raises ScheduleError
-Build = Callable[[Kernel, Target, Collection[str], Check, Places], ChipKernel]
+Build = Callable[[Kernel, Target, Collection[str], Check, Places, Collection[str]], ChipKernel]
 Least = Callable[[Kernel, frozenset[str]], float]  # cycles
 Known = dict[Any, list[ChipKernel]]  # what was built of kernels with plain names
 REFUSALS = (ScheduleError, TargetError, CompileError)
@@ -74,9 +74,10 @@ def build_pieces(
 ) -> list[BuiltPiece]:
     """Every piece as a chip does it: `build` is given the chip with the memory that there is, the
     names of the parameters that are to be as they are, what checks that the piece finds what those
-    before it made, and where that is; `least` says what a piece takes at least. Of pieces that
-    differ in names alone, one is built, or found among those `known`. PieceRefused for the first
-    that cannot be built, in the author's names where nothing is known: then there is an author."""
+    before it made, where that is, and what has to lie row by row; `least` says what a piece takes
+    at least. Of pieces that differ in names alone, one is built, or found among those `known`.
+    PieceRefused for the first that cannot be built, in the author's names where nothing is known:
+    then there is an author."""
     made: Known = {} if known is None else known
     passed = PassedArrays(split.borders)
     return _Pieces(split, target, build, least, made, residents, passed, known is None).built()
@@ -144,14 +145,15 @@ class _Pieces:
         """A piece, which finds what those before it made."""
         plain, names = with_plain_names(variant.piece)
         kept = self._kept(names, variant)
+        rows = frozenset(p for p in kept if names[p] in self.split.in_order)
         check = partial(self.passed.check, names=names)
         left = tuple(m.size for m in variant.target.memories)
-        made = self.known.setdefault((plain, kept, variant.piece.name, left), [])
+        made = self.known.setdefault((plain, kept, rows, variant.piece.name, left), [])
         chip = next((c for c in made if _passes(check, c)), None)
         if chip is None:
             places = self.passed.places_of(names)
             try:
-                chip = self.build(plain, variant.target, kept, check, places)
+                chip = self.build(plain, variant.target, kept, check, places, rows)
             except REFUSALS as error:
                 raise self._told(error, variant, names, kept) from None
             made.append(chip)
@@ -174,7 +176,7 @@ class _Pieces:
             return error  # which has them, or there are none
         try:
             named = [names[p] for p in kept]
-            self.build(variant.piece, variant.target, named, lambda chip: None, {})
+            self.build(variant.piece, variant.target, named, lambda chip: None, {}, ())
         except REFUSALS as own:
             return own
         return error

@@ -132,15 +132,16 @@ def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]
         order = order_of(plan, access, operand)
         wanted = dict(plan.mapping.orders).get(access.buffer.name, order)
         several = [d for d, n in enumerate(access.buffer.shape) if n != 1]
-        if [d for d in order if d in several] != [d for d in wanted if d in several]:
+        inner, of_operand = ([d for d in x if d in several][-1:] for x in (wanted, order))
+        if inner != of_operand:  # steps of fields lead along the others, or calls refuse them
             raise ScheduleError(
                 f"{access.buffer.name} lies with its axes in the order {wanted}, and"
                 f" {plan.unit.instruction.name} takes them in the order {order}",
                 program=s.kernel,
             )
-        if order != tuple(range(len(order))):
-            layouts[access.buffer.name] = Layout(order)
-            s.pack_layout(s.buffer(access.buffer.name), Layout(order))
+        if wanted != tuple(range(len(wanted))):
+            layouts[access.buffer.name] = Layout(wanted)
+            s.pack_layout(s.buffer(access.buffer.name), Layout(wanted))
     return layouts
 
 

@@ -47,7 +47,7 @@ from tilewright.ir.loop import (
     loads,
 )
 from tilewright.ir.substitute import substitute, variables
-from tilewright.plan.diagonal import Diagonal, follow, lane_choices
+from tilewright.plan.diagonal import Diagonal, follow, lane_choices, takes_lanes
 from tilewright.plan.fit_operators import widened
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.packed_windows import pack
@@ -185,6 +185,8 @@ def _on_diagonals(
             least_waste = [a for a in least_waste if _waste(a.extent, best) == least]
         for along in (a for a in least_waste if axis is None or axis.var in a.loops):
             full = next((n for n in sizes if along.extent % n == 0), best)
+            if every_axis and along.extent % full and takes_lanes(target, along.extent):
+                full = along.extent  # so that what is made lies as others take it
             for lanes in dict.fromkeys((best, full)):
                 diagonal = Diagonal(kernel, nest, data, factor, along, lanes).form()
                 yield from _and_packed(composed(summed, diagonal))

@@ -21,6 +21,7 @@ from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.analyze.rewrite import simplify_block, substitute_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, all_of, const, select
+from tilewright.ir.instruction import Field
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -88,18 +89,35 @@ def lane_choices(target: Target) -> list[list[int]]:
     return [sizes for k, sizes in enumerate(found) if sizes not in found[:k]]
 
 
-def _lanes(unit: Unit) -> list[int]:
+def takes_lanes(target: Target, lanes: int) -> bool:
+    """Whether a unit may have so many."""
+    ranges = (r for unit in units(target) if (r := _ranges(unit)) is not None)
+    return any(all(f.admits(lanes) for f in fields) for fields in ranges)
+
+
+def _pairs(unit: Unit) -> list[tuple[Var, Var]]:
+    """Axes that are summed, and across a diagonal."""
     summed = _axis(unit, (True, True, False))
     across = _axis(unit, (False, True, True)) or _axis(unit, (True, False, True))
-    pairs = [(a, b) for a in summed for b in across]
-    for a, b in pairs:
+    return [(a, b) for a in summed for b in across]
+
+
+def _ranges(unit: Unit) -> list[Field] | None:
+    """The fields that say how many lanes there are; None where that is not up to fields."""
+    pairs = _pairs(unit)
+    ranged = [p for p in pairs if not any(isinstance(unit.loops[v].extent, int) for v in p)]
+    fixed = [p for p in pairs if all(isinstance(unit.loops[v].extent, int) for v in p)]
+    return None if fixed or not ranged else [unit.range(v) for v in ranged[0]]
+
+
+def _lanes(unit: Unit) -> list[int]:
+    for a, b in _pairs(unit):
         x, y = unit.loops[a].extent, unit.loops[b].extent
         if isinstance(x, int) and isinstance(y, int):
             return [math.lcm(x, y)]
-    ranged = [p for p in pairs if not any(isinstance(unit.loops[v].extent, int) for v in p)]
-    if not ranged:
+    fields = _ranges(unit)
+    if fields is None:
         return []
-    fields = [unit.range(v) for v in ranged[0]]
     sizes = [n for n in LANES if all(f.admits(n) for f in fields)]
     rates = {
         n: most_a_cycle(unit.instruction, tuple((f.name, (n,)) for f in fields)) / n for n in sizes

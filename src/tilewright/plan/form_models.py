@@ -25,6 +25,7 @@ from tilewright.plan.stacked_inputs import stacks_of
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm, sizes_of
 from tilewright.plan.unit_forms import unit_forms
+from tilewright.plan.unit_plan import first_reason
 from tilewright.plan.units import has_contraction
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
@@ -100,7 +101,7 @@ def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterato
     """The forms of a kernel that a chip does, first as it is; raises the first refusal if it does
     none."""
     count = 0
-    refusal: TilewrightError | None = None
+    refusals: list[TilewrightError] = []
     refused: list[UnitForm] = []
     for form in wanted.forms(kernel, target):
         if (count and _stands_in(form)) or not form.is_wanted(refused):
@@ -108,13 +109,13 @@ def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterato
         try:
             found = _modelled(form, target, wanted)
         except REFUSALS as error:
-            refusal = refusal or error
+            refusals.append(error)
             refused.append(form)
             continue
         count += 1
         yield found
-    if refusal is not None and not count:
-        raise refusal
+    if not count:
+        raise first_reason(refusals)
 
 
 class FormQueue:
@@ -197,7 +198,7 @@ class FormQueue:
                 if self.bounds:
                     return
                 if not self.last:
-                    raise self.refusals[min(self.refusals)]  # the kernel itself is a form
+                    raise first_reason([e for _, e in sorted(self.refusals.items())])
                 self.left, self.last = [(0.0, *x) for x in self.last], []
             _, k, form = heapq.heappop(self.left)
             assert isinstance(form, UnitForm)

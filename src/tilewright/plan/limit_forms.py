@@ -124,6 +124,8 @@ def _limited_value(result: Nest, sums: DType) -> tuple[Expr, Limits] | None:
     """What a result is between limits of its own, in the type of sums, and these; None where it has
     none."""
     value, dtype = result.store.value, result.buffer.dtype
+    if not dtype.is_integer or dtype.bits >= sums.bits:
+        return None
     wide: Expr | None = value.a if isinstance(value, Cast) else None
     if wide is None:
         found = widened(value, sums)

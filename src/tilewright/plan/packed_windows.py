@@ -12,7 +12,7 @@ that elements are brought once for each window that has them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.ir.expr import Binary, BinaryOp, Buffer, Expr, Load, Select, Var, cast
@@ -38,20 +38,26 @@ FULL = 0.97  # of what a unit does in a cycle: no other form does more
 def packed_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with windows side by side, where a contraction of two inputs adds up along loops
     of which some share a subscript with the result's, and leaves some of the units idle."""
+    yield from (pack(kernel, nest) for nest in sliding(kernel, target))
+
+
+def sliding(kernel: Kernel, target: Target) -> Iterator[Nest]:
+    """The contractions of two inputs, one of which they read in windows, that leave some of the
+    units idle."""
     wider, _ = choose_borders(kernel, target)
     full = {n.buffer.name for n in nests(wider.body) if _fills_unit(n, target)}
     for nest in nests(kernel.body):
         update = nest.update
         if nest.buffer.name in full:
             continue
-        if update is None or update.op is not BinaryOp.ADD or not _summed(nest):
+        if update is None or update.op is not BinaryOp.ADD or not summed_loops(nest):
             continue
         if isinstance(update.value, Binary) and update.value.op is BinaryOp.MUL:
             pair = [_read(kernel, e) for e in (update.value.a, update.value.b)]
             windows = any(_is_window(x, nest) for x in pair if x is not None)
             alone = all(b is not None and reads_alone(kernel, update, b) for b in pair)
             if alone and windows and pair[0] != pair[1]:
-                yield pack(kernel, nest)
+                yield nest
 
 
 def _fills_unit(nest: Nest, target: Target) -> bool:
@@ -67,10 +73,11 @@ def _fills_unit(nest: Nest, target: Target) -> bool:
 def pack(kernel: Kernel, nest: Nest, loops: Collection[Var] | None = None) -> UnitForm:
     """The kernel with one loop for all that a contraction of two inputs adds up, or for those of
     its `loops`, which stand within the others."""
-    return _Packed(kernel, nest, loops).form()
+    return Packed(kernel, nest, loops).form()
 
 
-def _summed(nest: Nest) -> list[For]:
+def summed_loops(nest: Nest) -> list[For]:
+    """The loops of a sum that run more than once."""
     return [x for x in nest.reduce if x.extent != 1]
 
 
@@ -86,26 +93,35 @@ def _read(kernel: Kernel, e: Expr) -> Buffer | None:
 def _is_window(buffer: Buffer, nest: Nest) -> bool:
     """Whether loops of the sum and of the result share a subscript."""
     assert nest.update is not None
-    axes, summed = ({x.var for x in loops} for loops in (nest.axes, _summed(nest)))
+    axes, summed = ({x.var for x in loops} for loops in (nest.axes, summed_loops(nest)))
     reads = (x for x in loads(nest.update.value) if x.buffer == buffer)
     return any(variables(i) & axes and variables(i) & summed for x in reads for i in x.indices)
 
 
-class _Packed:
-    def __init__(self, kernel: Kernel, nest: Nest, loops: Collection[Var] | None) -> None:
+class Packed:
+    """A kernel with one loop for those of a contraction that add up, `loops` or all: in the order
+    in which the factor `like` has them, or else the first."""
+
+    def __init__(
+        self, kernel: Kernel, nest: Nest, loops: Collection[Var] | None, like: Expr | None = None
+    ) -> None:
         assert nest.update is not None
         assert isinstance(nest.update.value, Binary)
         self.kernel, self.nest, self.update = kernel, nest, nest.update
         self.factors = (nest.update.value.a, nest.update.value.b)
         self.names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
-        (read,) = loads(self.factors[0])
+        (read,) = loads(self.factors[0] if like is None else like)
         places = {v: d for d, i in enumerate(read.indices) for v in variables(i)}
         self.around = [x for x in nest.reduce if loops is not None and x.var not in loops]
-        # As the first factor has them, which then may be packed by not touching it.
+        # As a factor has them, which then may be packed by not touching it.
         packed = [x for x in nest.reduce if x not in self.around]
-        self.reduce = sorted(packed, key=lambda x: places.get(x.var, -1))
+        self.use(sorted(packed, key=lambda x: places.get(x.var, -1)))
         names = (x.var.name for x in self.reduce if x.extent != 1)
         self.one = Var(fresh("_".join(names), self.names))
+
+    def use(self, reduce: Sequence[For]) -> None:
+        """Packs these loops, in this order."""
+        self.reduce = list(reduce)
         self.extents = [int(x.extent) for x in self.reduce if isinstance(x.extent, int)]
 
     def form(self) -> UnitForm:

@@ -25,10 +25,12 @@ from tilewright.target.target import Target
 
 @dataclass(frozen=True)
 class Split:
-    """Kernels in their order; and, of each array that passes between them, by name, its border."""
+    """Kernels in their order; of each array that passes between them, by name, its border; and the
+    names of those that have to lie row by row."""
 
     pieces: tuple[Kernel, ...]
     borders: Mapping[str, Border] = field(default_factory=dict)
+    in_order: frozenset[str] = frozenset()
 
     @property
     def passed(self) -> dict[str, Buffer]:

@@ -26,6 +26,7 @@ from tilewright.plan.single_columns import with_single_columns
 from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh
 from tilewright.plan.window_phases import window_forms
+from tilewright.plan.window_rows import row_forms
 from tilewright.target.target import Target
 
 
@@ -68,6 +69,7 @@ def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitFor
     yield from overlapping_forms(kernel, target, inputs=every_axis)
     yield from lane_forms(kernel, target)
     yield from packed_forms(kernel, target)
+    yield from row_forms(kernel, target)
     yield from stepped_forms(kernel)
     yield from window_forms(kernel, target)
     yield from product_forms(kernel, target, every_axis=every_axis)

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests, stride
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.errors import ScheduleError
+from tilewright.base.errors import ScheduleError, TilewrightError
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
@@ -128,6 +128,16 @@ def epilogue_for(nest: Nest, mapping: AxisMapping) -> Epilogue:
     return nest.buffer.name, mapping.unit, tuple(v.name for v, n in extents.items() if n == 1)
 
 
+class NoMapping(ScheduleError):
+    """No unit takes a contraction, whatever is made of its sums."""
+
+
+def first_reason(refusals: Sequence[TilewrightError]) -> TilewrightError:
+    """Why forms of a kernel are refused: of those of which a unit takes the contraction, if there
+    are any, the first."""
+    return next((e for e in refusals if not isinstance(e, NoMapping)), refusals[0])
+
+
 def find_mappings(
     kernel: Kernel, target: Target, refused: Collection[Epilogue] = ()
 ) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
@@ -166,7 +176,7 @@ def find_mappings(
                 f"{kernel.name} has no contraction, and all that {target.name} computes begins with"
                 " one"
             )
-        raise refusal or ScheduleError(
+        raise refusal or NoMapping(
             reason,
             program=kernel,
             hint="each axis of an instruction needs a loop that plays its part",

@@ -278,8 +278,8 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[AxisMapping]:
 def _all_of(
     nest: Nest, axes: Sequence[tuple[Var, For]], pairs: Sequence[tuple[Load, Load]]
 ) -> bool:
-    """Whether a mapping has all loops that share a subscript, and as the instruction has them, and
-    all of the sums; others are around its calls."""
+    """Whether a mapping has all loops that share a subscript which the instruction guards, and as
+    the instruction has them, and all of the sums; others are around its calls."""
     mapped = {axis: loop.var for axis, loop in axes}
     left = {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values())
     if left & {x.var for x in nest.reduce}:
@@ -288,14 +288,16 @@ def _all_of(
     left -= weights & result  # they do not go along with a window
     once = {x.var for x in (*nest.axes, *nest.reduce) if x.extent == 1}
     subscripts = [variables(i) - once for _, x in pairs for i in x.indices]
-    if any(used & left and len(used) > 1 for used in subscripts):
+    assert nest.update is not None
+    guarded = factors(nest.update.value) is None  # by the instruction, wherever it begins
+    if guarded and any(used & left and len(used) > 1 for used in subscripts):
         return False
     for operand, access in pairs:
         groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]
         wanted = [{v for v in variables(i) if v in mapped.values()} for i in access.indices]
-        if sorted(map(sorted_names, filter(None, groups))) != sorted(
-            map(sorted_names, filter(None, wanted))
-        ):
+        one, other = (sorted(map(sorted_names, filter(None, x))) for x in (groups, wanted))
+        rows = not guarded and set().union(*groups) == set().union(*wanted)  # may overlap
+        if one != other and not rows:
             return False
     return True
 
