@@ -138,15 +138,16 @@ def _build_whole(
         build = _build_stream if target.bundles is None else _build_bundles
         try:
             return build(kernel, target, control, parameters)
+        except (CompileError, TargetError) as error:
+            refused = error
+        apart = limits_apart(plain)
+        if apart is None:
+            raise refused
+        try:
+            build(apart[1], target, CHOSEN, ())  # which says soonest that it cannot be
+            return _build_pieces(kernel, Split(apart), target, control, parameters)
         except (CompileError, TargetError):
-            apart = limits_apart(plain)
-            if apart is None:
-                raise
-            try:
-                return _build_pieces(kernel, Split(apart), target, control, parameters)
-            except PieceRefused:
-                pass
-            raise
+            raise refused from None
     split = split_kernel(plain, target)
     rows, refusal = None, None
     if target.bundles is None and row_sizes(target):

@@ -330,7 +330,9 @@ def _part(e: Expr, kind: DType, sums: DType) -> tuple[Expr, dict[Expr | None, in
         return e, terms
     if isinstance(e, Load):
         return None
-    reading = [x for x in e.children() if isinstance(x, Expr) and any(map(_varies, loads(x)))]
+    reading = [x for x in e.children() if isinstance(x, Expr) and any(True for _ in loads(x))]
+    varying = [x for x in reading if any(map(_varies, loads(x)))]  # others are one number
+    reading = varying or reading
     return _part(reading[0], kind, sums) if len(reading) == 1 else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.analyze.nests import without_casts
 from tilewright.ir.expr import Const, Load
 from tilewright.ir.instruction import Instruction
-from tilewright.ir.loop import Accumulate, For, If, Stmt, Store, Write, walk_statements
+from tilewright.ir.loop import Accumulate, For, If, Store, Write, walk_statements
 from tilewright.ir.substitute import variables
 
 
@@ -13,15 +13,17 @@ def write_of(instruction: Instruction) -> Write | None:
     """What an element-wise instruction writes: once, each element in an iteration of its own. A
     field may say that it begins with a number before."""
     inner = list(walk_statements(instruction.body))
-    begun = [y for x in inner if isinstance(x, If) for y in x.body if _is_number(y)]
-    writes = [x for x in inner if isinstance(x, (Store, Accumulate)) and x not in begun]
+    writes = [x for x in inner if isinstance(x, (Store, Accumulate))]
+    guarded = [y for x in inner if isinstance(x, If) for y in x.body]
+    if len(writes) == 2 and any(writes[0] is x for x in guarded) and _is_number(writes[0]):
+        writes = writes[1:]
     loops = {x.var for x in inner if isinstance(x, For)}
     if len(writes) != 1 or set().union(*map(variables, writes[0].indices)) != loops:
         return None
     return writes[0]
 
 
-def _is_number(stmt: Stmt) -> bool:
+def _is_number(stmt: Write) -> bool:
     return isinstance(stmt, Store) and isinstance(stmt.value, Const)
 
 

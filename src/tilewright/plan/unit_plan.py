@@ -129,7 +129,7 @@ def epilogue_for(nest: Nest, mapping: AxisMapping) -> Epilogue:
 
 
 class NoMapping(ScheduleError):
-    """No unit takes a contraction, whatever is made of its sums."""
+    """No unit takes a contraction, whatever is made of its sums; or there is none."""
 
 
 def first_reason(refusals: Sequence[TilewrightError]) -> TilewrightError:

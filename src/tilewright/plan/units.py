@@ -296,7 +296,8 @@ def _all_of(
         groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]
         wanted = [{v for v in variables(i) if v in mapped.values()} for i in access.indices]
         one, other = (sorted(map(sorted_names, filter(None, x))) for x in (groups, wanted))
-        rows = not guarded and set().union(*groups) == set().union(*wanted)  # may overlap
+        # Rows of a program may overlap, where the operand's are apart.
+        rows = not guarded and all(any(g <= w for w in wanted) for g in groups if g)
         if one != other and not rows:
             return False
     return True

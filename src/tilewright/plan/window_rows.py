@@ -35,7 +35,15 @@ from tilewright.ir.expr import (
 from tilewright.ir.loop import For, Kernel, Stmt, Store, loads
 from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.plan.packed_windows import Packed, sliding, summed_loops
-from tilewright.plan.unit_form import MadeArray, UnitForm, converted, fresh, made, places_along
+from tilewright.plan.unit_form import (
+    MadeArray,
+    UnitForm,
+    converted,
+    fresh,
+    made,
+    places_along,
+    reads_alone,
+)
 from tilewright.plan.units import units
 from tilewright.target.target import Target
 
@@ -82,13 +90,19 @@ def find_rows(nest: Nest, factor: Expr) -> Rows | None:
 
 
 def _together(e: Expr, axis: Var, within: Var, step: int) -> bool:
-    """Whether all that depends on two loops depends on step * axis + within."""
+    """Whether all that depends on two loops depends on step * axis + within, in subscripts and what
+    is compared."""
     parts = [i for x in loads(e) for i in x.indices]
     parts += [side for x in e.walk() if isinstance(x, Compare) for side in (x.a, x.b)]
     forms = [linear(p) for p in parts if variables(p) & {axis, within}]
-    return all(form.get(axis, 0) == step * form.get(within, 0) for form in forms) and all(
-        not variables(atom) & {axis, within}
-        for form in forms for atom in form if atom is not None and not isinstance(atom, Var)
+    inside = sum(x in (axis, within) for p in parts for x in p.walk())
+    return (
+        inside == sum(x in (axis, within) for x in e.walk())
+        and all(form.get(axis, 0) == step * form.get(within, 0) for form in forms)
+        and not any(
+            variables(atom) & {axis, within}
+            for form in forms for atom in form if atom is not None and not isinstance(atom, Var)
+        )
     )  # fmt: skip
 
 
@@ -149,9 +163,11 @@ class _PackedRows(Packed):
 
 def rows_apart(kernel: Kernel, name: str) -> tuple[Kernel, Kernel] | None:
     """A kernel that makes rows of windows of an input, and the given one, which reads those in its
-    place; None where no contraction has windows of it."""
+    place; None where no contraction alone has windows of it."""
     for nest in nests(kernel.body):
         mine = [e for e in _factors(nest) if any(x.buffer.name == name for x in loads(e))]
+        if len(mine) == 1 and not reads_alone(kernel, nest.writes[-1], next(loads(mine[0])).buffer):
+            continue
         rows = find_rows(nest, mine[0]) if len(mine) == 1 else None
         if rows is not None:
             return _apart(kernel, nest, rows)

@@ -19,6 +19,7 @@ from tilewright.analyze.nests import Nest, nests
 from tilewright.backends.bundles.move import BundleMove, memory_before, move_between
 from tilewright.backends.bundles.schedule_contraction import BundlePlan, Orders, layout_for
 from tilewright.base.errors import ScheduleError
+from tilewright.base.node import cached_property
 from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import Kernel, loads
 from tilewright.ir.substitute import variables
@@ -60,16 +61,17 @@ def choose_plans(
     have their axes in that order in memory."""
     rings = control.rings is not False
     for _, found in itertools.groupby(sorted(_mappings(kernel, target), key=_work), _work):
-        models = [
-            BundleModel(*each, target, control, lying, begins=begins)
-            for each in found
-            for begins in _beginnings(*each[:2], target)
-        ]
+        models: list[BundleModel] = []
+        for each in found:
+            known: dict[object, _Transfers] = {}
+            ways = _beginnings(*each[:2])
+            models += [BundleModel(*each, target, control, lying, x, known) for x in ways]
         blocks = [(model, block) for model in models for block in model.blocks()]
         blocks.sort(key=lambda pair: pair[1].rank)
         plans = [
             BundleChoice(plan, model.cycles(plan))
-            for model, block in blocks[:BLOCKS]
+            for begins in (False, True)
+            for model, block in [x for x in blocks if x[0].bare.begins is begins][:BLOCKS]
             for plan in model.tiles(block, rings)
         ]
         alike: dict[object, list[BundleChoice]] = {}  # blocks of one tile, the fastest first
@@ -79,8 +81,8 @@ def choose_plans(
 
 
 def least_cycles(kernel: Kernel, target: Target) -> float:
-    """Cycles in which a unit's operations can do a kernel's contraction, if nothing else took
-    time; ScheduleError where none of them does, or can do what follows it."""
+    """Cycles of a unit's operations for a kernel's contraction; ScheduleError where none of them
+    does it, or what follows it."""
     found = list(_mappings(kernel, target))
     _check_epilogue(target, *found[0])
     return min(_issues(*each) for each in found)
@@ -135,7 +137,7 @@ def _mappings(kernel: Kernel, target: Target) -> Iterator[tuple[Kernel, Nest, Ax
         )
 
 
-def _beginnings(kernel: Kernel, nest: Nest, target: Target) -> list[bool]:
+def _beginnings(kernel: Kernel, nest: Nest) -> list[bool]:
     """Whether sums begin with what is added to them, which is loaded then: an array of theirs."""
     s = Schedule(kernel)
     if nest.buffer not in set(s.allocations()) or not attempt(s.init_with, nest.buffer):
@@ -196,10 +198,12 @@ class BundleOperand:
 
     def reach(self, sizes: Mapping[Var, int]) -> list[int]:
         """Elements along each subscript, for so many iterations of each loop."""
-        return [
-            1 + sum(abs(k) * (sizes.get(v, 1) - 1) for v, k in form.items() if isinstance(v, Var))
-            for form in self.forms
-        ]
+        return [1 + sum([k * (sizes.get(v, 1) - 1) for v, k in form]) for form in self._steps]
+
+    @cached_property
+    def _steps(self) -> list[list[tuple[Var, int]]]:
+        """How far each subscript goes with each loop."""
+        return [[(v, abs(k)) for v, k in x.items() if isinstance(v, Var)] for x in self.forms]
 
     def size(self, sizes: Mapping[Var, int]) -> int:
         """Bytes."""
@@ -285,8 +289,8 @@ class BundleModel:
         target: Target,
         control: Control = CHOSEN,
         lying: Orders = MappingProxyType({}),
-        *,
         begins: bool = False,
+        known: dict[object, _Transfers] | None = None,
     ) -> None:
         assert target.bundles is not None
         self.target, self.nest, self.mapping = target, nest, mapping
@@ -306,7 +310,7 @@ class BundleModel:
         self.latency = max(1, _number(self.unit.cost.latency))
         self.steps = math.prod(self.whole[x.var] // self.bare.size(x.var) for x in nest.reduce)
         self._intervals: dict[object, int] = {}
-        self._known_transfers: dict[object, _Transfers] = {}
+        self._known_transfers = {} if known is None else known  # whatever sums begin with
         extents = {v: self.whole[v] for v in self.axes}
         self.sizes = control.sizes(kernel.name, extents, dict(self._divisors()))
         self.epilogue = final != nest.buffer
