@@ -90,7 +90,7 @@ def test_any_limits(make, ends: list[int]):
 def test_one_number(chip: str):
     """A result of one element, of several that are added up, or of one."""
     target = {"dsp": DSP, "conv_engine": conv_engine()}[chip]
-    for program in (average(1, 8, 8, 57, 256), rescaled(1, 1, 77, 51, 0, 7)):
+    for program in (average(1, 8, 8, 5, 256), rescaled(1, 1, 77, 51, 0, 7)):
         built = build_chip(program, target)
         arrays = arrays_of(program)
         result = built(*arrays, np.zeros(program.outputs[0].shape, np.int8))
