@@ -132,8 +132,10 @@ def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]
         order = order_of(plan, access, operand)
         wanted = dict(plan.mapping.orders).get(access.buffer.name, order)
         several = [d for d, n in enumerate(access.buffer.shape) if n != 1]
-        inner, of_operand = ([d for d in x if d in several][-1:] for x in (wanted, order))
-        if inner != of_operand:  # steps of fields lead along the others, or calls refuse them
+        as_it_lies, as_taken = ([d for d in x if d in several] for x in (wanted, order))
+        if plan.mapping.between:  # steps of fields lead along all but the innermost
+            as_it_lies, as_taken = as_it_lies[-1:], as_taken[-1:]
+        if as_it_lies != as_taken:
             raise ScheduleError(
                 f"{access.buffer.name} lies with its axes in the order {wanted}, and"
                 f" {plan.unit.instruction.name} takes them in the order {order}",

@@ -53,12 +53,17 @@ from tilewright.target.target import Target
 
 
 def analytic_model(
-    kernel: Kernel, target: Target, orders: Mapping[str, tuple[int, ...]] = MappingProxyType({})
+    kernel: Kernel,
+    target: Target,
+    orders: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    *,
+    between: bool = False,
 ) -> TileModel:
     """The model of the first mapping of which a chip's instructions do all; ScheduleError if there
-    is none. Parameters named in `orders` lie in memory with their axes in that order. What was
-    asked lately is remembered: a piece of a stream is tried several times."""
-    found = _remembered(kernel, target, tuple(sorted(orders.items())))
+    is none. Parameters named in `orders` lie in memory with their axes in that order, with
+    `between` also where a whole unit takes them in another. What was asked lately is remembered: a
+    piece of a stream is tried several times."""
+    found = _remembered(kernel, target, tuple(sorted(orders.items())), between)
     if isinstance(found, ScheduleError):
         raise found.with_traceback(None)
     return found
@@ -66,19 +71,20 @@ def analytic_model(
 
 @lru_cache(maxsize=256)
 def _remembered(
-    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...]
+    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...], between: bool
 ) -> TileModel | ScheduleError:
     try:
-        return _first_model(kernel, target, orders)
+        return _first_model(kernel, target, orders, between)
     except ScheduleError as error:
         return error
 
 
 def _first_model(
-    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...]
+    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...], between: bool
 ) -> TileModel:
     refusals: list[ScheduleError] = []
-    for filled, nest, mapping, starts in _ways(kernel, target, orders, refusals):
+    for filled, nest, found, starts in _ways(kernel, target, orders, refusals):
+        mapping = replace(found, between=between)
         try:
             return _model(filled, target, nest, mapping, _extents(kernel), starts)
         except ScheduleError as error:  # an instruction may want more than loops
@@ -161,7 +167,11 @@ def _model(
     if not least:
         return model
     if mapping.unit.whole:  # which does all that follows, or cannot
-        tile_for_unit(Schedule(kernel), target, least[0].plan, overlap=False)
+        plan = least[0].plan
+        if mapping.between:  # calls have to go along whole axes then
+            whole = {x.var: x.extent for _, x in mapping.axes if isinstance(x.extent, int)}
+            plan = replace(plan, tile={**plan.tile, **whole})
+        tile_for_unit(Schedule(kernel), target, plan, overlap=False)
         return model
     first = replace(least[0].plan, starts_with_addend=starts_with_addend)
     try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm, sizes_of
 from tilewright.plan.unit_forms import unit_forms
 from tilewright.plan.unit_plan import first_reason
-from tilewright.plan.units import has_contraction
+from tilewright.plan.units import has_contraction, units
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
 
@@ -107,13 +107,13 @@ def form_models(kernel: Kernel, target: Target, wanted: Wanted = ANY) -> Iterato
         if (count and _stands_in(form)) or not form.is_wanted(refused):
             continue
         try:
-            found = _modelled(form, target, wanted)
+            found = _all_modelled(form, target, wanted)
         except REFUSALS as error:
             refusals.append(error)
             refused.append(form)
             continue
         count += 1
-        yield found
+        yield from found
     if not count:
         raise first_reason(refusals)
 
@@ -127,7 +127,7 @@ class FormQueue:
         self.target, self.wanted = target, wanted
         self.refusals: dict[int, TilewrightError] = {}  # by the number of the form
         self.bounds: list[ContractionBound] = []  # of those that are modelled
-        self.left: list[tuple[float, int, UnitForm | FormModel]] = []
+        self.left: list[tuple[float, int, int, UnitForm | FormModel]] = []
         self.last: list[tuple[int, UnitForm]] = []  # if the chip does none of the others
         self.refused: list[UnitForm] = []
         self.instead: list[tuple[int, UnitForm]] = []  # if the chip does not do another
@@ -152,7 +152,7 @@ class FormQueue:
         self._find()
         if not self.left:
             return None
-        _, _, found = heapq.heappop(self.left)
+        *_, found = heapq.heappop(self.left)
         assert isinstance(found, FormModel)
         return found
 
@@ -164,7 +164,7 @@ class FormQueue:
         least = min(self.bounds, key=lambda b: b.cycles)
         while (
             self.left
-            and isinstance(self.left[0][2], UnitForm)
+            and isinstance(self.left[0][-1], UnitForm)
             and self.floor < least.cycles * (1 + SAME)  # forms of made arrays wait a little longer
         ):
             self._find()
@@ -187,29 +187,30 @@ class FormQueue:
         for other in wanted:
             self._wait(*other)
 
-    def _push(self, cycles: float, k: int, form: UnitForm | FormModel) -> None:
+    def _push(self, cycles: float, k: int, form: UnitForm | FormModel, n: int = 0) -> None:
         made = form.made if isinstance(form, UnitForm) else form.form.made
-        heapq.heappush(self.left, (cycles * (1 + SAME * bool(made)), k, form))
+        heapq.heappush(self.left, (cycles * (1 + SAME * bool(made)), k, n, form))
 
     def _find(self) -> None:
         """Models forms until the first of those left is modelled."""
-        while not self.left or isinstance(self.left[0][2], UnitForm):
+        while not self.left or isinstance(self.left[0][-1], UnitForm):
             if not self.left:
                 if self.bounds:
                     return
                 if not self.last:
                     raise first_reason([e for _, e in sorted(self.refusals.items())])
-                self.left, self.last = [(0.0, *x) for x in self.last], []
-            _, k, form = heapq.heappop(self.left)
+                self.left, self.last = [(0.0, k, 0, form) for k, form in self.last], []
+            _, k, _, form = heapq.heappop(self.left)
             assert isinstance(form, UnitForm)
             try:
-                found = _modelled(form, self.target, self.wanted)
+                found = _all_modelled(form, self.target, self.wanted)
             except REFUSALS as error:
                 self.refusals[k] = error
                 self.refuse(form)
                 continue
-            self.bounds.append(found.bound)
-            self._push(found.bound.cycles, k, found)
+            for n, each in enumerate(found):
+                self.bounds.append(each.bound)
+                self._push(each.bound.cycles, k, each, n)
 
 
 def _stands_in(form: UnitForm) -> bool:
@@ -227,13 +228,31 @@ def _least(form: UnitForm, target: Target, wanted: Wanted) -> float:
     return min(_placed(kernel, target, lambda x: least_cycles(bare_model(x, target, orders))))
 
 
-def _modelled(form: UnitForm, target: Target, wanted: Wanted) -> FormModel:
+def _all_modelled(form: UnitForm, target: Target, wanted: Wanted) -> list[FormModel]:
+    """A form with its inputs where it may be fastest; also as others made them, be it with other
+    axes between those that a whole unit takes."""
+    found: list[FormModel] = []
+    refusal: TilewrightError | None = None
+    as_made = replace(wanted, as_made=True)
+    several = bool(as_made.orders(form)) and any(u.whole for u in units(target))
+    for between in (False, True) if several else (False,):
+        try:
+            found.append(_modelled(form, target, as_made if between else wanted, between))
+        except REFUSALS as error:
+            refusal = refusal or error
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return found
+
+
+def _modelled(form: UnitForm, target: Target, wanted: Wanted, between: bool) -> FormModel:
     """A form with its inputs where it may be fastest."""
     kernel, borders = choose_borders(form.kernel, target)
     orders = wanted.orders(form)
 
     def model(placed: Kernel) -> FormModel:
-        return _placed_model(placed, form, borders, target, wanted.control, orders)
+        return _placed_model(placed, form, borders, target, wanted.control, orders, between)
 
     return min(_placed(kernel, target, model), key=lambda m: m.bound.cycles)
 
@@ -264,11 +283,11 @@ def _placed(kernel: Kernel, target: Target, model: Callable[[Kernel], T]) -> lis
 
 def _placed_model(
     kernel: Kernel, form: UnitForm, borders: Borders, target: Target, control: Control,
-    orders: Mapping[str, tuple[int, ...]],
+    orders: Mapping[str, tuple[int, ...]], between: bool,
 ) -> FormModel:  # fmt: skip
     """A kernel as an instruction of several steps does it, or as others do."""
     if has_contraction(kernel):
-        model = analytic_model(kernel, target, orders)
+        model = analytic_model(kernel, target, orders, between=between)
         return FormModel(form, kernel, borders, model, find_bound(model))
     fused = fused_choices(kernel, target, control)
     if fused is not None:

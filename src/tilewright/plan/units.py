@@ -136,12 +136,14 @@ class Unit:
 class AxisMapping:
     """Which loop of the program each fixed axis of a unit is; `swapped` when the program's first
     factor is the unit's second operand. Parameters named in `orders` lie in memory with their axes
-    in that order, from outside inwards."""
+    in that order, from outside inwards; with `between`, other axes may lie between those that a
+    whole unit takes."""
 
     unit: Unit
     axes: tuple[tuple[Var, For], ...]
     swapped: bool
     orders: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    between: bool = False
 
     @cached_property
     def extents(self) -> dict[Var, int]:

@@ -123,8 +123,9 @@ def row_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
 def _factors(nest: Nest) -> tuple[Expr, ...]:
     """The factors of a contraction, as it has them."""
     value = nest.update.value if nest.update is not None else None
-    product = isinstance(value, Binary) and value.op is BinaryOp.MUL
-    return (value.a, value.b) if product and isinstance(value, Binary) else ()
+    if not isinstance(value, Binary) or value.op is not BinaryOp.MUL:
+        return ()
+    return value.a, value.b
 
 
 class _PackedRows(Packed):
@@ -166,9 +167,9 @@ def rows_apart(kernel: Kernel, name: str) -> tuple[Kernel, Kernel] | None:
     place; None where no contraction alone has windows of it."""
     for nest in nests(kernel.body):
         mine = [e for e in _factors(nest) if any(x.buffer.name == name for x in loads(e))]
-        if len(mine) == 1 and not reads_alone(kernel, nest.writes[-1], next(loads(mine[0])).buffer):
+        if len(mine) != 1 or not reads_alone(kernel, nest.writes[-1], next(loads(mine[0])).buffer):
             continue
-        rows = find_rows(nest, mine[0]) if len(mine) == 1 else None
+        rows = find_rows(nest, mine[0])
         if rows is not None:
             return _apart(kernel, nest, rows)
     return None
@@ -234,7 +235,10 @@ def _in_one(stmt: Store, down: For, along: For, both: Var) -> Store | None:
         return None
     p = read.indices.index(along.var)
     above = read.indices[p - 1] if p else None
-    if above is None or read.buffer.shape[p] != n or linear(above).get(down.var) != 1:
+    elsewhere = {v for i in read.indices if i is not above for v in variables(i)}
+    if above is None or read.buffer.shape[p] != n or down.var in elsewhere:
+        return None
+    if linear(above).get(down.var) != 1:
         return None
 
     def joined(x: Load, p: int, place: Expr) -> Load:
@@ -245,5 +249,5 @@ def _in_one(stmt: Store, down: For, along: For, both: Var) -> Store | None:
 
     first = Simplifier()(substitute(above, {down.var: const(0)}))
     source = joined(read, p, first * n + both)
-    made = joined(Load(stmt.buffer, stmt.indices), stmt.indices.index(along.var), both)
-    return Store(made.buffer, made.indices, source)
+    result = joined(Load(stmt.buffer, stmt.indices), stmt.indices.index(along.var), both)
+    return Store(result.buffer, result.indices, source)
