@@ -32,7 +32,6 @@ from tilewright.ir.expr import (
     Unary,
     UnaryOp,
     Var,
-    binary,
     cast,
     const,
 )
@@ -50,6 +49,7 @@ from tilewright.ir.substitute import substitute, variables
 from tilewright.plan.diagonal import Diagonal, follow, lane_choices, takes_lanes
 from tilewright.plan.fit_operators import widened
 from tilewright.plan.lane_products import lane_forms
+from tilewright.plan.narrowing_limits import between
 from tilewright.plan.packed_windows import pack
 from tilewright.plan.single_columns import with_single_columns
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, one_of
@@ -536,8 +536,7 @@ class _Products:
         overflows = not within(self.sum.interval, (int(self.type.min), int(self.type.max)))
         if said or overflows or not within(value_range(inner, known), (low, high)):
             return None
-        at_most = binary(BinaryOp.MIN, inner, const(high, inner.dtype))
-        return Cast(value.dtype, binary(BinaryOp.MAX, at_most, const(low, inner.dtype)))
+        return between(inner, low, high, value.dtype)
 
 
 _TERM = Var("term?")  # stands for the term's number until that is known

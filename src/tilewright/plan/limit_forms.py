@@ -36,7 +36,7 @@ from tilewright.ir.expr import (
 from tilewright.ir.loop import Accumulate, Kernel
 from tilewright.plan.element_writes import write_of
 from tilewright.plan.fit_operators import widened
-from tilewright.plan.narrowing_limits import limits
+from tilewright.plan.narrowing_limits import between, limits
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made
 from tilewright.plan.units import has_contraction
 from tilewright.target.target import Target
@@ -56,9 +56,9 @@ def limits_apart(kernel: Kernel) -> tuple[Kernel, Kernel] | None:
     store, dtype = result.store, result.buffer.dtype
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
     array = result.buffer.with_(name=fresh(f"{result.buffer.name}_narrowed", names), memory=DRAM)
-    narrowed = _between(value, int(dtype.min), int(dtype.max), dtype)
+    narrowed = between(value, int(dtype.min), int(dtype.max), dtype)
     body = replace_in(kernel.body, store, store.with_(buffer=array, value=narrowed))
-    limited = _between(cast(SUMS, Load(array, store.indices)), low, high, dtype)
+    limited = between(cast(SUMS, Load(array, store.indices)), low, high, dtype)
     after = replace_in((result.stmt,), store, store.with_(value=limited))
     return (
         kernel.with_(name=f"{kernel.name}_1", outputs=(array,), body=body),
@@ -179,14 +179,14 @@ class _Limited:
         is_element = isinstance(value, Cast) and value.a.dtype == kind
         one = self._array("one", 1, kind, names)
         if not is_element:
-            value = cast(self.sums, _between(value, int(kind.min), int(kind.max), kind))
+            value = cast(self.sums, between(value, int(kind.min), int(kind.max), kind))
         for k, step in enumerate(steps):
             if k == 0 and is_element:
                 total: Expr = value + const(step.added, self.sums)
             else:
                 moved = self._array("moved", step.added, self.sums, names)
                 total = binary(BinaryOp.ADD, moved, value * cast(self.sums, one))
-            narrow = _between(total, step.low, step.high, kind)
+            narrow = between(total, step.low, step.high, kind)
             value = cast(self.sums, narrow)
         store = self.result.store
         body = replace_in(self.kernel.body, store, store.with_(value=narrow))
@@ -200,8 +200,3 @@ class _Limited:
         values = made(f"{array.name}_values", (1,), [], lambda _: const(number, dtype))
         self.arrays[array.name] = values
         return Load(array, (const(0),))
-
-
-def _between(value: Expr, low: int, high: int, dtype: DType) -> Cast:
-    upper = Binary(BinaryOp.MIN, value, const(high, value.dtype))
-    return Cast(dtype, Binary(BinaryOp.MAX, upper, const(low, value.dtype)))

@@ -73,5 +73,10 @@ def _limited(value: Expr, of: Limits) -> Expr:
         x = binary(BinaryOp.MAX, x, const(own_low, kind))
     if own_high is not None and own_high != most:
         x = binary(BinaryOp.MIN, x, const(own_high, kind))
-    inner = binary(BinaryOp.MIN, x, const(most, kind))
-    return Cast(narrow, binary(BinaryOp.MAX, inner, const(least, kind)))
+    return between(x, least, most, narrow)
+
+
+def between(value: Expr, low: int, high: int, dtype: DType) -> Cast:
+    """A value limited to what is between two numbers, as a type."""
+    at_most = binary(BinaryOp.MIN, value, const(high, value.dtype))
+    return Cast(dtype, binary(BinaryOp.MAX, at_most, const(low, value.dtype)))
