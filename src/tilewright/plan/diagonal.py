@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.nests import Nest, guarded_factors, nests
@@ -308,13 +308,15 @@ class Diagonal:
         return self.factor.buffer.with_(shape=(*first, *rest))
 
     def _split(self, source: Buffer) -> MadeArray:
-        """An input in blocks, with 0 behind its end."""
+        """An input in blocks, with 0 behind its end; what lies there is multiplied by 0, or is in
+        lanes of results that nobody reads."""
         d, new = self.along.places[source], self.new[source]
 
         def value(*at: Expr) -> Expr:
             return self._element(source, at[:d], at[d], at[d + 1], at[d + 2 :])
 
-        return made(f"{source.name}_blocks", sizes_of(new), [source], value)
+        blocks = made(f"{source.name}_blocks", sizes_of(new), [source], value)
+        return replace(blocks, rest_is_unused=True)
 
     def _element(
         self, source: Buffer, before: Index, block: Expr, lane: Expr, behind: Index, *also: Expr

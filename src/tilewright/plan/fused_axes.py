@@ -186,7 +186,8 @@ def _as_one(old: Buffer, new: Buffer, places: Places) -> MadeArray:
         index.insert(second, at[one] % inner)
         return Load(old, tuple(index))
 
-    return made(f"{old.name}_fused", sizes_of(new), [old], value)
+    fused = made(f"{old.name}_fused", sizes_of(new), [old], value)
+    return replace(fused, rest_is_unused=True)  # there is none
 
 
 def _apart(old: Buffer, new: Buffer, places: Places) -> MadeArray:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -56,10 +56,12 @@ class Stack:
 @dataclass(frozen=True)
 class MadeArray:
     """How an array is made: by `program`, of the arrays named in `sources`, in this order; without
-    a program it is the only one of them, as it is."""
+    a program it is the only one of them, as it is. What is beside the sources' elements is 0;
+    results are the same with any other number there where the `rest_is_unused`."""
 
     sources: tuple[str, ...]
     program: TensorProgram | None = None
+    rest_is_unused: bool = False
 
     def of(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         """The array, made of arrays."""
@@ -71,7 +73,7 @@ class MadeArray:
         """The same, of sources of other names."""
         sources = tuple(names.get(n, n) for n in self.sources)
         if self.program is None:
-            return MadeArray(sources)
+            return replace(self, sources=sources)
         new = {b: b.with_(name=names.get(b.name, b.name)) for b in self.program.inputs}
         (stage,) = stages(self.program.items)
 
@@ -79,7 +81,8 @@ class MadeArray:
             return Load(new[e.buffer], e.indices) if isinstance(e, Load) else e
 
         items = (stage.with_(value=rewrite(stage.value, read)),)
-        return MadeArray(sources, self.program.with_(inputs=tuple(new.values()), items=items))
+        program = self.program.with_(inputs=tuple(new.values()), items=items)
+        return replace(self, sources=sources, program=program)
 
     @cached_property
     def keeps_order(self) -> bool:
@@ -90,6 +93,16 @@ class MadeArray:
             return False
         numbers = self.numbers.reshape(-1)
         return np.array_equal(numbers, np.arange(math.prod(sizes_of(self.program.inputs[0]))))
+
+    @cached_property
+    def begins_in_order(self) -> bool:
+        """Whether the only source's elements come first, in the same order, and others behind them
+        are unused."""
+        if self.program is None or len(self.program.inputs) != 1 or not self.rest_is_unused:
+            return False
+        numbers = self.numbers.reshape(-1)
+        size = math.prod(sizes_of(self.program.inputs[0]))
+        return np.array_equal(numbers[:size], np.arange(size)) and bool(np.all(numbers[size:] < 0))
 
     @cached_property
     def comes_first(self) -> bool:
@@ -174,11 +187,12 @@ class UnitForm:
     def keeps(self, names: Collection[str], *, in_order: bool = True) -> bool:
         """Whether parameters of these names, inputs or results, lie as the kernel's do, be it one
         after the other; or have at least the same elements, unless `in_order`."""
+
+        def lies(a: MadeArray) -> bool:
+            return a.keeps_order or a.begins_in_order if in_order else a.keeps_elements
+
         inputs = [(n, a) for n, a in self.made.items() if {*a.sources} & {*names}]
-        if not all(
-            a.stacked or (n in names and (a.keeps_order if in_order else a.keeps_elements))
-            for n, a in inputs
-        ):
+        if not all(a.stacked or (n in names and lies(a)) for n, a in inputs):
             return False
         results = (a for n, a in self.results.items() if n in names)
         return not in_order or all(a.comes_first for a in results)
@@ -271,7 +285,9 @@ def _composed(array: MadeArray, before: Mapping[str, MadeArray]) -> MadeArray:
     value = rewrite(stage.value, element)
     items = (stage.with_(value=value),)
     program = array.program.with_(inputs=tuple(sources.values()), items=items)
-    return MadeArray(tuple(sources), program)
+    inner_ones = (before[n] for n in array.sources if n in before)
+    unused = all(a.program is None or a.rest_is_unused for a in inner_ones)
+    return MadeArray(tuple(sources), program, array.rest_is_unused and unused)
 
 
 # ---------------------------------------------------------------- arrays of models
