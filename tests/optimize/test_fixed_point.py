@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
+from tilewright.base.dtype import f32
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.evaluate import evaluate_graph
 from tilewright.optimize.fold_constants import fold_constants
@@ -83,6 +84,59 @@ def test_other_scales_of_bytes(scales):
     )
 
 
+def squashed(name, **more):
+    return [helper.make_node(name, ["f"], ["m"], **more)]
+
+
+@given(down=st.integers(3, 7), up=st.integers(-2, 1), half_up=st.booleans())
+@example(4, 0, True)
+def test_hard_swish_is_a_product_with_a_gate(down, up, half_up):
+    """x * clip(x / 6 + 1 / 2, 0, 1) of all 256 numbers, without floats where scales are powers of
+    two and halves go up."""
+    scales = [2.0**-down, 2.0 ** (up - down)]
+    graph, _ = quantised(squashed("HardSwish"), (256,), scales, half_up)
+    after = use_integers(graph)
+    assert not half_up or all(v.dtype != f32 for n in after.nodes for v in n.outputs)
+    x = np.arange(-128, 128).astype(np.int8)
+    found, want = (evaluate_graph(g, [x])[0] for g in (after, graph))
+    np.testing.assert_array_equal(found, want)
+
+
+@given(
+    scales=st.tuples(SCALES, SCALES),
+    alpha=st.floats(-2, 2, width=32),
+    beta=st.floats(-2, 2, width=32),
+    first=st.booleans(),
+)
+@example((0.1, 0.03), 0.25, 0.5, True)
+@example((0.1, 0.03), -0.25, 0.5, False)
+@example((0.5, 1.0), 1.0, 0.0, True)
+def test_products_with_gates_are_the_same_numbers(scales, alpha, beta, first):
+    operands = ["f", "g"] if first else ["g", "f"]
+    gate = helper.make_node("HardSigmoid", ["f"], ["g"], alpha=alpha, beta=beta)
+    graph, _ = quantised([gate, helper.make_node("Mul", operands, ["m"])], (256,), scales)
+    x = np.arange(-128, 128).astype(np.int8)
+    found, want = (evaluate_graph(g, [x])[0] for g in (use_integers(graph), graph))
+    np.testing.assert_array_equal(found, want)
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [helper.make_node("Relu", ["f"], ["r"]), helper.make_node("Mul", ["f", "r"], ["m"])],
+        [helper.make_node("Mul", ["f", "f"], ["m"])],
+    ],
+    ids=["x * relu(x)", "x * x"],
+)
+def test_squares(nodes):
+    graph, _ = quantised(nodes, (256,), (0.05, 0.7))
+    after = use_integers(graph)
+    assert all(v.dtype != f32 for n in after.nodes for v in n.outputs)
+    x = np.arange(-128, 128).astype(np.int8)
+    found, want = (evaluate_graph(g, [x])[0] for g in (after, graph))
+    np.testing.assert_array_equal(found, want)
+
+
 @pytest.mark.parametrize(
     "attrs,kept",
     [
@@ -101,8 +155,8 @@ def test_averages_of_windows(attrs, kept):
     np.testing.assert_array_equal(evaluate_graph(after, [x])[0], evaluate_graph(graph, [x])[0])
 
 
-@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool"])
-def test_a_chip_takes_averages(op):
+@pytest.mark.parametrize("op", ["GlobalAveragePool", "AveragePool", "HardSwish"])
+def test_a_chip_takes_averages_and_gates(op):
     """On VTA: the sum on the ALU, or windows on the matrix unit, then a product and a shift."""
     attrs = {"kernel_shape": [3, 3], "strides": [2, 2]} if op == "AveragePool" else {}
     graph, model = quantised(

@@ -5,13 +5,17 @@
 
 A chain of element-wise steps from whole numbers of a known range to integers is a function of one
 number. Its value is computed for every number of that range, as the graph would, and the product
-and the shift are taken where they give all of them.
+and the shift are taken where they give all of them. So is x times a gate, which is x again between
+limits, as hard swish has it:
+
+    h = x * clip(x * (1/6) + 0.5, 0, 1)                 t = q * max(min(q + 48, 96), 0)
+    r = cast(clip(floor(h * 16 + 0.5), -128, 127))  ->  r = cast(clip(t * 171 + 8192 >> 14))
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -29,17 +33,33 @@ NUMBERS = 1 << 17  # that are tried one by one
 SHIFTS = range(31)
 LARGEST = (1 << 31) - 1  # of what is computed
 CARRIED = MOVES - {"max_pool"}  # which commute with every function of an element
+SCALES = frozenset({"mul", "div"})
 STEPS = frozenset({"add", "sub", "mul", "div", "min", "max", "clip", "relu", "floor", "round"})
+
+
+@dataclass(frozen=True)
+class Gate:
+    """max(min(x + offset, high), low), by which a number x is multiplied."""
+
+    offset: int
+    low: int
+    high: int
+
+    def times(self, numbers: np.ndarray) -> np.ndarray:
+        """Numbers times their gates."""
+        product: np.ndarray = numbers * np.clip(numbers + self.offset, self.low, self.high)
+        return product
 
 
 @dataclass(frozen=True)
 class FixedPoint:
     """max(min((x * factor + add) >> shift, high), low), where x is the whole number of `source`;
-    or the sum of those that `mean`, a node, takes the mean of. `moves` are the nodes on the way
-    that move elements alone, the first first."""
+    or that times a `gate`; or the sum of those that `mean`, a node, takes the mean of. `moves` are
+    the nodes on the way that move elements alone, the first first."""
 
     source: Value
     mean: GraphNode | None
+    gate: Gate | None
     moves: tuple[GraphNode, ...]
     factor: int
     add: int
@@ -71,8 +91,8 @@ def _fixed_point(
 ) -> FixedPoint | None:
     """What a cast to integers gives, if it is a function of one whole number."""
     chain: list[GraphNode] = [n]
-    value, mean, count = n.inputs[0], None, 1
-    while value not in grids or grids[value].low == grids[value].high:
+    value, mean, count, product = n.inputs[0], None, 1, None
+    while not _is_whole(value, grids):
         step = producers.get(value)
         if step is None or mean is not None:
             return None
@@ -82,7 +102,11 @@ def _fixed_point(
         elif step.op.name in CARRIED or _scalar(step, graph) is not None:
             chain.insert(0, step)
         else:
-            return None
+            product = _product(step, graph, producers, grids)
+            if product is None:
+                return None
+            value = product.source
+            break
         value = next(v for v in step.inputs if v not in graph.constants)
     grid = grids[value]
     low, high = grid.low, grid.high
@@ -91,15 +115,89 @@ def _fixed_point(
     if (high - low) * count >= NUMBERS or grid.largest * count >= 1 << 24:
         return None
     numbers = np.arange(low * count, high * count + 1)
-    made = _computed(chain, graph, numbers, Fraction(2) ** grid.exponent, count)
-    if made is None:
+    slope, gate = Fraction(2) ** grid.exponent / count, None
+    values = numbers.astype(np.float32) * np.float32(Fraction(2) ** grid.exponent)
+    if count > 1:
+        values = values / np.float32(count)
+    if product is not None:
+        gate = _gate(product, graph, numbers, values, slope)
+        if gate is None:
+            return None
+        values = _computed(product.plain, graph, values) * _computed(product.gated, graph, values)
+        slope *= slope * _slope_of([*product.plain, *product.gated], graph)
+        numbers = gate.times(numbers)
+    values = _computed(chain, graph, values)
+    if not np.abs(values.astype(np.float64)).max() < LARGEST:  # or no numbers
         return None
-    slope = math.prod((_slope(s, graph) for s in chain), start=Fraction(2) ** grid.exponent / count)
-    fitted = _fitted(numbers, made, slope)
+    made = values.astype(np.int64)
+    fitted = _fitted(numbers, made, slope * _slope_of(chain, graph))
     if fitted is None:
         return None
     moves = tuple(s for s in chain if s.op.name in CARRIED)
-    return FixedPoint(value, mean, moves, *fitted, int(made.min()), int(made.max()))
+    return FixedPoint(value, mean, gate, moves, *fitted, int(made.min()), int(made.max()))
+
+
+def _is_whole(value: Value, grids: Mapping[Value, Grid]) -> bool:
+    """Whether a value is whole numbers of a grid, of which it may have several."""
+    return value in grids and grids[value].low < grids[value].high
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product of two functions of the same whole number: steps that multiply it by constants,
+    and others."""
+
+    source: Value
+    plain: list[GraphNode]
+    gated: list[GraphNode]
+
+
+def _product(
+    n: GraphNode, graph: Graph, producers: Mapping[Value, GraphNode], grids: Mapping[Value, Grid]
+) -> _Product | None:
+    if n.op.name != "mul" or any(v in graph.constants or v.dtype != f32 for v in n.inputs):
+        return None
+    found = [_chain(v, graph, producers, grids) for v in n.inputs]
+    for one, other in (found, found[::-1]):
+        if one is None or other is None or one[0] is not other[0]:
+            continue
+        if n.outputs[0].shape == one[0].shape and all(s.op.name in SCALES for s in one[1]):
+            return _Product(one[0], one[1], other[1])
+    return None
+
+
+def _chain(
+    value: Value,
+    graph: Graph,
+    producers: Mapping[Value, GraphNode],
+    grids: Mapping[Value, Grid],
+) -> tuple[Value, list[GraphNode]] | None:
+    """The whole numbers that a value is computed from by arithmetic with constants, and its steps,
+    the first first."""
+    steps: list[GraphNode] = []
+    while not _is_whole(value, grids):
+        step = producers.get(value)
+        if step is None or _scalar(step, graph) is None:
+            return None
+        steps.insert(0, step)
+        value = next(v for v in step.inputs if v not in graph.constants)
+    return value, steps
+
+
+def _gate(
+    product: _Product, graph: Graph, numbers: np.ndarray, values: np.ndarray, slope: Fraction
+) -> Gate | None:
+    """The limits between which a factor grows with the number, in units of its slope."""
+    slope *= _slope_of(product.gated, graph)
+    gates = _computed(product.gated, graph, values).astype(np.float64)
+    between = (gates > gates.min()) & (gates < gates.max())
+    if slope <= 0 or not between.any() or not np.isfinite(gates).all():
+        return None
+    offset = np.median(gates[between] / float(slope) - numbers[between])
+    ends = [float(offset), gates.min() / float(slope), gates.max() / float(slope)]
+    if max(map(abs, ends)) >= NUMBERS:
+        return None
+    return Gate(*map(round, ends))
 
 
 def _terms_of_mean(n: GraphNode) -> int | None:
@@ -142,14 +240,13 @@ def _slope(n: GraphNode, graph: Graph) -> Fraction:
     return Fraction(number) if n.op.name == "mul" else 1 / Fraction(number)
 
 
-def _computed(
-    chain: Sequence[GraphNode], graph: Graph, numbers: np.ndarray, step: Fraction, count: int
-) -> np.ndarray | None:
-    """What the chain gives for each number, computed as the graph does; None where that is more
-    than i32 holds."""
-    values = numbers.astype(np.float32) * np.float32(step)
-    if count > 1:
-        values = values / np.float32(count)
+def _slope_of(chain: Iterable[GraphNode], graph: Graph) -> Fraction:
+    """By how much steps multiply."""
+    return math.prod((_slope(s, graph) for s in chain), start=Fraction(1))
+
+
+def _computed(chain: Sequence[GraphNode], graph: Graph, values: np.ndarray) -> np.ndarray:
+    """What the chain gives for each value, computed as the graph does."""
     for n in chain:
         if n.op.name in CARRIED:
             continue
@@ -160,7 +257,7 @@ def _computed(
             arrays.append(values if array is None else array.reshape(()))
             given.append(Buffer(f"x{len(given)}", v.dtype, arrays[-1].shape))
         (values,) = evaluate_program(op_program(n.op, n.attrs, given), arrays)
-    return values.astype(np.int64) if np.abs(values.astype(np.float64)).max() < LARGEST else None
+    return values
 
 
 def _fitted(numbers: np.ndarray, made: np.ndarray, slope: Fraction) -> tuple[int, int, int] | None:

@@ -93,7 +93,7 @@ class _Grouping:
     def _leave_conversion(self, group: Group) -> None:
         """What makes elements larger at the end of a group is left to those that read them, if
         these can do it on the way."""
-        if not self._is_read_by_groups(group.exit):
+        if not self._can_be_taken(group.exit):
             return
         while group.exit is not group.anchor and self._converts(group.exit):
             del self.group_of[group.exit]
@@ -124,6 +124,15 @@ class _Grouping:
         makers = [m for v in p.inputs if (m := self.producers.get(v)) is not None]
         rest = [v for v in p.inputs if v not in self.graph.constants]
         return len(rest) == len(makers) == 1 and widens(makers[0])
+
+    def _can_be_taken(self, p: GraphNode) -> bool:
+        """Whether all that read a conversion can do it on the way: element-wise nodes, in groups
+        already or in ones to come, and reductions."""
+        users = set(self.consumers.get(p.outputs[0], []))
+        takers = [u for u in users if u.op.elementwise or u.op.category is Category.REDUCTION]
+        alike = all(u.device == p.device and becomes_kernel(u) for u in takers)
+        few = len(users) <= MAX_READERS
+        return p not in self.leaving and len(takers) == len(users) > 0 and few and alike
 
     def _is_read_by_groups(self, p: GraphNode) -> bool:
         """Whether all that read a conversion can take it."""

@@ -337,7 +337,10 @@ class _Rewriter:
     def _in_fixed_point(self, point: FixedPoint, kind: DType) -> Value:
         x = self._whole(point.source)
         total = self._plain(x, wide=True) if point.mean is None else self._sum(x, point.mean)
-        scaled = self._times(total, point.factor)
+        if point.gate is not None:
+            gate = Whole(total, np.asarray(point.gate.offset), 0, point.gate.low, point.gate.high)
+            total = self._emit("mul", NoAttrs(), total, self._plain(gate, wide=True))
+        scaled = self._times(total, point.factor) if point.factor != 1 else total
         moved = self._as_type(
             Whole(scaled, np.asarray(point.add), point.shift, point.low, point.high), kind
         )
