@@ -26,6 +26,30 @@ def k(w: out(f32[8]), y: out(f32[4, 8])):
             w[k] = t[k]
             y[i, k] = t[k]
 """
+FILLED_TWICE = """
+def k(w: f32[8], y: out(f32[4, 8])):
+    for i in range(4):
+        t = alloc(f32[8])
+        for j in range(5):
+            t[j] = w[j]
+        for j_1 in range(3):
+            t[j_1 + 5] = w[j_1 + 5]
+        for k in range(8):
+            y[i, k] = t[k]
+"""
+FILLED_AGAIN = """
+def k(w: f32[8], y: out(f32[4, 8]), z: out(f32[4, 8])):
+    for i in range(4):
+        t = alloc(f32[8])
+        for j in range(8):
+            t[j] = w[j]
+        for k in range(8):
+            y[i, k] = t[k]
+        for j_1 in range(8):
+            t[j_1] = w[j_1] * w[j_1]
+        for k_1 in range(8):
+            z[i, k_1] = t[k_1]
+"""
 BIASED = """
 def k(x: i32[4, 8], b: i32[4], y: out(i32[4])):
     t = alloc(i32[4])
@@ -61,6 +85,37 @@ def test_hoist():
                     u[j_1] = x[i, j_1] * t[j_1]
                 for k in range(8):
                     y[i, k] = u[k]
+        """,
+    )
+
+
+def test_several_statements_fill_it():
+    """What one call does not bring takes several."""
+    rewritten(
+        FILLED_TWICE,
+        out_of_i("t"),
+        """
+        def k(w: f32[8], y: out(f32[4, 8])):
+            t = alloc(f32[8])
+            for j in range(5):
+                t[j] = w[j]
+            for j_1 in range(3):
+                t[j_1 + 5] = w[j_1 + 5]
+            for i in range(4):
+                for k in range(8):
+                    y[i, k] = t[k]
+        """,
+    )
+
+
+def test_filled_again_behind_what_reads_it():
+    refused(
+        FILLED_AGAIN,
+        out_of_i("t"),
+        """
+        t is used before it is filled
+          while applying hoist(buffer=t: f32[8], loop=i)
+          in: …
         """,
     )
 

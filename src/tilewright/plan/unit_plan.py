@@ -157,7 +157,7 @@ def find_mappings(
         found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
         # Of those that take as long, fewer calls, then loops further in: they step by less in
         # memory.
-        costs = {m: (1 / m.most_a_cycle(extents), m.around(extents)) for m in found}
+        costs = {m: (m.least_cycles(extents), m.around(extents)) for m in found}
         found.sort(key=lambda m: (costs[m], -sum(order.index(x.var) for _, x in m.axes)))
         for mapping in found:
             if epilogue_for(nest, mapping) in refused:

@@ -15,7 +15,7 @@ from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
 from tilewright.ir.loop import Accumulate, For, If, Kernel, Store, walk_statements
 from tilewright.ir.substitute import variables
-from tilewright.plan.rates import most_a_cycle
+from tilewright.plan.rates import least, most_a_cycle
 from tilewright.target.pairs import selectable
 from tilewright.target.target import Target
 
@@ -159,6 +159,13 @@ class AxisMapping:
         """Iterations of the loops that no axis takes."""
         mapped = {x.var for _, x in self.axes}
         return math.prod(n for v, n in extents.items() if v not in mapped)
+
+    def least_cycles(self, extents: Mapping[Var, int]) -> float:
+        """Cycles that the program's loops, which run so often, take on the unit at least. A call of
+        a whole unit is a tile with transfers of its own, so that there is its latency for each."""
+        calls = self.around(extents) if self.unit.whole else 0
+        waits = calls * least(self.unit.instruction.cost.latency)
+        return math.prod(extents.values()) / self.most_a_cycle(extents) + waits
 
     @property
     def waste(self) -> float:
