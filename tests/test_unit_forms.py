@@ -16,6 +16,7 @@ from form_kernels import (
     filtered,
     first_layer,
     gram,
+    grouped,
     neighbours,
     outer,
     pool,
@@ -59,6 +60,8 @@ KERNELS = st.one_of(
         depthwise, st.integers(1, 40), st.integers(3, 7), st.integers(1, 3), st.integers(1, 2),
         st.integers(0, 1),
     ),
+    st.builds(grouped, st.integers(1, 9), st.integers(1, 6), st.integers(1, 6), st.integers(3, 6),
+              st.integers(1, 3)),
     st.builds(transposed, st.integers(1, 5), st.integers(1, 18), st.integers(2, 3),
               st.sampled_from([2, 4])),
     st.builds(first_layer, st.integers(1, 4), st.integers(1, 18), st.integers(5, 9),
@@ -112,6 +115,8 @@ def test_chips_do_them(program: Kernel, chip: str):
     [
         depthwise(20, 6, 3, 1, 1),
         depthwise(16, 6, 3, 1, 1).with_(name="one_block"),
+        grouped(8, 4, 4, 6, 3),
+        grouped(6, 1, 2, 6, 3).with_(name="several_of_each"),
         transposed(3, 5, 3, 4),
         first_layer(3, 20, 9, 3, 2),
         rescaled(20, 7, 77, 51, 64, 7),
@@ -149,6 +154,25 @@ def test_a_bound_counts_lanes_as_units_fill_them():
     assert built.bound is not None
     assert built.bound.work == 9 * 9 * 160 / 16
     assert built.cycles < 81 * 3 * 49 / 3  # what the window's 49 places take one by one
+
+
+@pytest.mark.parametrize("inner,outer", [(4, 4), (16, 16), (2, 4), (1, 2), (5, 3)])
+@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine"])
+def test_narrow_groups_share_a_unit(chip: str, inner: int, outer: int):
+    """As many groups at a time as have no more channels than there are lanes."""
+    groups, n = 80 // max(inner, outer), 14
+    program = grouped(groups, inner, outer, n + 2, 3)
+    built = build_chip(program, CHIPS[chip])
+    x, w, b = (a.astype(int) for a in arrays_of(program))
+    result = built(*arrays_of(program), np.zeros(program.outputs[0].shape, np.int8))
+    total = np.zeros((groups, outer, n, n), int)
+    for r, s in np.ndindex(3, 3):
+        window = x.reshape(groups, inner, n + 2, n + 2)[..., r : r + n, s : s + n]
+        total += np.einsum("giyx,goi->goyx", window, w[..., r, s].reshape(groups, outer, inner))
+    sums = total.reshape(-1, n, n) + b[:, None, None] >> 6
+    np.testing.assert_array_equal(result, np.clip(sums, -128, 127))
+    several = max(n for n in range(1, 17) if groups % n == 0 and n * max(inner, outer) <= 16)
+    assert built.cycles < 2.5 * n * n * 9 * groups / several
 
 
 def test_sums_of_one_row_are_made_in_parts():

@@ -32,6 +32,24 @@ def depthwise(c: int, n: int, k: int, step: int, before: int) -> Kernel:
     return depthwise.kernel
 
 
+def grouped(groups: int, inner: int, outer: int, n: int, k: int) -> Kernel:
+    """A convolution by groups of channels, as models have them: numbered through."""
+    c, f, m = groups * inner, groups * outer, n - k + 1
+
+    @kernel
+    def grouped(X: i8[c, n, n], W: i8[f, inner, k, k], b: i32[f], Y: out(i8[f, m, m])):
+        total = local(i32[f, m, m])
+        for o, y, x in grid(f, m, m):
+            total[o, y, x] = 0
+            for i, r, s in reduce(inner, k, k):
+                pixel = X[o // outer * inner + i, y + r, x + s]
+                total[o, y, x] += i32(pixel) * i32(W[o, i, r, s])
+        for o, y, x in grid(f, m, m):
+            Y[o, y, x] = i8(max(min(total[o, y, x] + b[o] >> 6, 127), -128))
+
+    return grouped.kernel
+
+
 def transposed(c: int, f: int, n: int, k: int) -> Kernel:
     m, each, before = 2 * n, k // 2, (k - 2) // 2
 

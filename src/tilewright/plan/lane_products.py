@@ -241,6 +241,9 @@ class _Lanes:
         places: dict[int, int] = {}
         for p in self.group:
             along = [d for d, form in enumerate(forms) if loops[p] in form]
+            others = (x for form in forms for x in form if x is not None and x != loops[p])
+            if any(loops[p] in variables(x) for x in others):
+                raise _NoForm  # as a part of o // 4, for example
             if len(along) > 1 or any(forms[d][loops[p]] != 1 for d in along):
                 raise _NoForm
             if along:

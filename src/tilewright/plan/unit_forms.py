@@ -15,6 +15,7 @@ from tilewright.plan.constant_arrays import constant_forms
 from tilewright.plan.diagonal import diagonal_forms
 from tilewright.plan.fit_operators import with_short_shifts
 from tilewright.plan.fused_axes import fused_form, wants_long_axes
+from tilewright.plan.group_forms import group_forms
 from tilewright.plan.lane_products import lane_forms
 from tilewright.plan.limit_forms import limit_form
 from tilewright.plan.narrowing_limits import with_narrowing_limits
@@ -63,7 +64,8 @@ def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitFor
     if columns is not None:
         yield columns
         yield from (composed(columns, x) for x in packed_forms(columns.kernel, target))
-    for form in (*phase_forms(kernel), *diagonal_forms(kernel, target)):
+    split = (*group_forms(kernel, target), *phase_forms(kernel), *diagonal_forms(kernel, target))
+    for form in split:
         yield form
         yield from (composed(form, x) for x in packed_forms(form.kernel, target))
     yield from overlapping_forms(kernel, target, inputs=every_axis)
