@@ -4,7 +4,8 @@
     python tools/fuzz_devices.py --chips vta,dsp --count 20
 
 Each network is drawn (convolutions of many sizes, strides, paddings, dilations and groups, residual
-additions, pooling, linear layers), quantised, and compiled for one chip and the host in one of the
+additions, pooling, linear layers; hard swish and channels times gates where halves go up, so that
+nothing inside is left in floats), quantised, and compiled for one chip and the host in one of the
 two modes of rounding, with neighbouring kernels as one stream or apart, and some nodes pinned to a
 device where it can run them. Results must be those of the interpreter of the imported model, to the
 bit, also after saving and loading. Exit code 1: a difference, or an exception that is no refusal.
@@ -43,6 +44,8 @@ class Network:
 
     def __init__(self, random: np.random.Generator) -> None:
         self.random = random
+        self.rounding = self.pick(("half_up", "half_up", "half_even"))
+        self.has_gates = self.rounding == "half_up"
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.shape = (1, self.pick(CHANNELS), self.pick(SIZES), self.pick(SIZES))
@@ -55,9 +58,11 @@ class Network:
         value = "x"
         for _ in range(int(self.random.integers(1, LAYERS + 1))):
             layers = [self.conv, self.conv, self.conv, self.pool, self.residual]
+            layers += [self.squeezed] if self.has_gates else []
             value = self.pick(layers)(value)
         pools_alone = not self.weights  # nothing that could be quantised
-        if self.random.random() < 0.5 or pools_alone:
+        gated = self.nodes[-1].op_type in ("HardSwish", "HardSigmoid", "Mul")
+        if self.random.random() < 0.5 or pools_alone or gated:
             value = self.linear(value)
         self.nodes[-1].output[0] = "y"
         graph = helper.make_graph(
@@ -94,7 +99,7 @@ class Network:
         ]
         if min(sizes) < 1:
             return self.conv(value)
-        groups = self.pick([g for g in (1, 1, 1, 1, 2, c) if c % g == 0])
+        groups = self.pick([g for g in (1, 1, 1, 1, 2, 4, c) if c % g == 0])
         out = self.pick([o for o in (*CHANNELS, c) if o % groups == 0] or [c])
         inputs = [value, self.weight(out, c // groups, *kernel)]
         if self.random.random() < 0.7:
@@ -104,7 +109,18 @@ class Network:
             "Conv", inputs, kernel_shape=kernel, strides=strides, pads=pads, group=groups,
             dilations=[dilation] * 2,
         )  # fmt: skip
-        return self.emit("Relu", [made]) if self.random.random() < 0.7 else made
+        gates = ("HardSwish", "HardSwish", "HardSigmoid") if self.has_gates else ("Relu",)
+        kind = self.pick(("Relu", "Relu", "Relu", "", *gates))
+        return self.emit(kind, [made]) if kind else made
+
+    def squeezed(self, value: str) -> str:
+        """Channels times gates, of what they are on average (squeeze and excite)."""
+        c, reduced = self.shape[1], self.pick((1, 4, 8))
+        found = self.emit("GlobalAveragePool", [value])
+        found = self.emit("Conv", [found, self.weight(reduced, c, 1, 1), self.weight(reduced)])
+        found = self.emit("Relu", [found])
+        found = self.emit("Conv", [found, self.weight(c, reduced, 1, 1), self.weight(c)])
+        return self.emit("Mul", [value, self.emit("HardSigmoid", [found])])
 
     def pool(self, value: str) -> str:
         n, c, h, w = self.shape
@@ -147,8 +163,7 @@ def trial(seed: int, chips: list[str]) -> str:
     model = network.model()
     given = {"x": random.normal(size=(1, *network.input[1:])).astype(np.float32)}
     quantised = tilewright.quantize(model, given, scheme="pow2").model
-    rounding = network.pick(("half_up", "half_up", "half_even"))
-    chip = network.pick(chips)
+    rounding, chip = network.rounding, network.pick(chips)
     graph = import_model(quantised.SerializeToString(), half_up=rounding == "half_up")
     (wanted,) = evaluate_graph(graph, [given["x"]])
     named = [n.name for n in quantised.graph.node if n.name]
