@@ -9,7 +9,7 @@ and the shift are taken where they give all of them. So is x times a gate, which
 limits, as hard swish has it:
 
     h = x * clip(x * (1/6) + 0.5, 0, 1)                 t = q * max(min(q + 48, 96), 0)
-    r = cast(clip(floor(h * 16 + 0.5), -128, 127))  ->  r = cast(clip(t * 171 + 8192 >> 14))
+    r = cast(clip(floor(h * 16 + 0.5), -128, 127))  ->  r = cast(clip(t * 171 + 8336 >> 14))
 """
 
 from __future__ import annotations
