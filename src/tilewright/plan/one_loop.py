@@ -24,10 +24,13 @@ from tilewright.target.target import Target
 
 def hoist_all(s: Schedule, around: Sequence[Loop], result: str = "") -> None:
     """Brings what is the same in every iteration of a loop before it, and then what is made of
-    that; the result stays where it is, also where one tile has all of it."""
+    that. The result stays where it is, also where one tile has all of it, and so does what several
+    statements make: sums, which are cleared and added to, overlap with other tiles there."""
     for loop in reversed(around):
-        allocs = [x.buffer for x in s.for_(loop).body if isinstance(x, Alloc)]
-        left, count = [b for b in allocs if b.name != result], 0
+        body = s.for_(loop).body
+        allocs = [x.buffer for x in body if isinstance(x, Alloc)]
+        once = [b for b in allocs if sum(b in buffers_written((x,)) for x in body) == 1]
+        left, count = [b for b in once if b.name != result], 0
         while len(left) != count:
             count = len(left)
             left = [b for b in left if not attempt(s.hoist, b, loop)]
