@@ -17,6 +17,9 @@ from form_kernels import (
     first_layer,
     gram,
     grouped,
+    groups_again,
+    groups_apart,
+    groups_guarded,
     neighbours,
     outer,
     pool,
@@ -25,6 +28,7 @@ from form_kernels import (
     scaled,
     transposed,
     triangle,
+    two_terms,
     with_itself,
     wrapped,
 )
@@ -48,6 +52,7 @@ from tilewright.targets.vta import vta
 
 CHIPS = {"vta": vta(), "gemmini": gemmini(), "conv_engine": conv_engine(), "dsp": dsp()}
 ANY = CHIPS | {"dram_engine": dram_engine()}
+NO_GROUPS = (groups_again(), groups_apart(), groups_guarded())
 
 
 KERNELS = st.one_of(
@@ -173,6 +178,22 @@ def test_narrow_groups_share_a_unit(chip: str, inner: int, outer: int):
     np.testing.assert_array_equal(result, np.clip(sums, -128, 127))
     several = max(n for n in range(1, 17) if groups % n == 0 and n * max(inner, outer) <= 16)
     assert built.cycles < 2.5 * n * n * 9 * groups / several
+
+
+@pytest.mark.parametrize("program", NO_GROUPS, ids=lambda program: program.name)
+def test_what_only_looks_like_groups(program: Kernel):
+    arrays = arrays_of(program)
+    for chip in (CHIPS["vta"], CHIPS["conv_engine"]):
+        result = build_chip(program, chip)(*arrays, np.zeros((16, 4), np.int8))
+        np.testing.assert_array_equal(result, interpret(program, arrays)[0])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_sums_of_two_terms_are_refused(chip: str):
+    with pytest.raises(ScheduleError) as refusal:
+        build_chip(two_terms(), CHIPS[chip])
+    assert refusal.value.what == "t is added to 2 times in one loop, and units add one term"
+    assert refusal.value.hint == "add the terms up in one statement, or in a loop for each"
 
 
 def test_sums_of_one_row_are_made_in_parts():

@@ -50,6 +50,72 @@ def grouped(groups: int, inner: int, outer: int, n: int, k: int) -> Kernel:
     return grouped.kernel
 
 
+def groups_again() -> Kernel:
+    """Eight groups of the result for four of the data."""
+
+    @kernel
+    def groups_again(X: i8[16, 6], W: i8[16, 2, 3], Y: out(i8[16, 4])):
+        t = local(i32[16, 4])
+        for o, y in grid(16, 4):
+            t[o, y] = 0
+            for i, r in reduce(2, 3):
+                t[o, y] += i32(X[o // 2 % 4 * 2 + i, y + r]) * i32(W[o, i, r])
+        for o, y in grid(16, 4):
+            Y[o, y] = i8(max(min(t[o, y] >> 6, 127), -128))
+
+    return groups_again.kernel
+
+
+def groups_apart() -> Kernel:
+    """The last groups all have the same channels."""
+
+    @kernel
+    def groups_apart(X: i8[16, 6], W: i8[16, 2, 3], Y: out(i8[16, 4])):
+        t = local(i32[16, 4])
+        for o, y in grid(16, 4):
+            t[o, y] = 0
+            for i, r in reduce(2, 3):
+                t[o, y] += i32(X[min(o // 2 * 2 + i, 9), y + r]) * i32(W[o, i, r])
+        for o, y in grid(16, 4):
+            Y[o, y] = i8(max(min(t[o, y] >> 6, 127), -128))
+
+    return groups_apart.kernel
+
+
+def groups_guarded() -> Kernel:
+    """What is summed depends on the channel of the group."""
+
+    @kernel
+    def groups_guarded(X: i8[16, 6], W: i8[16, 2, 3], Y: out(i8[16, 4])):
+        t = local(i32[16, 4])
+        for o, y in grid(16, 4):
+            t[o, y] = 0
+            for i, r in reduce(2, 3):
+                x = X[o // 2 * 2 + i, y + r] if i + r < 3 else 0
+                t[o, y] += i32(x) * i32(W[o, i, r])
+        for o, y in grid(16, 4):
+            Y[o, y] = i8(max(min(t[o, y] >> 6, 127), -128))
+
+    return groups_guarded.kernel
+
+
+def two_terms() -> Kernel:
+    """A sum that is added to twice in one loop."""
+
+    @kernel
+    def two_terms(X: i8[16, 6], b: i32[16], W: i8[16, 2, 3], Y: out(i8[16, 4])):
+        t = local(i32[16, 4])
+        for o, y in grid(16, 4):
+            t[o, y] = 0
+            for i, r in reduce(2, 3):
+                t[o, y] += b[o]
+                t[o, y] += i32(X[o // 2 * 2 + i, y + r]) * i32(W[o, i, r])
+        for o, y in grid(16, 4):
+            Y[o, y] = i8(max(min(t[o, y] >> 6, 127), -128))
+
+    return two_terms.kernel
+
+
 def transposed(c: int, f: int, n: int, k: int) -> Kernel:
     m, each, before = 2 * n, k // 2, (k - 2) // 2
 

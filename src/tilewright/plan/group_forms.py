@@ -22,7 +22,7 @@ from tilewright.analyze.nests import Nest, guarded_factors, nests
 from tilewright.ir.exact import evaluate_exactly
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, const, select
 from tilewright.ir.loop import Accumulate, Alloc, Block, For, Kernel, Stmt, Store, map_block
-from tilewright.ir.substitute import rewrite, variables
+from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.plan.diagonal import Along, follow, lane_numbers
 from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, reads_alone, sizes_of
 from tilewright.target.target import Target
@@ -91,10 +91,10 @@ def _grouped(kernel: Kernel, nest: Nest) -> _Grouped | None:
             if size % inner:
                 continue
             count = size // inner
-            if count < 2 or extent % count or not _is_group(place, loop, c, inner, extent // count):
+            if count < 2 or extent % count or not _is_group(place, loop, c, inner, extent, count):
                 continue
             along = _follow(kernel, data, loop)
-            alone = c is None or _is_subscript(c, data, axis, factor)
+            alone = c is None or _is_subscript(c, update, data, axis, factor)
             if along is None or along.extent != extent or not alone:
                 continue
             if factor.buffer not in along.places or data.buffer in along.places:
@@ -104,11 +104,14 @@ def _grouped(kernel: Kernel, nest: Nest) -> _Grouped | None:
     return None
 
 
-def _is_group(place: Expr, loop: Var, summed: Var | None, inner: int, outer: int) -> bool:
-    """Whether a subscript is loop // outer * inner + summed, for the first and the last groups."""
+def _is_group(
+    place: Expr, loop: Var, summed: Var | None, inner: int, extent: int, count: int
+) -> bool:
+    """Whether a subscript is loop // outer * inner + summed, for each channel of the result."""
+    outer = extent // count
     if inner == outer == 1:
         return False  # a group of one channel, as diagonal.py has them
-    o, c = np.ogrid[: 4 * outer, :inner]
+    o, c = np.ogrid[:extent, :inner]
     env: dict[Expr, object] = {loop: o, **({} if summed is None else {summed: c})}
     return bool(np.all(evaluate_exactly(place, env) == o // outer * inner + c))
 
@@ -126,11 +129,14 @@ def _follow(kernel: Kernel, data: Load, loop: Var) -> Along | None:
     return follow(kernel.with_(body=map_block(kernel.body, without)), loop)
 
 
-def _is_subscript(loop: Var, data: Load, axis: int, factor: Load) -> bool:
+def _is_subscript(loop: Var, update: Accumulate, data: Load, axis: int, factor: Load) -> bool:
     """Whether a loop is one subscript of the factor, and beside it in the data's axis alone."""
-    others = [i for d, i in enumerate(data.indices) if d != axis]
-    others += [i for i in factor.indices if i != loop]
-    return factor.indices.count(loop) == 1 and not any(loop in variables(i) for i in others)
+    left = {
+        data: Load(data.buffer, tuple(i for d, i in enumerate(data.indices) if d != axis)),
+        factor: Load(factor.buffer, tuple(i for i in factor.indices if i != loop)),
+    }
+    rest = substitute(update.value, left)
+    return factor.indices.count(loop) == 1 and loop not in {*variables(rest)}
 
 
 class _GroupForm:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilewright.analyze.nests import guarded_factors, nests
 from tilewright.analyze.rewrite import replace_in
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
 from tilewright.ir.loop import Accumulate, If, Kernel, walk_statements
 from tilewright.ir.substitute import substitute
@@ -36,7 +37,9 @@ def unit_forms(
 ) -> Iterator[UnitForm]:
     """The forms of a kernel in normal form; `fused` also with neighbouring axes as one, where units
     want those; and with blocks along `every_axis`, as others may have made arrays, or along those
-    alone that fill them best. What happens under conditions is left as it is."""
+    alone that fill them best. What happens under conditions is left as it is. ScheduleError where
+    a loop adds to its sums several times."""
+    _check_sums(kernel)
     fuses = fused and wants_long_axes(target)
     before: UnitForm | None = None  # the last one with longer axes
     for form in _forms(kernel, target, every_axis):
@@ -45,6 +48,17 @@ def unit_forms(
         if longer is not None:
             yield longer if form.instead is None else replace(longer, instead=before)
         before = longer
+
+
+def _check_sums(kernel: Kernel) -> None:
+    for nest in nests(kernel.body):
+        count = sum(isinstance(w, Accumulate) for w in nest.writes)
+        if count > 1:
+            raise ScheduleError(
+                f"{nest.buffer.name} is added to {count} times in one loop, and units add one term",
+                program=nest.stmt,
+                hint="add the terms up in one statement, or in a loop for each",
+            )
 
 
 def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitForm]:
