@@ -20,6 +20,7 @@ from form_kernels import (
     groups_again,
     groups_apart,
     groups_guarded,
+    groups_read,
     neighbours,
     outer,
     pool,
@@ -186,6 +187,12 @@ def test_what_only_looks_like_groups(program: Kernel):
     for chip in (CHIPS["vta"], CHIPS["conv_engine"]):
         result = build_chip(program, chip)(*arrays, np.zeros((16, 4), np.int8))
         np.testing.assert_array_equal(result, interpret(program, arrays)[0])
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_channels_at_places_that_are_read_are_refused(chip: str):
+    with pytest.raises(ScheduleError):
+        build_chip(groups_read(), CHIPS[chip])
 
 
 @pytest.mark.parametrize("chip", CHIPS)

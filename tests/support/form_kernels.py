@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tilewright import grid, i8, i32, kernel, local, reduce, u8
+from tilewright import grid, i8, i32, i64, kernel, local, reduce, u8
 from tilewright.ir.interpret import interpret
 from tilewright.ir.loop import Kernel
 from tilewright.ir.python.words import out
@@ -97,6 +97,22 @@ def groups_guarded() -> Kernel:
             Y[o, y] = i8(max(min(t[o, y] >> 6, 127), -128))
 
     return groups_guarded.kernel
+
+
+def groups_read() -> Kernel:
+    """Where the channels of a group begin is read."""
+
+    @kernel
+    def groups_read(X: i8[16, 6], I: i64[16], W: i8[16, 2, 3], Y: out(i8[16, 4])):
+        t = local(i32[16, 4])
+        for o, y in grid(16, 4):
+            t[o, y] = 0
+            for i, r in reduce(2, 3):
+                t[o, y] += i32(X[max(min(I[o], 14), 0) + i, y + r]) * i32(W[o, i, r])
+        for o, y in grid(16, 4):
+            Y[o, y] = i8(max(min(t[o, y] >> 6, 127), -128))
+
+    return groups_read.kernel
 
 
 def two_terms() -> Kernel:

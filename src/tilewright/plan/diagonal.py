@@ -36,7 +36,15 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.plan.rates import most_a_cycle
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, reads_alone, sizes_of
+from tilewright.plan.unit_form import (
+    MadeArray,
+    UnitForm,
+    fresh,
+    made,
+    of_blocks,
+    reads_alone,
+    sizes_of,
+)
 from tilewright.plan.units import Unit, units
 from tilewright.target.target import Target
 
@@ -58,9 +66,10 @@ def diagonal_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         for loop, (data, factor) in ((x, p) for x in nest.axes for p in (pair, pair[::-1])):
             along = follow(kernel, loop.var)
             others = {x.var for x in nest.axes} - {loop.var}
-            shared = loop.var in _variables(data) and loop.var in _variables(factor)
-            shared &= data.buffer != factor.buffer
-            if along is None or not shared or _variables(factor) & others:
+            both = {data.buffer, factor.buffer}
+            if along is None or len(both) < 2 or not both <= along.places.keys():
+                continue
+            if _variables(factor) & others:
                 continue
             if factor.buffer in kernel.inputs and reads_alone(kernel, nest.update, factor.buffer):
                 for lanes in lane_numbers(target):
@@ -235,7 +244,9 @@ class Diagonal:
         )
         inputs = {b.name: self._split(b) for b in self.kernel.inputs if b in self.new}
         inputs[self.factor.buffer.name] = self._on_diagonal()
-        results = {b.name: self._joined(b) for b in self.kernel.outputs if b in self.new}
+        places = self.along.places
+        changed = [b for b in self.kernel.outputs if b in self.new]
+        results = {b.name: of_blocks(b, self.new[b], places[b]) for b in changed}
         return UnitForm(kernel, inputs, results)
 
     # ---------------------------------------------------------- loops
@@ -343,15 +354,6 @@ class Diagonal:
             return self._element(source, at[:d], at[d], lane, at[d + 3 :], summed.equals(lane))
 
         return made(f"{source.name}_diagonal", sizes_of(self.matrix), [source], value)
-
-    def _joined(self, source: Buffer) -> MadeArray:
-        """A result, of its blocks."""
-        d, new = self.along.places[source], self.new[source]
-
-        def value(*at: Expr) -> Expr:
-            return Load(new, (*at[:d], at[d] // self.lanes, at[d] % self.lanes, *at[d + 1 :]))
-
-        return made(f"{source.name}_joined", sizes_of(source), [new], value)
 
 
 def _variables(access: Load) -> set[Var]:

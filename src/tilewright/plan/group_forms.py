@@ -24,7 +24,16 @@ from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var, const, select
 from tilewright.ir.loop import Accumulate, Alloc, Block, For, Kernel, Stmt, Store, map_block
 from tilewright.ir.substitute import rewrite, substitute, variables
 from tilewright.plan.diagonal import Along, follow, lane_numbers
-from tilewright.plan.unit_form import MadeArray, UnitForm, fresh, made, reads_alone, sizes_of
+from tilewright.plan.unit_form import (
+    MadeArray,
+    UnitForm,
+    fresh,
+    in_blocks,
+    made,
+    of_blocks,
+    reads_alone,
+    sizes_of,
+)
 from tilewright.target.target import Target
 
 
@@ -109,8 +118,8 @@ def _is_group(
 ) -> bool:
     """Whether a subscript is loop // outer * inner + summed, for each channel of the result."""
     outer = extent // count
-    if inner == outer == 1:
-        return False  # a group of one channel, as diagonal.py has them
+    if inner == outer == 1 or any(isinstance(x, Load) for x in place.walk()):
+        return False  # a group of one channel, as diagonal.py has them; or a place that is read
     o, c = np.ogrid[:extent, :inner]
     env: dict[Expr, object] = {loop: o, **({} if summed is None else {summed: c})}
     return bool(np.all(evaluate_exactly(place, env) == o // outer * inner + c))
@@ -171,13 +180,13 @@ class _GroupForm:
             body=map_block(self.kernel.body, self._stmt),
         )
         inputs = {
-            b.name: _regrouped(b, new[b], self._axis(b))
+            b.name: in_blocks(b, new[b], self._axis(b))
             for b in self.kernel.inputs
             if b in new and b != old[1]
         }
         inputs[old[1].name] = self._blocks()
         outputs = (b for b in self.kernel.outputs if b in new)
-        results = {b.name: _joined(b, new[b], self._axis(b)) for b in outputs}
+        results = {b.name: of_blocks(b, new[b], self._axis(b)) for b in outputs}
         return UnitForm(kernel, inputs, results)
 
     def _axis(self, buffer: Buffer) -> int:
@@ -284,23 +293,3 @@ class _GroupForm:
 def _split(sizes: tuple[int, ...] | list[int], axis: int, size: int) -> tuple[int, ...]:
     """Sizes with an axis as blocks of a size."""
     return (*sizes[:axis], sizes[axis] // size, size, *sizes[axis + 1 :])
-
-
-def _regrouped(old: Buffer, new: Buffer, d: int) -> MadeArray:
-    """An array with an axis as groups and places."""
-    size = sizes_of(new)[d + 1]
-
-    def value(*at: Expr) -> Expr:
-        return Load(old, (*at[:d], at[d] * size + at[d + 1], *at[d + 2 :]))
-
-    return made(f"{old.name}_groups", sizes_of(new), [old], value)
-
-
-def _joined(old: Buffer, new: Buffer, d: int) -> MadeArray:
-    """A result, of its groups."""
-    size = sizes_of(new)[d + 1]
-
-    def value(*at: Expr) -> Expr:
-        return Load(new, (*at[:d], at[d] // size, at[d] % size, *at[d + 1 :]))
-
-    return made(f"{old.name}_joined", sizes_of(old), [new], value)

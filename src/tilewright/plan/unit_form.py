@@ -290,6 +290,26 @@ def _composed(array: MadeArray, before: Mapping[str, MadeArray]) -> MadeArray:
     return MadeArray(tuple(sources), program, array.rest_is_unused and unused)
 
 
+def in_blocks(old: Buffer, new: Buffer, axis: int) -> MadeArray:
+    """An array with an axis as two: blocks of a size that divides it, and places within one."""
+    size = sizes_of(new)[axis + 1]
+
+    def value(*at: Expr) -> Expr:
+        return Load(old, (*at[:axis], at[axis] * size + at[axis + 1], *at[axis + 2 :]))
+
+    return made(f"{old.name}_blocks", sizes_of(new), [old], value)
+
+
+def of_blocks(old: Buffer, new: Buffer, axis: int) -> MadeArray:
+    """A kernel's result, of one with an axis as blocks, the last of which may be full in part."""
+    size = sizes_of(new)[axis + 1]
+
+    def value(*at: Expr) -> Expr:
+        return Load(new, (*at[:axis], at[axis] // size, at[axis] % size, *at[axis + 1 :]))
+
+    return made(f"{old.name}_joined", sizes_of(old), [new], value)
+
+
 # ---------------------------------------------------------------- arrays of models
 
 
