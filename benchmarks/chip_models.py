@@ -174,6 +174,25 @@ def table(rows: list[Row]) -> Table:
     return shown
 
 
+def _known(case: str, parser: argparse.ArgumentParser) -> tuple[str, str, str, bool]:
+    """The name, network, chip and width of sums that `NAME[+wide]:CHIP` says."""
+    name, _, chip = case.partition(":")
+    network, _, wide = name.partition("+")
+    if network not in ZOO or chip not in BUILT or wide not in ("", "wide"):
+        known = f"one of {', '.join(ZOO)} with a chip of {', '.join(BUILT)}"
+        parser.error(f"{case!r} is not {known}")
+    return name, network, chip, bool(wide)
+
+
+def of_digits(chips: Sequence[str]) -> list[Row]:
+    """The networks of digits on each chip, on all held-out images."""
+    with np.load(DIGITS / "held_out.npz") as file:
+        images, labels = file["images"], file["labels"]
+    calls = [(x[None],) for x in images]
+    models = {name: quantised(DIGITS / f"{name}.onnx") for name in NETWORKS}
+    return [measure(name, m, chip, calls, labels) for name, m in models.items() for chip in chips]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--chips", default=",".join(CHIPS), help="for the digits")
@@ -182,22 +201,16 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    with np.load(DIGITS / "held_out.npz") as file:
-        images, labels = file["images"], file["labels"]
-    rows = []
-    for name in NETWORKS:
-        model = quantised(DIGITS / f"{name}.onnx")
-        for chip in filter(None, options.chips.split(",")):
-            rows.append(measure(name, model, chip, [(x[None],) for x in images], labels))
-    for each in filter(None, options.models.split(",")):
-        name, _, chip = each.partition(":")
-        network, _, wide = name.partition("+")
-        if network not in ZOO or chip not in BUILT or wide not in ("", "wide"):
-            known = f"one of {', '.join(ZOO)} with a chip of {', '.join(BUILT)}"
-            parser.error(f"{each!r} is not {known}")
+    cases = [_known(each, parser) for each in filter(None, options.models.split(","))]
+    chips = list(filter(None, options.chips.split(",")))
+    for chip in chips:
+        if chip not in BUILT:
+            parser.error(f"{chip!r} is not one of {', '.join(BUILT)}")
+    rows = of_digits(chips) if chips else []
+    for name, network, chip, wide in cases:
         floats = ZOO[network]()
         inputs = sample_inputs(floats)
-        model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=bool(wide)).model
+        model = tilewright.quantize(floats, inputs, scheme="pow2", wide_sums=wide).model
         rows.append(measure(name, model, chip, [tuple(inputs.values())]))
     Console(width=150).print(table(rows))
     if options.json:

@@ -34,9 +34,10 @@ from tilewright.chip_kernel import ChipKernel, stream_kernel
 from tilewright.ir.loop import Call, For, Kernel, Store, walk_statements
 from tilewright.ir.python.words import out
 from tilewright.plan.choose_tiles import Choice
+from tilewright.plan.find_mappings import find_mappings
 from tilewright.plan.map_values import map_values
 from tilewright.plan.one_loop import flatten, stages_of
-from tilewright.plan.unit_plan import Plan, find_mappings, nests_with
+from tilewright.plan.unit_plan import Plan, nests_with
 from tilewright.schedule.core.state import Loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target

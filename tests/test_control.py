@@ -13,7 +13,8 @@ from tilewright.ir.loop import For, walk_statements
 from tilewright.kernels import Schedule
 from tilewright.plan.accelerate import tile_for_unit
 from tilewright.plan.choose_tiles import Choice
-from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.plan.find_mappings import find_mappings
+from tilewright.plan.unit_plan import Plan
 from tilewright.schedule.core.state import Loop
 from tilewright.target.describe import TargetBuilder
 from tilewright.target.target import Target

@@ -135,8 +135,12 @@ def test_what_no_instructions_make_is_refused_before_anything_is_scheduled(
     kernel = parse_kernel(DENSE.format(value=EPILOGUES[name]).strip())
     target = SHIPPED[chip]()
 
-    def obstacle() -> str:
+    def forget() -> None:
         analytic_model._remembered.cache_clear()
+        analytic_model._ways.cache_clear()
+
+    def obstacle() -> str:
+        forget()
         try:
             check_form(kernel, target)
         except TilewrightError as error:
@@ -154,4 +158,4 @@ def test_what_no_instructions_make_is_refused_before_anything_is_scheduled(
     monkeypatch.setattr(analytic_model, "_check_epilogue", lambda *arguments: False)
     late = obstacle()
     assert bool(early) == bool(late)
-    analytic_model._remembered.cache_clear()
+    forget()

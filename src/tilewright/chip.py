@@ -306,7 +306,7 @@ def _takes_inside(target: Target, kernel: Kernel) -> bool:
     """Whether a chip does a kernel with its parameters where they lie, some in its own memory."""
     inside = {b.name: b.memory for b in kernel.params if target.memory(b.memory).size is not None}
     try:
-        for found in form_models(kernel, target, Wanted(kept=inside)):
+        for found in form_models(kernel, target, Wanted(kept=inside, alone=frozenset(inside))):
             if inside.items() <= {b.name: b.memory for b in found.kernel.params}.items():
                 return True
     except (CompileError, TargetError):

@@ -19,9 +19,10 @@ from tilewright.chip import build_choice
 from tilewright.ir.loop import Kernel
 from tilewright.plan.analytic_model import analytic_model
 from tilewright.plan.choose_tiles import choose_tiles
+from tilewright.plan.find_mappings import find_mappings
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.tile_model import TileModel, Tiles, cartesian, tile_sizes
-from tilewright.plan.unit_plan import Plan, find_mappings
+from tilewright.plan.unit_plan import Plan
 from tilewright.schedule.trace.cost import kernel_cost
 from tilewright.sim.run_pipelines import run_pipelines
 from tilewright.target.target import Target

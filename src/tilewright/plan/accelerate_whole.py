@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tilewright.analyze.linear import linear
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Expr, Var
+from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import (
     loads,
 )
@@ -129,22 +129,36 @@ def _order_parameters(s: Schedule, plan: Plan, acc: Buffer) -> dict[str, Layout]
     made = next(epilogue_accesses(s, plan, acc))
     layouts: dict[str, Layout] = {}
     for access, operand in (*plan.reads, made):
-        order = order_of(plan, access, operand)
-        wanted = dict(plan.mapping.orders).get(access.buffer.name, order)
-        several = [d for d, n in enumerate(access.buffer.shape) if n != 1]
-        as_it_lies, as_taken = ([d for d in x if d in several] for x in (wanted, order))
-        if plan.mapping.between:  # steps of fields lead along all but the innermost
-            as_it_lies, as_taken = as_it_lies[-1:], as_taken[-1:]
-        if as_it_lies != as_taken:
-            raise ScheduleError(
-                f"{access.buffer.name} lies with its axes in the order {wanted}, and"
-                f" {plan.unit.instruction.name} takes them in the order {order}",
-                program=s.kernel,
-            )
+        wanted = _order_as_it_lies(plan, access, operand)
         if wanted != tuple(range(len(wanted))):
             layouts[access.buffer.name] = Layout(wanted)
             s.pack_layout(s.buffer(access.buffer.name), Layout(wanted))
     return layouts
+
+
+def check_orders(plan: Plan) -> None:
+    """Refuses factors that lie with their axes in another order than an operator takes them in;
+    costs no scheduling."""
+    for access, operand in plan.reads:
+        _order_as_it_lies(plan, access, operand)
+
+
+def _order_as_it_lies(plan: Plan, access: Load, operand: Load) -> tuple[int, ...]:
+    """The order in which a parameter's axes lie, from outside inwards: that of the operand's axes,
+    or refused where the parameter has another."""
+    order = order_of(plan, access, operand)
+    wanted = dict(plan.mapping.orders).get(access.buffer.name, order)
+    several = [d for d, n in enumerate(access.buffer.shape) if n != 1]
+    as_it_lies, as_taken = ([d for d in x if d in several] for x in (wanted, order))
+    if plan.mapping.between:  # steps of fields lead along all but the innermost
+        as_it_lies, as_taken = as_it_lies[-1:], as_taken[-1:]
+    if as_it_lies != as_taken:
+        raise ScheduleError(
+            f"{access.buffer.name} lies with its axes in the order {wanted}, and"
+            f" {plan.unit.instruction.name} takes them in the order {order}",
+            program=plan.nest.stmt,
+        )
+    return wanted
 
 
 def _tile_copy(s: Schedule, plan: Plan, acc: Buffer, name: str) -> tuple[list[Loop], list[Var]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -16,7 +16,8 @@ from tilewright.backends.stream.addresses import bytes_of
 from tilewright.backends.stream.durations import durations
 from tilewright.backends.stream.stream import expand_stream
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Var
+from tilewright.base.remembered import Remembered
+from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
@@ -30,8 +31,9 @@ from tilewright.ir.loop import (
     walk_statements,
 )
 from tilewright.plan.accelerate import tile_for_unit
-from tilewright.plan.accelerate_whole import check_whole
+from tilewright.plan.accelerate_whole import check_orders, check_whole
 from tilewright.plan.choose_tiles import choose_tiles
+from tilewright.plan.find_mappings import find_mappings
 from tilewright.plan.interleave import UnitStep, delay, most_elements
 from tilewright.plan.map_values import check_values
 from tilewright.plan.operand_blocks import memory_between
@@ -44,7 +46,6 @@ from tilewright.plan.unit_plan import (
     epilogue_for,
     epilogue_of,
     exits,
-    find_mappings,
     nest_with,
 )
 from tilewright.plan.units import AxisMapping, copies, units
@@ -83,10 +84,15 @@ def _first_model(
     kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...], between: bool
 ) -> TileModel:
     refusals: list[ScheduleError] = []
-    for filled, nest, found, starts in _ways(kernel, target, orders, refusals):
-        mapping = replace(found, between=between)
+    for way in _ways(kernel, target):
+        if isinstance(way, ScheduleError):
+            refusals.append(way)
+            continue
+        mapping = replace(way.mapping, orders=orders, between=between)
         try:
-            return _model(filled, target, nest, mapping, _extents(kernel), starts)
+            if mapping.unit.whole:
+                check_orders(Plan(way.nest, mapping, {}))
+            return _model(way, target, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops
             refusals.append(error)
     raise _other_types(kernel, target) or refusals[0]
@@ -98,39 +104,54 @@ def bare_model(
     """The same of the contraction alone, without what is made of its sums: of the first mapping of
     which that is not refused yet. It takes a tenth of the time."""
     refusals: list[ScheduleError] = []
-    for filled, nest, mapping, _ in _ways(kernel, target, tuple(orders.items()), refusals):
+    for way in _ways(kernel, target):
+        if isinstance(way, ScheduleError):
+            refusals.append(way)
+            continue
+        mapping = replace(way.mapping, orders=tuple(orders.items()))
         try:
-            return TileModel(Schedule(filled), target, nest, mapping, _extents(kernel))
+            return TileModel(Schedule(way.filled), target, way.nest, mapping, _extents(kernel))
         except ScheduleError as error:
             refusals.append(error)
     raise _other_types(kernel, target) or refusals[0]
 
 
-def _ways(
-    kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...],
-    refusals: list[ScheduleError],
-) -> Iterator[tuple[Kernel, Nest, AxisMapping, bool]]:  # fmt: skip
-    """Yields the mappings of a kernel of which a chip's instructions seem to do all, each with the
-    filled kernel and whether sums have to start with what is added to them; why not others adds to
-    the refusals."""
+@dataclass(frozen=True)
+class _Way:
+    """A way to lay a kernel's loops on a unit, of which a chip's instructions seem to do all."""
+
+    filled: Kernel
+    nest: Nest
+    mapping: AxisMapping
+    starts_with_addend: bool  # sums have to start with what is added to them
+
+
+@lru_cache(maxsize=256)
+def _ways(kernel: Kernel, target: Target) -> Remembered[_Way | ScheduleError]:
+    """The ways for a chip to do a kernel, the best first, and why others are none. Several models
+    of a kernel go through them, most of them no further than the first."""
+    return Remembered(_find_ways(kernel, target))
+
+
+def _find_ways(kernel: Kernel, target: Target) -> Iterator[_Way | ScheduleError]:
     checked: dict[Epilogue, bool] = {}
     refused: set[Epilogue] = set()
-    for filled, nest, found in find_mappings(kernel, target, refused):
-        mapping, epilogue = replace(found, orders=orders), epilogue_for(nest, found)
+    for filled, nest, mapping in find_mappings(kernel, target, refused):
+        epilogue, plan = epilogue_for(nest, mapping), Plan(nest, mapping, {})
         try:
             if epilogue not in checked:
-                checked[epilogue] = _check_epilogue(filled, target, Plan(nest, mapping, {}))
+                checked[epilogue] = _check_epilogue(filled, target, plan)
         except ScheduleError as error:
             refused.add(epilogue)
-            refusals.append(error)
+            yield error
             continue
         try:
-            _check_operands(target, Plan(nest, mapping, {}))
-            _check_residuals(filled, Plan(nest, mapping, {}))
+            _check_operands(target, plan)
+            _check_residuals(filled, plan)
         except ScheduleError as error:
-            refusals.append(error)
+            yield error
             continue
-        yield filled, nest, mapping, checked[epilogue]
+        yield _Way(filled, nest, mapping, checked[epilogue])
 
 
 def _other_types(kernel: Kernel, target: Target) -> ScheduleError | None:
@@ -155,12 +176,10 @@ def _extents(kernel: Kernel) -> dict[Var, int]:
     return {x.var: x.extent for x in found if isinstance(x.extent, int)}
 
 
-def _model(
-    kernel: Kernel, target: Target, nest: Nest, mapping: AxisMapping, wanted: Mapping[Var, int],
-    starts_with_addend: bool,
-) -> TileModel:  # fmt: skip
-    """The model of a way to lay loops on a unit, whose sums have to start with what is added to
-    them where that is said. ScheduleError where the smallest tile cannot be scheduled."""
+def _model(way: _Way, target: Target, mapping: AxisMapping, wanted: Mapping[Var, int]) -> TileModel:
+    """The model of a way to lay loops on a unit, with the order in which parameters lie.
+    ScheduleError where the smallest tile cannot be scheduled."""
+    kernel, nest, starts_with_addend = way.filled, way.nest, way.starts_with_addend
     s = Schedule(kernel)
     model = TileModel(s, target, nest, mapping, wanted)
     least = choose_tiles(model, None, overlap=False)
@@ -230,10 +249,15 @@ def _check_operands(target: Target, plan: Plan) -> None:
 
 def _check_residuals(kernel: Kernel, plan: Plan) -> None:
     """Refuses what is added to what is made of the sums, where a plan's unit does not do it."""
+    for read, nest in _residuals(kernel, plan.nest.buffer):
+        check_residual(plan, nest, read)
+
+
+@lru_cache(maxsize=64)
+def _residuals(kernel: Kernel, acc: Buffer) -> list[tuple[Load, Nest]]:
+    """What adds to what is made of sums, with the read of these."""
     s = Schedule(kernel)
-    if plan.nest.buffer in set(s.allocations()):
-        for read, nest in exits(s, plan.nest.buffer)[:-1]:
-            check_residual(plan, nest, read)
+    return exits(s, acc)[:-1] if acc in set(s.allocations()) else []
 
 
 def _accumulator_work(

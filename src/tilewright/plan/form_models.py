@@ -17,6 +17,7 @@ from tilewright.plan.analytic_model import analytic_model, bare_model
 from tilewright.plan.borders import Borders, choose_borders
 from tilewright.plan.bound import ContractionBound, find_bound, least_cycles
 from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.find_mappings import first_reason
 from tilewright.plan.fused_rows import FusedChoices, fused_choices
 from tilewright.plan.normal_form import normal_form
 from tilewright.plan.place_inputs import placed_inputs
@@ -25,7 +26,6 @@ from tilewright.plan.stacked_inputs import stacks_of
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm, sizes_of
 from tilewright.plan.unit_forms import unit_forms
-from tilewright.plan.unit_plan import first_reason
 from tilewright.plan.units import has_contraction, units
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
@@ -49,7 +49,8 @@ class FormModel:
 @dataclass(frozen=True)
 class Wanted:
     """What forms are wanted: an author who names loops means the kernel's, and parameters named in
-    `kept` are as they are in the kernel. Those named in `in_order` lie in memory row by row;
+    `kept` are as they are in the kernel, those in `alone` not even a part of an array that the form
+    takes instead. Those named in `in_order` lie in memory row by row;
     `places` says of some where their elements lie, which is followed where several inputs are taken
     as one, and with `as_made` everywhere."""
 
@@ -58,6 +59,7 @@ class Wanted:
     in_order: Collection[str] = ()
     places: Places = field(default_factory=dict)
     as_made: bool = False
+    alone: frozenset[str] = frozenset()
 
     def forms(self, kernel: Kernel, target: Target) -> Iterator[UnitForm]:
         """The forms of a kernel that are wanted, first as it is."""
@@ -67,7 +69,8 @@ class Wanted:
         forms = unit_forms(normal_form(kernel), target, every_axis=bool(self.kept))
         for k, form in enumerate(forms):
             loops = {x.var.name for x in walk_statements(form.kernel.body) if isinstance(x, For)}
-            if not k or (named <= loops and form.keeps(self.kept)):
+            held = {b.name for b in form.kernel.params}
+            if not k or (named <= loops and self.alone <= held and form.keeps(self.kept)):
                 yield form
 
     def orders(self, form: UnitForm) -> dict[str, tuple[int, ...]]:

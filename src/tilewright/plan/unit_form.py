@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -144,29 +145,39 @@ class MadeArray:
                 return Stack(tuple(self.sources[k] for k in of), axis, n // count)
         return None
 
-    @cached_property
+    @property
     def numbers(self) -> np.ndarray:
         """The array with the numbers of the sources' elements as these, counted through from one
-        source to the next, and -1 for a 0 beside them: digit by digit, so that any type can hold
-        them."""
+        source to the next, and -1 for a 0 beside them."""
         assert self.program is not None
-        inputs = self.program.inputs
-        ends = np.cumsum([1, *(math.prod(sizes_of(b)) for b in inputs)])
-        found: np.ndarray = np.zeros((), np.int64)
-        digit = 1
-        while digit <= ends[-1]:
-            given = [
-                (np.arange(start, end) // digit % BYTE).reshape(sizes_of(b)).astype(b.dtype.numpy)
-                for b, start, end in zip(inputs, ends, ends[1:], strict=False)
-            ]
-            found = found + self.of(given).astype(np.int64) * digit
-            digit *= BYTE
-        return found - 1
+        return _numbers(self.program)
+
+
+@lru_cache(maxsize=16)  # each may have megabytes
+def _numbers(program: TensorProgram) -> np.ndarray:
+    """What a program makes of the numbers of its inputs' elements, -1 for its 0s: digit by digit,
+    so that any type can hold them."""
+    ends = np.cumsum([1, *(math.prod(sizes_of(b)) for b in program.inputs)])
+    found: np.ndarray = np.zeros((), np.int64)
+    digit = 1
+    while digit <= ends[-1]:
+        given = [
+            (np.arange(start, end) // digit % BYTE).reshape(sizes_of(b)).astype(b.dtype.numpy)
+            for b, start, end in zip(program.inputs, ends, ends[1:], strict=False)
+        ]
+        found = found + evaluate_program(program, given)[0].astype(np.int64) * digit
+        digit *= BYTE
+    numbers = found - 1
+    numbers.flags.writeable = False
+    return numbers
 
 
 def _all_once(numbers: np.ndarray, first: int, count: int) -> bool:
     """Whether so many numbers are those from the first on, each once; -1 is not one of them."""
-    return np.array_equal(np.sort(numbers[numbers >= 0]), np.arange(first, first + count))
+    found = numbers[numbers >= 0] - first
+    if found.size != count or (count and not 0 <= found.min() <= found.max() < count):
+        return False
+    return bool(np.bincount(found, minlength=count).max(initial=1) == 1)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from tilewright.analyze.nests import guarded_factors, nests
 from tilewright.analyze.rewrite import replace_in
 from tilewright.base.errors import ScheduleError
+from tilewright.base.remembered import Remembered
 from tilewright.ir.expr import BinaryOp, Buffer, Load, Var
 from tilewright.ir.loop import Accumulate, If, Kernel, walk_statements
 from tilewright.ir.substitute import substitute
@@ -38,7 +40,21 @@ def unit_forms(
     """The forms of a kernel in normal form; `fused` also with neighbouring axes as one, where units
     want those; and with blocks along `every_axis`, as others may have made arrays, or along those
     alone that fill them best. What happens under conditions is left as it is. ScheduleError where
-    a loop adds to its sums several times."""
+    a loop adds to its sums several times. The forms of a kernel that was asked for lately are
+    remembered: it is looked at on its own, as a piece of a stream, and with arrays inside."""
+    return iter(_remembered(kernel, target, fused, every_axis))
+
+
+@lru_cache(maxsize=64)
+def _remembered(
+    kernel: Kernel, target: Target, fused: bool, every_axis: bool
+) -> Remembered[UnitForm]:
+    return Remembered(_find_forms(kernel, target, fused, every_axis))
+
+
+def _find_forms(
+    kernel: Kernel, target: Target, fused: bool, every_axis: bool
+) -> Iterator[UnitForm]:
     _check_sums(kernel)
     fuses = fused and wants_long_axes(target)
     before: UnitForm | None = None  # the last one with longer axes

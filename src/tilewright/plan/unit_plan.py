@@ -5,35 +5,29 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests, stride
 from tilewright.analyze.simplify import Simplifier
-from tilewright.base.errors import ScheduleError, TilewrightError
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Var
 from tilewright.ir.instruction import Instruction
 from tilewright.ir.loop import (
     Block,
     For,
-    Kernel,
     loads,
     sub_blocks,
     walk_statements,
 )
 from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor_type import Layout
-from tilewright.plan.fill_unit import fill_kernel
-from tilewright.plan.missing_operations import missing_operation
 from tilewright.plan.units import (
     AxisMapping,
     Unit,
     copies,
-    has_contraction,
-    mappings,
     square_axes,
-    units,
 )
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -126,76 +120,6 @@ def epilogue_for(nest: Nest, mapping: AxisMapping) -> Epilogue:
     and which axes run once, as what does not vary along an axis is one number there."""
     extents = {x.var: mapping.extents.get(x.var, x.extent) for x in nest.axes}
     return nest.buffer.name, mapping.unit, tuple(v.name for v, n in extents.items() if n == 1)
-
-
-class NoMapping(ScheduleError):
-    """No unit takes a contraction, whatever is made of its sums; or there is none."""
-
-
-def first_reason(refusals: Sequence[TilewrightError]) -> TilewrightError:
-    """Why forms of a kernel are refused: of those of which a unit takes the contraction, if there
-    are any, the first."""
-    return next((e for e in refusals if not isinstance(e, NoMapping)), refusals[0])
-
-
-def find_mappings(
-    kernel: Kernel, target: Target, refused: Collection[Epilogue] = ()
-) -> Iterator[tuple[Kernel, Nest, AxisMapping]]:
-    """The ways for the target's units to do a kernel's contraction, those that take least time
-    first; each with the kernel, whose loops are filled to what the unit takes. Those are left out
-    for which an epilogue is `refused` by the time that it is their turn."""
-    refusal = None
-    none = True
-    every_nest = nests(kernel.body)
-    sums = {n.buffer for n in every_nest if n.update is not None}
-    for nest in every_nest:
-        if added_product(nest) and sums & {x.buffer for x in loads(nest.store.value)}:
-            continue  # a part of the epilogue of those sums
-        every = (*nest.axes, *nest.reduce)
-        order = [loop.var for loop in every]
-        extents = {x.var: x.extent for x in every if isinstance(x.extent, int)}
-        found = [m for unit in units(target) for m in mappings(nest, unit) if m.waste < math.inf]
-        # Of those that take as long, fewer calls, then loops further in: they step by less in
-        # memory.
-        costs = {m: (m.least_cycles(extents), m.around(extents)) for m in found}
-        found.sort(key=lambda m: (costs[m], -sum(order.index(x.var) for _, x in m.axes)))
-        for mapping in found:
-            if epilogue_for(nest, mapping) in refused:
-                continue
-            try:
-                filled = fill_kernel(kernel, mapping.extents)
-            except ScheduleError as error:
-                refusal = refusal or error
-                continue
-            none = False
-            yield _mapped(filled, nest.buffer.name, mapping)
-    if none:
-        reason = f"no instruction of {target.name} takes a contraction of this kernel"
-        if not has_contraction(kernel):
-            reason = missing_operation(kernel, target) or (
-                f"{kernel.name} has no contraction, and all that {target.name} computes begins with"
-                " one"
-            )
-        raise refusal or NoMapping(
-            reason,
-            program=kernel,
-            hint="each axis of an instruction needs a loop that plays its part",
-        )
-
-
-def _mapped(kernel: Kernel, result: str, mapping: AxisMapping) -> tuple[Kernel, Nest, AxisMapping]:
-    """A mapping with the loops of a schedule of the filled kernel."""
-    found = [n for n in nests(Schedule(kernel).kernel.body) if n.buffer.name == result]
-    if len(found) != 1:
-        raise ScheduleError(
-            f"{result} has no loop around its sum, and a unit makes several sums",
-            program=kernel,
-            hint="give the result an axis: of one element, if there is one",
-        )
-    nest = found[0]
-    loops = {x.var: x for x in (*nest.axes, *nest.reduce)}
-    axes = tuple((axis, loops[x.var]) for axis, x in mapping.axes)
-    return kernel, nest, replace(mapping, axes=axes)
 
 
 def var_of(plan: Plan, axis: Var) -> Var:

@@ -3,10 +3,10 @@ and which loops of a program can be an instruction's axes."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests
 from tilewright.base.dtype import DType
@@ -125,7 +125,18 @@ class Unit:
         """Iterations that a loop of so many has in whole steps along an axis: the fewest of those
         that take no more than twice as many calls as it has to. Two at least, for one would be no
         loop; None if there are no such steps."""
-        size, extent = self.loops[axis].extent, max(extent, 2)
+        found = self._filled.get((axis, extent), 0)
+        if found == 0:
+            found = self._filled[axis, extent] = self._find_filled(axis, max(extent, 2))
+        return found
+
+    @cached_property
+    def _filled(self) -> dict[tuple[Var, int], int | None]:
+        """What was asked: many ways to lay loops on axes have the same loop on an axis."""
+        return {}
+
+    def _find_filled(self, axis: Var, extent: int) -> int | None:
+        size = self.loops[axis].extent
         sizes = [size] if isinstance(size, int) else self._sizes(axis, extent)
         calls = {n: -(-extent // n) for n in sizes}
         most = 2 * min(calls.values(), default=0)
@@ -202,11 +213,12 @@ def has_contraction(kernel: Kernel) -> bool:
     )
 
 
-def units(target: Target) -> Iterator[Unit]:
+@lru_cache(maxsize=64)
+def units(target: Target) -> tuple[Unit, ...]:
     """The target's instructions that contract two operands into a third; those that do most
     first."""
     found = [u for i in selectable(target) if (u := _unit(i)) is not None]
-    yield from sorted(found, key=lambda u: not u.whole)
+    return tuple(sorted(found, key=lambda u: not u.whole))
 
 
 def _unit(instruction: Instruction) -> Unit | None:
@@ -276,43 +288,68 @@ def mappings(nest: Nest, unit: Unit) -> Iterator[AxisMapping]:
             candidates.append([(axis, loop) for loop in fits])
         result = Load(nest.update.buffer, nest.update.indices)
         pairs = ((unit.left, data), (unit.right, weight), (unit.result, result))
-        for chosen in itertools.product(*candidates):
-            axes = tuple((axis, loop) for axis, loop in chosen if loop is not None)
-            if len({loop.var for _, loop in axes}) < len(axes):
-                continue
-            if not unit.whole or (axes and _all_of(nest, axes, pairs)):
+        wanted_loops = _WantedLoops(nest, pairs) if unit.whole else None
+        for axes in _choices(candidates):
+            if wanted_loops is None or (axes and wanted_loops.are(axes)):
                 yield AxisMapping(unit, axes, swapped)
 
 
-def _all_of(
-    nest: Nest, axes: Sequence[tuple[Var, For]], pairs: Sequence[tuple[Load, Load]]
-) -> bool:
-    """Whether a mapping has all loops that share a subscript which the instruction guards, and as
-    the instruction has them, and all of the sums; others are around its calls."""
-    mapped = {axis: loop.var for axis, loop in axes}
-    left = {x.var for x in (*nest.axes, *nest.reduce) if x.extent != 1} - set(mapped.values())
-    if left & {x.var for x in nest.reduce}:
-        return False
-    weights, result = ({v for i in x.indices for v in variables(i)} for _, x in pairs[1:])
-    left -= weights & result  # they do not go along with a window
-    once = {x.var for x in (*nest.axes, *nest.reduce) if x.extent == 1}
-    subscripts = [variables(i) - once for _, x in pairs for i in x.indices]
-    assert nest.update is not None
-    guarded = factors(nest.update.value) is None  # by the instruction, wherever it begins
-    if guarded and any(used & left and len(used) > 1 for used in subscripts):
-        return False
-    for operand, access in pairs:
-        groups = [{mapped[v] for v in variables(i) if v in mapped} for i in operand.indices]
-        wanted = [{v for v in variables(i) if v in mapped.values()} for i in access.indices]
-        one, other = (sorted(map(sorted_names, filter(None, x))) for x in (groups, wanted))
-        # Rows of a program may overlap, where the operand's are apart.
-        rows = not guarded and all(any(g <= w for w in wanted) for g in groups if g)
-        if one != other and not rows:
+Axes = tuple[tuple[Var, For], ...]  # of a unit, each with the loop that it is
+
+
+def _choices(
+    candidates: Sequence[Sequence[tuple[Var, For | None]]], taken: frozenset[Var] = frozenset()
+) -> Iterator[Axes]:
+    """All ways to choose a loop for each axis, or none where that is offered, and no loop twice."""
+    if not candidates:
+        yield ()
+        return
+    for axis, loop in candidates[0]:
+        if loop is None:
+            yield from _choices(candidates[1:], taken)
+        elif loop.var not in taken:
+            for others in _choices(candidates[1:], taken | {loop.var}):
+                yield ((axis, loop), *others)
+
+
+class _WantedLoops:
+    """Which loops of a nest a whole unit has to do: all that share a subscript which it guards, and
+    as it has them, and all of the sums; others are around its calls. `pairs` are what the unit
+    reads and writes, each with what the nest does."""
+
+    def __init__(self, nest: Nest, pairs: Sequence[tuple[Load, Load]]) -> None:
+        assert nest.update is not None
+        loops = (*nest.axes, *nest.reduce)
+        once = {x.var for x in loops if x.extent == 1}
+        self.several = {x.var for x in loops} - once
+        self.summed = {x.var for x in nest.reduce} - once
+        weights, result = ({v for i in x.indices for v in variables(i)} for _, x in pairs[1:])
+        self.apart = weights & result  # they do not go along with a window
+        subscripts = (variables(i) - once for _, x in pairs for i in x.indices)
+        self.shared = [used for used in subscripts if len(used) > 1]
+        self.guarded = factors(nest.update.value) is None  # by the unit, wherever it begins
+        self.subscripts = [tuple([*map(variables, x.indices)] for x in pair) for pair in pairs]
+
+    def are(self, axes: Axes) -> bool:
+        """Whether a mapping has these loops."""
+        mapped = {axis: loop.var for axis, loop in axes}
+        loops = set(mapped.values())
+        if self.summed - loops:
             return False
-    return True
+        left = self.several - loops - self.apart
+        if self.guarded and any(used & left for used in self.shared):
+            return False
+        for operand, access in self.subscripts:
+            groups = [g for i in operand if (g := {mapped[v] for v in i if v in mapped})]
+            wanted = [w for i in access if (w := i & loops)]
+            # Rows of a program may overlap, where the operand's are apart.
+            rows = not self.guarded and all(any(g <= w for w in wanted) for g in groups)
+            if not rows and sorted(map(sorted_names, groups)) != sorted(map(sorted_names, wanted)):
+                return False
+        return True
 
 
-def sorted_names(group: set[Var]) -> list[str]:
+def sorted_names(group: Collection[Var]) -> list[str]:
     return sorted(v.name for v in group)
 
 

@@ -25,8 +25,8 @@ from tilewright.ir.loop import Kernel, loads
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.control import CHOSEN, Control
+from tilewright.plan.find_mappings import find_mappings
 from tilewright.plan.map_values import check_values
-from tilewright.plan.unit_plan import find_mappings
 from tilewright.plan.units import AxisMapping
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.schedule import Schedule

@@ -223,7 +223,7 @@ class Unifier:
             yield from self._guarded(pattern, e, b)
         elif pattern.dtype == index and e.dtype == index and not (_reads(pattern) or _reads(e)):
             yield replace(b, equal=(*b.equal, (pattern, e)))
-        elif pattern.dtype.is_integer and self._is_known(pattern) and isinstance(e, Const):
+        elif isinstance(e, Const) and pattern.dtype.is_integer and self._is_known(pattern):
             yield replace(b, equal=(*b.equal, (_as_index(pattern), const(int(e.value)))))
         else:
             yield from self._operator(pattern, e, b)
