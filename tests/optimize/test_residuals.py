@@ -90,3 +90,13 @@ def test_a_coarse_operand_is_not_multiplied(exponents, shifts, products):
     assert sum(n.op.name == "cast" and n.outputs[0].dtype == i8 for n in nodes) == 2
     assert names.count("shr") == shifts
     assert names.count("mul") - 1 == products  # one makes floats of the result
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("result,products", [(0, 0), (-1, 1)])
+def test_what_has_no_finer_step_is_not_rounded(result, products, relu):
+    """A sum of two steps of 1 for a step of 1, or of 1/2: there is nothing to shift away."""
+    nodes = use_integers(residual((0, 0, 0, result), relu=relu)).nodes
+    names = [n.op.name for n in nodes]
+    assert names.count("shr") == 1  # the branch's own
+    assert names.count("mul") - 1 == products

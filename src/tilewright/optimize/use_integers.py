@@ -299,24 +299,22 @@ class _Rewriter:
         down = -self.grids[n.inputs[0]].exponent
         whole = self._before_rounding(n.inputs[0])
         if whole is not None:
-            return whole
+            return self._finer(whole, self.grids[n.outputs[0]].exponent)
         x = self._whole(n.inputs[0])
         return _shifted(x, down) if down > 0 else x
 
-    def _before_rounding(self, value: Value) -> Whole | None:
+    def _before_rounding(self, value: Value) -> Value | None:
         """x, of x + c that is rounded down again, where x is whole and c is less than one: what is
-        quantised a second time with the same scale."""
+        quantised with the step that it has, or with a finer one."""
         n = self.producers.get(value)
         if n is None or n.op.name != "add":
             return None
         for x, c in (n.inputs, n.inputs[::-1]):
             array = self.constants.get(c)
-            if array is None or x.shape != value.shape or self.grids[x].exponent != 0:
+            if array is None or x.shape != value.shape or self.grids[x].exponent < 0:
                 continue
-            whole = self._whole(x)
-            is_made = isinstance(whole.base, Value) and whole.is_plain
-            if is_made and array.min(initial=0) >= 0 and array.max(initial=0) < 1:
-                return whole
+            if array.min(initial=0) >= 0 and array.max(initial=0) < 1:
+                return x
         return None
 
     def _round(self, n: GraphNode) -> Whole:
