@@ -11,6 +11,7 @@ import onnx
 import pytest
 from fuzz_devices import trial
 from onnx import helper, numpy_helper
+from small_models import residual_model
 
 import tilewright
 from tilewright.base.dtype import i8
@@ -313,6 +314,34 @@ def test_an_input_in_two_shapes():
     assert np.array_equal(module(x), tilewright.compile(model, options=options)(x))
 
 
+def test_one_score_of_a_flattened_picture():
+    """A column of weights that the chip has in the shape of the picture, among others of zeros."""
+    rng = np.random.default_rng(0)
+    shapes = {"w": (8, 8, 3, 3), "v": (1, 8 * 4 * 4)}
+    weights = [
+        numpy_helper.from_array(rng.normal(size=s).astype(np.float32), n) for n, s in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1] * 4),
+        helper.make_node("Flatten", ["a"], ["b"]),
+        helper.make_node("Gemm", ["b", "v"], ["y"], transB=1),
+    ]
+    x = rng.normal(size=(1, 8, 4, 4)).astype(np.float32)
+    ends = [
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s)
+        for n, s in (("x", x.shape), ("y", (1, 1)))
+    ]
+    graph = helper.make_graph(nodes, "score", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = tilewright.quantize(model, {"x": x}, scheme="pow2").model
+    options = Options(rounding="half_up")
+    module = tilewright.compile(
+        model, target={"npu": CHIPS["vta"](), "host": "host"}, options=options
+    )
+    assert len(submitted(module)) == 1
+    assert np.array_equal(module(x), tilewright.compile(model, options=options)(x))
+
+
 @pytest.mark.parametrize(
     "seed", [3, 14, 17, *(pytest.param(n, marks=pytest.mark.long) for n in (7003, 200307))]
 )
@@ -320,6 +349,19 @@ def test_random_networks(seed):
     """`make fuzz-devices` has many: the quick ones of three chips, and an array with a border, of
     which another form would read less than lies in memory."""
     assert "submitted" in trial(seed, list(CHIPS))
+
+
+def test_limits_of_their_own_are_pieces_of_a_stream():
+    """The signal processor narrows bytes within the limits of their type: a finer branch, within 64
+    of 0, is limited behind its convolution, and all is one stream."""
+    model = residual_model((0, 1, 0, 1), both=True, shape=(16, 8, 8))
+    options = Options(rounding="half_up")
+    devices = {"npu": CHIPS["dsp"](), "host": "host"}
+    module = tilewright.compile(model, target=devices, options=options)
+    ((_, facts),) = submitted(module)
+    assert len(facts.pieces) == 3  # two convolutions, of which one has limits, and the addition
+    x = np.random.default_rng(0).integers(-128, 128, (1, 16, 8, 8)).astype(np.int8)
+    assert np.array_equal(module(x), tilewright.compile(model, options=options)(x))
 
 
 def test_arrays_are_arranged_alike_whichever_operands_they_are():

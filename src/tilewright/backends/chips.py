@@ -14,7 +14,7 @@ from tilewright.backends.stream.disassemble import disassemble
 from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import build_chip, build_split, check_form
+from tilewright.chip import build_chip, build_split, check_form, pieces_of
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, Kernel, symbols, walk_statements
@@ -113,6 +113,7 @@ def subgraph_option(
 ) -> Option:
     """Kernels one after the other as one stream, what passes between them in the chip's memory."""
     pieces: list[Kernel] = []
+    owners: list[int] = []  # of each piece, the number of the member
     whole: dict[str, Buffer] = {}  # arrays as the model has them, by the value's name
     axes: dict[str, tuple[int, ...]] = {}
     for number, member in enumerate(members):
@@ -126,13 +127,14 @@ def subgraph_option(
             axes.setdefault(name, kept)
         piece = with_param_names(form.kernel, values)
         try:
-            pieces.append(_alike(piece, pieces))
+            alike = _alike(piece, pieces)
         except ScheduleError as error:
             return Option(obstacle=error.what, fits=number)
-        before = {b.name: sizes_of(b) for p in pieces[:-1] for b in p.inputs}
-        outside = [
-            x for x in zip(piece.inputs, pieces[-1].inputs, strict=True) if x[1].name in inputs
-        ]
+        before = {b.name: sizes_of(b) for p in pieces for b in p.inputs}
+        outside = [x for x in zip(piece.inputs, alike.inputs, strict=True) if x[1].name in inputs]
+        parts = pieces_of(alike, target) if built.chip is not None and built.chip.pieces else ()
+        pieces += parts or (alike,)
+        owners += [number] * (len(pieces) - len(owners))
         for old, new in outside:
             if before.get(new.name, sizes_of(new)) != sizes_of(new):
                 return Option(obstacle=f"{new.name} is read in two shapes", fits=number)
@@ -144,17 +146,24 @@ def subgraph_option(
         order = (*inputs, members[-1].result)
         chip = build_split(kernel, split, target, CHOSEN, order, known)
     except PieceRefused as error:
-        return Option(obstacle=error.what, fits=error.number)
+        return Option(obstacle=error.what, fits=owners[error.number])
     except (ScheduleError, TargetError, CompileError) as error:
         return Option(obstacle=error.what)
     model = kernel.with_(
         inputs=tuple(whole[n] for n in inputs), outputs=(whole[members[-1].result],)
     )
-    parts = zip(members, chip.pieces, strict=True)
     return replace(
         _option(model, DeviceForm(kernel, axes), chip),
-        parts=tuple(Part(m.program, p.cycles, p.bound) for m, p in parts),
+        parts=tuple(_part(m, chip, owners, number) for number, m in enumerate(members)),
     )
+
+
+def _part(member: Member, chip: ChipKernel, owners: Sequence[int], number: int) -> Part:
+    """What a member's pieces take."""
+    own = [p for p, owner in zip(chip.pieces, owners, strict=True) if owner == number]
+    bounds = [p.bound for p in own if p.bound is not None]
+    bound = sum(bounds) if len(bounds) == len(own) else None
+    return Part(member.program, sum(p.cycles for p in own), bound)
 
 
 def _alike(piece: Kernel, before: Sequence[Kernel]) -> Kernel:

@@ -70,8 +70,13 @@ class Held:
         return self if self.operands is None else replace(self, operands=())
 
     def arranged(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """The elements of operands as they lie in the device's memory."""
-        array = arrays[0] if self.made is None else evaluate_program(self.made, list(arrays))[0]
+        """The elements of operands, in the shapes of the model or of the device's kernel, as they
+        lie in the device's memory."""
+        if self.made is None:
+            array = arrays[0]
+        else:
+            pairs = zip(arrays, self.made.inputs, strict=True)
+            (array,) = evaluate_program(self.made, [a.reshape(b.shape) for a, b in pairs])
         sizes = zip(self.before, self.type.shape, self.inner, strict=True)
         added = [(b, int(n) - m - b) for b, n, m in sizes]
         return arrange(

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tilewright.analyze.rewrite import rewrite_accesses
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Buffer, Expr, Load, Var
+from tilewright.ir.expr import Buffer, Expr, Load, Var, const
 from tilewright.ir.loop import Accumulate, For, Kernel, Stmt, Store, map_block, map_exprs
 from tilewright.ir.substitute import rewrite
 from tilewright.plan.diagonal import follow
@@ -24,14 +25,37 @@ def with_operand_shape(kernel: Kernel, name: str, shape: tuple[int, ...]) -> Ker
     """The kernel that reads its input `name` in this shape; others that its loops go along have
     more axes, too, and the same elements. ScheduleError where loops cannot be cut like that."""
     (buffer,) = (b for b in kernel.inputs if b.name == name)
+    try:
+        return _with_all_parts(kernel, buffer, shape)
+    except ScheduleError:
+        if tuple(n for n in shape if n != 1) != sizes_of(buffer):
+            raise
+        return _with_unit_axes(kernel, buffer, shape)
+
+
+def _with_all_parts(kernel: Kernel, buffer: Buffer, shape: tuple[int, ...]) -> Kernel:
+    """The kernel with its loops cut as the shape cuts the input's axes."""
     parts = _parts(sizes_of(buffer), shape)
     if parts is None:
         raise _refusal(kernel, buffer, shape)
     for d in reversed(range(len(parts))):
         if len(parts[d]) > 1:
-            (buffer,) = (b for b in kernel.inputs if b.name == name)
+            (buffer,) = (b for b in kernel.inputs if b.name == buffer.name)
             kernel = _with_parts(kernel, buffer, d, parts[d], shape)
     return kernel
+
+
+def _with_unit_axes(kernel: Kernel, buffer: Buffer, shape: tuple[int, ...]) -> Kernel:
+    """The kernel with an input that has axes of one element beside its own, read at 0."""
+    wider = buffer.with_(shape=shape)
+
+    def place(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        own = iter(at)
+        return tuple(const(0) if n == 1 else next(own) for n in shape)
+
+    inputs = tuple(wider if b == buffer else b for b in kernel.inputs)
+    body = rewrite_accesses(kernel.body, buffer, wider, place)
+    return kernel.with_(inputs=inputs, body=body)
 
 
 def _refusal(kernel: Kernel, buffer: Buffer, shape: tuple[int, ...]) -> ScheduleError:
