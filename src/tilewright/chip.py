@@ -168,14 +168,6 @@ def _build_whole(
     return pieces if rows is None or pieces.cycles < rows.cycles else rows
 
 
-def pieces_of(kernel: Kernel, target: Target) -> tuple[Kernel, ...]:
-    """The pieces in which a kernel is built that is not built at once."""
-    plain = normal_form(kernel)
-    if has_pieces(plain):
-        return split_kernel(plain, target).pieces
-    return limits_apart(plain) or ()
-
-
 def _build_rows(
     kernel: Kernel, filled: Kernel, target: Target, control: Control, parameters: Sequence[str]
 ) -> ChipKernel | None:

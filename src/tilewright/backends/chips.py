@@ -14,7 +14,7 @@ from tilewright.backends.stream.disassemble import disassemble
 from tilewright.backends.stream.parts import part_lengths
 from tilewright.backends.table import Backend, Member, Option, Part
 from tilewright.base.errors import CompileError, ScheduleError, TargetError
-from tilewright.chip import build_chip, build_split, check_form, pieces_of
+from tilewright.chip import build_chip, build_split, check_form
 from tilewright.chip_kernel import ChipKernel
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, Kernel, symbols, walk_statements
@@ -26,9 +26,11 @@ from tilewright.plan.borders import Border
 from tilewright.plan.control import CHOSEN
 from tilewright.plan.create_loops import create_loops
 from tilewright.plan.device_form import DeviceForm, device_forms
+from tilewright.plan.limit_forms import limits_apart
+from tilewright.plan.normal_form import normal_form
 from tilewright.plan.reshape_operand import with_operand_shape
 from tilewright.plan.same_kernels import told_in_names, with_param_names, with_plain_names
-from tilewright.plan.split_kernel import with_passed_borders
+from tilewright.plan.split_kernel import has_pieces, with_passed_borders
 from tilewright.plan.unit_form import MadeArray, of_operands, sizes_of, with_axes
 from tilewright.runtime.devices import DEVICES
 from tilewright.runtime.program import DevicePart
@@ -132,8 +134,7 @@ def subgraph_option(
             return Option(obstacle=error.what, fits=number)
         before = {b.name: sizes_of(b) for p in pieces for b in p.inputs}
         outside = [x for x in zip(piece.inputs, alike.inputs, strict=True) if x[1].name in inputs]
-        parts = pieces_of(alike, target) if built.chip is not None and built.chip.pieces else ()
-        pieces += parts or (alike,)
+        pieces += _pieces(alike, built)
         owners += [number] * (len(pieces) - len(owners))
         for old, new in outside:
             if before.get(new.name, sizes_of(new)) != sizes_of(new):
@@ -142,7 +143,7 @@ def subgraph_option(
                 whole[new.name], axes[new.name] = new, tuple(range(len(new.shape)))
     try:
         split = with_passed_borders(pieces, target)
-        kernel = pieces[-1].with_(inputs=tuple(_find(pieces, n) for n in inputs))
+        kernel = pieces[-1].with_(name=alike.name, inputs=tuple(_find(pieces, n) for n in inputs))
         order = (*inputs, members[-1].result)
         chip = build_split(kernel, split, target, CHOSEN, order, known)
     except PieceRefused as error:
@@ -156,6 +157,14 @@ def subgraph_option(
         _option(model, DeviceForm(kernel, axes), chip),
         parts=tuple(_part(m, chip, owners, number) for number, m in enumerate(members)),
     )
+
+
+def _pieces(kernel: Kernel, built: BuiltKernel) -> tuple[Kernel, ...]:
+    """A member of a stream; or two, where the chip has its limits behind its sums alone."""
+    plain = normal_form(kernel)
+    if built.chip is None or not built.chip.pieces or has_pieces(plain):
+        return (kernel,)
+    return limits_apart(plain) or (kernel,)
 
 
 def _part(member: Member, chip: ChipKernel, owners: Sequence[int], number: int) -> Part:

@@ -113,7 +113,7 @@ def bare_model(
             return TileModel(Schedule(way.filled), target, way.nest, mapping, _extents(kernel))
         except ScheduleError as error:
             refusals.append(error)
-    raise _other_types(kernel, target) or refusals[0]
+    raise _other_types(kernel, target) or refusals[0].with_traceback(None)
 
 
 @dataclass(frozen=True)
@@ -143,13 +143,13 @@ def _find_ways(kernel: Kernel, target: Target) -> Iterator[_Way | ScheduleError]
                 checked[epilogue] = _check_epilogue(filled, target, plan)
         except ScheduleError as error:
             refused.add(epilogue)
-            yield error
+            yield error.with_traceback(None)
             continue
         try:
             _check_operands(target, plan)
             _check_residuals(filled, plan)
         except ScheduleError as error:
-            yield error
+            yield error.with_traceback(None)
             continue
         yield _Way(filled, nest, mapping, checked[epilogue])
 
@@ -254,10 +254,10 @@ def _check_residuals(kernel: Kernel, plan: Plan) -> None:
 
 
 @lru_cache(maxsize=64)
-def _residuals(kernel: Kernel, acc: Buffer) -> list[tuple[Load, Nest]]:
-    """What adds to what is made of sums, with the read of these."""
+def _residuals(kernel: Kernel, acc: Buffer) -> tuple[tuple[Load, Nest], ...]:
+    """What adds to what is made of sums, each with the read of these."""
     s = Schedule(kernel)
-    return exits(s, acc)[:-1] if acc in set(s.allocations()) else []
+    return tuple(exits(s, acc)[:-1]) if acc in set(s.allocations()) else ()
 
 
 def _accumulator_work(
