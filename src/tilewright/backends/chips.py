@@ -160,7 +160,7 @@ def subgraph_option(
 
 
 def _pieces(kernel: Kernel, built: BuiltKernel) -> tuple[Kernel, ...]:
-    """A member of a stream; or two, where the chip has its limits behind its sums alone."""
+    """A member of a stream; or two, where it was built alone in two: its sums, then its limits."""
     plain = normal_form(kernel)
     if built.chip is None or not built.chip.pieces or has_pieces(plain):
         return (kernel,)

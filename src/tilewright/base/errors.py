@@ -19,6 +19,9 @@ from __future__ import annotations
 import difflib
 import textwrap
 from collections.abc import Sequence
+from typing import TypeVar
+
+E = TypeVar("E", bound="TilewrightError")
 
 SHOWN = 3  # lines of context at either end
 
@@ -37,6 +40,13 @@ class TilewrightError(Exception):
     def add_context(self, line: str) -> None:
         """Records what was being done, innermost first."""
         self.context.append(line)
+
+    def again(self: E) -> E:
+        """The same, to be raised once more: raising an error, and those through whose hands it
+        goes, add to it."""
+        other = type(self).__new__(type(self), *self.args)
+        other.__dict__.update(self.__dict__, context=[*self.context])
+        return other
 
     def __str__(self) -> str:
         lines = [self.what, *_shortened([f"  while {line}" for line in self.context])]

@@ -296,16 +296,16 @@ class _Rewriter:
         return whole
 
     def _floor(self, n: GraphNode) -> Whole:
+        before = self._before_rounding(n.inputs[0])
+        if before is not None:
+            return self._finer(before, self.grids[n.outputs[0]].exponent)
         down = -self.grids[n.inputs[0]].exponent
-        whole = self._before_rounding(n.inputs[0])
-        if whole is not None:
-            return self._finer(whole, self.grids[n.outputs[0]].exponent)
         x = self._whole(n.inputs[0])
         return _shifted(x, down) if down > 0 else x
 
     def _before_rounding(self, value: Value) -> Value | None:
-        """x, of x + c that is rounded down again, where x is whole and c is less than one: what is
-        quantised with the step that it has, or with a finer one."""
+        """x, of x + c that is rounded down to x again, where x is whole and c is less than one: of
+        a value that is quantised with the step that it has, or with a finer one."""
         n = self.producers.get(value)
         if n is None or n.op.name != "add":
             return None

@@ -66,7 +66,7 @@ def analytic_model(
     piece of a stream is tried several times."""
     found = _remembered(kernel, target, tuple(sorted(orders.items())), between)
     if isinstance(found, ScheduleError):
-        raise found.with_traceback(None)
+        raise found.again()
     return found
 
 
@@ -95,7 +95,7 @@ def _first_model(
             return _model(way, target, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops
             refusals.append(error)
-    raise _other_types(kernel, target) or refusals[0]
+    raise _other_types(kernel, target) or refusals[0].again()
 
 
 def bare_model(
@@ -113,7 +113,7 @@ def bare_model(
             return TileModel(Schedule(way.filled), target, way.nest, mapping, _extents(kernel))
         except ScheduleError as error:
             refusals.append(error)
-    raise _other_types(kernel, target) or refusals[0].with_traceback(None)
+    raise _other_types(kernel, target) or refusals[0].again()
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class _Way:
 def _ways(kernel: Kernel, target: Target) -> Remembered[_Way | ScheduleError]:
     """The ways for a chip to do a kernel, the best first, and why others are none. Several models
     of a kernel go through them, most of them no further than the first."""
-    return Remembered(_find_ways(kernel, target))
+    return Remembered(lambda: _find_ways(kernel, target))
 
 
 def _find_ways(kernel: Kernel, target: Target) -> Iterator[_Way | ScheduleError]:
@@ -143,13 +143,13 @@ def _find_ways(kernel: Kernel, target: Target) -> Iterator[_Way | ScheduleError]
                 checked[epilogue] = _check_epilogue(filled, target, plan)
         except ScheduleError as error:
             refused.add(epilogue)
-            yield error.with_traceback(None)
+            yield error.again()
             continue
         try:
             _check_operands(target, plan)
             _check_residuals(filled, plan)
         except ScheduleError as error:
-            yield error.with_traceback(None)
+            yield error.again()
             continue
         yield _Way(filled, nest, mapping, checked[epilogue])
 

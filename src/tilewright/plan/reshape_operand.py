@@ -22,8 +22,9 @@ from tilewright.plan.unit_form import fresh, sizes_of
 
 
 def with_operand_shape(kernel: Kernel, name: str, shape: tuple[int, ...]) -> Kernel:
-    """The kernel that reads its input `name` in this shape; others that its loops go along have
-    more axes, too, and the same elements. ScheduleError where loops cannot be cut like that."""
+    """The kernel that reads its input `name` in this shape; other inputs that its loops go along
+    have more axes, too, and the same elements, unless all that is more are axes of one element.
+    ScheduleError where loops cannot be cut like that."""
     (buffer,) = (b for b in kernel.inputs if b.name == name)
     try:
         return _with_all_parts(kernel, buffer, shape)

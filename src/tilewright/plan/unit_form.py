@@ -167,7 +167,7 @@ def _numbers(program: TensorProgram) -> np.ndarray:
         ]
         found = found + evaluate_program(program, given)[0].astype(np.int64) * digit
         digit *= BYTE
-    numbers = found - 1
+    numbers = np.asarray(found - 1)
     numbers.flags.writeable = False
     return numbers
 

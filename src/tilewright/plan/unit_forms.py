@@ -49,7 +49,7 @@ def unit_forms(
 def _remembered(
     kernel: Kernel, target: Target, fused: bool, every_axis: bool
 ) -> Remembered[UnitForm]:
-    return Remembered(_find_forms(kernel, target, fused, every_axis))
+    return Remembered(lambda: _find_forms(kernel, target, fused, every_axis))
 
 
 def _find_forms(

@@ -125,10 +125,9 @@ class Unit:
         """Iterations that a loop of so many has in whole steps along an axis: the fewest of those
         that take no more than twice as many calls as it has to. Two at least, for one would be no
         loop; None if there are no such steps."""
-        found = self._filled.get((axis, extent), 0)
-        if found == 0:
-            found = self._filled[axis, extent] = self._find_filled(axis, max(extent, 2))
-        return found
+        if (axis, extent) not in self._filled:
+            self._filled[axis, extent] = self._find_filled(axis, max(extent, 2))
+        return self._filled[axis, extent]
 
     @cached_property
     def _filled(self) -> dict[tuple[Var, int], int | None]:
