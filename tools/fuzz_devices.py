@@ -58,7 +58,8 @@ class Network:
         value = "x"
         for _ in range(int(self.random.integers(1, LAYERS + 1))):
             layers = [self.conv, self.conv, self.conv, self.pool, self.residual]
-            layers += [self.squeezed] if self.has_gates else []
+            # Before the first convolution gates would be products of floats, which end otherwise.
+            layers += [self.squeezed] if self.has_gates and self.weights else []
             value = self.pick(layers)(value)
         pools_alone = not self.weights  # nothing that could be quantised
         gated = self.nodes[-1].op_type in ("HardSwish", "HardSigmoid", "Mul")
