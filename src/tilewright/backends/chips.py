@@ -161,10 +161,11 @@ def subgraph_option(
 
 def _pieces(kernel: Kernel, built: BuiltKernel) -> tuple[Kernel, ...]:
     """A member of a stream; or two, where it was built alone in two: its sums, then its limits."""
-    plain = normal_form(kernel)
-    if built.chip is None or not built.chip.pieces or has_pieces(plain):
+    if built.chip is None or not built.chip.pieces:
         return (kernel,)
-    return limits_apart(plain) or (kernel,)
+    plain = normal_form(kernel)
+    apart = None if has_pieces(plain) else limits_apart(plain)  # several contractions stay one
+    return apart or (kernel,)
 
 
 def _part(member: Member, chip: ChipKernel, owners: Sequence[int], number: int) -> Part:
