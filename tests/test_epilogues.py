@@ -65,7 +65,8 @@ def test_exact(function, expected, chip: str, overlap: bool):
 
 def test_a_residual_that_comes_late():
     """VTA's queue of products loads it itself. Where there is little room for sums, one place for
-    it leaves more to others than two do, and that is faster; both are exact."""
+    it leaves more to others than two do, and that is faster, though not by the model, which sees
+    no contention where the other one comes early; both are exact."""
     n, c = 8, 32
 
     @kernel
@@ -78,22 +79,24 @@ def test_a_residual_that_comes_late():
         for y, x, o in grid(n, n, c):
             Y[y, x, o] = i8(max(min(t[y, x, o] + i32(R[y, x, o]) * 16 >> 5, 127), -128))
 
-    target = vta(acc=8 << 10)
+    target = vta(acc=2 << 10)
     program = block.kernel
     (found,) = (m for m in form_models(program, target) if not m.form.made)
     assert isinstance(found.model, TileModel)
     choices = choose_tiles(found.model, run_pipelines)
     late, early = (next(c for c in choices if c.plan.late is when) for when in (True, False))
-    assert late.cycles < early.cycles
     rng = np.random.default_rng(0)
     arrays = [rng.integers(-128, 128, b.shape).astype(np.int8) for b in program.inputs]
     wanted = interpret(program, arrays)[0]
+    cycles = []
     for choice in (late, early):
         built = build_choice(found.kernel, target, choice)
+        cycles.append(built.cycles)
         np.testing.assert_array_equal(built(*arrays, np.zeros_like(wanted)), wanted)
         assert built.replay(*arrays, wanted.copy(), orders=2) is None
         held = next(b for b in built.stream.places if b.name.startswith("Y_part"))
         assert held.shape[0] == (1 if choice is late else 2)
+    assert cycles[0] < cycles[1]
 
 
 # ---------------------------------------------------------------- what no instructions make

@@ -62,7 +62,8 @@ class Network:
             layers += [self.squeezed] if self.has_gates and self.weights else []
             value = self.pick(layers)(value)
         pools_alone = not self.weights  # nothing that could be quantised
-        gated = self.nodes[-1].op_type in ("HardSwish", "HardSigmoid", "Mul")
+        kinds = [n.op_type for n in self.nodes if n.op_type not in ("MaxPool", "Add")]
+        gated = bool(kinds) and kinds[-1] in ("HardSwish", "HardSigmoid", "Mul")  # be it pooled
         if self.random.random() < 0.5 or pools_alone or gated:
             value = self.linear(value)
         self.nodes[-1].output[0] = "y"

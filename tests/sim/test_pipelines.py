@@ -113,7 +113,8 @@ def any_pipelines(draw) -> StepTimes:
         level = spatial - 1 if behind else draw(st.integers(-1, levels - 1))
         kept = (np.arange(levels + 1) <= level) | (np.arange(levels + 1) == levels)
         cycles = [c * kept[:, None] for c in cycles]
-        return Loads(queue, latency, *cycles, hazard, after, 1 + ahead, behind)
+        late = rng.integers(0, 2, n) == 1
+        return Loads(queue, latency, *cycles, hazard, after, 1 + ahead, late, behind)
 
     fetches = draw(st.sampled_from([None, Fetches(4, 2, 3, 20), Fetches(64, 16, 32, 5)]))
     return StepTimes(
@@ -144,7 +145,7 @@ def test_steps_that_wait_for_each_other_never_end():
     one, zero = np.ones(1, int), np.zeros(1, int)
     brought = np.array([[1], [0], [1]])
     stall = Hazard.STALL, 0
-    outer = Loads(0, 1, brought, 0 * brought, brought, 0 * brought, *stall, 2 * one)
+    outer = Loads(0, 1, brought, 0 * brought, brought, 0 * brought, *stall, 2 * one, one < 0)
     times = StepTimes(
         np.array([[8], [1]]), 2, (1, 1), 0, None, 1, np.stack([zero, zero]), zero, 9 * one,
         np.stack([one] * 3), zero, one, one, (outer,), Moves(0, 1, one, zero, one, zero, *stall),
@@ -170,7 +171,7 @@ def test_an_operand_after_the_other_then_work_then_a_store():
     work and 10 until others know, 8 + 12 to store and 64 until that is there."""
     one = np.ones(1, int)
     loads = [
-        Loads(0, 64, *(np.array([[c], [c]]) for c in cost), Hazard.STALL, 0, one)
+        Loads(0, 64, *(np.array([[c], [c]]) for c in cost), Hazard.STALL, 0, one, one < 0)
         for cost in ((1, 16, 0, 20), (2, 16, 0, 30))
     ]
     store = Moves(2, 64, one, 8 * one, 0 * one, 12 * one, Hazard.STALL, 0)
@@ -190,18 +191,25 @@ def test_an_operand_after_the_other_then_work_then_a_store():
 def test_steps_of_one_instruction_take_what_they_are_expected_to(monkeypatch, plans):
     """VTA does a step with one instruction of each kind: whatever the tiles, the order and the
     pace, the model sees what the simulator does, but for where the unit's queue loads a bias in a
-    short tile: what follows that is not done before it. Some of 1,164 plans."""
+    short tile: what follows that is not done before it. Some of 1,213 plans."""
     monkeypatch.setattr(choose_tiles, "BEST", 1 << 30)
     target = vta(inp=1024, wgt=4096, acc=4096)
     kernel = layer.bind(M=128, N=96, K=64).kernel
     every = choose_tiles.choose_tiles(analytic_model(kernel, target), run_pipelines)
-    off = [
-        abs(choice.cycles / build_choice(kernel, target, choice, Control()).cycles - 1)
-        for choice in every[:: len(every) // plans]
-    ]
-    assert np.median(off) < 0.002
-    assert np.quantile(off, 0.9) < 0.02
-    assert max(off) < 0.3
+
+    def off(choices):
+        built = (build_choice(kernel, target, c, Control()) for c in choices)
+        return [abs(c.cycles / b.cycles - 1) for c, b in zip(choices, built, strict=True)]
+
+    two, one = ([c for c in every if c.plan.outer_places == n] for n in (2, 1))
+    found = off(two[:: len(two) // plans])
+    assert np.median(found) < 0.002
+    assert np.quantile(found, 0.9) < 0.02
+    assert max(found) < 0.3
+    # A factor with one place comes when the step that needs it begins.
+    found = off(one)
+    assert np.median(found) < 0.02
+    assert max(found) < 0.1
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,8 @@ def _pipelines(rng: np.random.Generator) -> StepTimes:
         level = spatial - 1 if behind else int(rng.integers(-1, levels))
         kept = (np.arange(levels + 1) <= level) | (np.arange(levels + 1) == levels)
         cycles = [c * kept[:, None] for c in cycles]
-        loads.append(Loads(queue, latency, *cycles, hazard, forward, 1 + ahead, behind))
+        late = np.zeros(n, bool)
+        loads.append(Loads(queue, latency, *cycles, hazard, forward, 1 + ahead, late, behind))
     fetches = (None, Fetches(4, 2, 3, 20), Fetches(64, 16, 32, 5))[rng.integers(3)]
     return StepTimes(
         turns, spatial, tuple(map(int, rng.choice([1, 2, 64], queues))), int(rng.integers(5)),

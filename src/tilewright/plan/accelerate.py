@@ -20,14 +20,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.analyze.nests import Nest
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.expr import Buffer, Cast, Expr, Load, Var
-from tilewright.ir.loop import For, loads, walk_statements
+from tilewright.ir.loop import Alloc, For, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.accelerate_whole import accelerate_whole
@@ -90,7 +90,7 @@ def tile_for_unit(
     locals_ = _bring_operands(s, target, update.parts or tiles[-1], acc, plan, update.inner)
     blocks = _bring_blocks(s, target, acc, plan, update)
     s.tensorize(update.first, plan.unit.instruction)
-    made_of = _add_residuals(s, target, plan, before_last)
+    made_of, residuals = _add_residuals(s, target, plan, before_last)
     starts = [outer_loop(nest_with(s, s.buffer(name))) for name in blocks]
     for name, source in locals_.items():
         local = s.buffer(name)
@@ -111,12 +111,15 @@ def tile_for_unit(
     map_values(s, target, Loop(inside[0]), rows, Parts(plan.interleave))
     late = set(s.allocations()) - before if plan.late else set()  # what the epilogue brings
     hoist_all(s, around, acc.name)
+    single = _in_outer_loops(s, around, locals_) if plan.outer_places == 1 else []
     # One buffer for each tile of the result that is computed or stored; one more for each whose
     # accumulator has its start value early.
     early = distance if plan.starts_with_addend else cleared
     results = buffers + _tiles_ahead(s, tiles, around, early)
-    loop = flatten(s, around, acc.name, min(2, distance + 1), results)
+    loop = flatten(s, around, acc.name, min(2, distance + 1), results, single)
     if overlap:
+        brought = {b.name: b for b in s.allocations()}
+        late |= {brought[name] for name in (*single, *residuals) if plan.outer_places == 1}
         s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late))
     return layouts
 
@@ -133,6 +136,13 @@ def _pace(
     distance = min(plan.prefetch_distance, steps - 1)
     buffers = min(plan.result_buffers, count, steps - distance)
     return distance, buffers, min(plan.clear_distance, steps - buffers)
+
+
+def _in_outer_loops(s: Schedule, around: Sequence[Loop], names: Iterable[str]) -> list[str]:
+    """Returns those of some buffers that all but the innermost of the loops over tiles fill."""
+    allocs = {x.buffer.name for loop in around[:-1] for x in s.for_(loop).body
+              if isinstance(x, Alloc)}  # fmt: skip
+    return [name for name in names if name in allocs]
 
 
 def _tiles_ahead(s: Schedule, tiles: Sequence[Loop], around: Sequence[Loop], distance: int) -> int:
@@ -169,10 +179,11 @@ def _rows(plan: Plan, target: Target, inside: list[Var]) -> RowLayout:
 
 def _add_residuals(
     s: Schedule, target: Target, plan: Plan, made: Sequence[tuple[Load, Nest]]
-) -> list[tuple[Loop, list[Var]]]:
+) -> tuple[list[tuple[Loop, list[Var]]], list[str]]:
     """Gives products that add residuals to what is `made` of the sums to the unit; returns what
-    makes that: the outermost loop of each nest, and its loops by the axes of the contraction."""
-    found = []
+    makes that, the outermost loop of each nest and its loops by the axes of the contraction, and
+    the names of the factors' copies."""
+    found, names = [], list[str]()
     for read, before in made:
         result = s.buffer(before.buffer.name)
         nest = nest_with(s, result)
@@ -185,6 +196,7 @@ def _add_residuals(
         once, inner = s.split(outermost, loop.extent)  # around what comes right before it
         axes = {axis: inner if x == outermost else x for axis, x in update.inner.items()}
         locals_ = _bring_operands(s, target, once, result, own, axes)
+        names += locals_
         for name in locals_:
             s.hoist(s.buffer(name), once)
         fused = s.fuse(once, inner)
@@ -197,7 +209,7 @@ def _add_residuals(
         init = nest_with(s, s.buffer(result.name))
         renamed = {x.var: y.var for x, y in zip(nest.axes, init.axes, strict=True)}
         found.append((outer_loop(init), [renamed[v] for v in _vars_behind(plan, read)]))
-    return found
+    return found, names
 
 
 def _pack_parameters(s: Schedule, target: Target, plan: Plan, acc: Buffer) -> dict[str, Layout]:

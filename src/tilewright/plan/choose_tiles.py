@@ -122,18 +122,27 @@ def _plans(model: TileModel, overlap: bool, rings: bool) -> Iterator[Plan]:
     )
     clears = any(not x.follows for x in model.accumulator_work.steps) and not with_addend
     ahead = CLEAR_DISTANCES if overlap and clears else (0,)
-    every = itertools.product(_orders(model), paces, ahead, early, kept)
-    for order, (distance, buffers), cleared, (preloaded, late), ring in every:
+    outer = (2, 1) if overlap and not whole_unit else (2,)
+    every = itertools.product(_orders(model), paces, ahead, early, kept, outer)
+    for order, (distance, buffers), cleared, (preloaded, late), ring, places in every:
+        if places == 1 and distance > 1:  # the step for which a factor comes waits for it anyway
+            continue
         yield replace(
             any_, order=order, prefetch_distance=distance, result_buffers=buffers,
             preloaded=preloaded, late=late, rings=ring, clear_distance=cleared,
+            outer_places=places,
         )  # fmt: skip
 
 
 def _fits(model: TileModel, tile: Mapping[Var, np.ndarray], plan: Plan) -> np.ndarray:
-    """Which tiles fit; where the epilogue's operands come late, those that did not otherwise."""
+    """Which tiles fit; where the epilogue's operands come late, or a factor has one place, those
+    that did not otherwise."""
     fits = model.fits(tile, plan)
-    return fits & ~model.fits(tile, replace(plan, late=False)) if plan.late else fits
+    if plan.late:
+        fits = fits & ~model.fits(tile, replace(plan, late=False))
+    if plan.outer_places == 1:
+        fits = fits & ~model.fits(tile, replace(plan, outer_places=2))
+    return fits
 
 
 def _early(model: TileModel) -> list[tuple[bool, bool]]:

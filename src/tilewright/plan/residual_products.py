@@ -76,7 +76,7 @@ def _form(
     place = [substitute(i, renamed) for i in residual.indices]
     place[along[0]] = lane // size * size + term
     identity = Buffer(fresh("identity", names), unit.right.buffer.dtype, (size, size))
-    entry = (lane % size, term) if _columns_first(unit, square) else (term, lane % size)
+    entry = (lane % size, term) if columns_first(unit, square) else (term, lane % size)
     product = cast(addition.dtype, Load(residual.buffer, tuple(place))) * cast(
         addition.dtype, Load(identity, entry)
     )
@@ -93,7 +93,7 @@ def _form(
     at_end = kernel.body.index(result.stmt)
     new = (*kernel.body[:at_end], Alloc(total.buffer), *body, *last, *kernel.body[at_end + 1 :])
     form = kernel.with_(inputs=(*kernel.inputs, identity), body=new)
-    return UnitForm(form, {identity.name: _diagonal(identity, factor)})
+    return UnitForm(form, {identity.name: diagonal_matrix(identity, factor)})
 
 
 def _addition(
@@ -130,12 +130,14 @@ def _followed(sums: Nest, read: Load, loop: For) -> Expr | None:
     return read.indices[places[0]] if len(places) == 1 else None
 
 
-def _columns_first(unit: Unit, square: tuple[Var, Var]) -> bool:
+def columns_first(unit: Unit, square: tuple[Var, Var]) -> bool:
+    """Whether the columns of a unit's square factor are its first axis."""
     order = [v for i in unit.right.indices for v in (*variables(i),) if v in square]
     return order[0] == square[0]
 
 
-def _diagonal(matrix: Buffer, number: int) -> MadeArray:
+def diagonal_matrix(matrix: Buffer, number: int) -> MadeArray:
+    """The values of a matrix with a number on its diagonal, and 0 elsewhere."""
     kind = matrix.dtype
 
     def value(row: Expr, column: Expr) -> Expr:

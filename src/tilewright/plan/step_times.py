@@ -54,8 +54,8 @@ class Loads(Moves):
     [levels + 1, n]."""
 
     buffers: np.ndarray  # [n] for what one turn brings
+    late: np.ndarray  # [n] whether it comes when it is needed, and not a prefetch distance before
     in_epilogue: bool = False  # whether the epilogue reads it
-    late: bool = False  # and it comes when that begins
     is_addend: bool = False  # whether it is what the sums start with, in the accumulator
 
 

@@ -221,6 +221,10 @@ class TileModel:
             inner = (level == last) & (operand is not self.result)
             inner |= (level == last_tile) & (operand in self.epilogue_loads)
             turns_more = min(plan.prefetch_distance, 1)
+            if operand in self.loads[:2]:
+                turns_more = min(turns_more, plan.outer_places - 1)
+            elif self._is_factor(operand) and plan.outer_places == 1:
+                inner, turns_more = np.zeros(1, bool), 0
             if operand is self.result:
                 early = self.accumulator_work.starts_with_addend and plan.prefetch_distance > 0
                 turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
@@ -248,6 +252,10 @@ class TileModel:
         fits = [size <= limits[name] for name, size in used.items()]
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
         return np.asarray(reduce(np.logical_and, fits))  # of one tile, or of all
+
+    def _is_factor(self, operand: OperandTile) -> bool:
+        """Whether the epilogue multiplies an operand, as a residual by the identity."""
+        return operand in self.epilogue_loads and operand not in self.with_sums
 
     def _held(self, operand: OperandTile, tile: Sizes, plan: Plan) -> np.ndarray:
         """Returns the bytes of an operand tile: of all tiles, if it is preloaded."""
@@ -395,9 +403,13 @@ class TileModel:
         for number, operand in enumerate(self.loads):
             level = self._reload_level(operand, list(turns), plan)
             in_epilogue = operand in self.epilogue_loads and not self.unit.whole
-            late = operand in self.with_sums and plan.late
+            late = np.full(turns.shape[1], operand in self.with_sums and plan.late)
+            if number < 2 and plan.outer_places == 1:
+                late = (level >= 0) & (level < innermost)
+            elif self._is_factor(operand) and plan.outer_places == 1:
+                late = level >= 0
             buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
-            buffers = np.ones_like(buffers) if late else buffers
+            buffers = np.where(late, 1, buffers)
             preloaded = plan.preloaded and operand in self.with_sums
             sizes = self.whole if preloaded else tile
             whole = (
@@ -415,7 +427,7 @@ class TileModel:
                 calls, setup, work, transfer = times
                 yield Loads(
                     queue, operand.move.latency, calls, setup, work, transfer,
-                    *operand.move.own_hazard, buffers, in_epilogue, late,
+                    *operand.move.own_hazard, buffers, late, in_epilogue,
                 )  # fmt: skip
             if operand.relay is not None:  # in every step, whether its tile is new or not
                 blocks = tiles.whatever_the_plan(f"relay {number}", operand.relay_times)
@@ -423,7 +435,7 @@ class TileModel:
                 move = operand.relay
                 yield Loads(
                     self._queue(move.queue), move.latency, calls, setup, work, transfer,
-                    *move.own_hazard, buffers,
+                    *move.own_hazard, buffers, np.zeros(turns.shape[1], bool),
                 )  # fmt: skip
         for operand in self.accumulator_loads:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
@@ -435,7 +447,7 @@ class TileModel:
                 calls, setup, work, transfer = times
                 yield Loads(
                     queue, operand.move.latency, calls, setup, work, transfer, *within, buffers,
-                    is_addend=True,
+                    np.zeros(turns.shape[1], bool), is_addend=True,
                 )  # fmt: skip
 
     def _store_times(

@@ -30,6 +30,7 @@ from tilewright.plan.single_columns import with_single_columns
 from tilewright.plan.stepped import stepped_forms
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh
 from tilewright.plan.window_phases import window_forms
+from tilewright.plan.window_products import window_product_forms
 from tilewright.plan.window_rows import row_forms
 from tilewright.target.target import Target
 
@@ -104,6 +105,7 @@ def _forms(kernel: Kernel, target: Target, every_axis: bool) -> Iterator[UnitFor
     yield from row_forms(kernel, target)
     yield from stepped_forms(kernel)
     yield from window_forms(kernel, target)
+    yield from window_product_forms(kernel, target)
     yield from product_forms(kernel, target, every_axis=every_axis)
     limited_form = limit_form(kernel, target)
     if limited_form is not None:

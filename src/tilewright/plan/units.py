@@ -11,9 +11,9 @@ from functools import lru_cache
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests
 from tilewright.base.dtype import DType
 from tilewright.base.node import cached_property
-from tilewright.ir.expr import BinaryOp, Buffer, Expr, Load, Symbol, Var
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Expr, Load, Symbol, Var
 from tilewright.ir.instruction import Field, Instruction
-from tilewright.ir.loop import Accumulate, For, If, Kernel, Store, walk_statements
+from tilewright.ir.loop import Accumulate, For, If, Kernel, Store, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.plan.rates import least, most_a_cycle
 from tilewright.target.pairs import selectable
@@ -210,6 +210,24 @@ def has_contraction(kernel: Kernel) -> bool:
         for u in updates
         for pair in [guarded_factors(u.value)]
     )
+
+
+def products_among_rows(kernel: Kernel) -> bool:
+    """Whether several nests add up products of two arrays, each for itself: those are for
+    instructions that work on rows, some of which a unit makes. An author's kernel of several
+    contractions is split before, and a residual is added to sums that are there."""
+    return sum(map(_is_product, nests(kernel.body))) > 1
+
+
+def _is_product(nest: Nest) -> bool:
+    update = nest.update
+    value = update.value if update is not None and update.op is BinaryOp.ADD else None
+    if not isinstance(value, Binary) or value.op is not BinaryOp.MUL:
+        return False
+    if not isinstance(nest.store.value, Const):
+        return False
+    first, second = ({x.buffer for x in loads(e)} for e in (value.a, value.b))
+    return bool(first) and bool(second) and first != second
 
 
 @lru_cache(maxsize=64)

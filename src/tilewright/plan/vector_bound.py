@@ -73,6 +73,22 @@ def elements_touched(nest: Nest, places: Sequence[Sequence[Expr]]) -> int:
     return _distinct(places, {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)})
 
 
+def elements_of_nests(reads: Sequence[tuple[Nest, Sequence[Sequence[Expr]]]]) -> int:
+    """How many elements of one buffer nests touch, each at such places, at least: of those of which
+    no two have an element in common, all."""
+    most = max((elements_touched(nest, places) for nest, places in reads), default=0)
+    apart: list[list[frozenset[int]]] = []
+    for nest, places in reads:
+        sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
+        for place in places:
+            used = [v for i in place for v in variables(i)]
+            along = [_values(i, sizes) for i in place]
+            others = (any(a.isdisjoint(b) for a, b in zip(along, x, strict=True)) for x in apart)
+            if len(used) == len(set(used)) and all(others):
+                apart.append(along)
+    return max(most, sum(math.prod(map(len, x)) for x in apart))
+
+
 def _distinct(places: Sequence[Sequence[Expr]], sizes: Mapping[Var, int]) -> int:
     """How many elements accesses to one buffer touch, at least: loops of different subscripts are
     independent, and accesses that differ along one axis alone are seen together."""

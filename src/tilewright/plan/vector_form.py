@@ -193,6 +193,7 @@ class _Form:
         self.exact: dict[Buffer, DType] = {}  # what is wider than it was, and holds nothing more
         self.inputs = [b.name for b in kernel.inputs]
         self.products: set[str] = set()
+        self.copies: dict[tuple[Buffer, str], Buffer] = {}  # of factors, by their memory
         self.common: set[str] = set()
         self.overwrites = not _leave_operands(target)
         self.reads = Counter(x.buffer for n in nests(kernel.body) for x in _reads_of(n))
@@ -404,8 +405,11 @@ class _Form:
         return (*found, *self._stored(nest, acc))
 
     def _copied(self, source: Buffer, operand: Buffer, before: list[Stmt]) -> Buffer:
-        """An array as it is, in the memory of a unit's operand."""
-        local = self._local(source, operand, "operand")
+        """An array as it is, in the memory of a unit's operand: one copy for all products."""
+        key = source, operand.memory
+        if key in self.copies:
+            return self.copies[key]
+        local = self.copies[key] = self._local(source, operand, "operand")
         axes = tuple(Var(self.builder.fresh(f"{source.name}_{d}")) for d in range(len(local.shape)))
         stmt: Stmt = Store(local, axes, Load(source, axes))
         for var, extent in zip(reversed(axes), reversed(local.shape), strict=True):

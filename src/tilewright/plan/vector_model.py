@@ -28,8 +28,9 @@ from tilewright.plan.element_writes import reduction_of
 from tilewright.plan.interleave import turns_of_sums, wait_of_sums
 from tilewright.plan.one_loop import places_by_queue, stages_by_queue
 from tilewright.plan.rates import iterations_of, most_a_cycle, most_for
+from tilewright.plan.units import units
 from tilewright.plan.vector_bound import (
-    elements_touched,
+    elements_of_nests,
     least_of_reductions,
     reads_of,
     reduction_buffers,
@@ -83,6 +84,9 @@ class _Work:
     apart: int  # elements that an accumulation has to have, to do several sweeps in one call
     latency: int  # of a call
     once: bool  # whether it brings what all tiles have in common
+    clears: bool  # sums of a product, which waits for that in the same queue
+    multiplies: bool  # whether a matrix unit does it
+    takes: bool  # whether it reads what another queue brings for a tile
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,8 @@ class _Probe:
     boxes: Mapping[str, tuple[int, ...]]
     brought: Mapping[str, str]
     computed: Mapping[str, str]
+    moved: frozenset[str]  # buffers that transfers fill
+    sums: frozenset[str]  # buffers that products fill, be it before others do in their place
 
 
 class VectorModel:
@@ -224,7 +230,16 @@ class VectorModel:
             several = places.get(buffer.name, 1)
             self.held.append(_Held(buffer.memory, box, each, *known, spans.get(buffer), several))
         turns = math.prod(self.extents.values()) / math.prod(tile.values())
-        probe = _Probe(stream, durations(stream), turns, boxes, names | own, names)
+        probe = _Probe(
+            stream,
+            durations(stream),
+            turns,
+            boxes,
+            names | own,
+            names,
+            frozenset(brought),
+            frozenset(tiled.held[name] for name in self.form.products),
+        )
         self.work += [self._work(probe, k) for k in range(len(stream.sites))]
 
     def _is_outside(self, call: Call) -> bool:
@@ -278,6 +293,9 @@ class VectorModel:
             apart=max(distances, default=0) * self.bare.lanes,
             latency=int(times.latency[rows].max(initial=0)),
             once=once,
+            clears=bool(written & probe.sums) and not read,
+            multiplies=any(instruction == u.instruction for u in units(self.target)),
+            takes=outside is None and bool(probe.moved & {r.buffer.name for r in call.regions}),
         )
 
     def choices(self) -> list[VectorChoice]:
@@ -379,14 +397,14 @@ class VectorModel:
         computed = least_of_reductions(no_products, self.target)
         moves = [x for x in self.work if x.outside is not None]
         for x in self.work:
-            if x.outside is None and x.box not in reduced:
+            if x.outside is None and (x.box not in reduced or x.multiplies or x.clears):
                 computed[x.queue] = computed.get(x.queue, 0.0) + x.least * math.prod(whole[x.box])
         queues = dict(computed)
         count = {x.box: self._elements(x.box, whole) for x in moves}
         for x in moves:
             queues[x.queue] = queues.get(x.queue, 0.0) + x.least * count[x.box]
         busiest = max(queues, key=lambda q: queues[q])
-        loads_ = [x for x in moves if x.outside in self.form.kernel.inputs]
+        loads_ = [x for x in moves if self._is_loaded(x)]
         stores = [x for x in moves if x not in loads_]
         # What the busiest queue brings itself, it can bring while it waits for the first of it.
         others = [x for x in loads_ if x.queue != busiest]
@@ -399,14 +417,18 @@ class VectorModel:
             {q: (computed.get(q, 0.0), n) for q, n in queues.items()},
         )  # fmt: skip
 
+    def _is_loaded(self, work: _Work) -> bool:
+        """Whether a transfer brings an input, in whatever layout."""
+        inputs = {b.name for b in self.form.kernel.inputs}
+        return work.outside is not None and work.outside.name in inputs
+
     def _elements(self, box: str, whole: Mapping[str, tuple[int, ...]]) -> int:
         """Elements of a buffer that are needed: not those between windows that are far apart."""
         reads = [
             (n, places) for n in self.nests for b, places in reads_of(n).items() if b.name == box
         ]
-        read = max((elements_touched(n, places) for n, places in reads), default=None)
         size = math.prod(whole[box])
-        return size if read is None else min(size, read)
+        return min(size, elements_of_nests(reads)) if reads else size
 
     def _slices(self, tile: dict[Var, int]) -> Iterator[tuple[int, dict[Var, int]]]:
         """In how many slices a tile's reduction can be done, and what a step does then."""
@@ -469,12 +491,16 @@ class VectorModel:
     ) -> float:
         """Cycles of all tiles; what a slice does is done so many times for each."""
         queues, bus = self._busy(boxes, slices, parts)
+        for x in (x for x in self.work if x.clears):
+            queues[x.queue] += x.latency
         # From the first load of a tile until its result is outside.
         chain = sum(queues.values()) + self._late()
         if not self.control.overlap:
             return turns * chain
         at_once = distance + 2  # a tile is stored while the next is worked on
         longest = max(self._serial(queues), bus, chain / at_once)
+        if distance == 0:
+            longest = max(longest, self._one_place(queues, boxes))
         if results == 1:
             late = max(x.latency for x in self.work if x.outside is not None)
             longest = max(longest, sum(queues.values()) + late - self._ahead(boxes))
@@ -485,6 +511,23 @@ class VectorModel:
         """Cycles of a tile where queues that compute wait for each other."""
         computing = {x.queue for x in self.work if x.outside is None}
         return max(sum(queues[q] for q in computing), *queues.values())
+
+    def _one_place(
+        self, queues: Mapping[str, float], boxes: Mapping[str, tuple[int, ...]]
+    ) -> float:
+        """Cycles of a tile whose operands have one place: the next tile's come once what takes them
+        is done."""
+        computing = {x.queue for x in self.work if x.outside is None}
+        loading = {x.queue: x.latency for x in self.work
+                   if x.queue not in computing and self._is_loaded(x)}  # fmt: skip
+        if not loading:
+            return 0.0
+        takes = (
+            x.rate * math.prod(boxes[x.box]) + x.setup + (x.latency if x.clears else 0)
+            for x in self.work
+            if x.takes or x.clears  # between one product and the next
+        )
+        return sum(takes) + max(queues[q] + n for q, n in loading.items())
 
     def _busy(
         self, boxes: Mapping[str, tuple[int, ...]], slices: int, parts: int

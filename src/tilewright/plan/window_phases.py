@@ -17,6 +17,7 @@ from functools import partial, reduce
 
 from tilewright.analyze.linear import linear
 from tilewright.analyze.nests import Nest, nests
+from tilewright.base.dtype import DType
 from tilewright.ir.expr import DRAM, Buffer, Expr, Load, Var, binary, cast, const
 from tilewright.ir.loop import Accumulate, Alloc, For, Kernel, Stmt, loads
 from tilewright.ir.substitute import substitute, variables
@@ -33,9 +34,9 @@ def window_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
     """The kernel with such arrays for the input of a reduction over windows, where the target's
     instructions combine rows."""
     for nest in nests(kernel.body) if row_instructions(target) else ():
-        windows = _windows_of(kernel, nest)
+        windows = windows_of(kernel, nest)
         if windows is not None:
-            yield _Phases(kernel, windows).form()
+            yield Phases(kernel, windows, nest.buffer.dtype).form()
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,17 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Windows:
+class Windows:
     """A reduction over windows of an input, with their sides, outermost first."""
 
     nest: Nest
     update: Accumulate
-    element: Expr  # an element of a window, with what stands for it in a border
+    read: Load
+    element: Expr  # what is read, with what stands for it in a border
     sides: tuple[_Side, ...]
 
 
-def _windows_of(kernel: Kernel, nest: Nest) -> _Windows | None:
+def windows_of(kernel: Kernel, nest: Nest) -> Windows | None:
     """The windows of a reduction, if each side moves by several elements and has a phase with one
     element; None for others. Elements come in another order, which sums of floats are not for."""
     update = nest.update
@@ -97,7 +99,7 @@ def _windows_of(kernel: Kernel, nest: Nest) -> _Windows | None:
         return None
     if len(used) != len(every) or set(used) != every:  # loops of different subscripts
         return None
-    return _Windows(nest, update, element, found)
+    return Windows(nest, update, read, element, found)
 
 
 def _side_of(nest: Nest, loop: For, read: Load) -> _Side | None:
@@ -111,13 +113,14 @@ def _side_of(nest: Nest, loop: For, read: Load) -> _Side | None:
     return _Side(*steps[0], loop.extent, loop.var)
 
 
-class _Phases:
-    """The reduction of one window, of arrays for its phases."""
+class Phases:
+    """The reduction of one window, of arrays for its phases; `kind` is the type in which maxima are
+    taken."""
 
-    def __init__(self, kernel: Kernel, windows: _Windows) -> None:
+    def __init__(self, kernel: Kernel, windows: Windows, kind: DType) -> None:
         self.kernel, self.windows = kernel, windows
-        self.nest, self.op = windows.nest, windows.update.op
-        (self.read,) = loads(windows.element)
+        self.nest, self.op, self.kind = windows.nest, windows.update.op, kind
+        self.read = windows.read
         self.builder = Builder({x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))})
         self.arrays: dict[str, MadeArray] = {}
         self.inputs: list[Buffer] = []
@@ -125,13 +128,17 @@ class _Phases:
 
     def form(self) -> UnitForm:
         """The kernel in that form."""
-        self._computed(())
+        self.computed(())
+        others = (b for b in self.kernel.inputs if b != self.read.buffer)
+        kernel = self.kernel.with_(inputs=(*self.inputs, *others), body=self.replaced())
+        return UnitForm(kernel, self.arrays)
+
+    def replaced(self) -> tuple[Stmt, ...]:
+        """The kernel's body with what is computed here in the place of the reduction."""
         body: list[Stmt] = []
         for stmt in self.kernel.body:
             body += self.body if stmt is self.nest.stmt else [stmt]
-        others = (b for b in self.kernel.inputs if b != self.read.buffer)
-        kernel = self.kernel.with_(inputs=(*self.inputs, *others), body=tuple(body))
-        return UnitForm(kernel, self.arrays)
+        return tuple(body)
 
     def _extents(self, phases: Sequence[int]) -> tuple[int, ...]:
         """What an array has along each loop of the result, which is of these phases of the first
@@ -140,13 +147,13 @@ class _Phases:
         more = {side.along: side.elements(p) - 1 for side, p in sides}
         return tuple(int(x.extent) + more.get(x.var, 0) for x in self.nest.axes)
 
-    def _computed(self, phases: tuple[int, ...]) -> Buffer:
+    def computed(self, phases: tuple[int, ...]) -> Buffer:
         """The array of what windows have in these phases of the first sides; computes it."""
         if len(phases) == len(self.windows.sides):
-            return self._input(phases)
+            return self.input(phases)
         side = self.windows.sides[len(phases)]
-        parts = [(side.elements(p), self._computed((*phases, p))) for p in side.phases]
-        axes = self._axes(phases)
+        parts = [(side.elements(p), self.computed((*phases, p))) for p in side.phases]
+        axes = self.axes(phases)
         places: tuple[Expr, ...] = tuple(a.var for a in axes)
         single = (self._element(b, places) for n, b in parts if n == 1)
         value = reduce(partial(binary, self.op), single)
@@ -160,12 +167,12 @@ class _Phases:
             last = number == len(several)
             array = self._stage(phases, axes, value, self._element(b, at), over, last=last)
             if not last:
-                axes = self._axes(phases)
+                axes = self.axes(phases)
                 places = tuple(a.var for a in axes)
                 value = Load(array, places)
         return array
 
-    def _axes(self, phases: Sequence[int]) -> list[Axis]:
+    def axes(self, phases: Sequence[int]) -> list[Axis]:
         """Loops through such an array."""
         names = (x.var.name for x in self.nest.axes)
         return [
@@ -173,8 +180,21 @@ class _Phases:
             for name, n in zip(names, self._extents(phases), strict=True)
         ]
 
+    def array(self, phases: Sequence[int]) -> Buffer:
+        """An array of its own for such phases."""
+        name = self.builder.fresh(f"{self.nest.buffer.name}_phase")
+        array = Buffer(name, self.kind, self._extents(phases), DRAM)
+        self.body.append(Alloc(array))
+        return array
+
     def _element(self, array: Buffer, places: Sequence[Expr]) -> Expr:
-        return cast(self.nest.buffer.dtype, Load(array, tuple(places)))
+        return cast(self.kind, Load(array, tuple(places)))
+
+    def element_of(self, phases: Sequence[int], places: Sequence[Expr]) -> Expr:
+        """The element of a picture that is of these phases of all sides, by its places there."""
+        names = dict(zip((x.var for x in self.nest.axes), places, strict=True))
+        sides = zip(self.windows.sides, phases, strict=True)
+        return substitute(self.windows.element, {**names, **{s.over: const(p) for s, p in sides}})
 
     def _stage(
         self, phases: Sequence[int], axes: Sequence[Axis], value: Expr,
@@ -183,12 +203,8 @@ class _Phases:
         """Computes an array: a value, or what begins with it and goes on with elements."""
         result = self.nest.buffer
         places: tuple[Expr, ...] = tuple(a.var for a in axes)
-        whole = last and not phases
-        array = result
-        if not whole:
-            name = self.builder.fresh(f"{result.name}_phase")
-            array = Buffer(name, result.dtype, self._extents(phases), DRAM)
-            self.body.append(Alloc(array))
+        whole = last and not phases and self.kind == result.dtype
+        array = result if whole else self.array(phases)
         at = places
         if whole:
             names = dict(zip((x.var for x in self.nest.axes), places, strict=True))
@@ -199,15 +215,12 @@ class _Phases:
         self.body += stage_loops(stage)
         return array
 
-    def _input(self, phases: Sequence[int]) -> Buffer:
+    def input(self, phases: Sequence[int]) -> Buffer:
         """The array of the elements of a phase of every side."""
-        element, sides = self.windows.element, self.windows.sides
         name = self.builder.fresh(f"{self.read.buffer.name}_{'_'.join(map(str, phases))}")
-        fixed = {side.over: const(p) for side, p in zip(sides, phases, strict=True)}
 
         def value(*at: Expr) -> Expr:
-            names = dict(zip((x.var for x in self.nest.axes), at, strict=True))
-            return substitute(element, {**names, **fixed})
+            return self.element_of(phases, at)
 
         shape = self._extents(phases)
         self.arrays[name] = made(f"{name}_phase", shape, [self.read.buffer], value)

@@ -198,7 +198,7 @@ def _parts(p: StepTimes) -> Iterator[Activity]:
         uses = steps.finish[steps.tile[turns]] if loads.in_epilogue else turns
         # Of the factors, the schedule brings the last one first.
         rank = LOAD_EPILOGUE + rank if loads.in_epilogue else CLEAR - 1 - rank
-        ahead = 0 if loads.late else p.prefetch_distance[steps.of[uses]]
+        ahead = np.where(loads.late, 0, p.prefetch_distance)[steps.of[uses]]
         slot = (steps.step[uses] - ahead) * RANKS + rank
         load = _move(loads, steps.of[turns], slot, (steps.level[turns], steps.of[turns]))
         again, earlier = _again(load.of, loads.buffers[load.of])
