@@ -140,19 +140,19 @@ def test_what_is_refused(control: dict, what: str, hint: str):
 
 
 def test_the_memory_that_is_too_small_is_named():
-    """Two places for 64 x 256 bytes of A, and two for 256 x 16 of B."""
+    """One place for 64 x 256 bytes of A, which the outer loop brings, and two for 256 x 16 of B."""
     with pytest.raises(TargetError) as error:
         GEMM.build(tiny(spad=8 << 10), tile={"i": 64}, whole=("k",))
     assert error.value.what == (
         "no tile of product with tiles of 64 for i, and k whole fits spad of tiny, which has 8,192"
-        " bytes: the smallest takes 40,960"
+        " bytes: the smallest takes 24,576"
     )
     assert error.value.hint == (
         "smaller tiles, or fewer loops whole, or overlap=False, which needs no second place for"
         " operands"
     )
-    least = GEMM.build(tiny(spad=40_960), tile={"i": 64}, whole=("k",))
-    assert least.stream.sizes["spad"] == 40_960
+    least = GEMM.build(tiny(spad=24_576), tile={"i": 64}, whole=("k",))
+    assert least.stream.sizes["spad"] == 24_576
     with pytest.raises(TargetError, match=r"in bytes \(spad 4,096, acc 4,096\): several are too"):
         GEMM.build(tiny(spad=4 << 10, acc=4 << 10), whole=True, overlap=False)
 

@@ -5,9 +5,14 @@ import pytest
 from form_kernels import arrays_of, average, computed, pool
 
 from tilewright.chip import build_chip
+from tilewright.chip_kernel import stream_kernel
 from tilewright.ir.interpret import interpret
+from tilewright.plan.form_models import Wanted, form_models
 from tilewright.plan.normal_form import normal_form
+from tilewright.plan.vector_schedule import tile_vectors
+from tilewright.plan.vector_tiles import VectorChoices
 from tilewright.plan.window_products import window_product_forms
+from tilewright.schedule.schedule import Schedule
 from tilewright.targets.gemmini import gemmini
 from tilewright.targets.vta import vta
 
@@ -62,7 +67,23 @@ def test_the_picture_comes_by_another_queue(before: int, least: bool):
     assert len(brought) == 2
     assert built.bound.cycles > (112 * 112 + 56 * 56) * 64 / 8
     assert built.cycles < built.bound.cycles / 0.85
+    assert built.predicted == pytest.approx(built.cycles, rel=0.05)
     (x,) = arrays_of(program)
     wanted = largest(x, before, least)
     np.testing.assert_array_equal(built(x, np.zeros_like(wanted)), wanted)
     assert built.replay(x, wanted.copy(), orders=2) is None
+
+
+@pytest.mark.parametrize("size, step", [(3, 3), (2, 3), (2, 2)])
+def test_windows_that_share_nothing(size: int, step: int):
+    """Each phase has one element of a window: a tile needs those of all, be they apart."""
+    program, target = pool(64, 36, size, step, 0, False), vta(block=64)
+    models = form_models(program, target, Wanted(kept={"X"}))
+    (found,) = (m for m in models if "identity" in m.form.made)
+    assert isinstance(found.model, VectorChoices)
+    choice = found.model.plans[0]
+    s = Schedule(choice.form.kernel)
+    layouts = tile_vectors(s, target, choice.plan, choice.form).layouts
+    built = stream_kernel(s, target, (), layouts)
+    assert found.bound.cycles <= built.cycles
+    assert choice.cycles == pytest.approx(built.cycles, rel=0.1)

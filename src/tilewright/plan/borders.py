@@ -32,7 +32,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import substitute
 from tilewright.plan.normal_form import normal_form
-from tilewright.plan.units import has_contraction, mappings, products_among_rows, units
+from tilewright.plan.units import is_contraction_alone, mappings, products_among_rows, units
 from tilewright.target.target import Target
 
 
@@ -68,7 +68,7 @@ def with_borders(kernel: Kernel, only: Collection[str] | None = None) -> tuple[K
     found = [g for g in _guarded(kernel.body, ()) if g.load.buffer in inputs]
     found = [g for g in found if g.is_for_bounds(s)]
     fills = {b: {g.fill for g in found if g.load.buffer == b} for b in kernel.inputs}
-    if has_contraction(kernel) and not products_among_rows(kernel):  # loops may be filled with 0s
+    if is_contraction_alone(kernel):  # whose loops may be filled up with 0s
         found = [g for g in found if fills[g.load.buffer] == {0}]
     found = [g for g in found if len(fills[g.load.buffer]) == 1]
     if not found:

@@ -26,7 +26,12 @@ from tilewright.plan.stacked_inputs import stacks_of
 from tilewright.plan.tile_model import TileModel
 from tilewright.plan.unit_form import UnitForm, sizes_of
 from tilewright.plan.unit_forms import unit_forms
-from tilewright.plan.units import has_contraction, products_among_rows, units
+from tilewright.plan.units import (
+    has_contraction,
+    is_contraction_alone,
+    products_among_rows,
+    units,
+)
 from tilewright.plan.vector_tiles import VectorChoices, vector_choices
 from tilewright.target.target import Target
 
@@ -225,7 +230,7 @@ def _stands_in(form: UnitForm) -> bool:
 def _least(form: UnitForm, target: Target, wanted: Wanted) -> float:
     """Cycles that a form takes at least, of what is known before it is modelled."""
     kernel, _ = choose_borders(form.kernel, target)
-    if not has_contraction(kernel) or products_among_rows(kernel):
+    if not is_contraction_alone(kernel):
         return 0.0
     orders = wanted.orders(form)
     return min(_placed(kernel, target, lambda x: least_cycles(bare_model(x, target, orders))))
@@ -289,7 +294,7 @@ def _placed_model(
     orders: Mapping[str, tuple[int, ...]], between: bool,
 ) -> FormModel:  # fmt: skip
     """A kernel as an instruction of several steps does it, or as others do."""
-    if has_contraction(kernel) and not products_among_rows(kernel):
+    if is_contraction_alone(kernel):
         model = analytic_model(kernel, target, orders, between=between)
         return FormModel(form, kernel, borders, model, find_bound(model))
     fused = fused_choices(kernel, target, control)

@@ -221,17 +221,12 @@ class TileModel:
             inner = (level == last) & (operand is not self.result)
             inner |= (level == last_tile) & (operand in self.epilogue_loads)
             turns_more = min(plan.prefetch_distance, 1)
-            if operand in self.loads[:2]:
-                turns_more = min(turns_more, plan.outer_places - 1)
-            elif self._is_factor(operand) and plan.outer_places == 1:
-                inner, turns_more = np.zeros(1, bool), 0
             if operand is self.result:
                 early = self.accumulator_work.starts_with_addend and plan.prefetch_distance > 0
                 turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
                 turns_more = turns_more + np.minimum(plan.clear_distance, self._tiles(turns, plan))
             many = np.where(level < 0, 1, 1 + np.where(inner, plan.prefetch_distance, turns_more))
-            if plan.late and operand in self.with_sums:
-                many = np.ones(1)
+            many = np.where(self._has_one_place(operand, level, last, plan), 1, many)
             size, name = self._held(operand, tile, plan), operand.memory
             if plan.rings and operand is not self.result:
                 many, size = self._ring(operand, tile, plan, level, many, size)
@@ -253,9 +248,19 @@ class TileModel:
         fits += [size <= limits[name] / memories[name].banks for name, size in turning.items()]
         return np.asarray(reduce(np.logical_and, fits))  # of one tile, or of all
 
-    def _is_factor(self, operand: OperandTile) -> bool:
-        """Whether the epilogue multiplies an operand, as a residual by the identity."""
-        return operand in self.epilogue_loads and operand not in self.with_sums
+    def _has_one_place(
+        self, operand: OperandTile, level: np.ndarray, last: np.ndarray, plan: Plan
+    ) -> np.ndarray:
+        """Returns whether an operand has one place, and comes when it is needed [tiles]: `level`
+        and `last` are the innermost loops that reload it, and that turn."""
+        if operand in self.with_sums:
+            return np.full(1, plan.late)
+        if plan.outer_places > 1 or operand is self.result:
+            return np.zeros(1, bool)
+        # What the epilogue multiplies, as a residual by the identity, comes where factors do.
+        factors = self.loads[:2]
+        multiplied = operand not in factors and operand.memory in {x.memory for x in factors}
+        return (level >= 0) & ((level < last) & (operand in factors) | multiplied)
 
     def _held(self, operand: OperandTile, tile: Sizes, plan: Plan) -> np.ndarray:
         """Returns the bytes of an operand tile: of all tiles, if it is preloaded."""
@@ -403,11 +408,8 @@ class TileModel:
         for number, operand in enumerate(self.loads):
             level = self._reload_level(operand, list(turns), plan)
             in_epilogue = operand in self.epilogue_loads and not self.unit.whole
-            late = np.full(turns.shape[1], operand in self.with_sums and plan.late)
-            if number < 2 and plan.outer_places == 1:
-                late = (level >= 0) & (level < innermost)
-            elif self._is_factor(operand) and plan.outer_places == 1:
-                late = level >= 0
+            late = self._has_one_place(operand, level, innermost, plan)
+            late = np.broadcast_to(late, turns.shape[1:])
             buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
             buffers = np.where(late, 1, buffers)
             preloaded = plan.preloaded and operand in self.with_sums

@@ -50,10 +50,9 @@ class Plan:
     chunked_axis: Var | None = None  # the axis of the result that those are parts of
     preloaded: bool = False  # the epilogue's operands are loaded once, before all tiles
     late: bool = False  # or when a tile's sums are there: one place for them is enough
-    outer_places: int = (
-        2  # of a factor that not every step brings anew; with one, it comes once all
-    )
-    # that reads the one before is done
+    # Of a factor that not every step brings anew; with one, the next comes when no step needs the
+    # last any longer.
+    outer_places: int = 2
     clear_distance: int = 0  # steps between the clearing of a tile's sums and its first step
     starts_with_addend: bool = False  # a sum starts with what is added to it (a bias), not with 0
     rings: bool = False  # the halo that consecutive tiles share is kept

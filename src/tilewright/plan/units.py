@@ -212,10 +212,17 @@ def has_contraction(kernel: Kernel) -> bool:
     )
 
 
+def is_contraction_alone(kernel: Kernel) -> bool:
+    """Whether a kernel is a contraction with what is made of its sums, for a unit that contracts;
+    others are for instructions that work on rows."""
+    return has_contraction(kernel) and not products_among_rows(kernel)
+
+
 def products_among_rows(kernel: Kernel) -> bool:
     """Whether several nests add up products of two arrays, each for itself: those are for
-    instructions that work on rows, some of which a unit makes. An author's kernel of several
-    contractions is split before, and a residual is added to sums that are there."""
+    instructions that work on rows, some of which a unit makes. Forms of one kernel alone have them
+    (window_products.py), since an author's kernel of several contractions is split before; a
+    residual is added to sums that are there."""
     return sum(map(_is_product, nests(kernel.body))) > 1
 
 

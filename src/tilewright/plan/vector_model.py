@@ -156,6 +156,7 @@ class VectorModel:
     def boxes(self, tile: Mapping[Var, int]) -> dict[str, tuple[int, ...]]:
         """The part of each buffer that a step needs; of the result by the name "" as well."""
         found = {"": tuple(tile[v] for v in self.extents)}
+        ends: dict[Buffer, list[tuple[int, int]]] = {}  # of what all nests read
         for nest in reversed(self.nests):
             sizes = {x.var: int(x.extent) for x in (*nest.axes, *nest.reduce)}
             sizes |= tile
@@ -165,11 +166,11 @@ class VectorModel:
                 along = zip(nest.store.indices, found[nest.buffer.name], strict=True)
                 sizes |= {i: n for i, n in along if isinstance(i, Var)}
             for buffer, places in reads_of(nest).items():
-                reach = _reach(places, sizes)
-                old = found.get(buffer.name, reach)
-                limits = map(int, buffer.shape)
-                new = tuple(min(max(a, b), m) for a, b, m in zip(reach, old, limits, strict=True))
-                found[buffer.name] = new
+                now = _ends(places, sizes)
+                pairs = zip(now, ends.get(buffer, now), strict=True)
+                ends[buffer] = [(min(a, c), max(b, d)) for (a, b), (c, d) in pairs]
+                limits = zip(ends[buffer], buffer.shape, strict=True)
+                found[buffer.name] = tuple(min(1 + b - a, int(m)) for (a, b), m in limits)
         return found
 
     def _outside(self, buffer: Buffer, boxes: Mapping[str, tuple[int, ...]]) -> float:
@@ -265,7 +266,9 @@ class VectorModel:
         # Calls of one operation do not wait for each other, but where they add to the same rows.
         latency = times.latency[rows]
         again = not call.instruction.distances and reduction_of(call.instruction) is not None
-        alone = touched or again or box in self.form.products
+        multiplies = any(call.instruction == u.instruction for u in units(self.target))
+        clears = bool(written & probe.sums) and not read
+        alone = touched or again or multiplies or clears
         wait = 0.0 if alone else min(float(latency.sum()), turns * latency.max())
         added = (n for n in self.nests if n.update is not None and read & _read(n))
         sweeps = next((math.prod(int(x.extent) for x in n.reduce) for n in added), 1)
@@ -293,8 +296,8 @@ class VectorModel:
             apart=max(distances, default=0) * self.bare.lanes,
             latency=int(times.latency[rows].max(initial=0)),
             once=once,
-            clears=bool(written & probe.sums) and not read,
-            multiplies=any(instruction == u.instruction for u in units(self.target)),
+            clears=clears,
+            multiplies=multiplies,
             takes=outside is None and bool(probe.moved & {r.buffer.name for r in call.regions}),
         )
 
@@ -549,9 +552,10 @@ class VectorModel:
 
     def _waits(self, work: _Work, boxes: Mapping[str, tuple[int, ...]], parts: int) -> float:
         """Cycles that a queue waits for what calls of one kind make, in a tile. Where parts take
-        turns, only those that add to the same sums do."""
+        turns, the others are worked on meanwhile, but by calls that add to the same sums."""
         if work.sums is None:
-            return work.wait if parts == 1 else 0.0
+            others = work.rate * math.prod(boxes[work.box]) * (parts - 1) / parts
+            return max(0.0, work.wait - others)
         rows, issue = math.prod(boxes[work.box]), self.target.issue
         sizes = [n for n in range(1, rows + 1) if rows % n == 0]
         turns = turns_of_sums(work.sums, rows, sizes, issue)
@@ -566,11 +570,13 @@ def _read(nest: Nest) -> set[str]:
 def _reach(places: Sequence[Sequence[Expr]], sizes: Mapping[Var, int]) -> tuple[int, ...]:
     """Elements along each subscript from the first to the last that accesses touch, for so many
     iterations of each loop."""
-    return tuple(
-        1 + max(high for _, high in spans) - min(low for low, _ in spans)
-        for along in zip(*places, strict=True)
-        for spans in [[_span(i, sizes) for i in along]]
-    )
+    return tuple(1 + high - low for low, high in _ends(places, sizes))
+
+
+def _ends(places: Sequence[Sequence[Expr]], sizes: Mapping[Var, int]) -> list[tuple[int, int]]:
+    """The first and the last element along each subscript."""
+    along = [[_span(i, sizes) for i in axis] for axis in zip(*places, strict=True)]
+    return [(min(low for low, _ in x), max(high for _, high in x)) for x in along]
 
 
 def _span(subscript: Expr, sizes: Mapping[Var, int]) -> tuple[int, int]:
