@@ -86,4 +86,4 @@ def test_windows_that_share_nothing(size: int, step: int):
     layouts = tile_vectors(s, target, choice.plan, choice.form).layouts
     built = stream_kernel(s, target, (), layouts)
     assert found.bound.cycles <= built.cycles
-    assert choice.cycles == pytest.approx(built.cycles, rel=0.1)
+    assert choice.cycles == pytest.approx(built.cycles, rel=0.12)
