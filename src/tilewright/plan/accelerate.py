@@ -111,7 +111,8 @@ def tile_for_unit(
     map_values(s, target, Loop(inside[0]), rows, Parts(plan.interleave))
     late = set(s.allocations()) - before if plan.late else set()  # what the epilogue brings
     hoist_all(s, around, acc.name)
-    single = _in_outer_loops(s, around, locals_) if plan.outer_places == 1 else []
+    factors = (*locals_, *residuals) if plan.outer_places == 1 else ()
+    single = _in_outer_loops(s, around, factors)
     # One buffer for each tile of the result that is computed or stored; one more for each whose
     # accumulator has its start value early.
     early = distance if plan.starts_with_addend else cleared
@@ -119,7 +120,7 @@ def tile_for_unit(
     loop = flatten(s, around, acc.name, min(2, distance + 1), results, single)
     if overlap:
         brought = {b.name: b for b in s.allocations()}
-        late |= {brought[name] for name in (*single, *residuals) if plan.outer_places == 1}
+        late |= {brought[name] for name in single}
         s.pipeline(loop, stages_of(s, target, loop, distance, buffers, cleared, late))
     return layouts
 

@@ -258,9 +258,8 @@ class TileModel:
         if plan.outer_places > 1 or operand is self.result:
             return np.zeros(1, bool)
         # What the epilogue multiplies, as a residual by the identity, comes where factors do.
-        factors = self.loads[:2]
-        multiplied = operand not in factors and operand.memory in {x.memory for x in factors}
-        return (level >= 0) & ((level < last) & (operand in factors) | multiplied)
+        factor = operand.memory in {x.memory for x in self.loads[:2]}
+        return (level >= 0) & (level < last) & factor
 
     def _held(self, operand: OperandTile, tile: Sizes, plan: Plan) -> np.ndarray:
         """Returns the bytes of an operand tile: of all tiles, if it is preloaded."""
