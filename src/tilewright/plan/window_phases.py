@@ -181,11 +181,9 @@ class Phases:
         ]
 
     def array(self, phases: Sequence[int]) -> Buffer:
-        """An array of its own for such phases."""
+        """An array of its own for such phases, which is yet to be allocated."""
         name = self.builder.fresh(f"{self.nest.buffer.name}_phase")
-        array = Buffer(name, self.kind, self._extents(phases), DRAM)
-        self.body.append(Alloc(array))
-        return array
+        return Buffer(name, self.kind, self._extents(phases), DRAM)
 
     def _element(self, array: Buffer, places: Sequence[Expr]) -> Expr:
         return cast(self.kind, Load(array, tuple(places)))
@@ -206,7 +204,9 @@ class Phases:
         whole = last and not phases and self.kind == result.dtype
         array = result if whole else self.array(phases)
         at = places
-        if whole:
+        if not whole:
+            self.body.append(Alloc(array))
+        else:
             names = dict(zip((x.var for x in self.nest.axes), places, strict=True))
             at = tuple(substitute(i, names) for i in self.nest.store.indices)
         stage = Stage(array, tuple(axes), at, value)

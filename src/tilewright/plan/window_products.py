@@ -122,9 +122,8 @@ def _in_blocks(
     )
     again = next(n for n in nests(blocked.body) if n.update is not None)
     found = windows_of(blocked, again)
-    return (
-        None if found is None else (UnitForm(blocked, arrays, results), found, inside[loop.var][1])
-    )
+    lane = inside[loop.var][1]
+    return None if found is None else (UnitForm(blocked, arrays, results), found, lane)
 
 
 def _split(buffer: Buffer, axis: int, size: int) -> Buffer:
@@ -174,7 +173,6 @@ class _Products(Phases):
             self.kind, Load(self.identity, entry)
         )
         array, places = self.array(phases), tuple(a.var for a in axes)
-        self.body.pop()  # its allocation, which comes before
         start = const(0, self.kind)
         stage = Stage(array, tuple(axes), places, value, (term,), BinaryOp.ADD, start)
         self.brought += [Alloc(array), *stage_loops(stage)]
