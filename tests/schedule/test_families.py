@@ -4,6 +4,7 @@ reads a few elements apart. Each is checked against the interpreter, and for wha
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,8 +16,17 @@ from strategies_schedule import packed_inputs
 from tilewright.base.dtype import f32
 from tilewright.ir.evaluate import evaluate_program, op_program
 from tilewright.ir.expr import Buffer, Load, Select
-from tilewright.ir.loop import For, Kernel, LoopKind, expressions, walk_statements
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    For,
+    Kernel,
+    LoopKind,
+    expressions,
+    walk_statements,
+)
 from tilewright.ir.tensor import TensorProgram, stages
+from tilewright.ir.tensor_type import Layout
 from tilewright.ir.text.tensor import parse_program
 from tilewright.ops.table import OPS
 from tilewright.plan.create_loops import create_loops
@@ -38,14 +48,19 @@ def numbers(buffer: Buffer) -> np.ndarray:
     return rng.integers(-9, 9, [int(n) for n in buffer.shape]).astype(buffer.dtype.numpy)
 
 
-def check(p: TensorProgram) -> Kernel:
-    """The kernel of a program, with operands as it likes them: its machine code gives what the
-    program means."""
+def weights(p: TensorProgram) -> dict[str, Layout]:
+    """How a program likes its weights."""
     plain = Schedule(create_loops(p))
     inline_stages(plain)
     wanted = preferred_layouts(plain, TARGET, {})
-    name, layout = (None, None) if wanted is None else wanted.weight
-    layouts = {} if layout is None else {name: layout}
+    name, layout = ("", None) if wanted is None else wanted.weight
+    return {} if layout is None else {name: layout}
+
+
+def check(p: TensorProgram) -> Kernel:
+    """The kernel of a program, with operands as it likes them: its machine code gives what the
+    program means."""
+    layouts = weights(p)
     s = default_schedule(create_loops(p), TARGET, layouts)
     assert s.fallback == ""
     inputs = [numbers(b) for b in p.inputs]
@@ -412,3 +427,64 @@ def test_neighbouring_axes_are_reduced_as_one():
     )
     loops = [x for x in walk_statements(check(p).body) if isinstance(x, For)]
     assert [x.extent for x in loops if x.kind is LoopKind.VECTORIZE] == [32]
+
+
+# ---------------------------------------------------------------- recurrences
+
+STEPS = """
+    def f(x: f32[{t}, {b}, {h}], w: f32[{h}, {g}], start: f32[{b}, {h}]):
+        old = tensor(f32[{b}, {h}])
+        gates = tensor(f32[{b}, {g}])
+        state = tensor(f32[{b}, {h}])
+        y = tensor(f32[{t}, {b}, {h}])
+        for t in scan({t}):
+            define(old[b, j], select(t == 0, start[b, j], state[b, j]), b={b}, j={h})
+            define(gates[a, g], reduce(add, f32(0.0), old[a, k] * w[k, g], k={h}), a={b}, g={g})
+            define(state[b_2, j_1], {value}, b_2={b}, j_1={h})
+            define(y[t, b_3, j_2], state[b_3, j_2], b_3={b}, j_2={h})
+        return y
+"""
+STATE = "min(max(gates[b_2, j_1] - gates[b_2, j_1 + {h}] + x[t, b_2, j_1], f32(-3.0)), f32(3.0))"
+
+
+def recurrence(t: int, b: int, h: int, g: int) -> TensorProgram:
+    return program(STEPS.format(t=t, b=b, h=h, g=g, value=STATE.format(h=h)))
+
+
+@settings(max_examples=40)
+@given(t=st.integers(1, 3), b=st.integers(1, 7), h=st.integers(1, 70), more=st.integers(0, 40))
+def test_steps_of_recurrences(t, b, h, more):
+    p = recurrence(t, b, h, 2 * h + more)
+    check(p)
+    given = [numbers(x) for x in p.inputs]
+    rows = default_schedule(create_loops(p), TARGET, {})  # of weights that are computed
+    (found,) = build(rows.kernel, TARGET)(given, {})
+    np.testing.assert_array_equal(found, evaluate_program(p, given)[0])
+
+
+@pytest.mark.parametrize("b, h, g", [(1, 200, 600), (1, 96, 200), (5, 40, 83), (3, 33, 66)])
+def test_sums_of_a_step_stay_in_registers(b: int, h: int, g: int):
+    """A sum in memory would be loaded and stored for each product."""
+    kernel = check(recurrence(2, b, h, g))
+    sums = [x.buffer for x in walk_statements(kernel.body) if isinstance(x, Accumulate)]
+    assert {x.memory for x in sums} == {"register"}
+
+
+def test_a_long_step_is_shared_by_cores():
+    two = replace(TARGET, cores=2)
+
+    def shared(h: int) -> list[int]:
+        p = recurrence(2, 1, h, 4 * h)
+        s = default_schedule(create_loops(p), two, weights(p))
+        loops = (x for x in walk_statements(s.kernel.body) if isinstance(x, For))
+        return [x.extent for x in loops if x.kind is LoopKind.PARALLEL]
+
+    assert shared(40) == []
+    assert len(shared(256)) == 1
+
+
+def test_a_state_that_is_kept_between_steps_is_allocated_before_them():
+    kernel = create_loops(recurrence(2, 1, 8, 16))
+    (loop,) = (x for x in kernel.body if isinstance(x, For))
+    names = [[x.buffer.name for x in b if isinstance(x, Alloc)] for b in (kernel.body, loop.body)]
+    assert names == [["state"], ["old", "gates"]]

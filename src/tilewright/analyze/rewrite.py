@@ -23,7 +23,7 @@ from tilewright.ir.loop import (
     map_exprs,
     map_inner_blocks,
 )
-from tilewright.ir.substitute import Values, rewrite, substitute
+from tilewright.ir.substitute import Values, mentioned, rewrite, substitute
 
 
 def replace_in(block: Block, target: Stmt, new: Stmt | Block | None) -> Block:
@@ -41,6 +41,14 @@ def simplify_block(block: Block, simplifier: Simplifier) -> Block:
     """Simplifies every expression; a conditional that is decided gives way to its branch."""
 
     def visit(stmt: Stmt) -> Stmt | Block:
+        if stmt in simplifier.simple:
+            return stmt
+        found = simplified(stmt)
+        if found is stmt:
+            simplifier.simple.add(stmt)
+        return found
+
+    def simplified(stmt: Stmt) -> Stmt | Block:
         if isinstance(stmt, If):
             cond = simplifier(stmt.cond)
             taken = constant_value(cond)
@@ -73,9 +81,11 @@ def rewrite_accesses(
         return Load(new, place(e.indices)) if isinstance(e, Load) and e.buffer == buffer else e
 
     def read(e: Expr) -> Expr:
-        return rewrite(e, redirect)
+        return rewrite(e, redirect) if buffer in mentioned(e) else e
 
     def visit(stmt: Stmt) -> Stmt:
+        if buffer not in mentioned(stmt):
+            return stmt
         if isinstance(stmt, Alloc):
             return Alloc(new) if stmt.buffer == buffer else stmt
         if isinstance(stmt, Barrier):
@@ -106,4 +116,4 @@ def rewrite_accesses(
 
 def uses(node: Node, buffer: Buffer) -> bool:
     """Whether a statement or expression mentions a buffer."""
-    return any(x == buffer for x in node.walk() if isinstance(x, Buffer))
+    return buffer in mentioned(node)

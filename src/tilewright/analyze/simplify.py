@@ -71,6 +71,7 @@ class Simplifier:
         self.extents: dict[Var, Dim] = dict(extents or {})
         self.keep_units = keep_units
         self.unknown: set[Var] = set()  # variables met that were no loops of known extent
+        self.simple: set[Node] = set()  # statements of which all is in canonical form
         self._memo: dict[Expr, Expr] = {}
         self._linear: dict[Expr, Linear] = {}
         self._data: dict[Expr, bool] = {}

@@ -29,9 +29,11 @@ R = TypeVar("R", bound="Interned")
 class Node:
     """Base of all records. Fields that are nodes, or tuples holding nodes, are its children."""
 
-    # What is found out once: the hash, a record that this one equals, substitute.variables.
-    __slots__ = ("_hash", "_same", "_variables")
+    # What is found out once: the hash, a record that this one equals; `mentioned` and `variables`
+    # of ir/substitute.py.
+    __slots__ = ("_hash", "_mentioned", "_same", "_variables")
     _hash: int
+    _mentioned: frozenset[Any]
 
     def __hash__(self) -> int:
         try:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.ir.expr import Const, Dim, Expr, Symbol, Var
+from tilewright.base.node import Node
+from tilewright.ir.expr import Buffer, Const, Dim, Expr, Symbol, Var
 
 Values = Mapping[Any, Expr]  # by expressions, of any kind: a mapping's keys are invariant
+Named = Var | Symbol | Buffer
+_NAMES = frozenset({Var, Symbol})
 
 
 def substitute(e: Expr, values: Values) -> Expr:
@@ -15,6 +18,7 @@ def substitute(e: Expr, values: Values) -> Expr:
     if not values:
         return e
     memo: dict[Expr, Expr] = {}
+    named = _NAMES.issuperset(map(type, values))
 
     def visit(x: Expr) -> Expr:
         if not isinstance(x, Expr):  # a buffer: shapes are not rewritten
@@ -24,7 +28,8 @@ def substitute(e: Expr, values: Values) -> Expr:
         if isinstance(x, (Var, Const, Symbol)):
             return x
         if x not in memo:
-            memo[x] = x.map(visit)
+            without = named and mentioned(x).isdisjoint(values)
+            memo[x] = x if without else x.map(visit)
         return memo[x]
 
     return visit(e)
@@ -52,6 +57,28 @@ def variables(e: Dim) -> frozenset[Var]:
     try:
         return e._variables
     except AttributeError:
-        found = frozenset(x for x in e.walk() if isinstance(x, Var))
+        found = frozenset(x for x in mentioned(e) if isinstance(x, Var))
         object.__setattr__(e, "_variables", found)
         return found
+
+
+def mentioned(record: Node) -> frozenset[Named]:
+    """The variables, symbols and buffers in an expression or a statement, those of its parts
+    included. Each record keeps its own, so that of a changed program only what is new is looked
+    at."""
+    try:
+        return record._mentioned
+    except AttributeError:
+        pass
+    pending = [record]
+    while pending:  # a chain of operators may be deeper than Python's stack
+        x = pending[-1]
+        children = x.children()
+        known: list[Any] = [getattr(c, "_mentioned", None) for c in children]
+        if None in known:
+            pending += [c for c, found in zip(children, known, strict=True) if found is None]
+            continue
+        own = (x,) if isinstance(x, (Var, Symbol, Buffer)) else ()
+        object.__setattr__(x, "_mentioned", frozenset[Any](own).union(*known))
+        pending.pop()
+    return record._mentioned

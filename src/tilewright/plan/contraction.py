@@ -15,6 +15,7 @@ import math
 from dataclasses import replace
 
 from tilewright.analyze.nests import Nest, is_cheap_operator, nest_of, nests, stride
+from tilewright.base.errors import ScheduleError
 from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import Buffer, Const, Load, Var
 from tilewright.ir.loop import Accumulate, For, LoopKind, Store, walk_statements
@@ -22,6 +23,7 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction_roles import (
     Contraction,
+    on_vectors,
     reads_of,
     static_size,
     tile_of,
@@ -75,6 +77,40 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
     for loops in _separate_last_tile(s, outer, columns, c, tile, target):
         parallelize(s, loops[:-1] or loops, target)
+
+
+def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
+    """The same inside of a loop, as a step of a recurrence, if it is a contraction of long sums:
+    what it adds to would be loaded and stored for each product otherwise."""
+    c = on_vectors(s, nest)
+    if c is None or not suits_tiles(c, target):
+        return False
+    packed = block_factor(c.weight.indices, c.axis_var(c.vector)) is not None
+    c = replace(c, in_rows=not packed)
+    lanes, before, tile = c.lanes(target), s.moment, tile_of(c, target)
+    cut = _tile_result_loops if packed else _tile_row_of_data
+    try:
+        local = s.cache_write(c.buffer)
+        axes = _result_loops(s, local, c.buffer)
+        vector, row = axes[c.vector], None if c.row is None else axes[c.row]
+        assert vector is not None
+        others = [x for x in axes if x is not None and x not in (vector, row)]
+        outer, inner = cut(s, vector, row, others, tile, lanes)
+        _schedule_tile(s, s.compute_at(local, outer[-1]), c, tile, lanes)
+        _finish_lanes(s, inner, tile, lanes)
+        parallelize(s, outer, target)
+    except ScheduleError:
+        s.back_to(before)
+        return False
+    return True
+
+
+def suits_tiles(c: Contraction, target: Target) -> bool:
+    """Whether a contraction in a loop is worth a tile in registers: its sums are long, and it has
+    columns for a vector."""
+    depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
+    columns = static_size(c.extent(c.vector)) or 0
+    return depth > UNROLLED_WINDOW and columns >= c.lanes(target) and isinstance(c.rows, int)
 
 
 def _separate_last_tile(
@@ -180,7 +216,8 @@ def _loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
 
 def _result_loops(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
     """The result nest's loop for each axis of the accumulator; None for axes of one element."""
-    nest = next(n for n in nests(s.kernel.body) if n.buffer == out)
+    every = (nest_of(x) for x in walk_statements(s.kernel.body) if isinstance(x, For))
+    nest = next(n for n in every if n is not None and n.buffer == out)
     read = next(x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc)
     return [Loop(i) if isinstance(i, Var) else None for i in read.indices]
 

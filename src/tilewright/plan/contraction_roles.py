@@ -10,8 +10,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tilewright.analyze.nests import Nest, decoded_factors, nests, stride
+from tilewright.analyze.nests import Nest, decoded_factors, nest_of, nests, stride
 from tilewright.ir.expr import BinaryOp, Buffer, Const, Dim, Expr, Load, Var
+from tilewright.ir.loop import For, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.plan.dot_products import DotProduct, find_dot_product, position_of
 from tilewright.plan.elementwise import block_factor
@@ -47,6 +48,7 @@ class Contraction:
     grouped: bool = False  # the vector axis has the places in a group (split_groups.py)
     dot: DotProduct | None = None  # the instruction that does it, where that takes more than lanes
     total: Nest | None = None  # what adds up these sums, of blocks
+    in_rows: bool = False  # weights lie row by row, and no tile may reach beyond their ends
     variant: Variant | None = None  # what it is scheduled for, of those that there are
 
     @property
@@ -99,9 +101,11 @@ class Contraction:
         return next((p for p in axes if p != self.vector and self.grouped), self.vector)
 
     def overlaps(self, target: Target) -> bool:
-        """Whether the last vectors begin earlier instead of reaching beyond the axis, of a product
-        by groups: along a row of the data, and along the places of a group where it takes fewer
-        vectors than those that divide it."""
+        """Whether the last vectors begin earlier instead of reaching beyond the axis: where weights
+        lie in rows, and of a product by groups along a row of the data, and along the places of a
+        group where it takes fewer vectors than those that divide it."""
+        if self.in_rows:
+            return True
         extent = static_size(self.extent(self.vector))
         if not self.grouped or extent is None:
             return False
@@ -136,23 +140,47 @@ def contractions(
 ) -> Iterator[Contraction]:
     """With `packed`, operands are taken to lie in memory as a contraction likes them."""
     for nest in nests(s.kernel.body):
-        update = nest.update
-        pair = decoded_factors(update.value) if update is not None else None
-        if update is None or pair is None or update.op is not BinaryOp.ADD:
-            continue
-        if pair[0] == pair[1] or any(_is_indirect(read) for read in pair):
-            continue  # a sum of squares reduces one operand; rows that are looked up are no rows
         is_grouped = nest.buffer.name in grouped
+        if _factors(nest) is None:
+            continue
         dot = find_dot_product(nest, target, s.simplifier, packed=packed, grouped=is_grouped)
         if dot is not None:
             yield _with_dot_product(nest, dot, is_grouped)
             continue
-        for data, weight in (pair, pair[::-1]):
-            found = roles(s, nest, data, weight, packed)
-            if found is not None:
-                found = replace(found, grouped=is_grouped)
-                yield replace(found, total=_total_of(s, found))
-                break
+        found = on_vectors(s, nest, packed=packed)
+        if found is not None:
+            found = replace(found, grouped=is_grouped)
+            yield replace(found, total=_total_of(s, found))
+
+
+def inner_contractions(s: Schedule, *, packed: bool) -> Iterator[Contraction]:
+    """Those that stand in other loops, as the steps of a recurrence do."""
+    top = {n.buffer for n in nests(s.kernel.body)}
+    for stmt in walk_statements(s.kernel.body):
+        nest = nest_of(stmt) if isinstance(stmt, For) else None
+        found = None if nest is None or nest.buffer in top else on_vectors(s, nest, packed=packed)
+        if found is not None:
+            top.add(found.buffer)  # inner loops of it are nests as well
+            yield found
+
+
+def on_vectors(s: Schedule, nest: Nest, *, packed: bool = False) -> Contraction | None:
+    """A nest as a sum of products of vectors, with its roles; None where it is none."""
+    pair = _factors(nest)
+    if pair is None:
+        return None
+    every = (roles(s, nest, data, weight, packed) for data, weight in (pair, pair[::-1]))
+    return next((x for x in every if x is not None), None)
+
+
+def _factors(nest: Nest) -> tuple[Load, Load] | None:
+    """The factors of a sum of products. A sum of squares reduces one operand; rows that are looked
+    up are no rows."""
+    update = nest.update
+    pair = decoded_factors(update.value) if update is not None else None
+    if update is None or pair is None or update.op is not BinaryOp.ADD:
+        return None
+    return None if pair[0] == pair[1] or any(_is_indirect(read) for read in pair) else pair
 
 
 def _total_of(s: Schedule, c: Contraction) -> Nest | None:

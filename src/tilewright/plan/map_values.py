@@ -508,7 +508,7 @@ def _with_fewer_calls(
     """Gives all loops of a nest to an instruction, fused ones or those before, if that makes fewer
     calls than what is: inner loops that an operand does not go along are then around a call."""
     found, least = s.moment, _count(s, instruction)
-    for before, outermost in ways:
+    for before, outermost in ways if least > 1 else ():
         s.back_to(before)
         if attempt(s.tensorize, outermost, instruction) and _count(s, instruction) < least:
             found, least = s.moment, _count(s, instruction)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tilewright.analyze.accesses import accesses
 from tilewright.analyze.nests import nests
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
+from tilewright.plan.contraction import suits_tiles
 from tilewright.plan.contraction_roles import (
     Contraction,
     contractions,
+    inner_contractions,
     roles,
     static_size,
     tile_of,
@@ -45,7 +48,9 @@ def preferred_layouts(
     buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
     contraction."""
     c = next(contractions(s, split_groups(s), target, packed=True), None)
-    if c is None or len(s.kernel.outputs) != 1:
+    if c is None:
+        return _of_inner_contraction(s, target)
+    if len(s.kernel.outputs) != 1:
         return None
     if c.dot is None and _rows_are_better(s, c, target):
         made = s.kernel.outputs[0].name
@@ -79,6 +84,20 @@ def preferred_layouts(
     return Preference(
         (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
     )
+
+
+def _of_inner_contraction(s: Schedule, target: Target) -> Preference | None:
+    """Of weights that a contraction in a loop reads all of, and nothing else any."""
+    for c in inner_contractions(s, packed=True):
+        reads = [a for a in accesses(s.kernel.body) if a.buffer == c.weight.buffer]
+        if len(reads) == 1 and c.weight.buffer in s.kernel.inputs and suits_tiles(c, target):
+            vector = c.axis_var(c.vector)
+            layout = _weight_layout(c, vector, tile_of(c, target).vectors * c.lanes(target), None)
+            made = s.kernel.outputs[0].name
+            return Preference(
+                (c.data.buffer.name, None), (c.weight.buffer.name, layout), (made, None)
+            )
+    return None
 
 
 def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:

@@ -22,6 +22,7 @@ from tilewright.ir.expr import Buffer, Load, Var, product
 from tilewright.ir.loop import Alloc, For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR
+from tilewright.plan.contraction import schedule_inner_contraction
 from tilewright.plan.elementwise import (
     arrange,
     block_factor,
@@ -247,6 +248,8 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
     assert nest.update is not None
     axes = [Loop(x.var) for x in nest.axes if x.extent != 1]
     reduce = [Loop(x.var) for x in nest.reduce if x.extent != 1]
+    if schedule_inner_contraction(s, nest, target):
+        return
     if axes and _steps_by_one(s, nest, axes[-1]):
         if _vector_by_vector(s, nest, target):
             return

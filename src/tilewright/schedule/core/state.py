@@ -17,8 +17,9 @@ from tilewright.analyze.rewrite import replace_in, simplify_block
 from tilewright.analyze.simplify import Simplifier
 from tilewright.analyze.workers import check_workers
 from tilewright.base.errors import CompileError, ScheduleError, TilewrightError, did_you_mean
-from tilewright.ir.expr import Buffer, Symbol, Var
+from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Alloc, Block, For, Kernel, Stmt, sub_blocks, walk_statements
+from tilewright.ir.substitute import mentioned
 from tilewright.schedule.core.notes import Notes
 from tilewright.schedule.trace.steps import Loop, bound_arguments, described, record, referred
 from tilewright.schedule.trace.trace import Trace
@@ -114,7 +115,7 @@ class State:
     def names(self) -> set[str]:
         """Every name taken in the program."""
         if self._named is None or self._named[0] is not self.kernel:
-            taken = {x.name for x in self.kernel.walk() if isinstance(x, (Var, Buffer, Symbol))}
+            taken = {x.name for x in mentioned(self.kernel)}
             self._named = (self.kernel, taken | {b.name for b in self.kernel.params})
         return set(self._named[1])
 

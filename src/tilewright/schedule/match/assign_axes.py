@@ -48,9 +48,7 @@ class Assigner:
             self._no(f"{what}, and {self.instruction} has {len(nest.axes)}", SURPLUS)
             return
         for chosen in self.choices(nest, b, -surplus):
-            found: Binding | None = b
-            for axis, loop in chosen:
-                found = self._bind(axis, loop, nest, found) if found is not None else None
+            found = self._bound(chosen, nest, b)
             if found is not None:
                 yield from self.assign(found, rest)
 
@@ -90,8 +88,21 @@ class Assigner:
         carry, or which are as far apart as the operand's own."""
         return operand in self.instruction.operands
 
-    def _bind(self, axis: For, loop: For | None, nest: NestPair, b: Binding) -> Binding | None:
-        """Checks the number of iterations, as far as no condition changes it."""
+    def _bound(self, chosen: Chosen, nest: NestPair, b: Binding) -> Binding | None:
+        """What is known with these loops as axes; None where one has too many iterations, or too
+        few."""
+        fields = dict(b.fields)
+        for axis, loop in chosen:
+            if not self._fits(axis, loop, nest, fields):
+                return None
+        loops = tuple((axis.var, loop) for axis, loop in chosen)
+        return replace(b, loops=(*b.loops, *loops), fields=tuple(fields.items()))
+
+    def _fits(
+        self, axis: For, loop: For | None, nest: NestPair, fields: dict[Symbol, Expr]
+    ) -> bool:
+        """Checks the number of iterations, as far as no condition changes it; `fields` then has
+        that of the axis."""
         extent: Dim = 1 if loop is None else loop.extent
         name = "a single step" if loop is None else f"loop {loop.var.name}"
         free = loop is not None and any(loop.var in variables(c) for c in nest.conditions)
@@ -99,22 +110,20 @@ class Assigner:
         if isinstance(axis.extent, int):
             if known is not None and known != axis.extent:
                 self._no(f"axis {axis.var.name} is {axis.extent}, {name} is {extent}")
-                return None
+                return False
         elif not isinstance(axis.extent, Symbol):
             self._no(f"axis {axis.var.name} has the extent {axis.extent}")
-            return None
+            return False
         elif known is not None:
             limits = self.instruction.field(axis.extent.name)
             if not limits.admits(int(known)):
                 self._no(f"{outside(limits, known)} (for {name})")
-                return None
-            found = b.bind_field(axis.extent, const(int(known)))
-            if found is None:
-                other = dict(b.fields)[axis.extent]
+                return False
+            other = fields.setdefault(axis.extent, const(int(known)))
+            if other != const(int(known)):
                 self._no(f"{limits.name} would be {other} and {known} (for {name})")
-                return None
-            b = found
-        return replace(b, loops=(*b.loops, (axis.var, loop)))
+                return False
+        return True
 
     def _why_none(self, axis: For, elements: Sequence[Element]) -> str:
         moved = [theirs for o, ours, theirs, _ in elements if _moves(axis.var, ours)]
