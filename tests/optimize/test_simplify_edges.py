@@ -5,6 +5,7 @@ import pytest
 from graph_cases import Maker, check_same
 
 from tilewright.base.dtype import f32
+from tilewright.ir.expr import Symbol
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import Layout, TensorType
@@ -44,6 +45,37 @@ def test_neutral_numbers_that_broadcast_stay():
     ones = m.constant(np.ones((2, 3)))
     assert names(m, m.op("mul", x, ones)) == ["mul [2, 3]"]
     assert names(m, m.op("div", x, ones)) == ["mul [2, 3]"]  # by 1 / 1
+
+
+@pytest.mark.parametrize("axis", [1, -2])
+@pytest.mark.parametrize(
+    "places, found",
+    [
+        ([0, 2, 4], "slice"),
+        ([1], "slice"),
+        ([5, 3, 1], "slice"),
+        ([-1, -2], "slice"),  # from the end
+        ([-2, -1, 0], "gather"),
+        ([2, 2], "gather"),
+        ([0, 2, 3], "gather"),
+        ([4, 5, 6], "gather"),  # the last one is the last element again
+        ([], "gather"),
+    ],
+)
+def test_places_that_are_equally_far_apart(places, found, axis):
+    m = Maker()
+    at = m.constant(np.array(places, np.int64))
+    result = m.op("gather", m.input(2, 6, 3), at, axis=axis)
+    assert names(m, result) == [f"{found} [2, {len(places)}, 3]"]
+
+
+def test_other_gathers_stay():
+    m = Maker()
+    grid = m.constant(np.array([[0, 1], [2, 3]], np.int64))
+    assert names(m, m.op("gather", m.input(6, 3), grid, axis=0)) == ["gather [2, 2, 3]"]
+    known = m.constant(np.array([0, 1], np.int64))
+    graph = m.graph(m.op("gather", m.input(Symbol("n"), 3), known, axis=0))
+    assert [n.op.name for n in simplify_nodes(graph).nodes] == ["gather", "gather"]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from tilewright.ir.tensor_type import TensorType
 from tilewright.ops.common import NoAttrs, widened
 from tilewright.ops.elementwise import ClipAttrs
 from tilewright.ops.function import scalar_value
-from tilewright.ops.movement import ReshapeAttrs, SliceAttrs, TransposeAttrs
+from tilewright.ops.movement import AxisAttrs, ReshapeAttrs, SliceAttrs, TransposeAttrs
 from tilewright.ops.table import op as op_named
 from tilewright.optimize.edit import fresh_names, rebuild, resolve, with_inputs
 
@@ -115,6 +115,23 @@ def same_slice(n: GraphNode, view: RuleView) -> Value | None:
     attrs = n.attrs_of(SliceAttrs)
     whole = all(canonical(s) == 0 for s in attrs.starts) and all(s == 1 for s in attrs.steps)
     return n.inputs[0] if whole else None
+
+
+def gather_of_steps(n: GraphNode, view: RuleView) -> GraphNode | None:
+    """gather at places that are equally far apart, one after the other -> slice."""
+    x, places = n.inputs
+    array, axis = view.constants.get(places), n.attrs_of(AxisAttrs).axis % x.type.rank
+    extent = x.shape[axis]
+    if array is None or array.ndim != 1 or array.size == 0 or not isinstance(extent, int):
+        return None
+    at = np.where(array < 0, array.astype(np.int64) + extent, array)  # from the end
+    steps = np.diff(at)
+    step = int(steps[0]) if steps.size else 1
+    if step == 0 or not (steps == step).all() or at.min() < 0 or at.max() >= extent:
+        return None
+    starts, by = [0] * x.type.rank, [1] * x.type.rank
+    starts[axis], by[axis] = int(at[0]), step
+    return _instead(n, "slice", SliceAttrs(tuple(starts), n.outputs[0].shape, tuple(by)), x)
 
 
 def transpose_in_place(n: GraphNode, view: RuleView) -> Value | GraphNode | None:
@@ -301,6 +318,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "tile": (no_op_movement,),
     "concat": (no_op_movement,),
     "slice": (same_slice,),
+    "gather": (gather_of_steps,),
     "cast": (same_cast,),
     "clip": (unbounded_clip,),
     "neg": (inverse_of_itself,),

@@ -282,14 +282,16 @@ def _stretch_all(ctx: NodeContext, x: Value, rules: Rules, found: Found) -> Valu
 
 
 def _stretch(ctx: NodeContext, x: Value, axis: int, rules: Rules, s: Stretch) -> Value:
-    """One axis of known size: gathered, weighted and summed; where it grows one after another,
-    which is element-wise work that fuses with what is around it."""
+    """One axis of known size: gathered, weighted and summed; where it grows, or what is gathered is
+    equally far apart, one after another, which is element-wise work that fuses with what is around
+    it."""
     places, weights = taps(rules, s)
     if rules.mode == "nearest":
         chosen = places[np.arange(len(places)), weights.argmax(axis=1)]
         return ctx.emit("gather", [x, ctx.constant(chosen)], axis=axis)
     weights, behind = weights.astype(x.dtype.numpy), [1] * (x.type.rank - axis - 1)
-    if weights.shape[1] <= FEW_TAPS and s.result >= s.size:
+    apart = not np.diff(places, 2, axis=0).any()
+    if weights.shape[1] <= FEW_TAPS and (s.result >= s.size or apart):
         sum_ = None
         for place, weight in zip(places.T, weights.T, strict=True):
             part = ctx.emit("gather", [x, ctx.constant(place)], axis=axis)
