@@ -73,6 +73,19 @@ def test_phases_are_what_the_definition_says(case, symbolic: bool):
     np.testing.assert_array_equal(evaluate_graph(apart, [x])[0], evaluate_graph(whole, [x, w])[0])
 
 
+@pytest.mark.parametrize("stride, kernel", [(2, 2), (2, 4), (3, 3), (32, 64)])
+def test_channels_of_their_own_are_one_convolution(stride: int, kernel: int):
+    """Which learned upsampling is: its phases are channels, as many as it takes."""
+    rng = np.random.default_rng(0)
+    w = rng.integers(-4, 5, (5, 2, kernel, kernel)).astype(np.float32)
+    made = model(w, (6, 3), known=True, strides=[stride] * 2, group=5)
+    graph = tw.compile(made, until="graph")
+    assert [n.op.name for n in graph.nodes].count("conv") == 1
+    assert not {"concat", "dilate"} & ops(graph)
+    x = rng.integers(-4, 5, (2, 5, 6, 3)).astype(np.float32)
+    np.testing.assert_array_equal(tw.compile(made)(x), evaluate_graph(graph, [x])[0])
+
+
 @pytest.mark.parametrize("stride, kernel", [(2, 4), (2, 3), (4, 4), (3, 2)])
 def test_compiled(stride: int, kernel: int):
     rng = np.random.default_rng(0)

@@ -22,9 +22,11 @@ from tilewright.ir.loop import (
     For,
     Kernel,
     LoopKind,
+    Store,
     expressions,
     walk_statements,
 )
+from tilewright.ir.substitute import variables
 from tilewright.ir.tensor import TensorProgram, stages
 from tilewright.ir.tensor_type import Layout
 from tilewright.ir.text.tensor import parse_program
@@ -379,6 +381,20 @@ def test_short_products_are_written_as_lines_lie(
 
 def test_a_multiplied_depthwise_convolution():
     check(operator("conv", (1, 8, 9, 9), (24, 1, 3, 3), **WINDOW, groups=8))
+
+
+@pytest.mark.parametrize("kernel, last", [(1, 8), (3, 8)])
+def test_vectors_along_rows_where_a_group_has_few_channels(kernel: int, last: int):
+    """Also where its channels' weights lie side by side."""
+    pads = (kernel // 2, kernel // 2)
+    window = {**WINDOW, "pads_begin": pads, "pads_end": pads}
+    found = operator("conv", (1, 6, 9, 16), (24, 1, kernel, kernel), **window, groups=6)
+    kernel_ = check(found)
+    loops = [x for x in walk_statements(kernel_.body) if isinstance(x, For)]
+    lanes = {x.var for x in loops if x.kind is LoopKind.VECTORIZE and x.extent == last}
+    stores = [x for x in walk_statements(kernel_.body) if isinstance(x, Store)]
+    (out,) = (x for x in stores if x.buffer == kernel_.outputs[0])
+    assert variables(out.indices[-1]) & lanes, str(kernel_)
 
 
 # ---------------------------------------------------------------- reductions

@@ -82,7 +82,7 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
 def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
     """The same inside of a loop, as a step of a recurrence, if it is a contraction of long sums:
     what it adds to would be loaded and stored for each product otherwise."""
-    c = on_vectors(s, nest)
+    c = on_vectors(s, nest, target)
     if c is None or not suits_tiles(c, target):
         return False
     packed = block_factor(c.weight.indices, c.axis_var(c.vector)) is not None

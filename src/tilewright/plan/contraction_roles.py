@@ -35,6 +35,8 @@ SYMBOLIC_ROWS = {48: 6, 11: 6, 9: 5, 8: 4, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
 SEVERAL_TILES = {11, 9, 8}  # of these numbers the one is taken that takes least
 SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 
+UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
+
 
 @dataclass(frozen=True)
 class Contraction:
@@ -147,30 +149,61 @@ def contractions(
         if dot is not None:
             yield _with_dot_product(nest, dot, is_grouped)
             continue
-        found = on_vectors(s, nest, packed=packed)
+        found = on_vectors(s, nest, target, packed=packed, grouped=is_grouped)
         if found is not None:
-            found = replace(found, grouped=is_grouped)
             yield replace(found, total=_total_of(s, found))
 
 
-def inner_contractions(s: Schedule, *, packed: bool) -> Iterator[Contraction]:
+def inner_contractions(s: Schedule, target: Target, *, packed: bool) -> Iterator[Contraction]:
     """Those that stand in other loops, as the steps of a recurrence do."""
     top = {n.buffer for n in nests(s.kernel.body)}
     for stmt in walk_statements(s.kernel.body):
         nest = nest_of(stmt) if isinstance(stmt, For) else None
-        found = None if nest is None or nest.buffer in top else on_vectors(s, nest, packed=packed)
+        found = None
+        if nest is not None and nest.buffer not in top:
+            found = on_vectors(s, nest, target, packed=packed)
         if found is not None:
             top.add(found.buffer)  # inner loops of it are nests as well
             yield found
 
 
-def on_vectors(s: Schedule, nest: Nest, *, packed: bool = False) -> Contraction | None:
-    """A nest as a sum of products of vectors, with its roles; None where it is none."""
+def on_vectors(
+    s: Schedule, nest: Nest, target: Target, *, packed: bool = False, grouped: bool = False
+) -> Contraction | None:
+    """A nest as a sum of products of vectors, with its roles; None where it is none. Where vectors
+    may run along either operand as it lies, the better one."""
     pair = _factors(nest)
     if pair is None:
         return None
     every = (roles(s, nest, data, weight, packed) for data, weight in (pair, pair[::-1]))
-    return next((x for x in every if x is not None), None)
+    found = [replace(x, grouped=grouped) for x in every if x is not None]
+    if packed or len(found) < 2 or any(map(_is_packed, found)):
+        return found[0] if found else None
+    first, second = found
+    # It is stored as it runs; places in a group are the last axis of the sums alone.
+    in_order = grouped or all(n == 1 for n in nest.buffer.shape[second.vector + 1 :])
+    return second if in_order and rows_are_better(first, second, target) else first
+
+
+def _is_packed(c: Contraction) -> bool:
+    return bool(block_factor(c.weight.indices, c.axis_var(c.vector)))
+
+
+def rows_are_better(c: Contraction, other: Contraction, target: Target) -> bool:
+    """Whether vectors along rows of the data (`other`) are better than those along the columns, of
+    which there are few, or few in a group."""
+    if static_size(other.extent(other.vector)) is None:
+        return False
+    dearer = 1 if c.overlaps(target) else UNALIGNED  # vectors that overlap are not aligned either
+    return _lane_cost(other, target) * dearer < _lane_cost(c, target)
+
+
+def _lane_cost(c: Contraction, target: Target) -> float:
+    """Cycles per useful multiply-add, up to a constant."""
+    tile, lanes = tile_of(c, target), c.lanes(target)
+    rows, columns = static_size(c.rows), static_size(c.extent(c.vector))
+    rows = None if c.row is None else rows
+    return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
 
 
 def _factors(nest: Nest) -> tuple[Load, Load] | None:

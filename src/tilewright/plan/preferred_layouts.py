@@ -16,17 +16,15 @@ from tilewright.plan.contraction_roles import (
     contractions,
     inner_contractions,
     roles,
+    rows_are_better,
     static_size,
     tile_of,
     window_rows,
 )
 from tilewright.plan.dot_products import DotProduct, position_of
-from tilewright.plan.register_tile import tile_cost
 from tilewright.plan.split_groups import split_groups
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
-
-UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def preferred_layouts(
 
 def _of_inner_contraction(s: Schedule, target: Target) -> Preference | None:
     """Of weights that a contraction in a loop reads all of, and nothing else any."""
-    for c in inner_contractions(s, packed=True):
+    for c in inner_contractions(s, target, packed=True):
         reads = [a for a in accesses(s.kernel.body) if a.buffer == c.weight.buffer]
         if len(reads) == 1 and c.weight.buffer in s.kernel.inputs and suits_tiles(c, target):
             vector = c.axis_var(c.vector)
@@ -101,24 +99,10 @@ def _of_inner_contraction(s: Schedule, target: Target) -> Preference | None:
 
 
 def _rows_are_better(s: Schedule, c: Contraction, target: Target) -> bool:
-    """Whether vectors along rows of the data are better than those along the columns, of which
-    there are few, or few in a group."""
+    """Whether vectors along rows of the data are better than those along packed columns."""
     other = roles(s, c.nest, c.weight, c.data, packed=False)
-    if other is None or static_size(other.extent(other.vector)) is None:
-        return False
-    other = replace(other, grouped=c.grouped)  # its vectors do not reach beyond a row either
-    dearer = 1 if c.overlaps(target) else UNALIGNED  # vectors that overlap are not aligned either
-    return _lane_cost(other, target) * dearer < _lane_cost(c, target)
-
-
-def _lane_cost(c: Contraction, target: Target) -> float:
-    """Cycles per useful multiply-add, up to a constant."""
-    tile, lanes = tile_of(c, target), c.lanes(target)
-    rows, columns = (
-        None if c.row is None else static_size(c.extent(c.row)),
-        static_size(c.extent(c.vector)),
-    )
-    return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
+    # Its vectors do not reach beyond a row of a group either.
+    return other is not None and rows_are_better(c, replace(other, grouped=c.grouped), target)
 
 
 def _source(s: Schedule, data: Load) -> str:

@@ -84,7 +84,7 @@ def conv_transpose(ctx: NodeContext, node: OnnxNode) -> Value:
     t = Transposed(strides, dilations, begin, end, extra, groups, wide)
     array = ctx.known_constant(w)
     phases = None if array is None else [_phases(t, a, k) for a, k in enumerate(kernel)]
-    several = 1 < math.prod(strides) <= (MANY if groups == 1 else FEW)
+    several = 1 < math.prod(strides) <= (MANY if groups in (1, int(w.shape[0])) else FEW)
     if array is None or not array.size or not phases or not all(phases) or not several:
         out = _spread(ctx, x, w, t)
     else:
@@ -117,25 +117,27 @@ def _by_phases(
     ctx: NodeContext, x: Value, w: np.ndarray, t: Transposed, phases: Sequence[Sequence[Phase]]
 ) -> Value:
     """The result's phases, interleaved. w[c, o / groups, …]."""
-    rank, kernel = len(phases), w.shape[2:]
-    if math.prod(t.strides) > FEW:
+    rank, kernel, counts = len(phases), w.shape[2:], tuple(t.strides)
+    alone = w.shape[0] == t.groups  # each channel: the arithmetic of taps of zeros is little
+    if math.prod(counts) > FEW or alone:
         phases = [_as_one(axis) for axis in phases]
-        every = [_phase_weight(w, p, 1) for p in itertools.product(*phases)]
-        parts = [_phase(ctx, x, np.concatenate(every), t, [axis[0] for axis in phases], kernel)]
+        every = [_phase_weight(w, p, t.groups) for p in itertools.product(*phases)]
+        by_group = [x.reshape(t.groups, -1, *x.shape[1:]) for x in every]
+        weight = np.stack(by_group, axis=1).reshape(-1, *every[0].shape[1:])
+        out, groups = _phase(ctx, x, weight, t, [axis[0] for axis in phases], kernel), t.groups
     else:
         parts = [
             _phase(ctx, x, _phase_weight(w, p, t.groups), t, p, kernel)
             for p in itertools.product(*phases)
         ]
-    out = parts[0] if len(parts) == 1 else ctx.emit("concat", parts, axis=1)
+        out, groups = ctx.emit("concat", parts, axis=1), 1
     batch, channels, *sizes = out.shape
-    counts = tuple(t.strides)
-    count = int(channels) // math.prod(counts)
-    out = ctx.reshape(out, (batch, *counts, count, *sizes))
-    places = [axis for a in range(rank) for axis in (2 + rank + a, 1 + a)]
-    out = ctx.transpose(out, (0, 1 + rank, *places))
+    inner = int(channels) // (groups * math.prod(counts))
+    out = ctx.reshape(out, (batch, groups, *counts, inner, *sizes))
+    places = [axis for a in range(rank) for axis in (3 + rank + a, 2 + a)]
+    out = ctx.transpose(out, (0, 1, 2 + rank, *places))
     whole = [canonical(as_expr(n) * s) for n, s in zip(sizes, counts, strict=True)]
-    out = ctx.reshape(out, (batch, count, *whole))
+    out = ctx.reshape(out, (batch, groups * inner, *whole))
     for a in range(rank):
         rest = (as_expr(x.shape[2 + a]) - 1) * counts[a] + t.beyond(a, kernel[a])
         if canonical(rest) != whole[a]:
