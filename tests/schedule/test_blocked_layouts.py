@@ -11,7 +11,7 @@ from onnx_models import model, node
 import tilewright
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.graph import Graph
-from tilewright.ir.loop import Call, For, Kernel, LoopKind, walk_statements
+from tilewright.ir.loop import Call, For, If, Kernel, LoopKind, walk_statements
 from tilewright.options import Options
 from tilewright.targets import cpu
 
@@ -120,3 +120,21 @@ def test_rows_are_shared_where_nothing_else_is(length: int):
     kernel = next(s.kernel for name, s in kernels.items() if "conv" in name)
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     assert any(x.kind is LoopKind.PARALLEL and x.extent > 1 for x in loops) or length < 512
+
+
+@pytest.mark.parametrize("channels", [12, 20, 24])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_blocks_that_are_full_have_no_masks(channels: int, batch: int):
+    """The last block alone is moved under a condition, of which the others know nothing."""
+    conv = node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], group=channels)
+    weights = np.ones((channels, 1, 3, 3), np.float32)
+    made = model(
+        [conv, node("Relu", ["c"], ["y"])], {"x": (batch, channels, 9, 9)}, constants={"w": weights}
+    )
+    kernels = check(import_model(made))
+    kernel = next(k for name, k in kernels.items() if "relayout" in name)
+    loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
+    vectors = [x for x in loops if x.kind is LoopKind.VECTORIZE]
+    masked = [x for x in vectors if any(isinstance(y, If) for y in walk_statements(x.body))]
+    assert len(vectors) == (1 if channels % 8 == 0 else 2), str(kernel)
+    assert len(masked) == (0 if channels % 8 == 0 else 1), str(kernel)

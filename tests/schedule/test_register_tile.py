@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.plan.register_tile import Stream, register_tile, tile_cost
+from tilewright.plan.register_tile import Stream, register_tile, separate_tile, tile_cost
 from tilewright.target.target import Memory
 from tilewright.targets import cpu
 
@@ -46,3 +46,11 @@ def test_a_last_tile_counts_by_the_vectors_that_it_has():
     """Of 7 vectors in tiles of 2, the last tile is of 1: nothing is done for 8."""
     tile = register_tile(14, 7 * 16, 16, WIDE, stream=Stream(600, 14, (L1, L2)))
     assert (tile.rows, tile.vectors) == (14, 2)
+
+
+@pytest.mark.parametrize("rows, vectors", [(28, 6), (29, 6), (31, 1), (112, 9), (5, 12)])
+def test_windows_of_channels_of_their_own_share_weights_among_rows(rows: int, vectors: int):
+    """A tile of one row reads two vectors for each multiply-add."""
+    tile = separate_tile(rows, vectors, WIDE)
+    assert tile.rows >= 4, tile
+    assert tile.rows * tile.vectors <= 2 * WIDE.latency

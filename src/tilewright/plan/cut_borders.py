@@ -15,10 +15,10 @@ import math
 
 import numpy as np
 
-from tilewright.analyze.conditions import at_least_zero, is_place
+from tilewright.analyze.conditions import at_least_zero, conjuncts, is_place
 from tilewright.ir.evaluate import evaluate_expr
 from tilewright.ir.expr import Expr, Load, Select, Symbol, Var, as_expr
-from tilewright.ir.loop import For, expressions, loads, walk_statements
+from tilewright.ir.loop import For, If, expressions, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
@@ -35,7 +35,7 @@ def cut_borders(s: Schedule, loops: list[Loop], least: int) -> tuple[list[Loop],
     for depth in reversed(range(1, len(loops))):
         loop = loops[depth]
         before, behind = _borders(s, loop)
-        if not (before or behind) or _iterations(s, loops[:depth]) < least:
+        if not (before or behind) or iterations(s, loops[:depth]) < least:
             continue
         parts = [loop]
         if before:
@@ -46,7 +46,24 @@ def cut_borders(s: Schedule, loops: list[Loop], least: int) -> tuple[list[Loop],
     return loops, []
 
 
-def _iterations(s: Schedule, loops: list[Loop]) -> float:
+def cut_last_block(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[list[Loop]]]:
+    """Cuts the loop over blocks of a perfect nest, of which the last one is not full, in front of
+    that: (the loops around it, the loops of both parts)."""
+    inside = walk_statements((s.for_(loops[0]),))
+    conditions = [c for x in inside if isinstance(x, If) for c in conjuncts(x.cond)]
+    for depth, loop in enumerate(loops[:-1] if conditions else ()):
+        extent = s.for_(loop).extent
+        if not isinstance(extent, int) or extent < 2:
+            continue
+        full = s.simplifier.with_loops({loop.var: extent - 1})
+        if all(full.proves(c) for c in conditions):
+            last = s.peel(loop, -1)
+            return loops[:depth], [loops[depth:], _loops_from(s, last)]
+    return loops, []
+
+
+def iterations(s: Schedule, loops: list[Loop]) -> float:
+    """How often the body of some loops runs; infinitely often where that is not known."""
     extents = [s.for_(loop).extent for loop in loops]
     return math.prod(n if isinstance(n, int) else math.inf for n in extents)
 

@@ -18,7 +18,7 @@ from tilewright.ir.loop import (
 )
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR, RUNS
-from tilewright.plan.cut_borders import cut_borders
+from tilewright.plan.cut_borders import cut_borders, cut_last_block, iterations
 from tilewright.plan.parallelize import WORK, parallelize
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
@@ -34,6 +34,22 @@ def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> Non
     assert nest is not None
     loops = arrange(s, nest)
     least = target.tasks if share and target.cores > 1 else 1
+    around, parts = cut_last_block(s, loops)
+    few = share and iterations(s, around) < least
+    for part in parts:
+        _schedule_part(s, part, target, least, share=few)
+    if not parts:
+        _schedule_part(s, loops, target, least, share=share)
+    elif share and not few:
+        parallelize(s, around, target)
+
+
+def _schedule_part(
+    s: Schedule, loops: list[Loop], target: Target, least: int, *, share: bool
+) -> None:
+    """The same for a part of a nest, or all of it."""
+    nest = nest_of(s.for_(loops[0]))
+    assert nest is not None
     around, parts = cut_borders(s, loops, least) if nest.update is None else (loops, [])
     if not parts:
         tiled = _schedule_loops(s, around, target, share=share)

@@ -92,8 +92,9 @@ def register_tile(
 
 
 def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterTile:
-    """The tile where no product shares what it reads with another one, as in windows of channels of
-    their own: enough sums to hide the latency, and no more, for code grows with them."""
+    """The tile where products share weights along rows alone, as in windows of channels of their
+    own: enough sums to hide the latency, and no more, for code grows with them; of rows, since each
+    product loads a vector, and each vector of a tile weights besides."""
     most = 2 * math.ceil(unit.latency)
     tiles = (
         RegisterTile(r, v) for v in range(1, min(most, vectors) + 1) for r in range(1, most + 1)
@@ -101,7 +102,7 @@ def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterT
     fits = [t for t in tiles if t.rows * t.vectors <= most and t.rows <= (rows or most)]
 
     def order(t: RegisterTile) -> tuple[float, int, int]:
-        wasted = waste(rows, t.rows) * waste(vectors, t.vectors)
+        wasted = waste(rows, t.rows) * waste(vectors, t.vectors) * (1 + 1 / t.rows)
         return wasted * (1 if 2 * t.rows * t.vectors >= most else 2), -t.rows * t.vectors, -t.rows
 
     return min(fits, key=order)
