@@ -99,7 +99,7 @@ accuracy: $(VENV)/.ready-bench ## every model of the zoo, compiled, against ONNX
 
 bench: $(VENV)/.ready-bench ## time tilewright beside ONNX Runtime and OpenVINO
 	@mkdir -p build
-	$(BIN)/python benchmarks/cpu.py --threads 1,$(CPUS) --json build/bench.json
+	$(BIN)/python benchmarks/cpu.py --models resnet18,resnet50,mobilenetv2,bert,gpt2,lstm --threads 1,$(CPUS) --json build/bench.json
 	$(BIN)/python benchmarks/readme_table.py build/bench.json
 
 bench-tail: $(VENV)/.ready-bench ## the slowest of many short calls, beside other engines, with and without a busy neighbour
