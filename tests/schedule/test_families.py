@@ -499,6 +499,16 @@ def test_a_long_step_is_shared_by_cores():
     assert len(shared(256)) == 1
 
 
+def test_rows_of_a_step_are_shared_where_its_tiles_overlap():
+    """Of weights that are computed, which are not packed: 404 columns in tiles of whole vectors."""
+    p = recurrence(2, 16, 101, 404)
+    s = default_schedule(create_loops(p), replace(TARGET, cores=2), {})
+    loops = [x for x in walk_statements(s.kernel.body) if isinstance(x, For)]
+    (shared,) = (x for x in loops if x.kind is LoopKind.PARALLEL)
+    assert "min(" in str(s.kernel)
+    assert shared.var.name.startswith("a")
+
+
 def test_a_state_that_is_kept_between_steps_is_allocated_before_them():
     kernel = create_loops(recurrence(2, 1, 8, 16))
     (loop,) = (x for x in kernel.body if isinstance(x, For))

@@ -9,8 +9,8 @@ from tilewright.base.node import Node
 from tilewright.ir.expr import Buffer, Const, Dim, Expr, Symbol, Var
 
 Values = Mapping[Any, Expr]  # by expressions, of any kind: a mapping's keys are invariant
-Named = Var | Symbol | Buffer
-_NAMES = frozenset({Var, Symbol})
+Mentioned = Var | Symbol | Buffer
+_LEAVES = frozenset({Var, Symbol})  # where all that is replaced are these, most parts stay
 
 
 def substitute(e: Expr, values: Values) -> Expr:
@@ -18,7 +18,7 @@ def substitute(e: Expr, values: Values) -> Expr:
     if not values:
         return e
     memo: dict[Expr, Expr] = {}
-    named = _NAMES.issuperset(map(type, values))
+    leaves = _LEAVES.issuperset(map(type, values))
 
     def visit(x: Expr) -> Expr:
         if not isinstance(x, Expr):  # a buffer: shapes are not rewritten
@@ -28,7 +28,7 @@ def substitute(e: Expr, values: Values) -> Expr:
         if isinstance(x, (Var, Const, Symbol)):
             return x
         if x not in memo:
-            without = named and mentioned(x).isdisjoint(values)
+            without = leaves and mentioned(x).isdisjoint(values)
             memo[x] = x if without else x.map(visit)
         return memo[x]
 
@@ -62,7 +62,7 @@ def variables(e: Dim) -> frozenset[Var]:
         return found
 
 
-def mentioned(record: Node) -> frozenset[Named]:
+def mentioned(record: Node) -> frozenset[Mentioned]:
     """The variables, symbols and buffers in an expression or a statement, those of its parts
     included. Each record keeps its own, so that of a changed program only what is new is looked
     at."""

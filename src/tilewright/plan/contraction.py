@@ -98,7 +98,9 @@ def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
         outer, inner = cut(s, vector, row, others, tile, lanes)
         _schedule_tile(s, s.compute_at(local, outer[-1]), c, tile, lanes)
         _finish_lanes(s, inner, tile, lanes)
-        parallelize(s, outer, target)
+        whole = (static_size(c.extent(c.vector)) or 0) % (tile.vectors * lanes) == 0
+        apart = packed or whole
+        parallelize(s, outer if apart else outer[:-1], target)  # tiles that overlap are one core's
     except ScheduleError:
         s.back_to(before)
         return False
@@ -106,8 +108,8 @@ def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
 
 
 def suits_tiles(c: Contraction, target: Target) -> bool:
-    """Whether a contraction in a loop is worth a tile in registers: its sums are long, and it has
-    columns for a vector."""
+    """Whether a contraction in a loop is worth a tile in registers: its sums are long, it has
+    columns for a vector, and how many rows there are is known."""
     depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
     columns = static_size(c.extent(c.vector)) or 0
     return depth > UNROLLED_WINDOW and columns >= c.lanes(target) and isinstance(c.rows, int)

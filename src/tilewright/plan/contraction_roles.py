@@ -156,14 +156,14 @@ def contractions(
 
 def inner_contractions(s: Schedule, target: Target, *, packed: bool) -> Iterator[Contraction]:
     """Those that stand in other loops, as the steps of a recurrence do."""
-    top = {n.buffer for n in nests(s.kernel.body)}
+    seen = {n.buffer for n in nests(s.kernel.body)}
     for stmt in walk_statements(s.kernel.body):
         nest = nest_of(stmt) if isinstance(stmt, For) else None
         found = None
-        if nest is not None and nest.buffer not in top:
+        if nest is not None and nest.buffer not in seen:
             found = on_vectors(s, nest, target, packed=packed)
         if found is not None:
-            top.add(found.buffer)  # inner loops of it are nests as well
+            seen.add(found.buffer)  # inner loops of it are nests as well
             yield found
 
 

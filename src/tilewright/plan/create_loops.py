@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.analyze.rewrite import uses
 from tilewright.ir.expr import Buffer
 from tilewright.ir.loop import Accumulate, Alloc, Block, For, Kernel, Store
 from tilewright.ir.substitute import mentioned
@@ -30,7 +31,7 @@ def _block(items: Sequence[Item], buffers: Sequence[Buffer]) -> Block:
     """What items do, with allocations of these buffers, each where it is used."""
     inner: dict[int, list[Buffer]] = {}
     for buffer in buffers:
-        users = [k for k, x in enumerate(items) if _uses(x, buffer)]
+        users = [k for k, x in enumerate(items) if uses(x, buffer)]
         item = items[users[0]]
         if len(users) == 1 and isinstance(item, Scan) and _is_made_anew(item.items, buffer):
             inner.setdefault(users[0], []).append(buffer)
@@ -48,17 +49,13 @@ def _scan(scan: Scan, buffers: Sequence[Buffer]) -> Block:
 
 def _is_made_anew(items: Sequence[Item], buffer: Buffer) -> bool:
     """Whether a step of a scan makes all of a buffer before it reads any of it."""
-    first = next(x for x in items if _uses(x, buffer))
+    first = next(x for x in items if uses(x, buffer))
     if isinstance(first, Scan):
         return _is_made_anew(first.items, buffer)
     extents = tuple(axis.extent for axis in first.axes)
     whole = first.indices == tuple(axis.var for axis in first.axes) and extents == buffer.shape
     read = (x for x in (first.value, first.init) if x is not None)
     return first.buffer == buffer and whole and not any(buffer in mentioned(x) for x in read)
-
-
-def _uses(item: Item, buffer: Buffer) -> bool:
-    return buffer in mentioned(item)
 
 
 def stage_loops(stage: Stage) -> Block:

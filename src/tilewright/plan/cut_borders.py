@@ -7,6 +7,9 @@
 ->  for w in 1: pad[w] = x[0];  for w in 112: pad[w + 1] = x[w];  for w in 1: pad[w + 113] = x[111]
 
 Each part does without the condition, so that what lies one after another is moved in whole vectors.
+
+    for o in 8: for i in 16: if o * 16 + i < 120: …
+->  for o in 7: for i in 16: …;  for i in 16: if 112 + i < 120: …
 """
 
 from __future__ import annotations
@@ -47,8 +50,8 @@ def cut_borders(s: Schedule, loops: list[Loop], least: int) -> tuple[list[Loop],
 
 
 def cut_last_block(s: Schedule, loops: list[Loop]) -> tuple[list[Loop], list[list[Loop]]]:
-    """Cuts the loop over blocks of a perfect nest, of which the last one is not full, in front of
-    that: (the loops around it, the loops of both parts)."""
+    """Peels the last block, which is not full, off a perfect nest's loop over blocks, so that the
+    others need no condition: (the loops around that loop, the loops of both parts)."""
     inside = walk_statements((s.for_(loops[0]),))
     conditions = [c for x in inside if isinstance(x, If) for c in conjuncts(x.cond)]
     for depth, loop in enumerate(loops[:-1] if conditions else ()):

@@ -93,8 +93,8 @@ def register_tile(
 
 def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterTile:
     """The tile where products share weights along rows alone, as in windows of channels of their
-    own: enough sums to hide the latency, and no more, for code grows with them; of rows, since each
-    product loads a vector, and each vector of a tile weights besides."""
+    own: enough sums to hide the latency, and no more, for code grows with them. Each product loads
+    a vector of data; weights are loaded once for all rows of a tile, so that rows save loads."""
     most = 2 * math.ceil(unit.latency)
     tiles = (
         RegisterTile(r, v) for v in range(1, min(most, vectors) + 1) for r in range(1, most + 1)
@@ -102,8 +102,8 @@ def separate_tile(rows: int | None, vectors: int, unit: VectorUnit) -> RegisterT
     fits = [t for t in tiles if t.rows * t.vectors <= most and t.rows <= (rows or most)]
 
     def order(t: RegisterTile) -> tuple[float, int, int]:
-        wasted = waste(rows, t.rows) * waste(vectors, t.vectors) * (1 + 1 / t.rows)
-        return wasted * (1 if 2 * t.rows * t.vectors >= most else 2), -t.rows * t.vectors, -t.rows
+        loads = waste(rows, t.rows) * waste(vectors, t.vectors) * (1 + 1 / t.rows)
+        return loads * (1 if 2 * t.rows * t.vectors >= most else 2), -t.rows * t.vectors, -t.rows
 
     return min(fits, key=order)
 

@@ -1,4 +1,4 @@
-"""ConvTranspose: a convolution for each phase of its result.
+"""ConvTranspose: a convolution for each phase of its result, or one with the phases as channels.
 
 With a stride s, the result's elements at i = s * j + q read the input at j and a few places beside
 it, through every s-th tap of the kernel: a convolution with stride 1 and a kernel of its own. The
@@ -22,7 +22,9 @@ from tilewright.ir.dims import canonical
 from tilewright.ir.expr import Dim, as_expr
 from tilewright.ir.graph import Value
 
-FEW = 8  # phases, up to which each has its own convolution; more are channels of one, up to
+# Phases, up to which each has its own convolution; more are channels of one, up to MANY. So are
+# all phases of channels of their own.
+FEW = 8
 MANY = 1 << 12
 
 
@@ -51,6 +53,10 @@ class Transposed:
     extra: Sequence[int]
     groups: int
     wide: bool
+
+    def is_by_channel(self, weight: Sequence[Dim]) -> bool:
+        """Whether each channel of the input is a group: w[c, o / groups, …]."""
+        return weight[0] == self.groups
 
     def beyond(self, axis: int, kernel: int) -> int:
         """The result's extent, but for a stride for each place of the input behind the first."""
@@ -84,7 +90,8 @@ def conv_transpose(ctx: NodeContext, node: OnnxNode) -> Value:
     t = Transposed(strides, dilations, begin, end, extra, groups, wide)
     array = ctx.known_constant(w)
     phases = None if array is None else [_phases(t, a, k) for a, k in enumerate(kernel)]
-    several = 1 < math.prod(strides) <= (MANY if groups in (1, int(w.shape[0])) else FEW)
+    most = MANY if groups == 1 or t.is_by_channel(w.shape) else FEW
+    several = 1 < math.prod(strides) <= most
     if array is None or not array.size or not phases or not all(phases) or not several:
         out = _spread(ctx, x, w, t)
     else:
@@ -118,11 +125,11 @@ def _by_phases(
 ) -> Value:
     """The result's phases, interleaved. w[c, o / groups, …]."""
     rank, kernel, counts = len(phases), w.shape[2:], tuple(t.strides)
-    alone = w.shape[0] == t.groups  # each channel: the arithmetic of taps of zeros is little
-    if math.prod(counts) > FEW or alone:
+    # Of channels of their own, products with taps of zeros cost less than putting phases together.
+    if math.prod(counts) > FEW or t.is_by_channel(w.shape):
         phases = [_as_one(axis) for axis in phases]
         every = [_phase_weight(w, p, t.groups) for p in itertools.product(*phases)]
-        by_group = [x.reshape(t.groups, -1, *x.shape[1:]) for x in every]
+        by_group = [p.reshape(t.groups, -1, *p.shape[1:]) for p in every]
         weight = np.stack(by_group, axis=1).reshape(-1, *every[0].shape[1:])
         out, groups = _phase(ctx, x, weight, t, [axis[0] for axis in phases], kernel), t.groups
     else:

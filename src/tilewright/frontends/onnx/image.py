@@ -282,9 +282,8 @@ def _stretch_all(ctx: NodeContext, x: Value, rules: Rules, found: Found) -> Valu
 
 
 def _stretch(ctx: NodeContext, x: Value, axis: int, rules: Rules, s: Stretch) -> Value:
-    """One axis of known size: gathered, weighted and summed; where it grows, or what is gathered is
-    equally far apart, one after another, which is element-wise work that fuses with what is around
-    it."""
+    """One axis of known size: gathered, weighted and summed. Where it grows, or a tap's places are
+    equally far apart, tap after tap: that is element-wise work, and fuses with what is around."""
     places, weights = taps(rules, s)
     if rules.mode == "nearest":
         chosen = places[np.arange(len(places)), weights.argmax(axis=1)]
