@@ -69,6 +69,13 @@ def test_places_that_are_equally_far_apart(places, found, axis):
     assert names(m, result) == [f"{found} [2, {len(places)}, 3]"]
 
 
+def test_places_of_few_bits_that_go_down():
+    """Their differences would wrap."""
+    m = Maker()
+    at = m.constant(np.array([5, 3, 1], np.uint8))
+    assert names(m, m.op("gather", m.input(6, 3), at, axis=0)) == ["slice [3, 3]"]
+
+
 def test_other_gathers_stay():
     m = Maker()
     grid = m.constant(np.array([[0, 1], [2, 3]], np.int64))

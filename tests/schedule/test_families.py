@@ -514,3 +514,27 @@ def test_a_state_that_is_kept_between_steps_is_allocated_before_them():
     (loop,) = (x for x in kernel.body if isinstance(x, For))
     names = [[x.buffer.name for x in b if isinstance(x, Alloc)] for b in (kernel.body, loop.body)]
     assert names == [["state"], ["old", "gates"]]
+
+
+def test_what_a_scan_leaves_behind_is_allocated_around_it():
+    """A scan may have no steps: what is read behind it is what was there before."""
+    p = program(
+        """
+        def f(x: f32[3, 4]):
+            a = tensor(f32[4])
+            b = tensor(f32[4])
+            y = tensor(f32[3, 4])
+            for t in scan(3):
+                for u in scan(2):
+                    define(b[i], x[t, i], i=4)
+                    define(a[j], b[j] + f32(1.0), j=4)
+                define(y[t, k], a[k], k=4)
+            return y
+        """
+    )
+    body, found = create_loops(p).body, []
+    while body:
+        found.append([x.buffer.name for x in body if isinstance(x, Alloc)])
+        body = next((x.body for x in body if isinstance(x, For)), ())
+    assert found == [["a"], [], ["b"], []]
+    check(p)

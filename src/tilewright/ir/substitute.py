@@ -79,6 +79,6 @@ def mentioned(record: Node) -> frozenset[Mentioned]:
             pending += [c for c, found in zip(children, known, strict=True) if found is None]
             continue
         own = (x,) if isinstance(x, (Var, Symbol, Buffer)) else ()
-        object.__setattr__(x, "_mentioned", frozenset[Any](own).union(*known))
+        object.__setattr__(x, "_mentioned", frozenset(own).union(*known))
         pending.pop()
     return record._mentioned

@@ -124,7 +124,8 @@ def gather_of_steps(n: GraphNode, view: RuleView) -> GraphNode | None:
     extent = x.shape[axis]
     if array is None or array.ndim != 1 or array.size == 0 or not isinstance(extent, int):
         return None
-    at = np.where(array < 0, array.astype(np.int64) + extent, array)  # from the end
+    at = array.astype(np.int64)  # whose differences do not wrap
+    at = np.where(at < 0, at + extent, at)  # from the end
     steps = np.diff(at)
     step = int(steps[0]) if steps.size else 1
     if step == 0 or not (steps == step).all() or at.min() < 0 or at.max() >= extent:

@@ -34,6 +34,7 @@ from tilewright.plan.dot_products import DotProduct
 from tilewright.plan.elementwise import block_factor
 from tilewright.plan.parallelize import parallelize
 from tilewright.plan.register_tile import RegisterTile, waste
+from tilewright.plan.unit_plan import nest_with
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -218,8 +219,7 @@ def _loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
 
 def _result_loops(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
     """The result nest's loop for each axis of the accumulator; None for axes of one element."""
-    every = (nest_of(x) for x in walk_statements(s.kernel.body) if isinstance(x, For))
-    nest = next(n for n in every if n is not None and n.buffer == out)
+    nest = nest_with(s, out)
     read = next(x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc)
     return [Loop(i) if isinstance(i, Var) else None for i in read.indices]
 

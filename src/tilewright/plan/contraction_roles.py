@@ -201,8 +201,8 @@ def rows_are_better(c: Contraction, other: Contraction, target: Target) -> bool:
 def _lane_cost(c: Contraction, target: Target) -> float:
     """Cycles per useful multiply-add, up to a constant."""
     tile, lanes = tile_of(c, target), c.lanes(target)
-    rows, columns = static_size(c.rows), static_size(c.extent(c.vector))
-    rows = None if c.row is None else rows
+    rows = None if c.row is None else static_size(c.rows)
+    columns = static_size(c.extent(c.vector))
     return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
 
 

@@ -49,9 +49,9 @@ def _scan(scan: Scan, buffers: Sequence[Buffer]) -> Block:
 
 def _is_made_anew(items: Sequence[Item], buffer: Buffer) -> bool:
     """Whether a step of a scan makes all of a buffer before it reads any of it."""
-    first = next(x for x in items if uses(x, buffer))
-    if isinstance(first, Scan):
-        return _is_made_anew(first.items, buffer)
+    first, *others = (x for x in items if uses(x, buffer))
+    if isinstance(first, Scan):  # which may have no steps
+        return not others and _is_made_anew(first.items, buffer)
     extents = tuple(axis.extent for axis in first.axes)
     whole = first.indices == tuple(axis.var for axis in first.axes) and extents == buffer.shape
     read = (x for x in (first.value, first.init) if x is not None)

@@ -31,6 +31,7 @@ from tilewright.plan.elementwise import (
     vectorize_innermost,
 )
 from tilewright.plan.parallelize import parallelize
+from tilewright.plan.unit_plan import nest_with
 from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
@@ -286,19 +287,13 @@ def _vector_by_vector(s: Schedule, nest: Nest, target: Target) -> bool:
     before = s.moment
     local = attempt(s.cache_write, nest.buffer)
     if local is not None:
-        pieces = vectorize_innermost(s, Loop(_nest_for(s, nest.buffer).axes[-1].var), lanes)
+        pieces = vectorize_innermost(s, Loop(nest_with(s, nest.buffer).axes[-1].var), lanes)
         local = attempt(s.compute_at, local, pieces[0]) if len(pieces) == 2 else None
     if local is None:
         s.back_to(before)
         return False
-    schedule_update(s, _nest_for(s, local).stmt, target)
+    schedule_update(s, nest_with(s, local).stmt, target)
     return True
-
-
-def _nest_for(s: Schedule, buffer: Buffer) -> Nest:
-    """The nest that writes a buffer, wherever it stands."""
-    found = (nest_of(x) for x in walk_statements(s.kernel.body) if isinstance(x, For))
-    return next(n for n in found if n is not None and n.buffer == buffer)
 
 
 def _as_one(s: Schedule, loops: list[Loop]) -> list[Loop]:
