@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.ir.expr import Var
 from tilewright.plan.step_times import Run, StepTimes
 from tilewright.plan.tile_model import TileModel, Tiles, cartesian, tile_sizes
-from tilewright.plan.unit_plan import Plan
+from tilewright.plan.unit_plan import Pace, Plan
 
 # Prefetch distances, and how many buffers the result has with each. Of those that the model finds
 # equal the first is taken: it forgives most.
@@ -46,44 +46,80 @@ def choose_tiles(
     """Tiles that fit the memories, in every order and pace that matters, the fastest first; of
     these sizes, if some are given. `run` times their pipelines; without it, cycles are estimates.
     With `rings` whole operators may keep what consecutive tiles share."""
-    every = cartesian(_fewer(sizes or tile_sizes(model)))
-    count = next(iter(every.values())).size
-    tiles = Tiles(every)
-    plans: list[Plan] = []
-    times: list[StepTimes] = []
-    left = np.arange(count)  # without those that plans with the same order found slow
-    before: tuple[Var, ...] | None = None
-    for plan in _plans(model, overlap, rings and model.unit.whole):
-        left = left if plan.order == before else np.arange(count)
-        before = plan.order
-        some = tiles.only(left)
-        fits = left[np.broadcast_to(_fits(model, some.sizes, plan), len(left))]
-        if not len(fits):
-            continue
-        steps = model.step_times(tiles.only(fits), plan)
-        ranked = np.argsort(steps.estimate(), kind="stable")
-        best = ranked[:MOST]
-        left = np.setdiff1d(left, fits[ranked[GOOD:]], assume_unique=True)
-        steps = steps.only(best)
-        sizes_of_best = ({v: int(n[k]) for v, n in every.items()} for k in fits[best])
-        axes, chunks = [*model.rows], steps.store_chunks.tolist()
-        each = zip(sizes_of_best, chunks, steps.axis.tolist(), steps.parts.tolist(), strict=True)
-        for tile, n, k, parts in each:
-            axis = axes[k] if n > 1 else None
-            cut = replace(plan, tile=tile, store_chunks=n, chunked_axis=axis, interleave=parts)
-            plans.append(cut)
-        times.append(steps)
-    if not plans:
+    tiles = Tiles(cartesian(_fewer(sizes or tile_sizes(model))))
+    paces = _paces(model, overlap)
+    found: list[_Candidates] = []
+    for number, order in enumerate(_orders(model)):
+        kinds = _kinds(model, order, overlap, rings and model.unit.whole)
+        found += _of_order(model, tiles, number, kinds, paces)
+    if not found:
         return []
-    joined = StepTimes.joined(times)
-    cycles = joined.estimate() if run is None else _best(joined, run)
+    first = np.lexsort(np.concatenate([x.ranks for x in found], axis=-1)[::-1])
+    steps = StepTimes.joined([x.steps for x in found]).only(first)
+    cycles = steps.estimate() if run is None else _best(steps, run)
+    each = [(x, k) for x in found for k in range(len(x.at))]
     chosen: dict[object, Choice] = {}
-    for plan, expected in zip(plans, cycles.tolist(), strict=True):
+    for k, expected in zip(first.tolist(), cycles.tolist(), strict=True):
         if expected == math.inf:
             continue
-        same = (*plan.tile.values(), round(expected))  # another pace makes no difference
-        chosen.setdefault(same, Choice(plan, expected))
+        candidates, number = each[k]
+        same = (int(candidates.at[number]), round(expected))  # another pace makes no difference
+        if same not in chosen:
+            chosen[same] = Choice(candidates.plan_of(model, tiles, number), expected)
     return sorted(chosen.values(), key=lambda c: c.cycles)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Tiles that may be fastest of one plan, which has neither sizes nor a pace: their numbers and
+    paces, what their steps take, and when it is their turn, by several keys [keys, tiles]."""
+
+    plan: Plan
+    at: np.ndarray
+    pace: Pace
+    steps: StepTimes
+    ranks: np.ndarray
+
+    def plan_of(self, model: TileModel, tiles: Tiles, k: int) -> Plan:
+        """The plan of one of them."""
+        chunks = int(self.steps.store_chunks[k])
+        return replace(
+            self.plan,
+            tile={v: int(n[self.at[k]]) for v, n in tiles.sizes.items()},
+            prefetch_distance=int(self.pace.prefetch_distance[k]),
+            result_buffers=int(self.pace.result_buffers[k]),
+            clear_distance=int(self.pace.clear_distance[k]),
+            store_chunks=chunks,
+            chunked_axis=[*model.rows][int(self.steps.axis[k])] if chunks > 1 else None,
+            interleave=int(self.steps.parts[k]),
+        )
+
+
+def _of_order(
+    model: TileModel, tiles: Tiles, order: int, kinds: Sequence[Plan], paces: np.ndarray
+) -> Iterator[_Candidates]:
+    """The candidates of one order of loops. What is slow with one plan is not looked at with the
+    next: therefore the first pace comes alone, and all others of a kind of plans together."""
+    left = np.arange(next(iter(tiles.sizes.values())).size)
+    every = np.arange(len(paces))
+    batches = [(0, every[:1]), (0, every[1:]), *((k, every) for k in range(1, len(kinds)))]
+    for kind, numbers in batches:
+        plan = kinds[kind]
+        if plan.outer_places == 1:  # the step for which a factor comes waits for it anyway
+            numbers = numbers[paces[numbers, 0] <= 1]
+        at, number = np.tile(left, len(numbers)), np.repeat(numbers, len(left))
+        pace = Pace(*paces[number].T)
+        fits = np.broadcast_to(_fits(model, tiles.only(at).sizes, plan, pace), at.shape)
+        if not fits.any():
+            continue
+        at, number, pace = at[fits], number[fits], pace.only(fits)
+        steps = model.step_times(tiles.only(at), plan, pace)
+        ranked = np.lexsort((steps.estimate(), number))
+        place = np.arange(len(ranked)) - np.searchsorted(number[ranked], number[ranked])
+        left = np.setdiff1d(left, at[ranked[place >= GOOD]])
+        best, place = ranked[place < MOST], place[place < MOST]
+        ranks = np.stack(np.broadcast_arrays(order, number[best], kind, place))
+        yield _Candidates(plan, at[best], pace.only(best), steps.only(best), ranks)
 
 
 def _best(times: StepTimes, run: Run) -> np.ndarray:
@@ -109,39 +145,40 @@ def _fewer(sizes: Mapping[Var, Sequence[int]]) -> dict[Var, Sequence[int]]:
     return left
 
 
-def _plans(model: TileModel, overlap: bool, rings: bool) -> Iterator[Plan]:
-    """All that matter, but for the sizes of tiles."""
-    with_addend, whole_unit = model.accumulator_work.starts_with_addend, model.unit.whole
-    any_ = Plan(model.nest, model.mapping, {}, starts_with_addend=with_addend)
-    kept = (True, False) if rings else (False,)
+def _paces(model: TileModel, overlap: bool) -> np.ndarray:
+    """The paces that matter, those first that forgive most: prefetch distance, buffers of the
+    result and the distance of clearing [paces, 3]."""
+    with_addend = model.accumulator_work.starts_with_addend
     paces: Iterable[tuple[int, int]] = PACES if overlap else ((0, 1),)
-    if overlap and (with_addend or whole_unit):  # a copy begins a tile, or the operator does
+    if overlap and (with_addend or model.unit.whole):
+        # A copy begins a tile, or the operator does.
         paces = dict.fromkeys((distance, 2) for distance, _ in PACES)
-    early = (
-        _early(model) if overlap and model.epilogue_loads and not whole_unit else [(False, False)]
-    )
     clears = any(not x.follows for x in model.accumulator_work.steps) and not with_addend
     ahead = CLEAR_DISTANCES if overlap and clears else (0,)
-    outer = (2, 1) if overlap and not whole_unit else (2,)
-    every = itertools.product(_orders(model), paces, ahead, early, kept, outer)
-    for order, (distance, buffers), cleared, (preloaded, late), ring, places in every:
-        if places == 1 and distance > 1:  # the step for which a factor comes waits for it anyway
-            continue
-        yield replace(
-            any_, order=order, prefetch_distance=distance, result_buffers=buffers,
-            preloaded=preloaded, late=late, rings=ring, clear_distance=cleared,
-            outer_places=places,
-        )  # fmt: skip
+    return np.array([(*pace, cleared) for pace in paces for cleared in ahead])
 
 
-def _fits(model: TileModel, tile: Mapping[Var, np.ndarray], plan: Plan) -> np.ndarray:
+def _kinds(model: TileModel, order: tuple[Var, ...], overlap: bool, rings: bool) -> list[Plan]:
+    """All plans with an order that matter, but for the sizes of tiles and the pace."""
+    with_addend = model.accumulator_work.starts_with_addend
+    any_ = Plan(model.nest, model.mapping, {}, order, starts_with_addend=with_addend)
+    several = overlap and not model.unit.whole
+    early = _early(model) if several and model.epilogue_loads else [(False, False)]
+    kept, outer = (True, False) if rings else (False,), (2, 1) if several else (2,)
+    return [
+        replace(any_, preloaded=preloaded, late=late, rings=ring, outer_places=places)
+        for (preloaded, late), ring, places in itertools.product(early, kept, outer)
+    ]
+
+
+def _fits(model: TileModel, tile: Mapping[Var, np.ndarray], plan: Plan, pace: Pace) -> np.ndarray:
     """Which tiles fit; where the epilogue's operands come late, or a factor has one place, those
     that did not otherwise."""
-    fits = model.fits(tile, plan)
+    fits = model.fits(tile, plan, pace)
     if plan.late:
-        fits = fits & ~model.fits(tile, replace(plan, late=False))
+        fits = fits & ~model.fits(tile, replace(plan, late=False), pace)
     if plan.outer_places == 1:
-        fits = fits & ~model.fits(tile, replace(plan, outer_places=2))
+        fits = fits & ~model.fits(tile, replace(plan, outer_places=2), pace)
     return fits
 
 

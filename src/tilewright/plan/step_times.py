@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tilewright.ir.instruction import Hazard
+from tilewright.target.target import Target
 
 STEPS = 512  # that are run of a pipeline, about
 
@@ -46,6 +48,17 @@ class Fetches:
     burst: int
     cycles: int
     latency: int
+
+
+def fetches_of(target: Target) -> Fetches | None:
+    """What the fetch of a chip's instructions takes of a memory's bandwidth; None if they are
+    there."""
+    fetch = target.fetch
+    if fetch is None:
+        return None
+    memory = target.memory(fetch.memory)
+    size = fetch.bytes * fetch.burst / (memory.bandwidth or math.inf)
+    return Fetches(fetch.ahead, fetch.burst, math.ceil(size), memory.latency)
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,9 @@ from tilewright.plan.pieces import (
     queue_cycles,
 )
 from tilewright.plan.rates import least, most
-from tilewright.plan.step_times import Fetches, Loads, Moves, StepTimes
+from tilewright.plan.step_times import Loads, Moves, StepTimes, fetches_of
 from tilewright.plan.unit_plan import (
+    Pace,
     Plan,
     contiguous_axes,
     epilogue_accesses,
@@ -86,7 +87,9 @@ class Tiles:
             with np.errstate(all="ignore"):  # of tiles that are too large to fit anywhere
                 self.known[name] = of(self.sizes if self.every is None else self.every)
         found = self.known[name]
-        return found if self.at is None or found.shape[-1] == 1 else found[..., self.at]
+        if self.at is None:
+            return found
+        return found[..., self.at if found.shape[-1] > 1 else 0 * self.at]
 
 
 class TileModel:
@@ -202,10 +205,13 @@ class TileModel:
         sizes = (tile[x.var] for x in self.nest.axes if x.var in tile)
         return math.prod(sizes, start=np.ones(1, np.int64))
 
-    def fits(self, tile: Sizes, plan: Plan) -> np.ndarray:
-        """Returns whether all buffers fit [tiles]. An operand that the innermost turning loop
-        reloads needs 1 + prefetch distance buffers, as does one that the epilogue of every tile
-        wants, which is part of the tile's last step; one that an outer loop reloads at most 2."""
+    def fits(self, tile: Sizes, plan: Plan, pace: Pace | None = None) -> np.ndarray:
+        """Returns whether all buffers fit [tiles], at the plan's pace or at one of each tile. An
+        operand that the innermost turning loop reloads needs 1 + prefetch distance buffers, as does
+        one that the epilogue of every tile wants, which is part of the tile's last step; one that
+        an outer loop reloads at most 2."""
+        pace = pace or plan.pace
+        distance = pace.prefetch_distance
         turns = self._trip_counts(tile, plan.order)
         turning_loops = [np.where(n > 1, k, -1) for k, n in enumerate(turns)]
         last = np.max(turning_loops, axis=0)
@@ -220,16 +226,16 @@ class TileModel:
             level = self._reload_level(operand, turns, plan)
             inner = (level == last) & (operand is not self.result)
             inner |= (level == last_tile) & (operand in self.epilogue_loads)
-            turns_more = min(plan.prefetch_distance, 1)
+            turns_more = np.minimum(distance, 1)
             if operand is self.result:
-                early = self.accumulator_work.starts_with_addend and plan.prefetch_distance > 0
-                turns_more = plan.prefetch_distance + 1 if early else plan.result_buffers - 1
-                turns_more = turns_more + np.minimum(plan.clear_distance, self._tiles(turns, plan))
-            many = np.where(level < 0, 1, 1 + np.where(inner, plan.prefetch_distance, turns_more))
+                early = self.accumulator_work.starts_with_addend & (distance > 0)
+                turns_more = np.where(early, distance + 1, pace.result_buffers - 1)
+                turns_more = turns_more + np.minimum(pace.clear_distance, self._tiles(turns, plan))
+            many = np.where(level < 0, 1, 1 + np.where(inner, distance, turns_more))
             many = np.where(self._has_one_place(operand, level, last, plan), 1, many)
             size, name = self._held(operand, tile, plan), operand.memory
             if plan.rings and operand is not self.result:
-                many, size = self._ring(operand, tile, plan, level, many, size)
+                many, size = self._ring(operand, tile, plan, distance, level, many, size)
             used[name] = used.get(name, np.zeros(1)) + many * size
             if operand.relay is not None:  # its unit's memory has a block at least
                 block = operand.relay.written
@@ -237,8 +243,8 @@ class TileModel:
             turning[name] = turning.get(name, np.zeros(1)) + np.where(many > 1, size, 0)
         elements = self.elements(tile)
         for each, buffers in (
-            (self.accumulator_work.bytes, 1),
-            (self.accumulator_work.stored, plan.result_buffers),
+            (self.accumulator_work.bytes, np.ones(1)),
+            (self.accumulator_work.stored, pace.result_buffers),
         ):
             for name, bytes_ in each.items():
                 used[name] = used.get(name, np.zeros(1)) + bytes_ * buffers * elements
@@ -270,6 +276,7 @@ class TileModel:
         operand: OperandTile,
         tile: Sizes,
         plan: Plan,
+        distance: np.ndarray,
         level: np.ndarray,
         many: np.ndarray,
         size: np.ndarray,
@@ -281,7 +288,7 @@ class TileModel:
         counts = self._trip_counts(tile, plan.order)
         for k, (var, turns) in enumerate(zip(plan.order, counts, strict=True)):
             new = operand.size(tile, var)
-            apart = plan.prefetch_distance + -(-size // new)
+            apart = distance + -(-size // new)
             found = (level == k) & (new < size)
             buffers = np.where((turns >= apart) | (outer == 1), 1, 2)
             many = np.where(found, buffers, many)
@@ -291,23 +298,25 @@ class TileModel:
 
     # ------------------------------------------------------ the whole
 
-    def step_times(self, tiles: Tiles, plan: Plan) -> StepTimes:
-        """What the steps take with these tiles, and else as planned."""
+    def step_times(self, tiles: Tiles, plan: Plan, pace: Pace | None = None) -> StepTimes:
+        """What the steps take with these tiles, and else as planned, at the plan's pace or at one
+        of each tile."""
+        pace = pace or plan.pace
         tile = tiles.sizes
         shape = np.broadcast_shapes(*(n.shape for n in tile.values()))
         turns = np.stack([np.broadcast_to(n, shape) for n in self._trip_counts(tile, plan.order)])
         spatial = self._spatial(plan.order)
         steps = np.prod(turns, axis=0)
-        distance = np.minimum(plan.prefetch_distance, steps - 1)
+        distance = np.minimum(pace.prefetch_distance, steps - 1)
         count = self._tiles(turns, plan)
-        buffers = np.minimum(np.minimum(plan.result_buffers, count), steps - distance)
+        buffers = np.minimum(np.minimum(pace.result_buffers, count), steps - distance)
         elements = self.elements(tile)
         before, after = (
             np.broadcast_to(self.accumulator_work.cycles(follows=x) * elements, shape)
             for x in (False, True)
         )
         # Each chunk would load the epilogue's operands for itself.
-        can_chunk = plan.prefetch_distance > 0 and (not self.with_sums or plan.preloaded)
+        can_chunk = (pace.prefetch_distance > 0) & (not self.with_sums or plan.preloaded)
         single = (buffers == 1) & can_chunk
         stores, chunks, axis = self._store_times(tiles, after, single)
         work, calls = tiles.whatever_the_plan("work", self._work_and_calls)
@@ -321,19 +330,19 @@ class TileModel:
             spatial,
             tuple(q.depth for q in self.target.queues),
             self.target.issue,
-            self._fetches(),
+            fetches_of(self.target),
             self._queue(self.unit.instruction.queue),
             np.stack([still.latency, np.full(shape, self._latency())]),
-            before + (0 if plan.clear_distance else still.before),
+            before + np.where(pace.clear_distance > 0, 0, still.before),
             work + still.work,
             np.stack([still.calls_before, still.calls, still.calls_after]),
             after + still.after,
             still.parts,
             still.sweeps,
-            tuple(self._loads(tiles, plan, turns)),
+            tuple(self._loads(tiles, plan, pace.prefetch_distance, turns)),
             stores,
             distance,
-            np.minimum(plan.clear_distance, steps - buffers),
+            np.minimum(pace.clear_distance, steps - buffers),
             buffers,
             chunks,
             axis,
@@ -390,26 +399,18 @@ class TileModel:
             count = count * (tile[v] / _per_size(step, tile[v]))
         return count
 
-    def _fetches(self) -> Fetches | None:
-        """What the fetch of instructions takes of a memory's bandwidth."""
-        fetch = self.target.fetch
-        if fetch is None:
-            return None
-        memory = self.target.memory(fetch.memory)
-        size = fetch.bytes * fetch.burst / (memory.bandwidth or math.inf)
-        return Fetches(fetch.ahead, fetch.burst, math.ceil(size), memory.latency)
-
-    def _loads(self, tiles: Tiles, plan: Plan, turns: np.ndarray) -> Iterator[Loads]:
+    def _loads(
+        self, tiles: Tiles, plan: Plan, distance: np.ndarray, turns: np.ndarray
+    ) -> Iterator[Loads]:
         """Yields the loads of operands, then of what the sums start with."""
         tile = tiles.sizes
         innermost = np.max([np.where(n > 1, k, -1) for k, n in enumerate(turns)], axis=0)
-        distance = plan.prefetch_distance
         for number, operand in enumerate(self.loads):
             level = self._reload_level(operand, list(turns), plan)
             in_epilogue = operand in self.epilogue_loads and not self.unit.whole
             late = self._has_one_place(operand, level, innermost, plan)
             late = np.broadcast_to(late, turns.shape[1:])
-            buffers = 1 + np.where(level == innermost, distance, min(distance, 1))
+            buffers = 1 + np.where(level == innermost, distance, np.minimum(distance, 1))
             buffers = np.where(late, 1, buffers)
             preloaded = plan.preloaded and operand in self.with_sums
             sizes = self.whole if preloaded else tile
@@ -442,7 +443,7 @@ class TileModel:
             times = np.zeros((4, len(turns) + 1, turns.shape[1]))
             begins = [*range(self._spatial(plan.order)), -1]
             times[:, begins] = operand.times(tile)[:, None]
-            buffers = np.full(turns.shape[1], distance + 2 if distance else 1)
+            buffers = np.where(distance > 0, distance + 2, 1) + 0 * turns[0]
             if operand.move is not None:
                 queue, within = self._queue(operand.move.queue), operand.move.own_hazard
                 calls, setup, work, transfer = times

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+
 from tilewright.analyze.nests import Nest, factors, guarded_factors, nests, stride
 from tilewright.analyze.simplify import Simplifier
 from tilewright.base.errors import ScheduleError
@@ -37,6 +39,20 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
+class Pace:
+    """How far ahead of a step things are done, as numbers of a plan, for each tile [tiles]; or [1],
+    for all of them."""
+
+    prefetch_distance: np.ndarray
+    result_buffers: np.ndarray
+    clear_distance: np.ndarray
+
+    def only(self, kept: np.ndarray) -> Pace:
+        ahead = (self.prefetch_distance, self.result_buffers, self.clear_distance)
+        return Pace(*(n[kept] for n in ahead))
+
+
+@dataclass(frozen=True)
 class Plan:
     """How a chip's unit does a contraction, in tiles."""
 
@@ -58,6 +74,11 @@ class Plan:
     rings: bool = False  # the halo that consecutive tiles share is kept
     interleave: int = 1  # parts of a tile that take turns, so that no instruction waits
     sums_outermost: bool = False  # one block of the factors is all that the first sums need
+
+    @property
+    def pace(self) -> Pace:
+        ahead = (self.prefetch_distance, self.result_buffers, self.clear_distance)
+        return Pace(*(np.array([n]) for n in ahead))
 
     @property
     def unit(self) -> Unit:
