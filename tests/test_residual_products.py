@@ -114,6 +114,7 @@ def test_units_that_cannot_add_to_what_they_made():
         build_chip(with_residual(16, 32, 4), gemmini())
 
 
+@pytest.mark.long
 def test_columns_that_are_another_loop():
     """Two rows of VTA are channels where columns are pixels: the residual's blocks are not."""
     with pytest.raises(ScheduleError, match="no instructions of vta make"):

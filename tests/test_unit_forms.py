@@ -162,8 +162,15 @@ def test_a_bound_counts_lanes_as_units_fill_them():
     assert built.cycles < 81 * 3 * 49 / 3  # what the window's 49 places take one by one
 
 
-@pytest.mark.parametrize("inner,outer", [(4, 4), (16, 16), (2, 4), (1, 2), (5, 3)])
-@pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine"])
+@pytest.mark.parametrize(
+    "chip, inner, outer",
+    [
+        ("vta", 16, 16), ("vta", 2, 4),
+        *(pytest.param("vta", *n, marks=pytest.mark.long) for n in ((4, 4), (1, 2), (5, 3))),
+        ("gemmini", 4, 4), ("gemmini", 16, 16), ("gemmini", 1, 2), ("gemmini", 5, 3),
+        ("conv_engine", 16, 16), ("conv_engine", 2, 4), ("conv_engine", 5, 3),
+    ],
+)  # fmt: skip
 def test_narrow_groups_share_a_unit(chip: str, inner: int, outer: int):
     """As many groups at a time as have no more channels than there are lanes."""
     groups, n = 80 // max(inner, outer), 14

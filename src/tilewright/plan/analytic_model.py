@@ -4,6 +4,7 @@ is read off the schedule of some small tile."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -52,6 +53,10 @@ from tilewright.plan.units import AxisMapping, copies, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
+# Of the mappings with the same epilogue, that are tried: the others fail as well. Of the matrix'
+# kernels none has one that does not behind more than six that do.
+MOST_FAILURES = 12
+
 
 def analytic_model(
     kernel: Kernel,
@@ -84,9 +89,13 @@ def _first_model(
     kernel: Kernel, target: Target, orders: tuple[tuple[str, tuple[int, ...]], ...], between: bool
 ) -> TileModel:
     refusals: list[ScheduleError] = []
+    failed: Counter[Epilogue] = Counter()
     for way in _ways(kernel, target):
         if isinstance(way, ScheduleError):
             refusals.append(way)
+            continue
+        epilogue = epilogue_for(way.nest, way.mapping)
+        if failed[epilogue] == MOST_FAILURES:
             continue
         mapping = replace(way.mapping, orders=orders, between=between)
         try:
@@ -95,6 +104,7 @@ def _first_model(
             return _model(way, target, mapping, _extents(kernel))
         except ScheduleError as error:  # an instruction may want more than loops
             refusals.append(error)
+            failed[epilogue] += 1
     raise _other_types(kernel, target) or refusals[0].again()
 
 

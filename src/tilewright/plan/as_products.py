@@ -100,7 +100,7 @@ def _and_limited(ways: Iterable[Iterator[UnitForm]]) -> Iterator[UnitForm]:
         if form is not None:
             yield form
         if other is not None:
-            yield replace(other, instead=form)
+            yield replace(other, instead=(form,))
 
 
 def _ways(products: _Products, target: Target, every_axis: bool) -> Iterator[UnitForm]:

@@ -9,6 +9,7 @@ two arrays but not with that number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.analyze.rewrite import replace_in
@@ -23,19 +24,22 @@ from tilewright.target.target import Target
 
 
 def constant_forms(kernel: Kernel, target: Target) -> Iterator[UnitForm]:
-    """The kernel with arrays along one axis of its results, for each of them, and along all."""
+    """The kernel with arrays along one axis of its results, for each of them, and along all where
+    that is refused."""
     every = nests(kernel.body)
     wanted: list[tuple[Nest, Expr]] = [(n, e) for n in every for e in _operations(n, target)]
     sums = [n for n in every if _is_sum_of_number(n)]
     wanted += [(n, n.store.value) for n in sums if not _begins_sums(target, n.store.value)]
     most = max((len(_axes(n)) for n, _ in wanted), default=0)
+    found: list[UnitForm] = []
     for d in range(most + (most > 1)):  # along each axis, the innermost first, then along all
         form = UnitForm(kernel)
         for nest, e in wanted:
             axes = _axes(nest)[::-1]
             along = axes[d : d + 1] if d < most else axes[::-1]
             form = _with_array(form, nest, e, along or axes[-1:])
-        yield form
+        yield form if d < most else replace(form, instead=tuple(found))
+        found.append(form)
 
 
 def _axes(nest: Nest) -> list[For]:

@@ -190,8 +190,8 @@ class FormQueue:
     def refuse(self, form: UnitForm) -> None:
         """Takes note of a form that the chip does not do: others are wanted then."""
         self.refused.append(form)
-        wanted = [x for x in self.instead if x[1].instead is form]
-        self.instead = [x for x in self.instead if x[1].instead is not form]
+        wanted = [x for x in self.instead if x[1].is_wanted(self.refused)]
+        self.instead = [x for x in self.instead if not x[1].is_wanted(self.refused)]
         for other in wanted:
             self._wait(*other)
 

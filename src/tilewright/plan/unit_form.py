@@ -184,16 +184,16 @@ def _all_once(numbers: np.ndarray, first: int, count: int) -> bool:
 class UnitForm:
     """A form of a kernel: how those of its inputs are made that are not the kernel's, and how the
     kernel's results are made of its own, by name; those left out are as they are. One that does
-    more than another, `instead` of which it is, is wanted only where that is refused."""
+    more than others, `instead` of which it is, is wanted only where all of them are refused."""
 
     kernel: Kernel
     made: Mapping[str, MadeArray] = field(default_factory=dict)
     results: Mapping[str, MadeArray] = field(default_factory=dict)
-    instead: UnitForm | None = field(default=None, compare=False, repr=False)
+    instead: tuple[UnitForm, ...] = field(default=(), compare=False, repr=False)
 
     def is_wanted(self, refused: Collection[UnitForm]) -> bool:
         """Whether it is wanted where these are refused."""
-        return self.instead is None or any(self.instead is x for x in refused)
+        return all(any(form is x for x in refused) for form in self.instead)
 
     def keeps(self, names: Collection[str], *, in_order: bool = True) -> bool:
         """Whether parameters of these names, inputs or results, lie as the kernel's do, be it one

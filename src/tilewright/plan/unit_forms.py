@@ -58,13 +58,13 @@ def _find_forms(
 ) -> Iterator[UnitForm]:
     _check_sums(kernel)
     fuses = fused and wants_long_axes(target)
-    before: UnitForm | None = None  # the last one with longer axes
+    before: tuple[UnitForm, ...] = ()  # the last one with longer axes
     for form in _forms(kernel, target, every_axis):
         yield form
         longer = fused_form(form) if fuses else None
         if longer is not None:
-            yield longer if form.instead is None else replace(longer, instead=before)
-        before = longer
+            yield replace(longer, instead=before) if form.instead else longer
+        before = () if longer is None else (longer,)
 
 
 def _check_sums(kernel: Kernel) -> None:
