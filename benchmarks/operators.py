@@ -2,6 +2,7 @@
 
     python benchmarks/operators.py                      all cases: some minutes
     python benchmarks/operators.py conv softmax         those whose names have one of these words
+    python benchmarks/operators.py --chains             pairs and triples that networks have
     python benchmarks/operators.py --networks --threads 1,2     the breadth networks instead
     python benchmarks/operators.py --quantized resnet           networks in int8 (QDQ), u8 and i8
     python benchmarks/operators.py --zoo bert --precision bf16  the zoo, products of bf16
@@ -24,6 +25,7 @@ from statistics import geometric_mean, median
 
 import numpy as np
 import onnx
+import operator_chains
 from breadth_networks import BREADTH
 from cpu import PEERS, check_writable, parse_counts, parse_names
 from engines import ENGINES, set_conditions
@@ -198,6 +200,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("words", nargs="*", metavar="WORD", help="only models whose names have one of these")
     add("--networks", action="store_true", help="the breadth networks, not single operators")
+    add("--chains", action="store_true", help="the breadth networks' most frequent chains")
     add("--zoo", action="store_true", help="the zoo's networks")
     add("--quantized", action="store_true", help="the zoo and the breadth networks in int8")
     add("--level", metavar="NAME", help="hold engines to an instruction-set level (avx2)")
@@ -208,6 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--json", type=Path, metavar="FILE", help="write every figure")
     options = parser.parse_args(arguments)
     every: Models = dict(BREADTH) if options.networks else ZOO if options.zoo else CASES
+    if options.chains:
+        every = operator_chains.models()
     if options.quantized:
         from quantized_models import models as quantized_models  # needs onnxruntime
 
