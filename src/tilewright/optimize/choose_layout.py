@@ -4,7 +4,8 @@ Contractions say what they prefer (plan/contraction.py): constants are packed as
 while compiling, results are blocked so that vectors are stored whole. Kernels without a contraction
 take the blocked layout of an operand over for their results, so it spreads through a network and
 is undone only where something needs rows: a change of shape, a call to the host, the model's
-outputs.
+outputs. Operands with a result's shape are copied to its layout first: element by element from
+elsewhere, sixteen rows at a time, they would take longer than that.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class _Chooser:
     targets: Mapping[str, Target]
     now: dict[Value, Value] = field(default_factory=dict)  # old values to the ones with layouts
     nodes: list[GraphNode] = field(default_factory=list)
-    plain: dict[Value, Value] = field(default_factory=dict)  # row-major copies made so far
+    # Copies made so far, by their layouts; None is row-major.
+    copies: dict[tuple[Value, Layout | None], Value] = field(default_factory=dict)
     packed: dict[tuple[Value, Layout], Value] = field(default_factory=dict)
     constants: dict[Value, object] = field(default_factory=dict)
 
@@ -75,6 +77,10 @@ class _Chooser:
         else:
             inputs = self._operands(n, inputs, preference)
             wanted = {result: preference.result[1]}
+        factors = {preference.data[0], preference.weight[0]} if preference else set()
+        beside = [i for i in range(len(inputs)) if f"x{i}" not in factors]
+        for i in beside:
+            inputs[i] = self._beside(inputs[i], result, wanted.get(result), n.device)
         self._emit(n, inputs, [wanted.get(v) for v in n.outputs])
 
     def _operands(self, n: GraphNode, inputs: list[Value], p: Preference) -> list[Value]:
@@ -90,8 +96,14 @@ class _Chooser:
             if value in self.graph.constants:
                 out[position] = self._packed_constant(value, layout)
             elif name == p.data[0] and value.type.layout != layout:
-                out[position] = self._relayout(value, layout, n.device)
+                out[position] = self._copied(value, layout, n.device)
         return out
+
+    def _beside(self, x: Value, result: Value, layout: Layout | None, device: str) -> Value:
+        """An operand as it is best beside a result with this layout."""
+        if layout is None or x.type.layout is not None or x.shape != result.shape:
+            return x
+        return x if x in self.constants else self._copied(x, layout, device)
 
     def _packed_constant(self, value: Value, layout: Layout) -> Value:
         key = (value, layout)
@@ -103,11 +115,15 @@ class _Chooser:
         return self.packed[key]
 
     def _as_plain(self, value: Value, device: str) -> Value:
-        if value.type.layout is None:
+        return self._copied(value, None, device or self._device_of(value))
+
+    def _copied(self, value: Value, layout: Layout | None, device: str) -> Value:
+        """A value with another layout."""
+        if value.type.layout == layout:
             return value
-        if value not in self.plain:
-            self.plain[value] = self._relayout(value, None, device or self._device_of(value))
-        return self.plain[value]
+        if (value, layout) not in self.copies:
+            self.copies[value, layout] = self._relayout(value, layout, device)
+        return self.copies[value, layout]
 
     def _device_of(self, value: Value) -> str:
         return next((n.device for n in self.nodes if value in n.outputs), "")
