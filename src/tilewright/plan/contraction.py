@@ -72,12 +72,38 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         s.reorder(*outer)
     local = s.compute_at(acc, outer[-1])
     local = _schedule_tile(s, local, c, tile, lanes, blocks)
+    if columns == outer[0] and not c.overlaps(target):
+        _pad_by_blocks(s, c, columns, target)
     long = _is_long(s, inner)
     if long:
         inner = _set_tile_down(s, local, inner, lanes)
     _finish_lanes(s, inner[-1:] if long else inner, tile, lanes)
     for loops in _separate_last_tile(s, outer, columns, c, tile, target):
         parallelize(s, loops[:-1] or loops, target)
+
+
+def _pad_by_blocks(s: Schedule, c: Contraction, columns: Loop, target: Target) -> None:
+    """Makes the padded copy of data that vectors run along, as in depthwise convolutions, for one
+    block of columns after the other: it stays in the nearest caches, and cores that share the
+    blocks, if each has enough of them, join once."""
+    buffer, blocks = c.data.buffer, s.for_(columns).extent
+    along = any(c.axis_var(c.vector) in variables(i) for i in c.data.indices)
+    if not along or buffer not in set(s.allocations()) or not isinstance(blocks, int):
+        return
+    if blocks == 1 or (blocks % target.cores and blocks < target.tasks):
+        return
+    nest = nest_with(s, buffer)
+    for loop in nest.axes:
+        factor = block_factor(nest.store.indices, loop.var)
+        if factor is None or not isinstance(loop.extent, int) or loop.extent % (blocks * factor):
+            continue  # of the last block there may be fewer
+        before = s.moment
+        try:
+            s.split(Loop(loop.var), factor)
+            s.compute_at(buffer, columns)
+        except ScheduleError:
+            s.back_to(before)
+        return
 
 
 def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
