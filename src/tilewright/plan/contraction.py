@@ -186,18 +186,21 @@ def _cut_rows_for_cores(
     lanes: int,
     target: Target,
 ) -> tuple[list[Loop], Loop]:
-    """Equal pieces of the rows, where the loops around them have none for every core; and the loop
-    within a piece. Tiles of a piece may overlap, those of different ones may not."""
+    """Equal pieces of the rows, where the loops around them have none for every core, so that cores
+    have as many; and the loop within a piece. Tiles of a piece may overlap, those of different ones
+    may not."""
     rows = static_size(s.for_(row).extent)
     vector, *others = (static_size(s.for_(loop).extent) for loop in around)
     if rows is None or vector is None or None in others:
         return [], row
-    if -(-vector // (tile.vectors * lanes)) * math.prod(n or 1 for n in others) >= target.cores:
+    blocks = -(-vector // (tile.vectors * lanes)) * math.prod(n or 1 for n in others)
+    if blocks >= target.cores:
         return [], row
-    counts = range(target.tasks, target.cores - 1, -1)
+    counts = range(target.tasks // blocks, 1, -1)
     whole = [
-        n for n in counts if rows % n == 0 and n % target.cores == 0 and rows // n >= tile.rows
-    ]
+        n for n in counts
+        if rows % n == 0 and n * blocks % target.cores == 0 and rows // n >= tile.rows
+    ]  # fmt: skip
     if not whole:
         return [], row
     pieces = min(whole, key=lambda n: waste(rows // n, tile.rows))
