@@ -11,7 +11,7 @@ from onnx_models import model, node
 import tilewright
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.graph import Graph
-from tilewright.ir.loop import Call, For, If, Kernel, LoopKind, walk_statements
+from tilewright.ir.loop import Alloc, Call, For, If, Kernel, LoopKind, walk_statements
 from tilewright.options import Options
 from tilewright.targets import cpu
 
@@ -138,3 +138,62 @@ def test_blocks_that_are_full_have_no_masks(channels: int, batch: int):
     masked = [x for x in vectors if any(isinstance(y, If) for y in walk_statements(x.body))]
     assert len(vectors) == (1 if channels % 8 == 0 else 2), str(kernel)
     assert len(masked) == (0 if channels % 8 == 0 else 1), str(kernel)
+
+
+def padded_copies(channels: int, cores: int = 1, stride: int = 1) -> tuple[int, list[int]]:
+    """In how many loops around it the padded copy of a depthwise convolution behind another one is
+    allocated, and the extents of loops that cores share there."""
+    rng = np.random.default_rng(0)
+    weights = rng.integers(-3, 4, (channels, 1, 3, 3)).astype(np.float32)
+    attrs = {"group": channels, "pads": [1, 1, 1, 1], "strides": [stride, stride]}
+    graph = behind_a_convolution(
+        [node("Conv", ["c", "d"], ["y"], **attrs)], channels, 33, d=weights
+    )
+    target = cpu.cpu("avx2", cores=cores)
+    if cores == 1:
+        check(graph)
+    found = tilewright.compile(graph, target=target, until="scheduled")
+    kernel = [s.kernel for name, s in found.items() if "conv" in name][-1]
+    around = [x for x in kernel.body if isinstance(x, For)]
+    inside = [x for x in around if any(isinstance(y, Alloc) for y in x.body)]
+    shared = [x.extent for x in around if x.kind is LoopKind.PARALLEL]
+    return len(inside), shared
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_padded_copies_are_made_block_by_block(stride: int):
+    assert padded_copies(32, stride=stride) == (1, [])  # in the loop over blocks of 8 channels
+    assert padded_copies(8, stride=stride) == (0, [])  # there is one block
+    assert padded_copies(36, stride=stride) == (0, [])  # the last block has fewer channels
+
+
+def test_cores_that_share_blocks_make_the_copies_of_theirs():
+    assert padded_copies(32, cores=2) == (1, [4])
+    inside, shared = padded_copies(24, cores=2)  # three blocks for two cores
+    assert inside == 0
+    assert len(shared) == 2
+
+
+def test_a_residual_from_outside_is_copied_to_the_blocks():
+    rng = np.random.default_rng(0)
+    w = rng.integers(-3, 4, (16, 3, 1, 1)).astype(np.float32)
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Add", ["c", "r"], ["y"])]
+    inputs = {"x": (1, 3, 12, 12), "r": (1, 16, 12, 12)}
+    kernels = check(import_model(model(nodes, inputs, constants={"w": w})))
+    relayouts = [name for name in kernels if "relayout" in name]
+    assert len(relayouts) == 2, kernels  # the residual, and the result
+
+
+def test_a_residual_that_two_read_is_copied_once():
+    rng = np.random.default_rng(0)
+    w, v = (rng.integers(-3, 4, (16, 3, 1, 1)).astype(np.float32) for _ in range(2))
+    nodes = [
+        node("Conv", ["x", "w"], ["c"]), node("Add", ["c", "r"], ["p"]),
+        node("Conv", ["x", "v"], ["d"]), node("Add", ["d", "r"], ["q"]),
+        node("Mul", ["p", "q"], ["y"]),
+    ]  # fmt: skip
+    inputs = {"x": (1, 3, 12, 12), "r": (1, 16, 12, 12)}
+    graph = import_model(model(nodes, inputs, constants={"w": w, "v": v}))
+    check(graph)
+    host = str(tilewright.compile(graph, target=TARGETS["avx2"], until="host"))
+    assert host.count("relayout_r") == 1, host

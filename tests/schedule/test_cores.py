@@ -4,7 +4,10 @@ import re
 
 import pytest
 
+from tilewright.ir.loop import For, LoopKind, walk_statements
 from tilewright.ir.text.loop import parse_kernel
+from tilewright.ir.text.tensor import parse_program
+from tilewright.plan.create_loops import create_loops
 from tilewright.plan.default import default_schedule
 from tilewright.targets import cpu
 
@@ -52,3 +55,26 @@ def test_one_core_does_all(n: int):
 @pytest.mark.parametrize("cores, found", [(2, 65536), (4, 32768), (16, 8192)])
 def test_eight_pieces_for_each_core(cores: int, found: int):
     assert piece(1 << 20, cores) == found
+
+
+PRODUCT = """
+def f(x: f32[128, 64], w: f32[{columns}, 64]):
+    y = tensor(f32[128, {columns}])
+    define(y[i, j], reduce(add, f32(0.0), x[i, k] * w[j, k], k=64), i=128, j={columns})
+    return y
+"""
+
+
+@pytest.mark.parametrize("cores", [2, 8, 16, 32, 64])
+def test_each_core_has_pieces_of_a_product(cores: int):
+    """Of 128 columns there are few blocks: rows are cut until all cores have as many pieces."""
+    program = parse_program(PRODUCT.format(columns=128).strip())
+    s = default_schedule(create_loops(program), cpu.cpu("avx2", cores=cores), {})
+    assert not s.fallback
+    (shared,) = (
+        x for x in walk_statements(s.kernel.body)
+        if isinstance(x, For) and x.kind is LoopKind.PARALLEL
+    )  # fmt: skip
+    assert isinstance(shared.extent, int)
+    assert shared.extent >= cores
+    assert shared.extent % cores == 0
