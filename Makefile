@@ -11,7 +11,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 .PHONY: help setup test test-long test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache search-chips mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-chains bench-many-cores bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-cores bench-by-hand bench-models bench-published bench-queues bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## make .venv, build the C runtime, install tilewright and the test tools
 
@@ -139,11 +139,11 @@ bench-operators: $(VENV)/.ready-bench ## 324 models of one operator beside other
 	$(BIN)/python benchmarks/operators.py --json build/operators.json
 
 bench-chains: $(VENV)/.ready-bench ## the pairs and triples of operators that networks have most often, beside other engines
-	mkdir -p build
+	@mkdir -p build
 	$(BIN)/python benchmarks/operators.py --chains --json build/chains.json
 
 bench-many-cores: setup ## ResNet-50 and BERT on 8, 32 and 64 cores, simulated from what pieces take on one
-	mkdir -p build
+	@mkdir -p build
 	$(BIN)/python benchmarks/many_cores.py --json build/many-cores.json
 
 bench-kernels: $(VENV)/.ready-bench ## hand-written schedules on one core, beside the peak, BLAS and a copy loop

@@ -132,12 +132,14 @@ def parse_names(
     return names
 
 
-def parse_counts(parser: argparse.ArgumentParser, text: str) -> tuple[int, ...]:
-    """Reads numbers of threads, each once."""
+def parse_counts(
+    parser: argparse.ArgumentParser, text: str, option: str = "--threads"
+) -> tuple[int, ...]:
+    """Reads numbers of threads or cores, each once."""
     try:
         return tuple(dict.fromkeys(_positive(part) for part in text.split(",")))
     except argparse.ArgumentTypeError:
-        parser.error(f"--threads: must be positive numbers, as in 1,2: got {text!r}")
+        parser.error(f"{option}: must be positive numbers, as in 1,2: got {text!r}")
 
 
 def _positive(text: str) -> int:

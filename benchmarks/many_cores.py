@@ -88,7 +88,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE")
     options = parser.parse_args()
     models = parse_names(parser, "--models", options.models, tuple(ZOO))
-    counts = parse_counts(parser, options.cores)
+    counts = parse_counts(parser, options.cores, "--cores")
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 110)
     console.print(str(describe()))
     found: list[Outcome] = []

@@ -1,5 +1,6 @@
 /* tw_parallel as many_cores.py has it: runs a region's pieces one after the other, and notes when
- * each begins and ends. Regions within a region are a part of its pieces. */
+ * each begins and ends, which is where the next begins: what lies between them is theirs. Regions
+ * within a region are a part of its pieces. */
 
 #include <stdint.h>
 #include <time.h>
@@ -27,14 +28,15 @@ int64_t recorded(void) { return used <= room ? used : -1; }
 void record_parallel(void *pool, tw_body body, void *context, int64_t count, int64_t grain) {
   (void)pool;
   if (grain < 1) grain = 1;
+  int64_t start = now();
   for (int64_t begin = 0; begin < count; begin += grain) {
-    int64_t start = now();
     depth++;
     body(context, begin, begin + grain < count ? begin + grain : count, 0);
     depth--;
     if (depth) continue;
-    int64_t *note = notes + 3 * used;
-    if (used++ < room) note[0] = regions, note[1] = start, note[2] = now();
+    int64_t *note = notes + 3 * used, end = now();
+    if (used++ < room) note[0] = regions, note[1] = start, note[2] = end;
+    start = end;
   }
   if (!depth) regions++;
 }
