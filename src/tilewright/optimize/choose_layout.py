@@ -78,9 +78,9 @@ class _Chooser:
             inputs = self._operands(n, inputs, preference)
             wanted = {result: preference.result[1]}
         factors = {preference.data[0], preference.weight[0]} if preference else set()
-        beside = [i for i in range(len(inputs)) if f"x{i}" not in factors]
-        for i in beside:
-            inputs[i] = self._beside(inputs[i], result, wanted.get(result), n.device)
+        for i, x in enumerate(inputs):
+            if f"x{i}" not in factors:
+                inputs[i] = self._beside(x, result, wanted.get(result), n.device)
         self._emit(n, inputs, [wanted.get(v) for v in n.outputs])
 
     def _operands(self, n: GraphNode, inputs: list[Value], p: Preference) -> list[Value]:
@@ -115,13 +115,14 @@ class _Chooser:
         return self.packed[key]
 
     def _as_plain(self, value: Value, device: str) -> Value:
-        return self._copied(value, None, device or self._device_of(value))
+        return self._copied(value, None, device)
 
     def _copied(self, value: Value, layout: Layout | None, device: str) -> Value:
-        """A value with another layout."""
+        """A value with this layout; without a `device` the one that made it copies it."""
         if value.type.layout == layout:
             return value
         if (value, layout) not in self.copies:
+            device = device or self._device_of(value)
             self.copies[value, layout] = self._relayout(value, layout, device)
         return self.copies[value, layout]
 

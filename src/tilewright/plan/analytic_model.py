@@ -53,8 +53,8 @@ from tilewright.plan.units import AxisMapping, copies, units
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
-# Of the mappings with the same epilogue, that are tried: the others fail as well. Of the matrix'
-# kernels none has one that does not behind more than six that do.
+# So many mappings with one epilogue are scheduled before the rest of them are given up: they fail
+# alike. In benchmarks/matrix.py the first that succeeds comes behind six failures at most.
 MOST_FAILURES = 12
 
 

@@ -89,7 +89,9 @@ class Tiles:
         found = self.known[name]
         if self.at is None:
             return found
-        return found[..., self.at if found.shape[-1] > 1 else 0 * self.at]
+        if found.shape[-1] == 1:  # the same for all tiles
+            return found[..., np.zeros_like(self.at)]
+        return found[..., self.at]
 
 
 class TileModel:
