@@ -1,7 +1,9 @@
 """For all tests: the same random examples in every run; `make fuzz` is for new ones."""
 
+import gc
 import os
 import sys
+import zlib
 from pathlib import Path
 
 import hypothesis
@@ -17,6 +19,29 @@ TESTS = Path(__file__).parent
 # What helps tests, and what is tested beside the package.
 FOLDERS = ("tests/support", "tools", "benchmarks", "examples")
 sys.path[:0] = [str(TESTS.parent / folder) for folder in FOLDERS]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of tests that are `sampled(n)` the first case stays, and those whose name falls to them, one
+    of n: which they are depends on no other case. The others become `long`."""
+    seen = set()
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is None or item.get_closest_marker("long") is not None:
+            continue
+        (every,) = mark.args
+        of_all = item.nodeid.partition("[")[0]
+        if of_all in seen and zlib.crc32(item.nodeid.encode()) % every:
+            item.add_marker(pytest.mark.long)
+        seen.add(of_all)
+
+
+def pytest_collection_finish():
+    """What is loaded stays: the collector of garbage went through it again and again, an eighth of
+    the time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ def check(chip: str, kernel: Kernel, arrays: list[np.ndarray], wanted: np.ndarra
 SIZE = st.integers(1, 50)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chip", CHIPS)
 @given(SIZE, SIZE, SIZE)
 @example(1, 1, 1)

@@ -41,6 +41,7 @@ LAYERS = {  # channels, size, filters, window, stride, 0s before and after
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine"])
 def test_a_picture_gets_its_border(chip: str, name: str):

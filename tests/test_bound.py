@@ -98,6 +98,7 @@ CLOSE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CLOSE)
 def test_nothing_is_faster(name: str):
     target, program = CLOSE[name]

@@ -64,6 +64,7 @@ def check(case: Case, target: Target, cores: int, *, orders: int = 2):
 # ---------------------------------------------------------------- as fast as the memory allows
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chip", [lambda: several_cubes(1), gemmini, vta], ids=lambda f: f().name)
 @pytest.mark.parametrize(
     "case", [gemm(256), conv("3x3", 14, 128, 128, 3, before=1)], ids=lambda c: c.name
@@ -114,6 +115,7 @@ CHIPS = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "chip, case",
     [
@@ -278,6 +280,7 @@ def test_more_cores_than_are_simulated():
 # ---------------------------------------------------------------- models
 
 
+@pytest.mark.long
 def test_a_model_on_several_cores(digits, tmp_path):
     """Each kernel is shared, in streams of their own; a saved model is the same."""
     with np.load(DIGITS / "held_out.npz") as file:

@@ -129,6 +129,7 @@ def dense(x: i8[32, 32], w: i8[32, 32], r: i8[32, 32], y: out(i8[32, 32])):
 """
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", ["vta", "gemmini", "conv_engine"])
 @pytest.mark.parametrize("name", EPILOGUES)
 def test_what_no_instructions_make_is_refused_before_anything_is_scheduled(

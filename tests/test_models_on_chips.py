@@ -223,6 +223,7 @@ def test_what_is_assigned_to_a_chip_has_to_fit(digits):
         tilewright.compile(digits, target=devices, options=options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("node", ["value4", "value5.int8", "value6"])
 def test_pins_hold(node, digits, held_out, on_chip):
     """A pinned node's kernel is the host's, and the chip has the others."""
@@ -290,6 +291,7 @@ def test_a_dimension_without_a_number_keeps_kernels_on_the_host(digits):
     assert reasons == {"npu: batch has no number (dims={…} gives one)"}
 
 
+@pytest.mark.long
 def test_an_input_in_two_shapes():
     """A convolution reads the one row of the picture as a row, the addition as pixels alone."""
     rng = np.random.default_rng(0)
@@ -351,6 +353,7 @@ def test_random_networks(seed):
     assert "submitted" in trial(seed, list(CHIPS))
 
 
+@pytest.mark.long
 def test_limits_of_their_own_are_pieces_of_a_stream():
     """The signal processor narrows bytes within the limits of their type: a finer branch, within 64
     of 0, is limited behind its convolution, and all is one stream."""

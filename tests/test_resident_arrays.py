@@ -50,6 +50,7 @@ def test_what_passes_stays_inside():
     assert moved["local", "dram"] == ARRAY
 
 
+@pytest.mark.long
 def test_memory_is_used_again():
     """Five layers need two arrays and weights at a time."""
     built = check(*layers(5), target=conv_engine(3 * ARRAY))
@@ -65,6 +66,7 @@ def residual() -> list[Kernel]:
     ]
 
 
+@pytest.mark.long
 def test_what_others_read_outside_is_spilled():
     built = check(*residual(), target=conv_engine())
     assert brought(built, "M1_local") == {"conv", "store"}
@@ -121,6 +123,7 @@ def test_units_that_leave_sums_elsewhere(target: Target):
     assert len(brought(built, "M1")) == 2
 
 
+@pytest.mark.long
 def test_decisions_do_not_depend_on_the_order_of_sets():
     """Two streams of the same kernels, made in one process with other objects, are one."""
     streams = [check(*residual(), target=conv_engine()).stream for _ in range(2)]

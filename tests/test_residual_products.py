@@ -84,6 +84,7 @@ i32(127)), i32(0)))"""
     np.testing.assert_array_equal(form.made["identity"].of([]), np.eye(16, dtype=np.int8))
 
 
+@pytest.mark.long
 @settings(max_examples=4, deadline=None)
 @given(KERNELS)
 def test_forms_compute_the_same(program: Kernel):
@@ -166,6 +167,7 @@ def channels_outside(f: int, n: int) -> Kernel:
     return conv.kernel
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", [channels_inside, channels_outside])
 @pytest.mark.parametrize("sizes", [(16, 2), (32, 6)])
 def test_sums_in_another_order_than_results(program, sizes: tuple[int, int]):

@@ -129,6 +129,7 @@ def test_pieces_compute_the_same(c: int, f: int, n: int, k: int, chip: str):
     np.testing.assert_array_equal(known["Y"], interpret(program, arrays)[0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "program,reference",
     [(chain(16, 32, 10, 3), chained), (chain(5, 20, 7, 3), chained),

@@ -65,6 +65,7 @@ def test_arrays_as_channels_of_one_window(c: int):
     assert sizes == {lanes: (lanes, 2 * lanes)}
 
 
+@pytest.mark.long
 def test_an_operator_that_takes_what_lies_otherwise_is_no_slower():
     """Other axes may lie between those that the engine takes: where calls are short then, arrays
     are taken in the operator's own order."""
@@ -74,6 +75,7 @@ def test_an_operator_that_takes_what_lies_otherwise_is_no_slower():
     assert built.pieces[-1].cycles < 1.2 * built.pieces[-1].bound
 
 
+@pytest.mark.long
 def test_orders_of_axes_are_followed():
     """An addition of pictures of fewer rows than blocks of channels would rather have rows outside
     of channels; what follows a convolution has them as that leaves them."""
@@ -104,6 +106,7 @@ def test_no_blocks_of_what_lies_in_an_order():
     assert layout(A=(0, 2, 3, 1)) == Layout((0, 2, 3, 1), ((1, 16),))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", [conv_engine, vta, dsp])
 def test_blocks_that_are_not_full(chip: Callable[[], Target]):
     """One channel more than blocks of 8 or 16 have: there is room beside the parts for the rest,

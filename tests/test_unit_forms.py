@@ -116,6 +116,7 @@ def test_chips_do_them(program: Kernel, chip: str):
     assert built.bound.cycles <= built.cycles
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "program",
     [
@@ -162,6 +163,7 @@ def test_a_bound_counts_lanes_as_units_fill_them():
     assert built.cycles < 81 * 3 * 49 / 3  # what the window's 49 places take one by one
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "chip, inner, outer",
     [
@@ -188,6 +190,7 @@ def test_narrow_groups_share_a_unit(chip: str, inner: int, outer: int):
     assert built.cycles < 2.5 * n * n * 9 * groups / several
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("program", NO_GROUPS, ids=lambda program: program.name)
 def test_what_only_looks_like_groups(program: Kernel):
     arrays = arrays_of(program)

@@ -101,6 +101,7 @@ def allocations(block: Block) -> list[Buffer]:
     return [s.buffer for s in walk_statements(block) if isinstance(s, Alloc)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CELLS)
 def test_right_and_near_the_bound(name: str):
     make, chip, least = CELLS[name]
@@ -223,6 +224,7 @@ def test_three_units_where_nothing_is_a_multiple_of_three():
     assert calls["cube_0"] + calls["cube_1"] + calls["cube_2"] == 16**3
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("units", [2, 3, 4, 5, 7])
 @pytest.mark.parametrize("n, f", [(5, 16), (7, 48), (13, 80)])
 def test_any_number_of_units(units: int, n: int, f: int):
@@ -233,6 +235,7 @@ def test_any_number_of_units(units: int, n: int, f: int):
     assert built.cycles <= build_chip(case.kernel, several_cubes(1)).cycles
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("n", [18, 21, 28, 40])
 def test_blocks_of_rows_overlap_where_there_is_a_border(n: int):
     """The unit does 16 rows at a time, and a line of a picture has fewer or more, with a border

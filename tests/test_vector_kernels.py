@@ -33,6 +33,7 @@ def built_case(name: str, chip: str = "16") -> ChipKernel:
     return build_chip(CASES[name].kernel, CHIPS[chip])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", CASES)
 def test_exact_and_near_the_bound(name: str, chip: str):
@@ -46,6 +47,7 @@ def test_exact_and_near_the_bound(name: str, chip: str):
     assert FURTHER.get(name, LEAST) * built.cycles <= built.bound.cycles <= built.cycles
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["add", "max pool", "large average", "centred"])
 def test_without_overlap(name: str):
     case = CASES[name]
@@ -123,6 +125,7 @@ def test_maxima_are_left_in_the_place_of_the_middle_element():
     assert built.replay(x, y, orders=6) is None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("step", [2, 3, 4, 6])
 def test_what_lies_between_windows_is_not_bound_to_be_brought(step: int):
     n = 8 * step

@@ -35,6 +35,7 @@ def called(built: ChipKernel) -> set[str]:
     return {x.instruction.name for x in walk_statements(built.kernel.body) if isinstance(x, Call)}
 
 
+@pytest.mark.long
 def test_maxima_of_an_array_for_each_phase():
     """Of a window of three there is one element in a phase, which the others are compared with in
     its place: nothing is cleared or copied, and results lie one after the other."""
@@ -50,6 +51,7 @@ def test_maxima_of_an_array_for_each_phase():
     run(built, program)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size, step", [(2, 2), (3, 3), (3, 2), (5, 3), (4, 3), (4, 2), (3, 1)])
 @pytest.mark.parametrize("least", [False, True])
 def test_sizes_of_windows(size: int, step: int, least: bool):

@@ -19,6 +19,7 @@ from tilewright.targets.vta import vta
 SMALL = vta(block=8)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("size, step", [(2, 2), (3, 3), (3, 2), (5, 3), (4, 3)])
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("least", [False, True])
@@ -51,6 +52,7 @@ def largest(x: np.ndarray, before: int, least: bool) -> np.ndarray:
     return windows.min((3, 4)) if least else windows.max((3, 4))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("before, least", [(1, False), (1, True)])
 def test_the_picture_comes_by_another_queue(before: int, least: bool):
     """The queue that works loads nothing: a row of 64 bytes takes it 2 cycles instead of 8. What is

@@ -63,11 +63,12 @@ CHAINS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @given(CHAINS)
 @example(chain(16, 32, 6, 3, 3, 1, 1))
 @example(chain(3, 17, 9, 3, 3, 2, 0))
 @example(chain(5, 16, 7, 2, 4, 1, 0))
-@settings(max_examples=2, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_behind_another_contraction(program: Kernel):
     """A chip without a memory of its own makes the rows by a piece between the two, or says what
     does not work."""

@@ -74,6 +74,7 @@ def called(built: ChipKernel) -> set[str]:
     return {s.instruction.name for s in every if isinstance(s, Call)}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("make", [dense, mean, clipped], ids=["dense", "mean", "clipped"])
 @pytest.mark.parametrize("ends", [(-128, 127), (0, 96), (127, 127), (-128, 0)])
 def test_limits(make, ends: tuple[int, int]):
@@ -139,6 +140,7 @@ def test_who_has_no_use_of_it():
         build_chip(words.kernel, DSP)
 
 
+@pytest.mark.long
 def test_sums_begin_with_what_is_added():
     """A bias is loaded for sums to begin with, by other slots than the one that multiplies; it is
     added where the sums begin with nothing that can be loaded."""

@@ -22,6 +22,7 @@ CHIPS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CHIPS)
 @given(data=st.data())
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])

@@ -111,6 +111,7 @@ def test_groups_of_bytes(groups: int, filters: int, name: str):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", QUANTISED)
 @pytest.mark.parametrize("kind, zero", [(np.uint8, 100), (np.int8, -3)], ids=["u8", "i8"])
 @pytest.mark.parametrize("level, name", [("neon", "smlal"), ("neon-dot", "sdot")])

@@ -95,6 +95,7 @@ def condition(rng: np.random.Generator, loops: int) -> Expr:
     return ~one if way < 0.75 else one & other if way < 0.9 else one | other
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_random_accesses(seed: int):
     """A footprint has all that is touched, and nothing else where it says that it is exact; how

@@ -180,6 +180,7 @@ def test_casts(t: DType, where: str, lanes: int):
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.sampled(2)
 @where
 @each("t", [t for t in TYPES if t.is_float], ids=str)
 def test_constant_operands(t: DType, where: str, lanes: int):

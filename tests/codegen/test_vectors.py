@@ -52,6 +52,7 @@ def test_squares_are_turned_in_registers(dtype, lanes):
     run(kernel, numbers(dtype, 2 * lanes, 2 * lanes))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool", "i4"])
 @pytest.mark.parametrize("step", [-9, -5, -4, -3, -2, -1, 2, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
@@ -143,6 +144,7 @@ def test_what_a_store_in_runs_reads_is_read_before():
     run(kernel, numbers("f32", 64))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "f16", "bool", "i4"])
 @pytest.mark.parametrize("rows", range(2, 10))
 @pytest.mark.parametrize("columns", [2, 5, 16])

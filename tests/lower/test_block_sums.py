@@ -193,6 +193,7 @@ def _operator(rng: random.Random, n: int, width: int, dtype: DType) -> TensorPro
     return op_program(op, op.attrs(**attrs), [Buffer("x", dtype, shape)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", range(1, 71))
 def test_nothing_is_touched_outside_of_its_buffer(width: int):
     """Whatever the tail along vectors: every access is proven for all iterations."""

@@ -139,6 +139,7 @@ def test_not_where_tables_are_shorter(op: UnaryOp, level: str):
     assert expand_math(kernel, math_table.ENTRIES) != expand_math(kernel)
 
 
+@pytest.mark.sampled(2)
 @each("op", LOOKED_UP, ids=lambda op: op.value)
 @each("step", [8, pytest.param(1, marks=pytest.mark.long)])
 def test_functions_without_fused_multiply_add(op: UnaryOp, step: int):

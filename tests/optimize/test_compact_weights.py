@@ -147,6 +147,7 @@ def test_every_way_to_write_it(kind: str, block: int, zero: bool, turned: bool) 
     assert sum(c.nbytes for c in module.program.constants) < 1.5 * weights + 1024
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("others", [(), ("z",), ("floats",), ("", "", "b"), ("z", "", "b")])
 @pytest.mark.parametrize("sizes", [(1, 256, 96, 32), (3, 240, 130, 16), ("m", 512, 64, 128)])

@@ -194,6 +194,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_floats(case: Case):
     check(qdq(case), arrays(case)[0], exact=False)
@@ -322,6 +323,7 @@ LESSER = map(cpu.cpu, ("sse2", "avx2", "avx2-vnni", "avx512", "neon"))
 HERE = [t for t in LESSER if runs_here(target_facts(t))]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("target", HERE, ids=name_of)
 def test_lesser_levels(case: Case, target: Target):

@@ -24,6 +24,7 @@ HERE = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", HERE)
 @settings(max_examples=7, deadline=None)
 @given(graph=quantised_networks(3), data=st.data())

@@ -34,6 +34,7 @@ QUICK = {("chain", "int8"), ("residual", "pow2"), ("transposed", "u8")}
 ALL = [x if x in QUICK else pytest.param(*x, marks=pytest.mark.long) for x in ALL]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name, settings", ALL)
 def test_a_network_of_that_kind(name, settings):
     floats, samples = CASES[name]()
@@ -157,6 +158,7 @@ def two_branches():
     return made, {"x": random(SAMPLES, 16, 8, 8, seed=4)}
 
 
+@pytest.mark.long
 def test_additions_take_sums_as_they_are_if_that_is_asked_for():
     """Those of one operand, which nothing else reads, without limits."""
     floats, samples = two_branches()
@@ -211,6 +213,7 @@ def test_a_chip_adds_them_in_its_accumulators():
     assert cycles[1] <= cycles[0] - 2 * alu * rows
 
 
+@pytest.mark.long
 def test_a_mean_between_pairs_stays_on_the_chip():
     """What is averaged, flattened and quantised once more with the same scale is one stream with
     what stands before and behind it."""

@@ -75,6 +75,7 @@ def arrays(program: Kernel, seed: int) -> list[np.ndarray]:
     return [rng.integers(-100, 100, b.shape).astype(b.dtype.numpy) for b in program.inputs]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("chip", [vta, gemmini])
 def test_a_layer_however_it_is_written(name: str, chip):

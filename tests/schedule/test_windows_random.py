@@ -3,6 +3,7 @@ same, whatever was done to the kernel before and is done to it afterwards."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_trial import Trial
@@ -42,6 +43,7 @@ def test_pad(kernel: Kernel, data: st.DataObject):
     _run(kernel, data, "pad")
 
 
+@pytest.mark.long
 @given(data=st.data())
 def test_padded_products(data: st.DataObject):
     """Tiles of a product of matrices, padded: no condition is left in their nest."""

@@ -45,6 +45,7 @@ def test_nothing_passes_what_it_depends_on(seed):
         assert np.all(place[need[late, behind]] < place[late])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(30))
 def test_no_stream_becomes_slower(seed, monkeypatch):
     monkeypatch.setattr(issue_order, "WORTH_A_TRY", 0.0)

@@ -187,7 +187,8 @@ def test_an_operand_after_the_other_then_work_then_a_store():
 # ---------------------------------------------------------------- beside the whole simulator
 
 
-@pytest.mark.parametrize("plans", [40, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("plans", [40, 100])
 def test_steps_of_one_instruction_take_what_they_are_expected_to(monkeypatch, plans):
     """VTA does a step with one instruction of each kind: whatever the tiles, the order and the
     pace, the model sees what the simulator does, but for where the unit's queue loads a bias in a

@@ -29,6 +29,7 @@ INSTRUCTIONS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chip, name", INSTRUCTIONS)
 def test_boxes_are_what_is_touched(chip: str, name: str):
     target = {"windows": windows, "tiny": tiny, **CHIPS}[chip]()
