@@ -21,7 +21,7 @@ test: setup ## lint, check the format and the types, run all tests: what CI runs
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not long"
 
-test-long: setup ## run the tests that take long
+test-long: setup ## run the tests that take long, and the cases that make test leaves out
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m long
 
 # ONNX's own tests are left out: an older onnx has fewer of them, and some that were wrong.
