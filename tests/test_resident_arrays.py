@@ -109,6 +109,7 @@ def test_memories_of_any_size(eighths: int):
     assert local_bytes(built) <= size
 
 
+@pytest.mark.long
 def test_no_slower():
     """What stays inside costs no cycles: a stream takes at most what its pieces take alone."""
     stream = check(*layers(3), target=conv_engine())

@@ -246,6 +246,7 @@ def chains(draw):
     )
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(chains(), st.integers(0, 99))
 def test_random_chains(chain, seed: int):

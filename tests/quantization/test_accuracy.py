@@ -18,6 +18,7 @@ def held_out():
 
 
 @pytest.mark.parametrize("scheme", ["pow2", pytest.param("int8", marks=pytest.mark.long)])
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["digits", "digits_residual"])
 def test_digits_are_read_as_floats_read_them(name, scheme, held_out):
     images, labels = held_out
