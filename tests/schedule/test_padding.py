@@ -363,10 +363,39 @@ def test_pad_what_others_use():
         KEPT,
         steps,
         """
-        what i would store in added iterations counts: write after write: write of t[a],
-          then write of t[i], for example at a=10 and at i=10
+        what i would store in added iterations counts: read after write: write of t[i],
+          then read of t[j + 5], for example at i=10 and at j=5
           while applying pad(loop=i, multiple=4)
           in: …
+        """,
+    )
+
+
+def test_pad_what_others_only_store():
+    """Sums of added iterations may be anything, where nobody reads what was stored before them."""
+    rewritten(
+        """
+        def k(x: f32[10], w: f32[4, 10], y: out(f32[10])):
+            t = alloc(f32[12])
+            for a in range(12):
+                t[a] = f32(0.0)
+            for r in range(4):
+                for i in range(10):
+                    t[i] += x[r] * w[r, i]
+            for j in range(10):
+                y[j] = t[j]
+        """,
+        lambda s: s.pad(s.loop("i"), 4),
+        """
+        def k(x: f32[10], w: f32[4, 10], y: out(f32[10])):
+            t = alloc(f32[12])
+            for a in range(12):
+                t[a] = f32(0.0)
+            for r in range(4):
+                for i in range(12):
+                    t[i] += x[r] * select(i < 10, w[r, i], f32(0.0))
+            for j in range(10):
+                y[j] = t[j]
         """,
     )
 

@@ -23,6 +23,8 @@ from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction_roles import (
     Contraction,
+    few_terms,
+    near_cache,
     on_vectors,
     reads_of,
     static_size,
@@ -45,7 +47,9 @@ LONG = 40  # operations behind a sum, above which they are not unrolled
 EXPANDED = 16  # operations that a function or a division counts for
 UNROLLED_WINDOW = 32  # a reduction of up to this many steps is unrolled when it is all there is
 UNROLLED = 400  # and of up to so many products of vectors
-FEW = 2  # terms of a sum that takes no longer than its result is written
+PACKED_TILES = 3  # of rows, from which it pays to copy the columns that all of them read
+FAR = 1024  # bytes from one row of weights to the next, which are found late
+DEEP = 64  # of so many rows or more
 ACROSS = 4  # tiles beside one another, from which columns may go innermost
 
 
@@ -71,6 +75,8 @@ def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
         outer = [*outer[1:], columns]
         s.reorder(*outer)
     local = s.compute_at(acc, outer[-1])
+    if columns == outer[0] and row is not None:
+        _pack_columns(s, c, outer, tile, target)
     local = _schedule_tile(s, local, c, tile, lanes, blocks)
     if columns == outer[0] and not c.overlaps(target):
         _pad_by_blocks(s, c, columns, target)
@@ -104,6 +110,30 @@ def _pad_by_blocks(s: Schedule, c: Contraction, columns: Loop, target: Target) -
         except ScheduleError:
             s.back_to(before)
         return
+
+
+def _pack_columns(
+    s: Schedule, c: Contraction, outer: list[Loop], tile: RegisterTile, target: Target
+) -> None:
+    """Copies the columns of a tile of weights that are no constants, if several tiles of rows read
+    them: far apart, they are in many pages and in few sets of a cache (Goto and van de Geijn,
+    "Anatomy of high-performance matrix multiplication", ACM TOMS 34, 2008)."""
+    weight, rows = c.weight.buffer, static_size(c.rows)
+    if c.dot is not None or c.grouped or len(outer) < 2 or weight not in s.kernel.inputs:
+        return
+    if rows is None or rows < PACKED_TILES * tile.rows or static_size(weight.shape[-1]) is None:
+        return
+    depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
+    size = depth * tile.vectors * c.lanes(target) * weight.dtype.bytes
+    apart = (
+        step
+        for x in c.nest.reduce
+        if (step := stride(weight, c.weight.indices, x.var, s.simplifier)) is not None
+    )
+    if max(apart, default=0) * weight.dtype.bytes < FAR or depth < DEEP:
+        return
+    if size <= near_cache(target) // 2:
+        attempt(s.cache_read, weight, outer[-2])
 
 
 def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
@@ -272,14 +302,12 @@ def _tile_result_loops(
 def _is_written_by_rows(
     s: Schedule, c: Contraction, outer: list[Loop], out: Buffer, tile: RegisterTile, target: Target
 ) -> bool:
-    """Whether columns should go innermost: a sum of one or two terms takes no longer than its
-    store, and lines one behind the other are stored fastest (down the rows, those whose size is a
-    power of two fall into a few sets of the cache)."""
+    """Whether columns should go innermost: a sum of few terms takes no longer than its store, and
+    lines one behind the other are stored fastest."""
     columns, rows = static_size(c.extent(c.vector)), static_size(c.rows)
-    depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
-    if c.row is None or c.grouped or not (columns and rows and depth):
+    if c.row is None or c.grouped or not (columns and rows and few_terms(c, target)):
         return False
-    if depth > FEW or columns < ACROSS * tile.vectors * c.lanes(target):
+    if columns < ACROSS * tile.vectors * c.lanes(target):
         return False
     if rows % tile.rows and target.cores > 1:  # some rows are done twice: by one core
         return False

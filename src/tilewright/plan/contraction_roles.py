@@ -35,6 +35,12 @@ SYMBOLIC_ROWS = {48: 6, 11: 6, 9: 5, 8: 4, 7: 4, 6: 6, 5: 5, 4: 4, 3: 3, 2: 2}
 SEVERAL_TILES = {11, 9, 8}  # of these numbers the one is taken that takes least
 SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 
+FEW = 2  # terms of a sum that takes no longer than its result is written
+FEW_OF_MANY = 32  # the same, of results that caches do not hold
+PAGE, LINE = 4096, 64  # bytes; a first cache is looked up by addresses within a page
+COLLIDING = 2048  # bytes: rows a multiple of them apart meet in few sets of the first cache
+COLLIDING_ROWS = 4  # of such as many as are written at once without loss, as measured
+
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 
 
@@ -335,9 +341,51 @@ def tile_of(c: Contraction, target: Target) -> RegisterTile:
         apart=apart,
     )
     if not symbolic:
-        return tile
+        return _without_collisions(c, tile, target)
     most = 1 if c.variant is None else c.variant.rows
     return RegisterTile(min(most, tile.rows), tile.vectors)
+
+
+def few_terms(c: Contraction, target: Target) -> bool:
+    """Whether the sums of a product take no longer than to write them. That is so for more terms if
+    the result leaves the near caches, and the weights stay there meanwhile."""
+    depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
+    if not 0 < depth <= FEW_OF_MANY:
+        return False
+    size = c.buffer.dtype.bytes
+    result = math.prod(static_size(n) or 0 for n in c.buffer.shape) * size
+    weights = depth * (static_size(c.extent(c.vector)) or 0) * size
+    near = near_cache(target)
+    return depth <= FEW or result > near >= 2 * weights
+
+
+def near_cache(target: Target) -> int:
+    """Bytes of the largest cache that brings each core half a vector in a cycle, or more."""
+    caches = (m for m in target.memories if m.cached and m.size is not None)
+    slowest = target.vectors.bytes / 2
+    fast = (m for m in caches if (m.bandwidth or math.inf) / m.shared_by >= slowest)
+    return max((m.size // m.shared_by for m in fast if m.size is not None), default=0)
+
+
+def lines_apart(step: int, target: Target) -> int:
+    """How many lines, so many bytes apart, the first cache holds. Its sets take one page."""
+    first = next((m.size for m in target.memories if m.cached and m.size is not None), PAGE)
+    return first // max(math.gcd(step, PAGE), LINE)
+
+
+def _without_collisions(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
+    """The tile of a product that is written row by row, with fewer rows if one store drives out
+    another."""
+    last = len(c.buffer.shape) - 1
+    columns = static_size(c.extent(c.vector))
+    in_rows = (c.row, c.vector) == (last - 1, last) and c.dot is None and not c.grouped
+    if not in_rows or columns is None or not few_terms(c, target):
+        return tile
+    if tile.rows <= COLLIDING_ROWS or columns * c.buffer.dtype.bytes % COLLIDING:
+        return tile
+    room = (target.vectors.registers - 1) // (COLLIDING_ROWS + 1)
+    most = max(1, min(room, columns // c.lanes(target)))
+    return RegisterTile(COLLIDING_ROWS, min(COLLIDING_ROWS, most))
 
 
 def _stream(c: Contraction, target: Target) -> Stream | None:

@@ -10,13 +10,24 @@ import math
 
 from tilewright.analyze.nests import Nest, accesses_of, nest_of, stride
 from tilewright.base.errors import ScheduleError
-from tilewright.ir.expr import Binary, BinaryOp, Buffer, Compare, Const, Expr, Load, Var
+from tilewright.ir.expr import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Compare,
+    Const,
+    Dim,
+    Expr,
+    Load,
+    Var,
+    const,
+)
 from tilewright.ir.loop import (
     For,
     expressions,
     walk_statements,
 )
-from tilewright.ir.substitute import variables
+from tilewright.ir.substitute import rewrite, variables
 from tilewright.lower.lane_values import NEAR, RUNS
 from tilewright.plan.cut_borders import cut_borders, cut_last_block, iterations
 from tilewright.plan.parallelize import WORK, parallelize
@@ -26,6 +37,8 @@ from tilewright.schedule.primitives.stages import nest_loops
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
 from tilewright.target.target import Target
+
+SHORT = 16  # a run of fewer elements is no better than reads at any places
 
 
 def schedule_nest(s: Schedule, stmt: For, target: Target, *, share: bool) -> None:
@@ -92,6 +105,13 @@ def arrange(s: Schedule, nest: Nest, along: Buffer | None = None) -> list[Loop]:
         if factor is not None and _move_innermost(s, names, var):
             outer, inner = s.split(Loop(var), factor)
             names[-1:] = [outer.var, inner.var]
+    plain = _nest_with(s, names[0])
+    for var in list(names):
+        period = _period(plain, var, s.for_(Loop(var)).extent) if plain is not None else None
+        if period is not None and (var != names[-1] or period >= SHORT):
+            outer, inner = s.split(Loop(var), period)
+            at = names.index(var)
+            names[at : at + 1] = [outer.var, inner.var]
     nest_now = _nest_with(s, names[0])
     single = {v for v in names if s.for_(Loop(v)).extent == 1}
     order = _memory_order(_subscripts(nest_now, along) if nest_now else (), names, single)
@@ -118,6 +138,22 @@ def block_factor(indices: tuple[Expr, ...], var: Var) -> int | None:
         if isinstance(i, Binary) and i.op is BinaryOp.MOD and i.a == var and isinstance(i.b, Const):
             return int(i.b.value)
     return None
+
+
+def _period(nest: Nest, var: Var, extent: Dim) -> int | None:
+    """The number of iterations after which a loop reads the same again, as `var % period` and
+    nothing else; None if there is none."""
+    values = [w.value for w in nest.writes]
+    of_var = {x for v in values for x in v.walk() if isinstance(x, Binary) and x.a == var}
+    first = next(iter(of_var), None)
+    if len(of_var) != 1 or first is None or first.op is not BinaryOp.MOD:
+        return None
+    others = (rewrite(v, lambda x: const(0) if x == first else x) for v in values)
+    if any(var in variables(v) for v in others):
+        return None
+    period = int(first.b.value) if isinstance(first.b, Const) else 0
+    whole = isinstance(extent, int) and 1 < period < extent and extent % period == 0
+    return period if whole else None
 
 
 def _move_innermost(s: Schedule, names: list[Var], var: Var) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tilewright.analyze.accesses import accesses
-from tilewright.analyze.nests import nests
+from tilewright.analyze.nests import nests, stride
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
@@ -15,10 +15,12 @@ from tilewright.plan.contraction_roles import (
     Contraction,
     contractions,
     inner_contractions,
+    lines_apart,
     roles,
     rows_are_better,
     static_size,
     tile_of,
+    variables_of,
     window_rows,
 )
 from tilewright.plan.dot_products import DotProduct, position_of
@@ -56,6 +58,8 @@ def preferred_layouts(
             (_source(s, c.data), None), (c.weight.buffer.name, None), (made, None), rows=True
         )
     lanes = target.vectors.lanes(c.buffer.dtype)
+    if _is_sum_of_rows(s, c, lanes):
+        return None
     width = tile_of(c, target).vectors * c.lanes(target)
     if c.overlaps(target):  # vectors begin anywhere
         width = static_size(c.extent(c.vector)) or width
@@ -78,10 +82,30 @@ def preferred_layouts(
     if c.dot is not None and not c.dot.in_rows:
         data_layout = _in_depth(c, c.dot, now, lanes)
         now = data_layout or now
+    elif data_layout is None and now is None:
+        data_layout = now = _in_blocks(s, c, width, target)
     weight_layout = _weight_layout(c, vector, width, now)
     return Preference(
         (source, data_layout), (c.weight.buffer.name, weight_layout), (result.name, result_layout)
     )
+
+
+def _is_sum_of_rows(s: Schedule, c: Contraction, lanes: int) -> bool:
+    """Whether both operands have one column for each place of a batch, and lie along what is added
+    up: vectors go along that, and a block of places would be mostly empty."""
+    if c.dot is not None or c.axis_var(c.vector) not in variables_of(c.data):
+        return False
+    return any(
+        all(_lies_along(s, read, loop.var) for read in (c.data, c.weight))
+        for loop in c.nest.reduce
+        if (static_size(loop.extent) or lanes) >= lanes
+    )
+
+
+def _lies_along(s: Schedule, read: Load, var: Var) -> bool:
+    """Whether a loop stands for an axis, and its iterations read neighbours."""
+    runs = stride(read.buffer, read.indices, var, s.simplifier) == 1
+    return runs and position_of(read, var, None) is not None
 
 
 def _of_inner_contraction(s: Schedule, target: Target) -> Preference | None:
@@ -128,6 +152,24 @@ def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -
     extent = static_size(c.data.buffer.shape[axis])
     whole = extent is not None and extent % lanes == 0
     return Layout(tuple(range(rank)), ((axis, lanes if whole else dot.depth),))
+
+
+def _in_blocks(s: Schedule, c: Contraction, width: int, target: Target) -> Layout | None:
+    """A layout of the data by blocks of what is added up, if several tiles of columns read it and a
+    step along that drives out of the first cache what the steps before it brought."""
+    columns = static_size(c.extent(c.vector))
+    if columns is None or columns <= width or c.data.buffer not in s.kernel.inputs:
+        return None
+    for loop in c.nest.reduce:
+        axis, terms = position_of(c.data, loop.var, None), static_size(loop.extent)
+        step = stride(c.data.buffer, c.data.indices, loop.var, s.simplifier)
+        if axis is None or terms is None or step is None:
+            continue
+        lanes = target.vectors.lanes(c.data.buffer.dtype)
+        size = step * c.data.buffer.dtype.bytes
+        if terms % lanes == 0 and terms > lines_apart(size, target):
+            return Layout(tuple(range(len(c.data.indices))), ((axis, lanes),))
+    return None
 
 
 def _weight_layout(c: Contraction, vector: Var, width: int, data: Layout | None) -> Layout:

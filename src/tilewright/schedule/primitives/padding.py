@@ -98,7 +98,7 @@ def pad(state: State, loop: Loop, multiple: int) -> None:
     element); any other read becomes select(inside, x, 0). A guarded read that gives the same as
     padding becomes a plain one. Allocated buffers that are written grow. A value that is
     accumulated becomes select(inside, x, neutral), where it is not the neutral element by its
-    padding. Legal when no element that an added iteration stores is used by any other access.
+    padding. Legal when no element that an added iteration stores is read by any other access.
     """
     target = plain_loop(state, loop)
     check_may_cut(state, target)
@@ -439,15 +439,17 @@ class _Padding:
             self.state.replace(stmt, guarded)
 
     def _seen(self, write: Access) -> object | None:
-        """Who else uses an element that an added iteration writes."""
+        """Who else reads an element that an added iteration writes. What stores it sees nothing: it
+        comes before, or its own readers are asked."""
         home = self._home(write.buffer)
         if home is None:
             return write
         every = [a for a in accesses(home) if a.buffer == write.buffer]
+        readers = [a for a in every if not (a.writes and isinstance(a.stmt, Store))]
         own = set(map(id, walk_statements((self.target,))))
         added = [a for a in every if a.stmt is write.stmt and a.writes]
         for mine in (_under(a, _not(self.inside)) for a in added):
-            for other in every:
+            for other in readers:
                 if id(other.stmt) in own:
                     other = _under(other, self.inside)
                 pair = meeting(mine, other, self.state.simplifier)

@@ -1,0 +1,183 @@
+"""Products of two tensors that are both computed, and repeats: what is copied, in which order
+results are written. All compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compiled_graphs import check_compiled
+from onnx_models import model, node
+
+import tilewright
+from tilewright.frontends.onnx.load import import_model
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Const, Select
+from tilewright.ir.graph import Graph
+from tilewright.ir.loop import (
+    Accumulate,
+    Alloc,
+    For,
+    Kernel,
+    LoopKind,
+    Store,
+    expressions,
+    walk_statements,
+)
+from tilewright.options import Options
+from tilewright.targets import cpu
+
+AVX2 = cpu.cpu("avx2")
+
+
+def product(rows: int, terms: int, columns: int, *batch: int) -> Graph:
+    inputs = {"x": (*batch, rows, terms), "w": (*batch, terms, columns)}
+    return import_model(model([node("MatMul", ["x", "w"], ["y"])], inputs))
+
+
+def tiled(shape: tuple[int, ...], repeats: list[int]) -> Graph:
+    tile = node("Tile", ["x", "r"], ["y"])
+    return import_model(model([tile], {"x": shape}, constants={"r": np.array(repeats)}))
+
+
+def scheduled(graph: Graph) -> dict[str, Kernel]:
+    """The kernels of a graph, which is compared with the interpreter after every stage."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-4, 5, [int(n) for n in v.shape]).astype("f") for v in graph.inputs]
+    check_compiled(graph, inputs, {}, AVX2, Options())
+    return kernels_of(graph)
+
+
+def kernels_of(graph: Graph) -> dict[str, Kernel]:
+    found = tilewright.compile(graph, target=AVX2, until="scheduled")
+    return {name: s.kernel for name, s in found.items()}
+
+
+def only(graph: Graph) -> Kernel:
+    (kernel,) = scheduled(graph).values()
+    return kernel
+
+
+def copies(kernel: Kernel) -> list[Buffer]:
+    """The arrays in memory that are made within a kernel."""
+    every = (s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc))
+    return [b for b in every if b.memory != "register"]
+
+
+def tile_of(kernel: Kernel) -> tuple[int, int]:
+    """Rows and columns of the sums in registers."""
+    every = (s.buffer for s in walk_statements(kernel.body) if isinstance(s, Alloc))
+    sums = next(b for b in every if b.memory == "register")
+    return int(sums.shape[0]), int(sums.shape[1])
+
+
+# ---------------------------------------------------------------- sums of a part of a vector
+
+
+@pytest.mark.parametrize("columns", [3, 5, 13])
+def test_masks_are_on_weights_alone(columns: int):
+    """What lies beyond the columns is summed up as well, and nobody reads it: products stay what
+    multiplies and adds at once."""
+    kernel = only(product(20, 9, columns))
+    (sums,) = (s for s in walk_statements(kernel.body) if isinstance(s, Accumulate))
+    assert isinstance(sums.value, Binary)
+    assert sums.value.op is BinaryOp.MUL
+    masks = [x for e in expressions(sums) for x in e.walk() if isinstance(x, Select)]
+    assert len(masks) == 1
+
+
+def test_what_lies_beyond_may_be_no_number():
+    """A row of infinities times the zeros beyond the columns."""
+    graph = product(4, 3, 5)
+    x = np.full((4, 3), np.inf, np.float32)
+    w = np.ones((3, 5), np.float32)
+    module = tilewright.compile(graph, target=cpu.host(threads=1))
+    np.testing.assert_array_equal(module(x, w), np.full((4, 5), np.inf, np.float32))
+
+
+# ---------------------------------------------------------------- sums along a batch
+
+
+@pytest.mark.parametrize("batch", [2, 8, 19])
+def test_one_column_for_each_place_of_a_batch(batch: int):
+    """Vectors go along what is added up, and no array is arranged by blocks of the batch."""
+    kernels = scheduled(product(6, 32, 1, batch))
+    assert len(kernels) == 1
+    (kernel,) = kernels.values()
+    vectors = [
+        s
+        for s in walk_statements(kernel.body)
+        if isinstance(s, For) and s.kind is LoopKind.VECTORIZE
+    ]
+    assert vectors
+
+
+# ---------------------------------------------------------------- copies of columns
+
+
+def test_columns_are_copied_where_several_tiles_of_rows_read_them():
+    (copy,) = copies(only(product(24, 64, 256)))
+    assert copy.shape == (64, tile_of(only(product(24, 64, 256)))[1])
+
+
+@pytest.mark.parametrize(
+    "sizes", [(8, 64, 256), (24, 32, 256), (24, 64, 128)], ids=["few rows", "few terms", "near"]
+)
+def test_columns_are_read_where_they_lie(sizes: tuple[int, int, int]):
+    assert not copies(only(product(*sizes)))
+
+
+def test_constants_are_packed_while_compiling():
+    w = np.ones((64, 256), np.float32)
+    graph = import_model(
+        model([node("MatMul", ["x", "w"], ["y"])], {"x": (24, 64)}, constants={"w": w})
+    )
+    assert not copies(only(graph))
+
+
+def test_columns_of_a_last_tile_are_fewer():
+    (copy,) = copies(only(product(24, 64, 257, 2)))
+    assert copy.shape[-2] == 64
+
+
+# ---------------------------------------------------------------- results larger than caches
+
+
+def innermost_is_along_columns(kernel: Kernel) -> bool:
+    """Whether a tile beside the last comes after it."""
+    around = [s for s in kernel.body if isinstance(s, For)]
+    inner = [s for s in around[0].body if isinstance(s, For)]
+    return around[0].var.name.startswith("m") and inner[0].var.name.startswith("n")
+
+
+@pytest.mark.parametrize(
+    "sizes, along",
+    [((3000, 20, 1000), True), ((100, 20, 1000), False), ((3000, 40, 1000), False)],
+    ids=["large", "small", "many terms"],
+)
+def test_sums_of_few_terms_are_written_row_by_row(sizes: tuple[int, int, int], along: bool):
+    (kernel,) = kernels_of(product(*sizes)).values()
+    assert innermost_is_along_columns(kernel) == along
+
+
+def test_rows_that_meet_in_a_cache_are_few():
+    apart, meeting = (tile_of(*kernels_of(product(3000, 20, n)).values()) for n in (1000, 1024))
+    assert apart == (6, 2 * 8)
+    assert meeting == (4, 3 * 8)
+
+
+# ---------------------------------------------------------------- repeats
+
+
+@pytest.mark.parametrize(
+    "shape, repeats",
+    [((6, 1, 19), [1, 2, 2]), ((4, 10, 6), [1, 3, 1]), ((3, 4, 2, 48), [3, 2, 1, 3]), ((5,), [7])],
+)
+def test_what_is_repeated_is_read_in_runs(shape: tuple[int, ...], repeats: list[int]):
+    kernel = only(tiled(shape, repeats))
+    store = next(s for s in walk_statements(kernel.body) if isinstance(s, Store))
+    divisors = {
+        int(x.b.value)
+        for x in store.value.walk()
+        if isinstance(x, Binary) and x.op is BinaryOp.MOD and isinstance(x.b, Const)
+    }
+    periods = {n for n, times in zip(shape, repeats, strict=True) if times > 1 and n > 1}
+    assert bool(divisors & periods) == (shape == (5,))  # a run of five is no better than any places
