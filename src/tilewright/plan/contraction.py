@@ -18,7 +18,7 @@ from tilewright.analyze.nests import Nest, is_cheap_operator, nest_of, nests, st
 from tilewright.base.errors import ScheduleError
 from tilewright.ir.dims import limits, same_dim
 from tilewright.ir.expr import Buffer, Const, Load, Var
-from tilewright.ir.loop import Accumulate, For, LoopKind, Store, walk_statements
+from tilewright.ir.loop import Accumulate, For, LoopKind, Store, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction_roles import (
@@ -119,21 +119,25 @@ def _pack_columns(
     them: far apart, they are in many pages and in few sets of a cache (Goto and van de Geijn,
     "Anatomy of high-performance matrix multiplication", ACM TOMS 34, 2008)."""
     weight, rows = c.weight.buffer, static_size(c.rows)
-    if c.dot is not None or c.grouped or len(outer) < 2 or weight not in s.kernel.inputs:
+    if c.dot is not None or c.grouped or weight not in s.kernel.inputs:
         return
     if rows is None or rows < PACKED_TILES * tile.rows or static_size(weight.shape[-1]) is None:
         return
     depth = math.prod(static_size(x.extent) or 0 for x in c.nest.reduce)
     size = depth * tile.vectors * c.lanes(target) * weight.dtype.bytes
-    apart = (
-        step
+    every = (
+        stride(weight, c.weight.indices, x.var, s.simplifier) or 0
         for x in c.nest.reduce
-        if (step := stride(weight, c.weight.indices, x.var, s.simplifier)) is not None
+        if x.extent != 1
     )
-    if max(apart, default=0) * weight.dtype.bytes < FAR or depth < DEEP:
+    if min(every, default=0) * weight.dtype.bytes < FAR or depth < DEEP:
         return
     if size <= near_cache(target) // 2:
-        attempt(s.cache_read, weight, outer[-2])
+        reads = (r for x in s.kernel.body for r in loads(x) if r.buffer == weight)
+        used = set().union(*map(variables, reads))
+        around = [loop for loop in outer[:-1] if loop.var in used]
+        if around:
+            attempt(s.cache_read, weight, around[-1])
 
 
 def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
