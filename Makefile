@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 NATIVE := $(wildcard src/tilewright/runtime/native/*.[ch])
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help setup test test-long test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache search-chips mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-chains bench-many-cores bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-cores bench-by-hand bench-models bench-published bench-queues bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
+.PHONY: help setup test test-long test-oldest types format docs demo conformance fuzz fuzz-schedules fuzz-clocks fuzz-devices fuzz-cache search-chips mutate-models mutation ulp special-values bench-functions leaks mutants decisions accuracy bench bench-tail bench-breadth bench-operators bench-chains bench-drawn bench-many-cores bench-quantized bench-avx2 bench-bf16 bench-dynamic bench-memory bench-decode bench-kernels bench-chips bench-matrix bench-cores bench-by-hand bench-models bench-published bench-queues bench-dsp bench-engine bench-sensitivity bench-schedules sanitize wheel clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,10 @@ bench-operators: $(VENV)/.ready-bench ## 324 models of one operator beside other
 bench-chains: $(VENV)/.ready-bench ## the pairs and triples of operators that networks have most often, beside other engines
 	@mkdir -p build
 	$(BIN)/python benchmarks/operators.py --chains --json build/chains.json
+
+bench-drawn: $(VENV)/.ready-bench ## operators of random sizes beside other engines; DRAWN=300 SEED=0
+	@mkdir -p build
+	$(BIN)/python benchmarks/operators.py --drawn $(or $(DRAWN),300) --seed $(or $(SEED),0) --json build/drawn.json
 
 bench-many-cores: setup ## ResNet-50 and BERT on 8, 32 and 64 cores, simulated from what pieces take on one
 	@mkdir -p build

@@ -3,6 +3,7 @@
     python benchmarks/operators.py                      all cases: some minutes
     python benchmarks/operators.py conv softmax         those whose names have one of these words
     python benchmarks/operators.py --chains             pairs and triples that networks have
+    python benchmarks/operators.py --drawn 100 --seed 3         operators of random sizes
     python benchmarks/operators.py --networks --threads 1,2     the breadth networks instead
     python benchmarks/operators.py --quantized resnet           networks in int8 (QDQ), u8 and i8
     python benchmarks/operators.py --zoo bert --precision bf16  the zoo, products of bf16
@@ -23,6 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import geometric_mean, median
 
+import drawn_operators
 import numpy as np
 import onnx
 import operator_chains
@@ -201,6 +203,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("words", nargs="*", metavar="WORD", help="only models whose names have one of these")
     add("--networks", action="store_true", help="the breadth networks, not single operators")
     add("--chains", action="store_true", help="the breadth networks' most frequent chains")
+    add("--drawn", type=int, metavar="N", help="so many operators of random sizes")
+    add("--seed", type=int, default=0, metavar="S", help="which of them (default 0)")
     add("--zoo", action="store_true", help="the zoo's networks")
     add("--quantized", action="store_true", help="the zoo and the breadth networks in int8")
     add("--level", metavar="NAME", help="hold engines to an instruction-set level (avx2)")
@@ -213,6 +217,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every: Models = dict(BREADTH) if options.networks else ZOO if options.zoo else CASES
     if options.chains:
         every = operator_chains.models()
+    if options.drawn is not None:
+        if options.drawn < 1:
+            parser.error(f"--drawn: must be at least 1, not {options.drawn}")
+        every = drawn_operators.models(options.drawn, options.seed)
     if options.quantized:
         from quantized_models import models as quantized_models  # needs onnxruntime
 

@@ -1,6 +1,7 @@
 """Benchmarks of single operators and of the breadth networks: models that are valid, options that
 are refused in words, and what counts as a finding."""
 
+import drawn_operators
 import numpy as np
 import onnx
 import pytest
@@ -24,6 +25,16 @@ def test_networks_are_valid_and_their_weights_seeded(name: str):
     assert model == BREADTH[name]()
 
 
+def test_drawn_models_are_valid_and_the_same_for_a_seed():
+    drawn = drawn_operators.models(120, 1)
+    assert len(drawn) == 120
+    assert list(drawn) == list(drawn_operators.models(120, 1))
+    assert list(drawn) != list(drawn_operators.models(120, 2))
+    for k, build in enumerate(drawn.values()):
+        if k % 6 == 0:
+            onnx.checker.check_model(build())
+
+
 def test_there_are_as_many_as_are_promised():
     assert len(CASES) >= 200
     assert len(BREADTH) >= 25
@@ -34,6 +45,7 @@ def test_there_are_as_many_as_are_promised():
     [
         (["nothing"], "no model has any of nothing in its name"),
         (["conv", "--threads", "0"], "--threads: must be positive numbers, as in 1,2: got '0'"),
+        (["--drawn", "0"], "--drawn: must be at least 1, not 0"),
         (["conv", "--peers", "none"], "--peers: no 'none'; there are onnxruntime, openvino"),
         (["conv", "--json", "/no/such"], "cannot write /no/such: No such file or directory"),
     ],
