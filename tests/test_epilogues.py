@@ -38,6 +38,7 @@ def expected_conv(x: np.ndarray, w: np.ndarray, b: np.ndarray) -> np.ndarray:
     return finished(sum(parts), b)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlapped", "single"])
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize(

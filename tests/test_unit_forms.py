@@ -116,7 +116,7 @@ def test_chips_do_them(program: Kernel, chip: str):
     assert built.bound.cycles <= built.cycles
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "program",
     [

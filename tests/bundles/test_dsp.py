@@ -56,6 +56,7 @@ def run(built: ChipKernel) -> tuple[np.ndarray, list[np.ndarray]]:
     return built(*arrays, np.zeros(output.shape, output.dtype.numpy)), arrays
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("overlap", [True, False], ids=["overlapped", "in turn"])
 @pytest.mark.parametrize("name", CASES)
 def test_exact_and_near_the_bound(name: str, overlap: bool):

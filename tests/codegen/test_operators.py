@@ -95,6 +95,7 @@ each = pytest.mark.parametrize
 where = each("where, lanes", [("host", 1), ("host", LANES), ("avx2", LANES)], ids=str)
 
 
+@pytest.mark.sampled(3)
 @where
 @each("t", TYPES, ids=str)
 def test_unary(t: DType, where: str, lanes: int):
@@ -110,6 +111,7 @@ def test_unary(t: DType, where: str, lanes: int):
     assert not problems, "\n".join(problems)
 
 
+@pytest.mark.sampled(3)
 @where
 @each("t", TYPES, ids=str)
 def test_binary(t: DType, where: str, lanes: int):

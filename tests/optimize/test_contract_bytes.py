@@ -200,6 +200,7 @@ def test_floats(case: Case):
     check(qdq(case), arrays(case)[0], exact=False)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", [c for c in CASES if c.scales == 1 or c.window], ids=str)
 def test_integers(case: Case):
     check(integer(case), arrays(case)[0], exact=True)

@@ -39,6 +39,7 @@ def series(name: str, kind: Kind, seed: int) -> Counter[Outcome]:
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_accepted_is_right(name: str):
     for seed in range(SERIES):
