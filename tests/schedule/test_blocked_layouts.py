@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled_graphs import check_compiled
+from compiled_graphs import check_compiled, scheduled_kernels
 from onnx_models import model, node
 
 import tilewright
@@ -29,12 +29,7 @@ def behind_a_convolution(nodes: list, channels: int, size: int = 9, **constants:
 
 def check(graph: Graph, level: str = "avx2") -> dict[str, Kernel]:
     """Compiled and compared after every stage; the kernels as they are scheduled."""
-    rng = np.random.default_rng(0)
-    inputs = [rng.integers(-4, 5, [int(n) for n in v.shape]).astype("f") for v in graph.inputs]
-    target = TARGETS[level]
-    check_compiled(graph, inputs, {}, target, Options())
-    found = tilewright.compile(graph, target=target, until="scheduled")
-    return {name: s.kernel for name, s in found.items()}
+    return scheduled_kernels(graph, TARGETS[level])
 
 
 def scalar_loops(kernel: Kernel) -> list[int]:

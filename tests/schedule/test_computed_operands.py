@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compiled_graphs import check_compiled
+from compiled_graphs import scheduled_kernels
 from onnx_models import model, node
 
 import tilewright
@@ -22,7 +22,6 @@ from tilewright.ir.loop import (
     expressions,
     walk_statements,
 )
-from tilewright.options import Options
 from tilewright.targets import cpu
 
 AVX2 = cpu.cpu("avx2")
@@ -33,17 +32,15 @@ def product(rows: int, terms: int, columns: int, *batch: int) -> Graph:
     return import_model(model([node("MatMul", ["x", "w"], ["y"])], inputs))
 
 
+def convolution(channels: int, filters: int, size: tuple[int, int], window: int) -> Graph:
+    w = np.ones((filters, channels, window, window), np.float32)
+    conv = node("Conv", ["x", "w"], ["y"], pads=[window // 2] * 4)
+    return import_model(model([conv], {"x": (1, channels, *size)}, constants={"w": w}))
+
+
 def tiled(shape: tuple[int, ...], repeats: list[int]) -> Graph:
     tile = node("Tile", ["x", "r"], ["y"])
     return import_model(model([tile], {"x": shape}, constants={"r": np.array(repeats)}))
-
-
-def scheduled(graph: Graph) -> dict[str, Kernel]:
-    """The kernels of a graph, which is compared with the interpreter after every stage."""
-    rng = np.random.default_rng(0)
-    inputs = [rng.integers(-4, 5, [int(n) for n in v.shape]).astype("f") for v in graph.inputs]
-    check_compiled(graph, inputs, {}, AVX2, Options())
-    return kernels_of(graph)
 
 
 def kernels_of(graph: Graph) -> dict[str, Kernel]:
@@ -52,7 +49,7 @@ def kernels_of(graph: Graph) -> dict[str, Kernel]:
 
 
 def only(graph: Graph) -> Kernel:
-    (kernel,) = scheduled(graph).values()
+    (kernel,) = scheduled_kernels(graph, AVX2).values()
     return kernel
 
 
@@ -99,9 +96,7 @@ def test_what_lies_beyond_may_be_no_number():
 @pytest.mark.parametrize("batch", [2, 8, 19])
 def test_one_column_for_each_place_of_a_batch(batch: int):
     """Vectors go along what is added up, and no array is arranged by blocks of the batch."""
-    kernels = scheduled(product(6, 32, 1, batch))
-    assert len(kernels) == 1
-    (kernel,) = kernels.values()
+    kernel = only(product(6, 32, 1, batch))
     vectors = [
         s
         for s in walk_statements(kernel.body)
@@ -114,8 +109,9 @@ def test_one_column_for_each_place_of_a_batch(batch: int):
 
 
 def test_columns_are_copied_where_several_tiles_of_rows_read_them():
-    (copy,) = copies(only(product(24, 64, 256)))
-    assert copy.shape == (64, tile_of(only(product(24, 64, 256)))[1])
+    kernel = only(product(24, 64, 256))
+    (copy,) = copies(kernel)
+    assert copy.shape == (64, tile_of(kernel)[1])
 
 
 @pytest.mark.parametrize(
@@ -127,10 +123,14 @@ def test_columns_are_read_where_they_lie(sizes: tuple[int, int, int]):
 
 def test_constants_are_packed_while_compiling():
     w = np.ones((64, 256), np.float32)
-    graph = import_model(
-        model([node("MatMul", ["x", "w"], ["y"])], {"x": (24, 64)}, constants={"w": w})
-    )
-    assert not copies(only(graph))
+    nodes, constants = [node("MatMul", ["x", "w"], ["y"])], {"w": w}
+    assert not copies(only(import_model(model(nodes, {"x": (24, 64)}, constants=constants))))
+
+
+def test_what_is_packed_is_not_copied_again():
+    """Weights of 5x5 windows, of which a step down is far."""
+    kernels = scheduled_kernels(convolution(32, 64, (12, 24), 5), AVX2)
+    assert not [b for k in kernels.values() for b in copies(k) if b.name.startswith("x1")]
 
 
 def test_columns_of_a_last_tile_are_fewer():
@@ -162,6 +162,25 @@ def test_rows_that_meet_in_a_cache_are_few():
     apart, meeting = (tile_of(*kernels_of(product(3000, 20, n)).values()) for n in (1000, 1024))
     assert apart == (6, 2 * 8)
     assert meeting == (4, 3 * 8)
+
+
+# ---------------------------------------------------------------- data that meets in a cache
+
+
+@pytest.mark.parametrize(
+    "channels, filters, size, copied",
+    [
+        (64, 32, (16, 16), True),  # 1 KiB apart, of which the first cache holds 32 lines
+        (64, 32, (14, 14), False),  # 784 bytes apart: 512
+        (32, 32, (16, 16), False),
+        (64, 16, (16, 16), False),  # a single tile of filters
+    ],
+)
+def test_data_is_arranged_by_blocks(
+    channels: int, filters: int, size: tuple[int, int], copied: bool
+):
+    kernels = scheduled_kernels(convolution(channels, filters, size, 1), AVX2)
+    assert sum("relayout" in name for name in kernels) == 1 + copied  # one is the result's
 
 
 # ---------------------------------------------------------------- repeats

@@ -56,6 +56,16 @@ def check_compiled(
     return Counts(len(steps) - 1, _check_kernels(recorder, values))
 
 
+def scheduled_kernels(graph: Graph, target: Target) -> dict[str, Kernel]:
+    """The kernels of a graph as they are scheduled, compared on small whole numbers after every
+    stage."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-4, 5, [int(n) for n in v.shape]).astype("f") for v in graph.inputs]
+    check_compiled(graph, inputs, {}, target, Options())
+    found = tilewright.compile(graph, target=target, until="scheduled")
+    return {name: s.kernel for name, s in found.items()}
+
+
 def _runs_as_graph(graph: Graph) -> bool:
     """Arranged values are not numpy's to compute with."""
     return all(v.type.layout is None for n in graph.nodes for v in n.outputs)

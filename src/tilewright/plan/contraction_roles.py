@@ -37,9 +37,8 @@ SYMBOLIC_WINDOWS = (14, 8, 7, 6, 5, 4, 3, 2)
 
 FEW = 2  # terms of a sum that takes no longer than its result is written
 FEW_OF_MANY = 32  # the same, of results that caches do not hold
-PAGE, LINE = 4096, 64  # bytes; a first cache is looked up by addresses within a page
-COLLIDING = 2048  # bytes: rows a multiple of them apart meet in few sets of the first cache
-COLLIDING_ROWS = 4  # of such as many as are written at once without loss, as measured
+PAGE = 4096  # bytes: a first cache is looked up by addresses within a page
+COLLIDING_ROWS = 4  # as many are written at once without loss, as measured
 
 UNALIGNED = 1.5  # times what vectors take that are not packed, as measured
 
@@ -369,19 +368,21 @@ def near_cache(target: Target) -> int:
 
 def lines_apart(step: int, target: Target) -> int:
     """How many lines, so many bytes apart, the first cache holds. Its sets take one page."""
-    first = next((m.size for m in target.memories if m.cached and m.size is not None), PAGE)
-    return first // max(math.gcd(step, PAGE), LINE)
+    caches = ((m.size, m.line) for m in target.memories if m.cached and m.size is not None)
+    size, line = next(caches, (PAGE, 1))
+    return size // max(math.gcd(step, PAGE), line)
 
 
 def _without_collisions(c: Contraction, tile: RegisterTile, target: Target) -> RegisterTile:
-    """The tile of a product that is written row by row, with fewer rows if one store drives out
-    another."""
+    """The tile of a product that is written row by row, with fewer rows where those of a tile take
+    more than a quarter of the places that the first cache has for them."""
     last = len(c.buffer.shape) - 1
     columns = static_size(c.extent(c.vector))
     in_rows = (c.row, c.vector) == (last - 1, last) and c.dot is None and not c.grouped
     if not in_rows or columns is None or not few_terms(c, target):
         return tile
-    if tile.rows <= COLLIDING_ROWS or columns * c.buffer.dtype.bytes % COLLIDING:
+    places = lines_apart(columns * c.buffer.dtype.bytes, target)
+    if tile.rows <= COLLIDING_ROWS or 4 * tile.rows <= places:
         return tile
     room = (target.vectors.registers - 1) // (COLLIDING_ROWS + 1)
     most = max(1, min(room, columns // c.lanes(target)))

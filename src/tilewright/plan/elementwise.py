@@ -97,7 +97,7 @@ def _schedule_loops(s: Schedule, loops: list[Loop], target: Target, *, share: bo
 def arrange(s: Schedule, nest: Nest, along: Buffer | None = None) -> list[Loop]:
     """Puts the loops of a nest into the order in memory of its result, or of the buffer `along`
     that it reads; reductions (if any) innermost. Blocked axes are split so that the block is a loop
-    of its own."""
+    of its own, and loops after whose period the same is read again, so that it is read in runs."""
     loops, _ = nest_loops(nest.stmt)
     names = [x.var for x in loops]
     for var in list(names):
