@@ -22,6 +22,7 @@ from tilewright.runtime.array import address_of, array_at
 from tilewright.runtime.devices import DeviceTable, open_devices
 from tilewright.runtime.host_functions import HostBridge, HostTable, explain_host_error
 from tilewright.runtime.loader import load_code
+from tilewright.runtime.output_pool import LARGE, OutputPool
 from tilewright.runtime.pool import ThreadPool, shared_pool
 from tilewright.runtime.program import Program
 from tilewright.runtime.shapes import Shape, Signature, check_memory, solve
@@ -60,6 +61,7 @@ class Executor:
         self._own_pool = pool
         self._handle: int | None = pool.handle if pool is not None else None
         self._results = host_program.results
+        self._outputs = OutputPool(len(self._results))
         owners = {t.memory: i for i, t in reversed(list(enumerate(self._results)))}
         self._fresh = [owners[m.name] for m in host_program.of_kind(MemoryKind.OUTPUT)]
         self._plain = self._fresh == list(range(len(self._results)))
@@ -126,7 +128,9 @@ class Executor:
 
     def _new_outputs(self, signature: Signature) -> list[np.ndarray]:
         try:
-            return [np.empty(shape, dtype) for shape, dtype in signature.outputs]
+            if signature.output_bytes < LARGE:
+                return [np.empty(shape, dtype) for shape, dtype in signature.outputs]
+            return [self._outputs.empty(shape, dtype) for shape, dtype in signature.outputs]
         except MemoryError:
             check_memory(signature, 0)
             raise

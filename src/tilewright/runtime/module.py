@@ -32,7 +32,8 @@ class Module:
     Inputs are numpy arrays, or anything with `__dlpack__`, of exactly the model's element types;
     they are read where they lie if they are row-major. Python's numbers, and lists of them, take
     the input's type if it can hold them. Outputs are new numpy arrays, or those given as `out=`
-    (an input of that name is passed by position or through `run`).
+    (an input of that name is passed by position or through `run`). The memory of new ones from
+    32 MB on stays with the module for its next call, once nobody holds the array.
 
     Any number of threads may call a module; `concurrency` of them run at the same time, and the
     others wait. `threads` (by default all CPUs) are shared with all modules of this process that
