@@ -59,7 +59,7 @@ def check(chip: str, kernel: Kernel, arrays: list[np.ndarray], wanted: np.ndarra
 SIZE = st.integers(1, 50)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", CHIPS)
 @given(SIZE, SIZE, SIZE)
 @example(1, 1, 1)
@@ -74,6 +74,7 @@ def test_products(chip: str, m: int, n: int, k: int):
     check(chip, kernel, [a, b, *bias], narrow(total, *bias) if bias else total)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "chip", ["tiny", pytest.param("vta", marks=pytest.mark.long), "gemmini", "conv_engine"]
 )

@@ -117,6 +117,7 @@ def stream() -> ChipKernel:
     return build_chip(GEMM.kernel, CHIP)
 
 
+@pytest.mark.long
 def test_every_wait_is_needed(stream: ChipKernel):
     """Each wait that is left out is caught."""
     need = dependences(stream.stream)

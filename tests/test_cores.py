@@ -115,7 +115,7 @@ CHIPS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(
     "chip, case",
     [

@@ -9,7 +9,7 @@ from decisions_table import CORPORA
 PARTS = [(name, k) for name, c in CORPORA.items() for k in range(0, c.count, c.part)]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name,first", PARTS)
 def test_as_written(name: str, first: int):
     corpus, was = CORPORA[name], written(name)

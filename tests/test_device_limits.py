@@ -58,6 +58,7 @@ def arguments():
 LAYER = layer.bind(M=96, K=96, N=96).kernel
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "most", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 32, 512))]
 )

@@ -157,7 +157,7 @@ def test_every_drawn_description_is_one(tmp_path: Path):
     assert len(texts) == 40
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("seed", [0, 2, 10, 14])
 def test_build_finds_what_a_search_finds(seed: int):
     every = try_chip(seed)

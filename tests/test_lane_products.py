@@ -111,6 +111,7 @@ def test_the_signal_processor_does_them(program: Kernel):
     assert built.bound.cycles <= built.cycles
 
 
+@pytest.mark.long
 def test_lanes_are_filled():
     """16 channels of eight pixels fill two registers, where each pixel alone would fill a quarter
     of one: so do depthwise convolutions and additions."""
@@ -131,6 +132,7 @@ def test_no_form():
     assert list(lane_forms(normal_form(sums_of_windows(16, 10, 3)), vta())) == []
 
 
+@pytest.mark.long
 def test_convolutions_and_an_addition_are_one_program():
     """The depthwise one finds zeros around what was made, and the addition reads both where they
     lie."""
@@ -156,6 +158,7 @@ def test_convolutions_and_an_addition_are_one_program():
     assert sizes["B"] == sizes["C"] == (16 * 10 * 10,)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("c", [8, 20])
 def test_fewer_channels_than_a_unit_makes(c: int):
     """What is made has room for 16 or 32, and is read where it lies."""

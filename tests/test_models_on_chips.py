@@ -61,6 +61,7 @@ def submitted(module):
     return [(s.device, facts) for s, facts in steps if isinstance(s, Submit)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chip", list(CHIPS))
 def test_every_layer_runs_on_the_chip(chip, on_chip, digits, held_out):
     module = on_chip(chip)
@@ -74,6 +75,7 @@ def test_every_layer_runs_on_the_chip(chip, on_chip, digits, held_out):
         assert np.array_equal(module(image[None]), wanted)
 
 
+@pytest.mark.long
 def test_what_is_quantised_twice_with_one_scale_is_quantised_once(on_chip):
     """Around the largest of windows stand pairs, as runtimes like them; its kernel has none."""
     steps = on_chip("vta", subgraphs=False).program.host.steps
@@ -223,7 +225,7 @@ def test_what_is_assigned_to_a_chip_has_to_fit(digits):
         tilewright.compile(digits, target=devices, options=options)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("node", ["value4", "value5.int8", "value6"])
 def test_pins_hold(node, digits, held_out, on_chip):
     """A pinned node's kernel is the host's, and the chip has the others."""

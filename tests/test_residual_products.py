@@ -122,6 +122,7 @@ def test_columns_that_are_another_loop():
         build_chip(with_residual(5, 16, 6), vta(batch=2))
 
 
+@pytest.mark.long
 @settings(max_examples=4, deadline=None)
 @given(KERNELS, st.sampled_from([*CHIPS]))
 def test_chips_compute_the_same(program: Kernel, chip: str):

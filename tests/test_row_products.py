@@ -126,7 +126,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", CASES)
 def test_right_and_near_the_bound(name):
     case, share = CASES[name]

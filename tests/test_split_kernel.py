@@ -147,6 +147,7 @@ def test_one_stream_does_all(program: Kernel, reference, chip: str):
     assert built.replay(*arrays, wanted.copy(), orders=2) is None
 
 
+@pytest.mark.long
 def test_bundles_one_after_the_other():
     """Pieces of a statically scheduled chip are one program, with the waits of one, be there a
     border between them or not."""

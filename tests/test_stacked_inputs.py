@@ -52,6 +52,7 @@ def test_the_largest_border_of_both():
     assert sizes["A"] == sizes["B"] == (16 * 8 * 8,)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "c", [16, *(pytest.param(n, marks=pytest.mark.long) for n in (24, 32, 40))]
 )
@@ -106,7 +107,7 @@ def test_no_blocks_of_what_lies_in_an_order():
     assert layout(A=(0, 2, 3, 1)) == Layout((0, 2, 3, 1), ((1, 16),))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chip", [conv_engine, vta, dsp])
 def test_blocks_that_are_not_full(chip: Callable[[], Target]):
     """One channel more than blocks of 8 or 16 have: there is room beside the parts for the rest,

@@ -116,7 +116,7 @@ def test_chips_do_them(program: Kernel, chip: str):
     assert built.bound.cycles <= built.cycles
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "program",
     [
@@ -190,7 +190,7 @@ def test_narrow_groups_share_a_unit(chip: str, inner: int, outer: int):
     assert built.cycles < 2.5 * n * n * 9 * groups / several
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("program", NO_GROUPS, ids=lambda program: program.name)
 def test_what_only_looks_like_groups(program: Kernel):
     arrays = arrays_of(program)

@@ -235,7 +235,7 @@ def test_any_number_of_units(units: int, n: int, f: int):
     assert built.cycles <= build_chip(case.kernel, several_cubes(1)).cycles
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("n", [18, 21, 28, 40])
 def test_blocks_of_rows_overlap_where_there_is_a_border(n: int):
     """The unit does 16 rows at a time, and a line of a picture has fewer or more, with a border

@@ -33,7 +33,7 @@ def built_case(name: str, chip: str = "16") -> ChipKernel:
     return build_chip(CASES[name].kernel, CHIPS[chip])
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("name", CASES)
 def test_exact_and_near_the_bound(name: str, chip: str):

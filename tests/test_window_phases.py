@@ -119,6 +119,7 @@ def test_what_needs_no_more_bits_stays_in_the_accumulators(steps):
 # ---------------------------------------------------------------- axes as one
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "make, calls",
     [

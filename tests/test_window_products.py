@@ -19,7 +19,7 @@ from tilewright.targets.vta import vta
 SMALL = vta(block=8)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("size, step", [(2, 2), (3, 3), (3, 2), (5, 3), (4, 3)])
 @pytest.mark.parametrize("before", [0, 1])
 @pytest.mark.parametrize("least", [False, True])

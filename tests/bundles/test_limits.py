@@ -74,7 +74,7 @@ def called(built: ChipKernel) -> set[str]:
     return {s.instruction.name for s in every if isinstance(s, Call)}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("make", [dense, mean, clipped], ids=["dense", "mean", "clipped"])
 @pytest.mark.parametrize("ends", [(-128, 127), (0, 96), (127, 127), (-128, 0)])
 def test_limits(make, ends: tuple[int, int]):
@@ -90,6 +90,7 @@ def test_any_limits(make, ends: list[int]):
     right(make(*ends))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chip", ["dsp", "conv_engine"])
 def test_one_number(chip: str):
     """A result of one element, of several that are added up, or of one."""
@@ -101,6 +102,7 @@ def test_one_number(chip: str):
         np.testing.assert_array_equal(result, fast_interpret(program, arrays)[0])
 
 
+@pytest.mark.long
 def test_limits_in_one_pass():
     """Elements are brought once, and what is between the two sums stays in registers."""
     built = right(relu6(16, 512, 96))

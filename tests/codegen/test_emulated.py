@@ -45,6 +45,7 @@ def test_instructions(name: str):
     np.testing.assert_array_equal(found, interpret(kernel, inputs)[0])
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=30, deadline=None)
 @given(program=programs(), data=st.data())

@@ -43,7 +43,7 @@ def draw_layouts(data: st.DataObject, kernel: Kernel) -> dict[str, Layout]:
     return chosen
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TARGETS)
 @settings(max_examples=40)
 @given(program=programs(), data=st.data())

@@ -39,7 +39,7 @@ def scalar_loops(kernel: Kernel) -> list[int]:
     return [x.extent for x in inner if x.kind is LoopKind.SERIAL and x.extent != 1]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("channels", [8, 12, 16, 20, 3])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 def test_pooling(channels: int, op: str):
@@ -76,7 +76,7 @@ def test_concatenations(channels: int):
     assert any(x.kind is LoopKind.VECTORIZE for x in vectors)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("level", sorted(TARGETS))
 @pytest.mark.parametrize("width, groups, stride", [(1, 6, 1), (3, 4, 1), (3, 4, 2), (5, 3, 2)])
 def test_narrow_groups(level: str, width: int, groups: int, stride: int):
@@ -89,7 +89,7 @@ def test_narrow_groups(level: str, width: int, groups: int, stride: int):
     check(behind_a_convolution(nodes, width * groups, v=weights), level)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("filters", [1, 2, 3, 5])
 @pytest.mark.parametrize("window", [1, 3])
 def test_few_filters(filters: int, window: int):
@@ -98,7 +98,7 @@ def test_few_filters(filters: int, window: int):
     check(behind_a_convolution([conv], 8, v=weights))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
 @pytest.mark.parametrize("scales", [(2.0, 2.0), (0.5, 3.0), (1.0, 1.5)])
 def test_resizing(mode: str, scales: tuple[float, float]):

@@ -7,6 +7,7 @@ The loops are written in LLVM IR, so that nothing but the processor limits them.
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -23,6 +24,7 @@ from tilewright.backends.native.call import Term, emit_term, parse_term
 from tilewright.backends.native.text import Function
 from tilewright.compiler import compile
 from tilewright.runtime.program import StepInstruction
+from tilewright.runtime.system import available_memory
 from tilewright.targets import cpu
 
 SHAPES = ((4, 12), (8, 12), (8, 24), (16, 12), (16, 24))  # lanes, independent chains
@@ -32,7 +34,7 @@ TRIALS = 8
 CHAINS = (8, 12, 24)  # sums at once, of an instruction that is measured
 ARCHITECTURE = llvm.get_process_triple().split("-")[0]
 REGISTER = {"x86_64": "=v", "aarch64": "=w"}.get(ARCHITECTURE, "=vr")  # a vector register, written
-BEYOND = 4  # times the last cache: what is read from main memory
+BEYOND = 4  # times the last cache: what is read from main memory, if there is room for it
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,15 @@ class Limits:
 
 
 def measure_limits(threads: int, instructions: Iterable[StepInstruction] = ()) -> Limits:
-    """About half a second. Each figure is the best of several: a limit, not an average."""
+    """Half a second to two, once in a process. Each figure is the best of several: a limit, not an
+    average."""
+    return _measured(threads, tuple(dict.fromkeys(instructions)))
+
+
+@functools.cache
+def _measured(threads: int, instructions: tuple[StepInstruction, ...]) -> Limits:
     peak = max(_multiply_adds(lanes, chains) for lanes, chains in SHAPES)
-    rates = tuple((i.name, 2 * _rate_of(i) * threads) for i in dict.fromkeys(instructions))
+    rates = tuple((i.name, 2 * _rate_of(i) * threads) for i in instructions)
     return Limits(threads, 2 * peak * threads, tuple(_levels(threads)), _empty_step(), rates)
 
 
@@ -180,7 +188,8 @@ def _levels(threads: int) -> list[MemoryLevel]:
                 total = last * (threads if cache.shared_by == 1 else 1)
                 rate = _read_rate(read, total // 2 // threads, threads)
                 found.append(MemoryLevel(cache.name, total, rate))
-        found.append(MemoryLevel("dram", None, _read_rate(read, BEYOND * last // threads, threads)))
+        beyond = min(BEYOND * last, (available_memory() or BEYOND * last) // 4)
+        found.append(MemoryLevel("dram", None, _read_rate(read, beyond // threads, threads)))
     fastest = 0.0
     for i in reversed(range(len(found))):  # what is nearer is no slower, whatever disturbed us
         fastest = max(fastest, found[i].bytes_per_second)
