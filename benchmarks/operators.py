@@ -204,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--networks", action="store_true", help="the breadth networks, not single operators")
     add("--chains", action="store_true", help="the breadth networks' most frequent chains")
     add("--drawn", type=int, metavar="N", help="so many operators of random sizes")
-    add("--seed", type=int, default=0, metavar="S", help="which of them (default 0)")
+    add("--seed", type=int, metavar="S", help="which of them (default 0)")
     add("--zoo", action="store_true", help="the zoo's networks")
     add("--quantized", action="store_true", help="the zoo and the breadth networks in int8")
     add("--level", metavar="NAME", help="hold engines to an instruction-set level (avx2)")
@@ -220,7 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.drawn is not None:
         if options.drawn < 1:
             parser.error(f"--drawn: must be at least 1, not {options.drawn}")
-        every = drawn_operators.models(options.drawn, options.seed)
+        every = drawn_operators.models(options.drawn, options.seed or 0)
+    elif options.seed is not None:
+        parser.error("--seed: says which operators are drawn, and needs --drawn")
     if options.quantized:
         from quantized_models import models as quantized_models  # needs onnxruntime
 

@@ -46,6 +46,7 @@ def test_there_are_as_many_as_are_promised():
         (["nothing"], "no model has any of nothing in its name"),
         (["conv", "--threads", "0"], "--threads: must be positive numbers, as in 1,2: got '0'"),
         (["--drawn", "0"], "--drawn: must be at least 1, not 0"),
+        (["--seed", "3"], "--seed: says which operators are drawn, and needs --drawn"),
         (["conv", "--peers", "none"], "--peers: no 'none'; there are onnxruntime, openvino"),
         (["conv", "--json", "/no/such"], "cannot write /no/such: No such file or directory"),
     ],
