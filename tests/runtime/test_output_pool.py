@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from handmade_programs import affine
 
+from tilewright.runtime.arena import LARGE, OutputPool
 from tilewright.runtime.module import Module
-from tilewright.runtime.output_pool import LARGE, OutputPool
 
 F32 = np.dtype(np.float32)
 MANY = (LARGE // 4,)

@@ -17,12 +17,11 @@ from tilewright.base.errors import CompileError
 from tilewright.program.host_program import MemoryKind, name_of_step, nodes_of
 from tilewright.program.size import evaluate_size
 from tilewright.runtime import _native
-from tilewright.runtime.arena import ArenaPool, ArenaSet
+from tilewright.runtime.arena import LARGE, ArenaPool, ArenaSet, OutputPool
 from tilewright.runtime.array import address_of, array_at
 from tilewright.runtime.devices import DeviceTable, open_devices
 from tilewright.runtime.host_functions import HostBridge, HostTable, explain_host_error
 from tilewright.runtime.loader import load_code
-from tilewright.runtime.output_pool import LARGE, OutputPool
 from tilewright.runtime.pool import ThreadPool, shared_pool
 from tilewright.runtime.program import Program
 from tilewright.runtime.shapes import Shape, Signature, check_memory, solve
