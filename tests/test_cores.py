@@ -158,6 +158,7 @@ def test_parts_of_an_array_begin_where_a_chip_has_addresses():
     assert len(built.words()) == 4 * len(alone)
 
 
+@pytest.mark.long
 def test_streams_of_cores_are_the_same_but_for_addresses():
     case = dense(128)
     built = build_chip(case.kernel, gemmini(cores=4))

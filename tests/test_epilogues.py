@@ -64,6 +64,7 @@ def test_exact(function, expected, chip: str, overlap: bool):
 # ---------------------------------------------------------------- when operands come
 
 
+@pytest.mark.long
 def test_a_residual_that_comes_late():
     """VTA's queue of products loads it itself. Where there is little room for sums, one place for
     it leaves more to others than two do, and that is faster, though not by the model, which sees

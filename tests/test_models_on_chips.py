@@ -148,6 +148,7 @@ def test_a_model_on_chips_is_found_in_the_cache(digits, held_out, tmp_path):
     assert [e.kind for e in Cache(tmp_path).entries()].count("tw") == 1
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("chip,kernels", [("vta", 1), ("gemmini", 2), ("conv_engine", 2)])
 def test_neighbouring_kernels_are_one_stream(chip, kernels, digits, on_chip, held_out, tmp_path):
     """What passes between them is neither copied nor rearranged: fewer steps and fewer cycles. On
@@ -225,7 +226,7 @@ def test_what_is_assigned_to_a_chip_has_to_fit(digits):
         tilewright.compile(digits, target=devices, options=options)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("node", ["value4", "value5.int8", "value6"])
 def test_pins_hold(node, digits, held_out, on_chip):
     """A pinned node's kernel is the host's, and the chip has the others."""

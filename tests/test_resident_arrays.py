@@ -99,7 +99,7 @@ def test_where_there_is_no_room_for_all():
     assert local_bytes(narrow) <= 3 * ARRAY
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "eighths", [7, *(pytest.param(n, marks=pytest.mark.long) for n in (15, 19, 27))]
 )

@@ -52,7 +52,7 @@ def test_the_largest_border_of_both():
     assert sizes["A"] == sizes["B"] == (16 * 8 * 8,)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "c", [16, *(pytest.param(n, marks=pytest.mark.long) for n in (24, 32, 40))]
 )

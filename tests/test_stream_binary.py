@@ -279,6 +279,7 @@ def test_every_chip_with_an_encoding_is_written(chip, digits, tmp_path):
         assert len(code) == s["instructions"]["bytes"] > 0
 
 
+@pytest.mark.long
 def test_a_chip_without_an_encoding_is_refused(digits, tmp_path):
     found = handed(digits, "dsp")
     assert "get_i8" in str(found)  # the listing needs no bits
@@ -329,6 +330,7 @@ ON_ENGINE += ("--rounding", "half_up")
 STREAM = ("--stage", "stream")
 
 
+@pytest.mark.long
 def test_dump_lists_every_submit(tilewright, digits):
     code, out, err = tilewright("dump", str(digits), *ON_ENGINE, *STREAM, "--quiet")
     assert (code, err) == (0, "")

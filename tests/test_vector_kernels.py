@@ -200,6 +200,7 @@ def pools(draw):
     return largest.kernel
 
 
+@pytest.mark.long
 @settings(max_examples=5)
 @given(pools(), st.integers(0, 99))
 def test_random_pools(pool, seed: int):

@@ -119,7 +119,7 @@ def test_what_needs_no_more_bits_stays_in_the_accumulators(steps):
 # ---------------------------------------------------------------- axes as one
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "make, calls",
     [

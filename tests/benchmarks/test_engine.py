@@ -69,6 +69,7 @@ def test_four_huge_tiles_are_built_without_looking_at_their_bytes():
     assert sum(built.stream.sizes.values()) > 200_000_000
 
 
+@pytest.mark.long
 def test_rings_save_bytes_and_energy():
     found = windows(16)
     assert all(r.exact for r in found)
@@ -79,6 +80,7 @@ def test_rings_save_bytes_and_energy():
         assert on.cycles <= 1.01 * off.cycles
 
 
+@pytest.mark.long
 def test_a_chain_moves_no_intermediate(monkeypatch):
     monkeypatch.setitem(NARROW, "memory", 14 << 10)
     found = chains(16)

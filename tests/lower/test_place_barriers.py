@@ -354,6 +354,7 @@ def test_axes_in_two_orders():
 # ---------------------------------------------------------------- random kernels
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(kernel=worker_kernels(), seed=st.integers(0, 1 << 20))
 def test_the_result_does_not_depend_on_who_is_fast(kernel: Kernel, seed: int):

@@ -164,7 +164,7 @@ def test_vectors_of_sums_are_shared_among_cores(keepdims: bool):
     assert [s.extent > 8 for s in found if s.kind is LoopKind.PARALLEL] == [True]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rows, parts", [pytest.param(40, 2, marks=pytest.mark.long), (16, 2), (1, 1)]
 )

@@ -91,6 +91,7 @@ def test_machine_code_does_what_the_meaning_says(chip: str, name: str):
     assert any(not np.array_equal(memories[m], numbers) for m in s.sizes)
 
 
+@pytest.mark.long
 def test_lists_of_micro_operations():
     """A stream of VTA's, from its inputs on."""
     built = CASES["vta, single"].build()
