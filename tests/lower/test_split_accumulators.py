@@ -45,6 +45,49 @@ def test_a_sum_is_taken_apart():
     )
 
 
+REST = """
+    for j in range(3):
+        for i in vectorize(8):
+            y[1] += x[j, i]
+    for i_1 in vectorize(4):
+        y[1] += x[3, i_1]
+    """
+
+
+def test_the_rest_is_added_to_the_first_lanes():
+    assert split(REST) == textwrap.dedent(
+        """\
+        y_lanes = alloc(f32[8] @ "register")
+        for i_first in vectorize(8):
+            y_lanes[i_first] = f32(0.0)
+        for j in range(3):
+            for i in vectorize(8):
+                y_lanes[i] += x[j, i]
+        for i_1 in vectorize(4):
+            y_lanes[i_1] += x[3, i_1]
+        for i_last in vectorize(8):
+            y[1] += y_lanes[i_last]"""
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("y[1] += x[3, i_1]", "y[0] += x[3, i_1]"),
+        ("y[1] += x[3, i_1]", "accumulate(max, y[1], x[3, i_1])"),
+        ("vectorize(4)", "range(4)"),
+        ("    for i_1 in", "    y[1] = y[1] * f32(2.0)\n    for i_1 in"),
+        ("    for i_1 in vectorize(4):", "    for i_1 in vectorize(16):"),
+    ],
+    ids=["another element", "another operation", "no lanes", "something between", "more lanes"],
+)
+def test_what_follows_and_is_no_rest(change: tuple[str, str]):
+    found = split(REST.replace(*change))
+    whole = textwrap.dedent(REST.replace(*change)).strip().splitlines()
+    assert found.splitlines()[-2:] == whole[-2:]
+    assert "    y[1] += y_lanes[i_last]" in found.splitlines()[:-2]
+
+
 WHOLE = {
     "two elements of one buffer": """
         for j in range(4):

@@ -36,6 +36,7 @@ from tilewright.lower.math_common import (
 _LOG2_E = 1.4426950408889634
 ROUND = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
 _BIAS = 127
+_LEAST = -87.3301  # e**x is a normal number from there
 _EXP = (
     0.001393968123011291,
     0.00836899597197771,
@@ -88,12 +89,26 @@ def _scaled(x: Expr, halvings: int = 0) -> Expr:
 
 def exp(x: Expr) -> Expr:
     """Overflows to inf, underflows gradually."""
+    if _is_normal(x):
+        p, bits = _reduced(x, _BIAS)
+        scale = power_of_two(bits)
+        return p * scale + scale
     clamped = maximum(number(-104.0), x)
     if not _is_at_most_zero(x):
         return _scaled(minimum(number(89.0), clamped))
     p, bits = _reduced(clamped, _BIAS + 64)
     scale = power_of_two(bits)  # 2**64 times as large, and always normal
     return (p * scale + scale) * number(2.0**-64)
+
+
+def _is_normal(x: Expr) -> bool:
+    """Whether an operand says itself that its power is one: that it is between `_LEAST` and 0."""
+    if not isinstance(x, Binary) or x.op is not BinaryOp.MAX:
+        return False
+    return any(
+        isinstance(low, Const) and low.value >= _LEAST and _is_at_most_zero(high)
+        for low, high in ((x.a, x.b), (x.b, x.a))
+    )
 
 
 def _is_at_most_zero(x: Expr) -> bool:

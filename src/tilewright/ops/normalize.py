@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.base.dtype import DType
+from tilewright.base.dtype import DType, f32, f64
 from tilewright.ir.dims import canonical, tensor_type
 from tilewright.ir.expr import (
     BinaryOp,
@@ -44,6 +44,8 @@ from tilewright.ops.common import (
 from tilewright.ops.movement import AxisAttrs
 from tilewright.ops.reduce import at_reduced, reduce_axes, reduced_shape
 
+LEAST_DECAY = {f32: -87.33, f64: -708.39}  # e**x is a normal number from there
+
 
 @dataclass(frozen=True, slots=True)
 class LayerNormAttrs(Attrs):
@@ -73,8 +75,13 @@ class LrnAttrs(Attrs):
 
 
 def _decay(x: Expr) -> Expr:
-    """e**x of an x that is at most 0, which machine code need not keep from overflow."""
-    return unary(UnaryOp.EXP, minimum(const(0, x.dtype), x))
+    """e**x of an x that is at most 0, which machine code need not keep from overflow. What would be
+    no normal number is 0: beside the largest term, which is 1, it counts for nothing, and
+    processors may take a hundred cycles for a product by such a number."""
+    least = const(LEAST_DECAY[x.dtype], x.dtype)
+    limited = minimum(const(0, x.dtype), x)
+    power = unary(UnaryOp.EXP, maximum(least, limited))
+    return select(limited < least, const(0, x.dtype), power)
 
 
 # ---------------------------------------------------------------- softmax
@@ -102,9 +109,10 @@ def _compute_softmax(b: Builder, attrs: AxisAttrs, inputs: Sequence[Buffer]) -> 
 
     exps = b.compute("exps", x.shape, lambda *i: _decay(shifted(*i)), names=names)
     total = reduce_axes(b, "total", x.shape, axes, BinaryOp.ADD, lambda *i: exps[i])
+    scale = b.compute("scale", total.shape, lambda *i: const(1, wide) / total[i])
 
     def value(*i: Expr) -> Expr:
-        return cast(x.dtype, exps[i] / at_reduced(total, i, axes))
+        return cast(x.dtype, exps[i] * at_reduced(scale, i, axes))
 
     return [b.compute("softmax", x.shape, value, names=names)]
 

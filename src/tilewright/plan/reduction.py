@@ -270,9 +270,10 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
         reduce = _as_one(s, [Loop(x.var) for x in nest.reduce])
         lanes = lanes_of(s, reduce[-1], target)
         extent = s.for_(reduce[-1]).extent
+        sizes = [lanes]
         if isinstance(extent, int) and extent >= CHAINS * lanes:
-            lanes *= CHAINS  # several accumulators: one alone waits for its own last result
-        _vectorize_sum(s, reduce[-1], lanes)
+            sizes = [CHAINS * lanes, lanes]  # one accumulator alone waits for its own last result
+        _vectorize_sum(s, reduce[-1], sizes)
 
 
 def _vector_by_vector(s: Schedule, nest: Nest, target: Target) -> bool:
@@ -305,10 +306,13 @@ def _as_one(s: Schedule, loops: list[Loop]) -> list[Loop]:
     return loops if found is None else found
 
 
-def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
-    """Runs a reduction along vectors: full ones, then one over the rest, which has a mask where it
-    is not known how much that is."""
-    extent = s.for_(loop).extent
+def _vectorize_sum(s: Schedule, loop: Loop, sizes: Sequence[int]) -> None:
+    """Runs a reduction along vectors of the first size, then over the rest: with vectors of the
+    next size, and with what is left as one. A mask is where it is not known how much is left."""
+    extent, lanes = s.for_(loop).extent, sizes[0]
+    if isinstance(extent, int) and extent < lanes and sizes[1:]:
+        _vectorize_sum(s, loop, sizes[1:])
+        return
     if isinstance(extent, int) and (extent < lanes or extent % lanes == 0):
         vectorize_innermost(s, loop, lanes)
         return
@@ -317,8 +321,10 @@ def _vectorize_sum(s: Schedule, loop: Loop, lanes: int) -> None:
     if pair is None:
         vectorize_innermost(s, loop, lanes)
         return
-    for made in [x for x in s.loops() if x not in before and x != pair[0]]:
-        vectorize_innermost(s, made, lanes)
+    outer, *rest = [x for x in s.loops() if x not in before and x != pair[0]]
+    vectorize_innermost(s, outer, lanes)
+    for made in rest:
+        _vectorize_sum(s, made, sizes[1:] or sizes)
 
 
 def _steps_by_one(s: Schedule, nest: Nest, loop: Loop) -> bool:
