@@ -45,6 +45,36 @@ def test_a_sum_is_taken_apart():
     )
 
 
+def test_a_tile_of_sums_has_lanes_for_each():
+    assert split(
+        """
+        for j in range(4):
+            for p in unroll(2):
+                for i in vectorize(8):
+                    y[p] += x[j, i]
+        for p_1 in unroll(2):
+            for i_1 in vectorize(4):
+                y[p_1] += x[3, i_1]
+        """
+    ) == textwrap.dedent(
+        """\
+        y_lanes = alloc(f32[2, 8] @ "register")
+        for p_first in unroll(2):
+            for i_first in vectorize(8):
+                y_lanes[p_first, i_first] = f32(0.0)
+        for j in range(4):
+            for p in unroll(2):
+                for i in vectorize(8):
+                    y_lanes[p, i] += x[j, i]
+        for p_1 in unroll(2):
+            for i_1 in vectorize(4):
+                y_lanes[p_1, i_1] += x[3, i_1]
+        for p_last in unroll(2):
+            for i_last in vectorize(8):
+                y[p_last] += y_lanes[p_last, i_last]"""
+    )
+
+
 REST = """
     for j in range(3):
         for i in vectorize(8):
@@ -105,6 +135,12 @@ WHOLE = {
         for j in range(2):
             for i in vectorize(8):
                 y[j] += x[j, i]
+        """,
+    "a loop over elements that is not unrolled": """
+        for j in range(4):
+            for p in range(2):
+                for i in vectorize(8):
+                    y[p] += x[j, i]
         """,
     "no loop around": """
         for i in vectorize(8):

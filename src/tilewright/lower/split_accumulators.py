@@ -4,6 +4,8 @@
         for lane (vectorize):             ->    for k: for lane: part[lane] += f(k, lane)
             acc += f(k, lane)                   for lane: acc += part[lane]
 
+A tile of sums has as many for each: loops that are unrolled inside of the nest, over elements.
+
 Combining lanes costs several instructions; here it is done once instead of in every iteration, and
 once for what follows with as many lanes or fewer: the rest of a loop that vectors do not divide.
 Allowed because an accumulation may be reordered.
@@ -16,7 +18,8 @@ from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Buffer, Load, Var
+from tilewright.base.dtype import DType
+from tilewright.ir.expr import Buffer, Expr, Load, Var
 from tilewright.ir.loop import (
     Accumulate,
     Alloc,
@@ -32,7 +35,7 @@ from tilewright.ir.loop import (
     map_inner_blocks,
     walk_statements,
 )
-from tilewright.ir.substitute import variables
+from tilewright.ir.substitute import substitute, variables
 from tilewright.ir.tensor import neutral
 
 
@@ -77,25 +80,41 @@ def _visit(block: Block, known: _Known) -> Block:
 
 
 @dataclass(frozen=True)
+class _Sum:
+    """What a nest accumulates into an element, or into one for each iteration of `places`, unrolled
+    loops inside of it that the element follows."""
+
+    update: Accumulate
+    places: tuple[For, ...]
+
+    def indices(self, at: Sequence[Var]) -> tuple[Expr, ...]:
+        """The element's subscripts, at other variables than those of its places."""
+        moved = dict(zip((x.var for x in self.places), at, strict=True))
+        return tuple(substitute(i, moved) for i in self.update.indices)
+
+    def element(self) -> tuple[object, ...]:
+        """Equal for what adds to the same elements in the same way."""
+        same = [Var(f"place {k}") for k in range(len(self.places))]
+        update, extents = self.update, tuple(x.extent for x in self.places)
+        return update.buffer, self.indices(same), extents, update.op, update.value.dtype
+
+
+@dataclass(frozen=True)
 class _Piece:
-    """A nest around a vector loop, and what that accumulates into the same elements throughout."""
+    """A nest around a vector loop, and its sums."""
 
     stmt: For
     lanes: For
-    updates: tuple[Accumulate, ...]
+    sums: tuple[_Sum, ...]
 
-    def update_of(self, element: Accumulate) -> Accumulate | None:
-        """The update that adds to the same element."""
-        return next((u for u in self.updates if _element(u) == _element(element)), None)
-
-
-def _element(update: Accumulate) -> tuple[object, ...]:
-    return update.buffer, update.indices, update.op, update.value.dtype
+    def sum_of(self, other: _Sum) -> _Sum | None:
+        """The sum of the same elements."""
+        return next((x for x in self.sums if x.element() == other.element()), None)
 
 
 def _piece(stmt: For, known: _Known) -> _Piece | None:
-    lanes, updates = _reductions(stmt)
-    apart = tuple(u for u in updates if _is_apart(stmt, u, known.simplifier))
+    lanes, sums = _reductions(stmt)
+    apart = tuple(x for x in sums if _is_apart(stmt, x.update, known.simplifier))
     return _Piece(stmt, lanes, apart) if lanes is not None and apart else None
 
 
@@ -107,7 +126,7 @@ def _rest(after: Sequence[Stmt], first: _Piece, known: _Known) -> list[_Piece]:
         piece = _piece(stmt, known) if isinstance(stmt, For) else None
         if piece is None or not isinstance(most, int) or not isinstance(piece.lanes.extent, int):
             break
-        if piece.lanes.extent > most or None in map(first.update_of, piece.updates):
+        if piece.lanes.extent > most or None in map(first.sum_of, piece.sums):
             break
         found.append(piece)
     return found
@@ -120,16 +139,17 @@ def _is_apart(stmt: For, update: Accumulate, s: Simplifier) -> bool:
     return not any(others) and s.in_bounds(update.buffer, update.indices)
 
 
-def _reductions(stmt: For) -> tuple[For | None, list[Accumulate]]:
+def _reductions(stmt: For) -> tuple[For | None, list[_Sum]]:
     """The vector loop at the end of a perfect nest, and what it accumulates into elements that are
-    the same in all of the nest."""
-    inside = {stmt.var}
+    the same throughout, or follow unrolled loops of the nest alone."""
+    around: list[For] = []
     at: Stmt = stmt
     while isinstance(at, (For, If)):
         if isinstance(at, For):
-            inside.add(at.var)
+            around.append(at)
             if at.kind is LoopKind.VECTORIZE:
-                return at, [u for u in _accumulations(at.body) if _is_fixed(u, inside)]
+                found = (_sum_of(u, around) for u in _accumulations(at.body))
+                return at, [x for x in found if x is not None]
         if len(at.body) != 1 or (isinstance(at, If) and at.orelse):
             break
         at = at.body[0]
@@ -145,34 +165,73 @@ def _accumulations(block: Block) -> Iterator[Accumulate]:
             yield from _accumulations(stmt.body)
 
 
-def _is_fixed(update: Accumulate, inside: set[Var]) -> bool:
-    """Whether an accumulation always means the same element."""
-    return not any(variables(i) & inside or any(True for _ in loads(i)) for i in update.indices)
+def _sum_of(update: Accumulate, around: Sequence[For]) -> _Sum | None:
+    """An accumulation inside of loops, if it means elements as `_Sum` says."""
+    if any(any(True for _ in loads(i)) for i in update.indices):
+        return None
+    used = set().union(*map(variables, update.indices))
+    places = tuple(loop for loop in around if loop.var in used)
+    known = all(x.kind is LoopKind.UNROLL and isinstance(x.extent, int) for x in places)
+    return _Sum(update, places) if known else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The accumulators of a sum: one for each place and lane."""
+
+    summed: _Sum
+    loops: tuple[For, ...]  # over places, then over lanes
+    buffer: Buffer
+
+    @staticmethod
+    def of(summed: _Sum, lanes: For, names: _Known) -> _Part:
+        update, loops = summed.update, (*summed.places, lanes)
+        name = names.fresh(f"{update.buffer.name}_lanes")
+        sizes = tuple(x.extent for x in loops)
+        return _Part(summed, loops, Buffer(name, update.value.dtype, sizes, "register"))
+
+    def clear(self, names: _Known) -> For:
+        at = self._variables("first", names)
+        return self._nest(at, Store(self.buffer, at, neutral(self.summed.update.op, self.dtype)))
+
+    def combine(self, names: _Known) -> For:
+        """The accumulators added to the elements."""
+        at = self._variables("last", names)
+        indices, value = self.summed.indices(at[:-1]), Load(self.buffer, at)
+        return self._nest(at, self.summed.update.with_(indices=indices, value=value))
+
+    def instead(self, own: _Sum, lanes: For) -> Accumulate:
+        """What a piece adds up, added to its lanes' accumulators."""
+        at = (*(x.var for x in own.places), lanes.var)
+        return own.update.with_(buffer=self.buffer, indices=at)
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    def _variables(self, suffix: str, names: _Known) -> tuple[Var, ...]:
+        return tuple(Var(names.fresh(f"{x.var.name}_{suffix}")) for x in self.loops)
+
+    def _nest(self, at: tuple[Var, ...], inner: Stmt) -> For:
+        for loop, var in zip(reversed(self.loops), reversed(at), strict=True):
+            inner = loop.with_(var=var, body=(inner,))
+        assert isinstance(inner, For)
+        return inner
 
 
 def _split(pieces: Sequence[_Piece], names: _Known) -> Block:
     """The first piece and those behind it, with its lanes."""
-    first = pieces[0]
-    lanes = first.lanes
     before: list[Stmt] = []
     after: list[Stmt] = []
-    parts: list[tuple[Accumulate, Buffer]] = []
-    assert isinstance(lanes.extent, int)
-    for update in first.updates:
-        name, dtype = names.fresh(f"{update.buffer.name}_lanes"), update.value.dtype
-        part = Buffer(name, dtype, (lanes.extent,), "register")
-        start, last = (Var(names.fresh(f"{lanes.var.name}_{s}")) for s in ("first", "last"))
-        clear = Store(part, (start,), neutral(update.op, dtype))
-        combine = update.with_(value=Load(part, (last,)))
-        before += [Alloc(part), lanes.with_(var=start, body=(clear,))]
-        after += [lanes.with_(var=last, body=(combine,))]
-        parts.append((update, part))
-    redirected = {
-        id(own): own.with_(buffer=part, indices=(piece.lanes.var,))
-        for piece in pieces
-        for update, part in parts
-        if (own := piece.update_of(update)) is not None
-    }
+    redirected: dict[int, Accumulate] = {}
+    for summed in pieces[0].sums:
+        part = _Part.of(summed, pieces[0].lanes, names)
+        before += [Alloc(part.buffer), part.clear(names)]
+        after += [part.combine(names)]
+        for piece in pieces:
+            own = piece.sum_of(summed)
+            if own is not None:
+                redirected[id(own.update)] = part.instead(own, piece.lanes)
 
     def redirect(s: Stmt) -> Stmt:
         return redirected.get(id(s)) or map_inner_blocks(s, lambda b: map_block(b, redirect))

@@ -7,7 +7,8 @@ groups can be run one after another in the order of their exits, whatever the gr
 The steps, in order:
 1. Complex operators, then reductions, take the elementwise nodes behind them, a diamond of them at
    a time (x * sigmoid(x)), as long as the shape stays.
-2. Reductions take the injective nodes before them.
+2. Products of few rows take what only lays the other factor's rows side by side. Reductions take
+   the injective nodes before them.
 3. What injective nodes are left form groups, from the last to the first.
 4. A group of a few cheap elementwise nodes moves into all groups that read it.
 """
@@ -19,8 +20,10 @@ from dataclasses import dataclass
 
 from tilewright.ir.graph import Graph, GraphNode, Value
 from tilewright.ir.op import Category
+from tilewright.ops.movement import TransposeAttrs
 from tilewright.optimize.edit import is_view
 from tilewright.optimize.recompute import Costs, elements
+from tilewright.plan.rows_by_rows import are_few
 
 MAX_NODES = 64  # of a group
 MAX_COPIES = 64  # of one node's expression, when every value is written out where it is read
@@ -28,6 +31,8 @@ DEAR_COPIES = 3  # what a dear function counts for in these: it grows when it is
 MAX_RECOMPUTED = 4  # nodes of a group that are computed more often than their results have elements
 MAX_TIMES = 4  # how often such a node may be computed, but for broadcasts
 MAX_READERS = 4  # groups that a cheap group may move into
+LONG_SUM = 16  # terms of a product's sums, which then run along vectors
+UNKNOWN_COLUMNS = 2  # rows that are multiplied one at a time, by columns of an unknown number
 
 
 @dataclass(eq=False)
@@ -45,6 +50,7 @@ def choose_groups(graph: Graph) -> list[Group]:
     grouping = _Grouping(graph)
     grouping.take_consumers(Category.COMPLEX)
     grouping.take_consumers(Category.REDUCTION)
+    grouping.take_transposes()
     grouping.take_conversions()
     grouping.take_producers()
     grouping.group_injective()
@@ -60,6 +66,20 @@ def becomes_kernel(n: GraphNode) -> bool:
 def widens(n: GraphNode) -> bool:
     """Whether a node makes the same numbers of more bytes."""
     return n.op.name == "cast" and n.outputs[0].dtype.bytes > n.inputs[0].dtype.bytes
+
+
+def _meet_rows(product: GraphNode, transpose: GraphNode) -> bool:
+    """Whether a product has few rows, which meet rows of what is transposed, and each once."""
+    left, right = (v.shape for v in product.inputs)
+    perm = transpose.attrs_of(TransposeAttrs).perm
+    if len(left) != len(right) or len(left) < 2 or left[:-2] != right[:-2]:
+        return False
+    rows, terms, columns = left[-2], left[-1], right[-1]
+    if not isinstance(rows, int) or not isinstance(terms, int) or perm[-2] != len(perm) - 1:
+        return False
+    if not isinstance(columns, int):  # one row after another
+        return rows <= UNKNOWN_COLUMNS
+    return terms >= LONG_SUM <= columns and are_few(rows, terms)
 
 
 class _Grouping:
@@ -190,6 +210,19 @@ class _Grouping:
         )
 
     # ---------------------------------------------------------- producers
+
+    def take_transposes(self) -> None:
+        """Products of few rows read what a transpose makes of the other factor's rows as it lies:
+        the queries of a few tokens by all keys."""
+        for group in self.groups:
+            n = group.anchor
+            if n is None or n.op.name != "matmul":
+                continue
+            p = self.producers.get(n.inputs[1])
+            if p is None or p.op.name != "transpose" or p in self.group_of:
+                continue
+            if p.device == n.device and self._is_only_read_by(p, group) and _meet_rows(n, p):
+                self._add(group, [p])
 
     def take_producers(self) -> None:
         for n in reversed(self.graph.nodes):

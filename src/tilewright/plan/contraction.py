@@ -56,13 +56,13 @@ ACROSS = 4  # tiles beside one another, from which columns may go innermost
 def schedule_contraction(s: Schedule, c: Contraction, target: Target) -> None:
     """Applies the schedule in the module's docstring."""
     blocks, c = (None, c) if c.total is None else (c, _of_total(c, c.total))
-    acc, out = _accumulator(s, c.buffer)
-    axes = _result_loops(s, acc, out)
+    acc, out = accumulator(s, c.buffer)
+    axes = result_loops(s, acc, out)
     lanes = c.lanes(target)
     vector, row = axes[c.vector], None if c.row is None else axes[c.row]
     assert vector is not None
     tile = tile_of(c, target)
-    others = [x for x in _loops_of(s, out) if x not in (vector, row)]
+    others = [x for x in loops_of(s, out) if x not in (vector, row)]
     if row is not None:
         pieces, row = _cut_rows_for_cores(s, row, [vector, *others], tile, lanes, target)
         others = [*pieces, *others]
@@ -152,7 +152,7 @@ def schedule_inner_contraction(s: Schedule, nest: Nest, target: Target) -> bool:
     cut = _tile_result_loops if packed else _tile_row_of_data
     try:
         local = s.cache_write(c.buffer)
-        axes = _result_loops(s, local, c.buffer)
+        axes = result_loops(s, local, c.buffer)
         vector, row = axes[c.vector], None if c.row is None else axes[c.row]
         assert vector is not None
         others = [x for x in axes if x is not None and x not in (vector, row)]
@@ -242,7 +242,7 @@ def _cut_rows_for_cores(
     return [piece], inside
 
 
-def _accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
+def accumulator(s: Schedule, buffer: Buffer) -> tuple[Buffer, Buffer]:
     """(the buffer that is accumulated, the result that one element-wise nest makes of it)."""
     readers = [
         n
@@ -275,12 +275,12 @@ def _follows(reader: Nest, buffer: Buffer) -> bool:
     )
 
 
-def _loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
+def loops_of(s: Schedule, buffer: Buffer) -> list[Loop]:
     nest = next(n for n in nests(s.kernel.body) if n.buffer == buffer)
     return [Loop(x.var) for x in walk_statements((nest.stmt,)) if isinstance(x, For)]
 
 
-def _result_loops(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
+def result_loops(s: Schedule, acc: Buffer, out: Buffer) -> list[Loop | None]:
     """The result nest's loop for each axis of the accumulator; None for axes of one element."""
     nest = nest_with(s, out)
     read = next(x for w in nest.writes for x in w.walk() if isinstance(x, Load) and x.buffer == acc)
@@ -355,7 +355,7 @@ def _schedule_tile(
     local = _whole_vectors(s, [*init, Loop(c.axis_var(c.vector))], local, lanes)
     for loop in init:
         _by_role(s, loop, local, tile, lanes)
-    reduce, axes = _update_loops(s, local)
+    reduce, axes = update_loops(s, local)
     row = Loop(c.axis_var(c.row)) if c.row is not None else None
     vector = Loop(c.axis_var(c.vector))
     other_axes = [x for x in axes if x not in (row, vector)]
@@ -417,7 +417,7 @@ def _schedule_dot_product(
         s.unroll(loop)
 
 
-def _update_loops(s: Schedule, local: Buffer) -> tuple[list[Loop], list[Loop]]:
+def update_loops(s: Schedule, local: Buffer) -> tuple[list[Loop], list[Loop]]:
     nest = next(
         n
         for stmt in walk_statements(s.kernel.body)

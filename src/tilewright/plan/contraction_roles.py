@@ -148,7 +148,7 @@ def contractions(
     """With `packed`, operands are taken to lie in memory as a contraction likes them."""
     for nest in nests(s.kernel.body):
         is_grouped = nest.buffer.name in grouped
-        if _factors(nest) is None:
+        if factors(nest) is None:
             continue
         dot = find_dot_product(nest, target, s.simplifier, packed=packed, grouped=is_grouped)
         if dot is not None:
@@ -177,7 +177,7 @@ def on_vectors(
 ) -> Contraction | None:
     """A nest as a sum of products of vectors, with its roles; None where it is none. Where vectors
     may run along either operand as it lies, the better one."""
-    pair = _factors(nest)
+    pair = factors(nest)
     if pair is None:
         return None
     every = (roles(s, nest, data, weight, packed) for data, weight in (pair, pair[::-1]))
@@ -211,7 +211,7 @@ def _lane_cost(c: Contraction, target: Target) -> float:
     return tile_cost(tile.rows, tile.vectors, rows, columns, lanes, target.vectors) / lanes
 
 
-def _factors(nest: Nest) -> tuple[Load, Load] | None:
+def factors(nest: Nest) -> tuple[Load, Load] | None:
     """The factors of a sum of products. A sum of squares reduces one operand; rows that are looked
     up are no rows."""
     update = nest.update

@@ -35,6 +35,7 @@ from tilewright.plan.contraction import schedule_contraction
 from tilewright.plan.contraction_roles import find_contraction
 from tilewright.plan.elementwise import schedule_nest
 from tilewright.plan.reduction import schedule_reductions, schedule_update
+from tilewright.plan.rows_by_rows import find_row_product, schedule_row_product
 from tilewright.plan.split_groups import split_groups
 from tilewright.plan.units import units
 from tilewright.plan.variants import Variant, add_variants
@@ -75,6 +76,8 @@ def _schedule(
             always = limits(rows)[0] or 0
             variant = variant or next((v for v in variants if v.least <= always), None)
             schedule_contraction(s, replace(contraction, variant=variant), target)
+        elif (of_rows := find_row_product(s, target)) is not None:
+            schedule_row_product(s, of_rows, target)
         else:
             schedule_reductions(s, target)
     except ScheduleError as refusal:  # slower, but never a refusal

@@ -75,7 +75,23 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
     along = _along(s, reductions, last, loops, lanes)
     if not along or (isinstance(extent, int) and extent < max(2, lanes // 4)):
         return []
-    return vectorize_innermost(s, last, lanes)
+    pieces = vectorize_innermost(s, last, lanes)
+    return _several_vectors(s, pieces, reductions)
+
+
+def _several_vectors(s: Schedule, pieces: list[Loop], reductions: list[Nest]) -> list[Loop]:
+    """Some vectors at a time, if there is one reduction that is long: what lies side by side is
+    read side by side, and sums do not wait for one another."""
+    if len(pieces) != 2 or len(reductions) != 1:
+        return pieces
+    extents = [x.extent for x in reductions[0].reduce]
+    steps = math.prod(n for n in extents if isinstance(n, int))
+    count = s.for_(pieces[0]).extent
+    if steps <= UNROLLED_WINDOW or not isinstance(count, int) or count % CHAINS:
+        return pieces
+    outer, inner = s.split(pieces[0], CHAINS)
+    s.unroll(inner)
+    return [outer, inner, pieces[1]]
 
 
 def _lanes_along(s: Schedule, loop: Loop, target: Target) -> int:
@@ -172,7 +188,7 @@ def _outside_of_windows(
 def _loops_of_lanes(around: Sequence[For], read: Access) -> set[Var]:
     """The loops inside of which nothing is computed, since vectors run along them or will: a
     reduction's own, and its result's last."""
-    found = {loop.var for loop in around if loop.kind is LoopKind.VECTORIZE}
+    found = {loop.var for loop in around if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL)}
     nests_around = (nest_of(loop) for loop in around)
     nest = next((n for n in nests_around if n is not None and n.update is read.stmt), None)
     if nest is not None:
@@ -266,6 +282,8 @@ def schedule_update(s: Schedule, stmt: Stmt, target: Target) -> None:
             attempt(s.reorder, *pieces[:-1], *reduce)  # what is combined stays in registers
             for loop in reduce:
                 s.unroll(loop)
+        elif len(pieces) == 2 and s.for_(pieces[0]).extent == CHAINS:
+            s.unroll(pieces[0])
     elif reduce and _steps_by_one(s, nest, reduce[-1]):
         reduce = _as_one(s, [Loop(x.var) for x in nest.reduce])
         lanes = lanes_of(s, reduce[-1], target)
