@@ -108,8 +108,12 @@ def test_the_rest_is_added_to_the_first_lanes():
         ("vectorize(4)", "range(4)"),
         ("    for i_1 in", "    y[1] = y[1] * f32(2.0)\n    for i_1 in"),
         ("    for i_1 in vectorize(4):", "    for i_1 in vectorize(16):"),
+        ("y[1] += x[3, i_1]", "y[1] += x[3, i_1] * y[1]"),
     ],
-    ids=["another element", "another operation", "no lanes", "something between", "more lanes"],
+    ids=[
+        *("another element", "another operation", "no lanes", "something between", "more lanes"),
+        "the sum so far is read",
+    ],
 )
 def test_what_follows_and_is_no_rest(change: tuple[str, str]):
     found = split(REST.replace(*change))
@@ -124,6 +128,11 @@ WHOLE = {
             for i in vectorize(8):
                 y[0] += x[j, i]
                 y[1] += x[j, i] * x[j, i]
+        """,
+    "a sum that is read on the way": """
+        for j in range(4):
+            for i in vectorize(8):
+                y[0] += x[j, i] * y[0]
         """,
     "an element that is not there": """
         for j in range(4):

@@ -13,7 +13,7 @@ Allowed because an accumulation may be reordered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.analyze.accesses import accesses
@@ -119,14 +119,18 @@ def _piece(stmt: For, known: _Known) -> _Piece | None:
 
 
 def _rest(after: Sequence[Stmt], first: _Piece, known: _Known) -> list[_Piece]:
-    """The statements behind a piece that add to the same elements only, in no more lanes."""
+    """The statements behind a piece that add to the same elements only, in no more lanes, and read
+    none of them: they are made when all is added up."""
     found: list[_Piece] = []
     most = first.lanes.extent
+    buffers = {x.update.buffer for x in first.sums}
     for stmt in after:
         piece = _piece(stmt, known) if isinstance(stmt, For) else None
         if piece is None or not isinstance(most, int) or not isinstance(piece.lanes.extent, int):
             break
         if piece.lanes.extent > most or None in map(first.sum_of, piece.sums):
+            break
+        if _touches(stmt, buffers, [x.update for x in piece.sums]):
             break
         found.append(piece)
     return found
@@ -135,8 +139,14 @@ def _rest(after: Sequence[Stmt], first: _Piece, known: _Known) -> list[_Piece]:
 def _is_apart(stmt: For, update: Accumulate, s: Simplifier) -> bool:
     """Whether nothing else in the nest touches the buffer, and the element exists even if the nest
     never gets to it."""
-    others = (a for a in accesses((stmt,)) if a.buffer == update.buffer and a.stmt is not update)
-    return not any(others) and s.in_bounds(update.buffer, update.indices)
+    apart = not _touches(stmt, {update.buffer}, [update])
+    return apart and s.in_bounds(update.buffer, update.indices)
+
+
+def _touches(stmt: Stmt, buffers: Collection[Buffer], updates: Sequence[Accumulate]) -> bool:
+    """Whether a statement touches buffers otherwise than by what these updates write."""
+    every = (a for a in accesses((stmt,)) if a.buffer in buffers)
+    return not all(a.writes and any(a.stmt is u for u in updates) for a in every)
 
 
 def _reductions(stmt: For) -> tuple[For | None, list[_Sum]]:

@@ -23,6 +23,7 @@ from tilewright.ir.expr import Buffer, Load, Var
 from tilewright.plan.contraction import accumulator, loops_of, result_loops, update_loops
 from tilewright.plan.contraction_roles import factors, variables_of
 from tilewright.plan.parallelize import parallelize
+from tilewright.schedule.core.state import attempt
 from tilewright.schedule.primitives.loops import Tail
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace.steps import Loop
@@ -107,7 +108,7 @@ def schedule_row_product(s: Schedule, c: RowProduct, target: Target) -> None:
     block, column = s.split(column, lanes, Tail.GUARD if whole else Tail.SHIFT)
     s.reorder(*others, block, *rows, column)
     local = s.compute_at(acc, block)
-    s.vectorize(column)
+    attempt(s.vectorize, column)
     _schedule_sums(s, c, local, lanes, target)
     parallelize(s, [*others, block] if whole else others, target)
 
@@ -129,10 +130,10 @@ def _schedule_sums(s: Schedule, c: RowProduct, local: Buffer, lanes: int, target
     s.reorder(*around, along, *rows, column)
     exact = s.for_(along).extent % lanes == 0
     before = {*s.loops()}
-    _, inner = s.split(along, lanes, Tail.GUARD if exact else Tail.CUT)
-    _run_along(s, [*rows, column], inner)
+    pair = s.split(along, lanes, Tail.GUARD if exact else Tail.CUT)
+    _run_along(s, [*rows, column], pair[1])
     if not exact:
-        rest, *inside = [x for x in s.loops() if x not in before and x not in (_, inner)]
+        rest, *inside = [x for x in s.loops() if x not in before and x not in pair]
         _run_along(s, inside, rest)
 
 
