@@ -66,12 +66,12 @@ def test_what_is_left_of_a_sum_joins_its_tile():
 
 @settings(max_examples=25)
 @given(
-    st.integers(1, 16), st.integers(16, 41), st.integers(16, 40),
+    st.integers(1, 9), st.integers(16, 75), st.integers(16, 40),
     st.lists(st.integers(1, 3), max_size=2), st.booleans(),
 )  # fmt: skip
 def test_any_sizes(rows: int, terms: int, columns: int, batch: list[int], scaled: bool):
     graph = scores(rows, terms, columns, tuple(batch), scaled)
-    assert len(scheduled_kernels(graph, AVX2)) == 1
+    assert len(scheduled_kernels(graph, AVX2)) == 2 - are_few(rows, terms)
 
 
 @pytest.mark.parametrize("target", LEVELS, ids=lambda t: t.name)
@@ -103,7 +103,8 @@ def test_an_unknown_number_of_columns():
 
 LAID = {
     "many rows": scores(40, 64, 64),
-    "short sums": scores(4, 12, 64),
+    "short sums": scores(1, 12, 64),
+    "sums that are short for so many rows": scores(8, 56, 64),
     "few columns": scores(4, 64, 12),
     "several rows by an unknown number": scores(4, 64, "n"),
 }
@@ -112,6 +113,25 @@ LAID = {
 @pytest.mark.parametrize("name", LAID)
 def test_columns_are_laid_side_by_side(name: str):
     assert len(kernels_of(LAID[name])) == 2
+
+
+EMPTY = [(0, 32, 32), (2, 32, 0), (1, 0, 0), (20, 32, 0), (2, 0, 32), (0, 0, 0)]
+
+
+@pytest.mark.parametrize("sizes", EMPTY)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_without_elements(sizes: tuple[int, int, int], transposed: bool):
+    rows, terms, columns = sizes
+    x, w = np.ones((rows, terms), np.float32), np.ones((columns, terms), np.float32)
+    if transposed:
+        graph = scores(*sizes)
+    else:
+        w = w.T.copy()
+        graph = import_model(
+            model([node("MatMul", ["x", "w"], ["y"])], {"x": x.shape, "w": w.shape})
+        )
+    found = tilewright.compile(graph, target=AVX2)(x, w)
+    np.testing.assert_array_equal(found, np.zeros((rows, columns), np.float32))
 
 
 def test_a_transpose_that_somebody_else_reads_stays():
@@ -126,7 +146,8 @@ def test_a_transpose_that_somebody_else_reads_stays():
 
 
 def test_long_sums_have_many_rows():
-    assert [are_few(n, 64) for n in (16, 17)] == [True, False]
+    assert [are_few(n, 64) for n in (0, 1, 8, 9)] == [False, True, True, False]
+    assert [are_few(n, 256) for n in (16, 17)] == [True, False]
     assert [are_few(n, 1024) for n in (64, 65)] == [True, False]
 
 

@@ -218,6 +218,8 @@ def factors(nest: Nest) -> tuple[Load, Load] | None:
     pair = decoded_factors(update.value) if update is not None else None
     if update is None or pair is None or update.op is not BinaryOp.ADD:
         return None
+    if 0 in nest.buffer.shape:  # nothing is multiplied
+        return None
     return None if pair[0] == pair[1] or any(_is_indirect(read) for read in pair) else pair
 
 

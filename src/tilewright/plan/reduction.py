@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.linear import Linear, step_along
 from tilewright.analyze.nests import Nest, nest_of, nests, stride
-from tilewright.ir.expr import Buffer, Load, Var, product
+from tilewright.ir.expr import Buffer, Dim, Load, Var, product
 from tilewright.ir.loop import Alloc, For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR
@@ -76,18 +76,17 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
     if not along or (isinstance(extent, int) and extent < max(2, lanes // 4)):
         return []
     pieces = vectorize_innermost(s, last, lanes)
-    return _several_vectors(s, pieces, reductions)
+    return _several_vectors(s, pieces, lanes, extent, reductions)
 
 
-def _several_vectors(s: Schedule, pieces: list[Loop], reductions: list[Nest]) -> list[Loop]:
-    """Some vectors at a time, if there is one reduction that is long: what lies side by side is
-    read side by side, and sums do not wait for one another."""
-    if len(pieces) != 2 or len(reductions) != 1:
-        return pieces
-    extents = [x.extent for x in reductions[0].reduce]
-    steps = math.prod(n for n in extents if isinstance(n, int))
-    count = s.for_(pieces[0]).extent
-    if steps <= UNROLLED_WINDOW or not isinstance(count, int) or count % CHAINS:
+def _several_vectors(
+    s: Schedule, pieces: list[Loop], lanes: int, extent: Dim, reductions: list[Nest]
+) -> list[Loop]:
+    """Some vectors at a time, if they divide the axis and there is one reduction, which is long:
+    what lies side by side is read side by side, and sums do not wait for one another."""
+    steps = math.prod(x.extent for n in reductions for x in n.reduce if isinstance(x.extent, int))
+    whole = isinstance(extent, int) and extent % (CHAINS * lanes) == 0
+    if len(pieces) != 2 or len(reductions) != 1 or steps <= UNROLLED_WINDOW or not whole:
         return pieces
     outer, inner = s.split(pieces[0], CHAINS)
     s.unroll(inner)
