@@ -200,3 +200,23 @@ def test_what_is_repeated_is_read_in_runs(shape: tuple[int, ...], repeats: list[
     }
     periods = {n for n, times in zip(shape, repeats, strict=True) if times > 1 and n > 1}
     assert bool(divisors & periods) == (shape == (5,))  # a run of five is no better than any places
+
+
+def reduced(layers: bool) -> Kernel:
+    """The largest of 256 places for each of 64 channels: as they lie in memory, or in blocks, as a
+    convolution leaves them."""
+    nodes, inputs, constants = [], {"x": (1, 256, 64)}, {"a": np.array([1])}
+    if layers:
+        nodes, inputs = [node("Conv", ["x", "w"], ["c"])], {"x": (1, 16, 256)}
+        constants = {"w": np.ones((64, 16, 1), np.float32), "a": np.array([2])}
+    nodes += [node("ReduceMax", ["c" if layers else "x", "a"], ["y"], keepdims=0)]
+    found = kernels_of(import_model(model(nodes, inputs, constants=constants)))
+    (name,) = (n for n in found if "reduce_max" in n)
+    return found[name]
+
+
+@pytest.mark.parametrize("layers, side_by_side", [(False, [4, 4]), (True, [])])
+def test_vectors_side_by_side_are_reduced_together(layers: bool, side_by_side: list[int]):
+    every = [s for s in walk_statements(reduced(layers).body) if isinstance(s, For)]
+    assert [s.extent for s in every if s.kind is LoopKind.UNROLL] == side_by_side
+    assert any(s.kind is LoopKind.VECTORIZE for s in every)

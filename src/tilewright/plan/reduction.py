@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from tilewright.analyze.accesses import Access, accesses
 from tilewright.analyze.linear import Linear, step_along
 from tilewright.analyze.nests import Nest, nest_of, nests, stride
-from tilewright.ir.expr import Buffer, Dim, Load, Var, product
+from tilewright.ir.expr import Buffer, Load, Var, product
 from tilewright.ir.loop import Alloc, For, LoopKind, Stmt, loads, walk_statements
 from tilewright.ir.substitute import variables
 from tilewright.lower.lane_values import NEAR
@@ -75,22 +75,32 @@ def _vector_loop(s: Schedule, loops: list[Loop], target: Target) -> list[Loop]:
     along = _along(s, reductions, last, loops, lanes)
     if not along or (isinstance(extent, int) and extent < max(2, lanes // 4)):
         return []
+    several = _take_several(s, reductions, last, loops, lanes)
     pieces = vectorize_innermost(s, last, lanes)
-    return _several_vectors(s, pieces, lanes, extent, reductions)
-
-
-def _several_vectors(
-    s: Schedule, pieces: list[Loop], lanes: int, extent: Dim, reductions: list[Nest]
-) -> list[Loop]:
-    """Some vectors at a time, if they divide the axis and there is one reduction, which is long:
-    what lies side by side is read side by side, and sums do not wait for one another."""
-    steps = math.prod(x.extent for n in reductions for x in n.reduce if isinstance(x.extent, int))
-    whole = isinstance(extent, int) and extent % (CHAINS * lanes) == 0
-    if len(pieces) != 2 or len(reductions) != 1 or steps <= UNROLLED_WINDOW or not whole:
+    if not several or len(pieces) != 2:
         return pieces
     outer, inner = s.split(pieces[0], CHAINS)
     s.unroll(inner)
     return [outer, inner, pieces[1]]
+
+
+def _take_several(
+    s: Schedule, reductions: list[Nest], last: Loop, loops: list[Loop], lanes: int
+) -> bool:
+    """Whether to take some vectors at a time: they divide the axis, lie side by side in what a long
+    reduction reads, and there is no other one. What lies side by side is read side by side then,
+    and sums do not wait for one another."""
+    extent, master = s.for_(last).extent, nest_of(s.for_(loops[0]))
+    if len(reductions) != 1 or not isinstance(extent, int) or extent % (CHAINS * lanes):
+        return False
+    (nest,) = reductions
+    steps = math.prod(x.extent for x in nest.reduce if isinstance(x.extent, int))
+    position = None if master is None else _axis_of(master, nest.buffer, last)
+    axis = None if position is None else nest.store.indices[position]
+    if steps <= UNROLLED_WINDOW or not isinstance(axis, Var):
+        return False
+    every = [stride(a.buffer, a.indices, axis, s.simplifier) for a in accesses((nest.stmt,))]
+    return all(step in (0, 1) for step in every)
 
 
 def _lanes_along(s: Schedule, loop: Loop, target: Target) -> int:
