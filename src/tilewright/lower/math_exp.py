@@ -36,7 +36,7 @@ from tilewright.lower.math_common import (
 _LOG2_E = 1.4426950408889634
 ROUND = 12582912.0  # 1.5 * 2**23: adding it leaves the nearest integer in the low bits
 _BIAS = 127
-_LEAST = -87.3301  # e**x is a normal number from there
+_LEAST = -87.336  # e**x is a normal number from there
 _EXP = (
     0.001393968123011291,
     0.00836899597197771,
