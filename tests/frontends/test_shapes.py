@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from onnx_models import FLOAT, INT64, compute, model, node, numbers, ops, refusal
+from onnx_models import FLOAT, INT64, compute, model, node, numbers, ops, refusal, tensor
 
 from tilewright.frontends.onnx.load import import_model
 from tilewright.ir.expr import Symbol
@@ -193,6 +193,35 @@ def test_dimensions_that_depend_on_data():
     source = model(nodes, {"x": (4,)})
     assert [str(d) for d in import_model(source).outputs[0].shape] == ["nz_count", "1"]
     np.testing.assert_array_equal(compute(source, numbers(4))[0], [[1], [2], [3]])
+
+
+def test_places_of_known_elements_are_known():
+    """PyTorch writes strided views with NonZero of ones; Compress by a known condition gathers."""
+    nodes = [
+        constant("shape", 3),
+        node("ConstantOfShape", ["shape"], ["ones"], value=tensor("one", [1])),
+        node("NonZero", ["ones"], ["places"]),
+        node("Gather", ["x", "places"], ["y"], axis=0),
+        node("Compress", ["x", "condition"], ["z"], axis=0),
+    ]
+    condition = np.array([False, True, False, True])
+    source = model(nodes, {"x": (5, 2)}, ["y", "z"], constants={"condition": condition})
+    assert [v.shape for v in import_model(source).outputs] == [(1, 3, 2), (2, 2)]
+    x = numbers(5, 2)
+    y, z = compute(source, x)
+    np.testing.assert_array_equal(y, x[None, :3])
+    np.testing.assert_array_equal(z, x[[1, 3]])
+
+
+def test_one_condition_has_one_number_of_places():
+    nodes = [
+        node("NonZero", ["x"], ["p"]),
+        node("NonZero", ["x"], ["q"]),
+        node("Add", ["p", "q"], ["y"]),
+    ]
+    source = model(nodes, {"x": (4,)})
+    assert ops(import_model(source)) == ["nonzero", "add"]
+    np.testing.assert_array_equal(compute(source, numbers(4))[0], [[2, 4, 6]])
 
 
 def test_two_symbols_are_not_the_same():

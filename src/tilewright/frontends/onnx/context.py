@@ -46,6 +46,7 @@ class NodeContext:
         self.run_graph = run_graph
         self.half_up = half_up
         self.node_name = ""
+        self._counted: dict[object, tuple[Value, ...]] = {}
 
     # ------------------------------------------------------------ emitting
 
@@ -64,6 +65,15 @@ class NodeContext:
     def scalar(self, value: float, like: Value) -> Value:
         """A number of `like`'s element type."""
         return self.constant(np.asarray(value).astype(like.dtype.numpy))
+
+    def emit_counted(self, op: str, inputs: Sequence[Value], **attrs: object) -> tuple[Value, ...]:
+        """A node whose outputs have as many elements as the contents of `inputs` say: a new symbol,
+        `count`. Of the same inputs it is the same node, so that what two masks of one condition
+        leave has one size."""
+        key = (op, tuple(inputs), tuple(sorted(attrs.items())))
+        if key not in self._counted:
+            self._counted[key] = self.emit_all(op, inputs, count=self.new_symbol(), **attrs)
+        return self._counted[key]
 
     def cast(self, x: Value, to: DType) -> Value:
         return x if x.dtype == to else self.emit("cast", [x], to=to)

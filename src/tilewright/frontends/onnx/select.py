@@ -35,14 +35,26 @@ def top_k(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
 
 
 def nonzero(ctx: NodeContext, node: OnnxNode) -> Value:
-    return ctx.emit("nonzero", [node.input(0)], count=ctx.new_symbol())
+    """NonZero (9). Of known elements (PyTorch writes strided views so) the places are constants,
+    and their number is no size that depends on data."""
+    x = node.input(0)
+    known = ctx.known(x)
+    if known is not None and known.ndim:
+        return ctx.constant(np.array(np.nonzero(known), np.int64))
+    return ctx.emit_counted("nonzero", [x])[0]
 
 
 def compress(ctx: NodeContext, node: OnnxNode) -> Value:
-    """Compress (9, 11)."""
+    """Compress (9, 11). A known condition says which places are gathered."""
     x, condition = node.input(0), node.input(1)
     axis = axis_of(node.int("axis"), x.type.rank) if node.has("axis") else None
-    return ctx.emit("compress", [x, condition], count=ctx.new_symbol(), axis=axis)
+    known = ctx.known(condition)
+    extent = number_of(x.shape) if axis is None else x.shape[axis]
+    if known is not None and known.ndim == 1 and isinstance(extent, int):
+        flat = ctx.reshape(x, [extent]) if axis is None else x
+        places = ctx.constant(np.flatnonzero(known[:extent]).astype(np.int64))
+        return ctx.emit("gather", [flat, places], axis=axis or 0)
+    return ctx.emit_counted("compress", [x, condition], axis=axis)[0]
 
 
 def unique(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
@@ -50,21 +62,21 @@ def unique(ctx: NodeContext, node: OnnxNode) -> Sequence[Value]:
     x = node.input(0)
     axis = axis_of(node.int("axis"), x.type.rank) if node.has("axis") else None
     ordered = node.flag("sorted", True)
-    return ctx.emit_all("unique", [x], count=ctx.new_symbol(), axis=axis, sorted=ordered)
+    return ctx.emit_counted("unique", [x], axis=axis, sorted=ordered)
 
 
 def non_max_suppression(ctx: NodeContext, node: OnnxNode) -> Value:
     """NonMaxSuppression (10, 11)."""
     most, overlap, score = (node.optional(i) for i in (2, 3, 4))
-    return ctx.emit(
+    (chosen,) = ctx.emit_counted(
         "suppress",
         [node.input(0), node.input(1)],
-        count=ctx.new_symbol(),
         most=0 if most is None else int(ctx.need_number(most, "max_output_boxes_per_class")),
         overlap=0.0 if overlap is None else float(ctx.need_number(overlap, "iou_threshold")),
         score=None if score is None else float(ctx.need_number(score, "score_threshold")),
         center=bool(node.int("center_point_box", 0)),
     )
+    return chosen
 
 
 def det(ctx: NodeContext, node: OnnxNode) -> Value:
