@@ -68,7 +68,7 @@ from tilewright.optimize.use_integers import use_integers
 from tilewright.options import F32, HALF_UP, Options, check_options
 from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.create_loops import create_loops
-from tilewright.plan.default import default_schedule, multiplying
+from tilewright.plan.default import fused_schedule, multiplying
 from tilewright.plan.separate_windows import separate_windows
 from tilewright.program.host_program import HostProgram
 from tilewright.runtime.cache import Cache, find_cache
@@ -496,7 +496,7 @@ class _Compilation:
         self.record("loops", name, loops)
         if until == "loops":
             return loops
-        schedule = default_schedule(loops, target, layouts)
+        schedule = fused_schedule(loops, target, layouts)
         self.record("scheduled", name, schedule.kernel)
         if until == "scheduled":
             return schedule

@@ -32,10 +32,9 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.ir.text.tensor import parse_program
 from tilewright.ops.table import OPS
 from tilewright.plan.create_loops import create_loops
-from tilewright.plan.default import default_schedule, inline_stages
+from tilewright.plan.default import default_schedule
 from tilewright.plan.preferred_layouts import preferred_layouts
 from tilewright.plan.separate_windows import separate_windows
-from tilewright.schedule.schedule import Schedule
 from tilewright.targets import cpu
 
 TARGET = cpu.cpu("avx2")
@@ -52,9 +51,7 @@ def numbers(buffer: Buffer) -> np.ndarray:
 
 def weights(p: TensorProgram) -> dict[str, Layout]:
     """How a program likes its weights."""
-    plain = Schedule(create_loops(p))
-    inline_stages(plain)
-    wanted = preferred_layouts(plain, TARGET, {})
+    wanted = preferred_layouts(create_loops(p), TARGET, {})
     name, layout = ("", None) if wanted is None else wanted.weight
     return {} if layout is None else {name: layout}
 
@@ -309,9 +306,7 @@ def test_short_windows_are_unrolled_where_the_code_stays_short(channels: int, un
     """9 steps of 18 vectors are, 27 are not."""
     target = cpu.cpu("avx512")
     p = operator("conv", (1, channels, 9, 9), (32, channels, 3, 3), **WINDOW)
-    plain = Schedule(create_loops(p))
-    inline_stages(plain)
-    wanted = preferred_layouts(plain, target, {})
+    wanted = preferred_layouts(create_loops(p), target, {})
     assert wanted is not None
     assert wanted.weight[1] is not None
     s = default_schedule(create_loops(p), target, {wanted.weight[0]: wanted.weight[1]})
@@ -325,9 +320,7 @@ def test_vectors_of_a_group_overlap(size: int, lanes: int):
     """Two of 16 channels instead of three of 8; the weights of a group lie side by side."""
     target = cpu.cpu("avx512")
     p = operator("conv", (1, 2 * size, 7, 7), (2 * size, size, 3, 3), **WINDOW, groups=2)
-    plain = Schedule(create_loops(p))
-    inline_stages(plain)
-    wanted = preferred_layouts(plain, target, {})
+    wanted = preferred_layouts(create_loops(p), target, {})
     assert wanted is not None
     name, layout = wanted.weight
     assert layout is not None

@@ -212,7 +212,7 @@ def layout(i: int) -> Entry:
         buffers = s.kernel.params
         blocked = {b.name: Layout(tuple(range(len(b.shape))), ((len(b.shape) - 1, 4),))
                    for b in buffers if b.shape}  # fmt: skip
-        texts += [str(preferred_layouts(s, where, known)) for known in ({}, blocked)]
+        texts += [str(preferred_layouts(s.kernel, where, known)) for known in ({}, blocked)]
         ways = ({}, blocked, dict(list(blocked.items())[level % 2 :: 2]))
         for layouts in ways[level % 2 :: 2] if level else ways:
             try:

@@ -10,9 +10,7 @@ from tilewright.ir.tensor import TensorProgram
 from tilewright.ir.tensor_type import TensorType
 from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.create_loops import create_loops
-from tilewright.plan.default import inline_stages
 from tilewright.plan.preferred_layouts import preferred_layouts
-from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 TYPICAL = 64  # of a dimension without a number
@@ -21,9 +19,8 @@ TYPICAL = 64  # of a dimension without a number
 def native_options(program: TensorProgram, target: Target) -> list[Option]:
     """One: all kernels run. Its time is that of the operations at the processor's peak, or of the
     bytes at its memory's bandwidth, whichever is longer."""
-    schedule = Schedule(create_loops(compose_stages(program)))
-    inline_stages(schedule)
-    preference = preferred_layouts(schedule, target, {})
+    kernel = create_loops(compose_stages(program))
+    preference = preferred_layouts(kernel, target, {})
     wanted = {}
     if preference is not None:
         wanted = dict((preference.data, preference.weight, preference.result))
@@ -32,7 +29,7 @@ def native_options(program: TensorProgram, target: Target) -> list[Option]:
         for b in (*program.inputs, *program.outputs)
     }
     cost = kernel_cost(program)
-    known = {s.name: TYPICAL for s in symbols(schedule.kernel)}
+    known = {s.name: TYPICAL for s in symbols(kernel)}
     operations, moved = (
         0 if d is None else evaluate_dim(d, known) for d in (cost.operations, cost.bytes)
     )

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from tilewright.ir.evaluate import op_program
 from tilewright.ir.expr import Buffer
 from tilewright.ir.graph import Graph, GraphNode, Value
+from tilewright.ir.loop import Kernel
 from tilewright.ir.tensor_type import Layout, TensorType
 from tilewright.ops.function import CALL, RELAYOUT, CallAttrs, RelayoutAttrs
 from tilewright.plan.compose_stages import compose_stages
 from tilewright.plan.create_loops import create_loops
-from tilewright.plan.default import inline_stages
 from tilewright.plan.preferred_layouts import Preference, preferred_layouts
-from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
 
 
@@ -70,8 +69,8 @@ class _Chooser:
     def _call(self, n: GraphNode) -> None:
         inputs = [self.now[v] for v in n.inputs]
         layouts = {f"x{i}": v.type.layout for i, v in enumerate(inputs) if v.type.layout}
-        schedule, result = _logical_schedule(n)
-        preference = preferred_layouts(schedule, self.targets[n.device], layouts)
+        kernel, result = _logical_kernel(n), n.outputs[0]
+        preference = preferred_layouts(kernel, self.targets[n.device], layouts)
         if preference is None:
             wanted = _inherited(n, inputs)
         else:
@@ -168,12 +167,10 @@ class _Chooser:
         )
 
 
-def _logical_schedule(n: GraphNode) -> tuple[Schedule, Value]:
-    """The call's kernel with row-major buffers and its cheap stages inlined."""
+def _logical_kernel(n: GraphNode) -> Kernel:
+    """The call's kernel with row-major buffers."""
     buffers = [Buffer(f"x{i}", v.dtype, v.shape) for i, v in enumerate(n.inputs)]
-    schedule = Schedule(create_loops(compose_stages(op_program(CALL, n.attrs, buffers))))
-    inline_stages(schedule)
-    return schedule, n.outputs[0]
+    return create_loops(compose_stages(op_program(CALL, n.attrs, buffers)))
 
 
 def _inherited(n: GraphNode, inputs: list[Value]) -> dict[Value, Layout | None]:

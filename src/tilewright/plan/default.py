@@ -34,6 +34,7 @@ from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction import schedule_contraction
 from tilewright.plan.contraction_roles import find_contraction
 from tilewright.plan.elementwise import schedule_nest
+from tilewright.plan.fused_axes import fuse_rows
 from tilewright.plan.reduction import schedule_reductions, schedule_update
 from tilewright.plan.rows_by_rows import find_row_product, schedule_row_product
 from tilewright.plan.split_groups import split_groups
@@ -57,6 +58,15 @@ def default_schedule(
             s, kernel, rows, variants, lambda k, v: _schedule(k, target, layouts or {}, v)[0]
         )
     return s
+
+
+def fused_schedule(kernel: Kernel, target: Target, layouts: Mapping[str, Layout]) -> Schedule:
+    """The same for a caller that passes memory and no shapes: axes of parameters that are
+    neighbours everywhere may be one."""
+    fused = fuse_rows(kernel, layouts)
+    if fused is None:
+        return default_schedule(kernel, target, layouts)
+    return default_schedule(fused.kernel, target, fused.fuse_layouts(layouts))
 
 
 def _schedule(

@@ -1,5 +1,6 @@
 """Neighbouring axes as one: for units that take their rows from a memory outside, where a call
-cannot go beyond the end of an axis, or a number of rows that lines of pictures do not fill.
+cannot go beyond the end of an axis, or a number of rows that lines of pictures do not fill; and for
+tiles of registers, which fill the rows of a whole picture where they leave a rest of each line.
 
     for y, x, o:                                     for y_x, o:
       for k:                                   ->      for k:
@@ -12,16 +13,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.analyze.nests import Nest, nests
 from tilewright.analyze.rewrite import simplify_block
 from tilewright.analyze.simplify import Simplifier
-from tilewright.ir.expr import Buffer, Expr, Load, Var
+from tilewright.ir.expr import Binary, BinaryOp, Buffer, Dim, Expr, Load, Var
 from tilewright.ir.loop import Alloc, For, Kernel, Stmt, loads, map_block, walk_statements
 from tilewright.ir.substitute import rewrite, variables
 from tilewright.ir.tensor import Axis, Stage
+from tilewright.ir.tensor_type import Layout
 from tilewright.plan.create_loops import stage_loops
 from tilewright.plan.diagonal import without_single_terms
 from tilewright.plan.unit_form import MadeArray, UnitForm, composed, fresh, made, sizes_of
@@ -43,8 +45,7 @@ def wants_long_axes(target: Target) -> bool:
 def fused_form(form: UnitForm) -> UnitForm | None:
     """A form with axes of its result as one wherever all that it reads and writes has them next to
     each other, or is made by the host in any order; None where nothing can be."""
-    body = map_block(form.kernel.body, without_single_terms)
-    found = replace(form, kernel=_without_guards(form.kernel.with_(body=body)))
+    found = replace(form, kernel=_simplified(form.kernel))
     count = 0
     while (pair := _next_pair(found)) is not None:
         found = composed(found, _with_one_axis(found.kernel, pair))
@@ -52,8 +53,79 @@ def fused_form(form: UnitForm) -> UnitForm | None:
     return found if count else None
 
 
-def _without_guards(kernel: Kernel) -> Kernel:
-    """The kernel without conditions that always hold."""
+@dataclass(frozen=True)
+class FusedKernel:
+    """A kernel with axes as one, and in which places the parameters had them, step by step. Every
+    array has the same elements in the same places of memory."""
+
+    kernel: Kernel
+    steps: tuple[Mapping[str, Places], ...]
+
+    def fuse_layouts(self, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+        """The layouts of the fused parameters, of those of the kernel that was."""
+        found = dict(layouts)
+        for places in self.steps:
+            for name in places.keys() & found.keys():
+                found[name] = _without_axis(found[name], places[name][1])
+        return found
+
+    def split_layout(self, name: str, layout: Layout) -> Layout | None:
+        """The layout of a parameter of the kernel that was, of that of the fused one; None where an
+        axis that became one is cut into blocks."""
+        for places in reversed(self.steps):
+            if name in places:
+                if any(axis == places[name][0] for axis, _ in layout.blocks):
+                    return None
+                layout = _with_axis(layout, places[name][1])
+        return layout
+
+
+def fuse_rows(kernel: Kernel, layouts: Mapping[str, Layout]) -> FusedKernel | None:
+    """A kernel of products with axes of its result as one, wherever they are neighbours in all that
+    it reads and writes; `layouts` says how parameters lie. None where nothing can be."""
+    if not any(_adds_products(n) for n in nests(kernel.body)):
+        return None
+    found, arranged, steps = _simplified(kernel), dict(layouts), list[Mapping[str, Places]]()
+    while (pair := _next_pair(UnitForm(found), arranged)) is not None:
+        steps.append({b.name: d for b, d in pair.axes.items() if b in found.params})
+        found, _ = _fused_kernel(found, pair)
+        arranged = FusedKernel(found, (steps[-1],)).fuse_layouts(arranged)
+    return FusedKernel(found, tuple(steps)) if steps else None
+
+
+def _without_axis(layout: Layout, axis: int) -> Layout:
+    """The layout of an array of which an axis is a part of the one before."""
+    order = (a - (a > axis) for a in layout.order if a != axis)
+    return Layout(tuple(order), tuple((a - (a > axis), n) for a, n in layout.blocks))
+
+
+def _with_axis(layout: Layout, axis: int) -> Layout:
+    """The layout of an array with an axis of its own that was a part of the one before."""
+    order = [a + (a >= axis) for a in layout.order]
+    order.insert(order.index(axis - 1) + 1, axis)
+    return Layout(tuple(order), tuple((a + (a >= axis), n) for a, n in layout.blocks))
+
+
+def _are_neighbours(places: Places, layout: Layout | None) -> bool:
+    """Whether elements along two axes lie in memory as along one."""
+    first, second = places
+    if second != first + 1 or layout is None:
+        return second == first + 1
+    at = layout.order.index(first)
+    whole = all(axis not in places for axis, _ in layout.blocks)
+    return whole and layout.order[at : at + 2] == places
+
+
+def _adds_products(nest: Nest) -> bool:
+    update = nest.update
+    if update is None or update.op is not BinaryOp.ADD:
+        return False
+    return any(isinstance(x, Binary) and x.op is BinaryOp.MUL for x in update.value.walk())
+
+
+def _simplified(kernel: Kernel) -> Kernel:
+    """The kernel without loops of one iteration and conditions that always hold."""
+    kernel = kernel.with_(body=map_block(kernel.body, without_single_terms))
     loops = [x for x in walk_statements(kernel.body) if isinstance(x, For)]
     simplifier = Simplifier({x.var: x.extent for x in loops}, keep_units=True)
     return kernel.with_(body=simplify_block(kernel.body, simplifier))
@@ -70,14 +142,17 @@ class _Pair:
     loops: dict[int, tuple[For, For]] = field(default_factory=dict)  # by the number of the nest
 
 
-def _next_pair(form: UnitForm) -> _Pair | None:
-    """The innermost axes of the result that can be one."""
+def _next_pair(form: UnitForm, layouts: Mapping[str, Layout] | None = None) -> _Pair | None:
+    """The innermost axes of the result that can be one; `layouts` says how parameters lie."""
     kernel = form.kernel
     every = nests(kernel.body)
     if len(kernel.outputs) != 1 or any(not _is_perfect(n) for n in every):
         return None
     (result,) = kernel.outputs
-    fixed = {b for b in kernel.params if b.name not in {**form.made, **form.results}}
+    told = layouts or {}
+    fixed = {
+        b: told.get(b.name) for b in kernel.params if b.name not in {**form.made, **form.results}
+    }
     pairs = itertools.combinations(reversed(range(len(result.shape))), 2)
     ways = (_follow(fixed, every, result, (outer, inner)) for inner, outer in pairs)
     return next((found for found in ways if found is not None), None)
@@ -89,7 +164,7 @@ def _is_perfect(nest: Nest) -> bool:
 
 
 def _follow(
-    fixed: Collection[Buffer], every: Sequence[Nest], buffer: Buffer, places: Places
+    fixed: Mapping[Buffer, Layout | None], every: Sequence[Nest], buffer: Buffer, places: Places
 ) -> _Pair | None:
     """All axes and loops that have to be one if two axes of a buffer are; None where some cannot
     be: those of a parameter that is as it is have to be neighbours."""
@@ -97,8 +172,8 @@ def _follow(
     left = [(buffer, places)]
     while left:
         buffer, places = left.pop()
-        apart = places[1] != places[0] + 1
-        if found.axes.setdefault(buffer, places) != places or (apart and buffer in fixed):
+        apart = buffer in fixed and not _are_neighbours(places, fixed[buffer])
+        if found.axes.setdefault(buffer, places) != places or apart:
             return None
         for number, nest in enumerate(every):
             for access in (x for x in _accesses(nest) if x.buffer == buffer):
@@ -120,7 +195,7 @@ def _accesses(nest: Nest) -> Iterator[Load]:
 
 
 def _loops_of(nest: Nest, access: Load, places: Places) -> tuple[For, For] | None:
-    """The loops that go through the whole of two axes of an access."""
+    """The loops that go through the whole of two axes of an access, whose sizes are known."""
     loops = {x.var: x for x in nest.axes}
     found = [loops.get(i) for d in places if isinstance(i := access.indices[d], Var)]
     sizes = tuple(access.buffer.shape[d] for d in places)
@@ -129,7 +204,8 @@ def _loops_of(nest: Nest, access: Load, places: Places) -> tuple[For, For] | Non
     outer, inner = found
     if outer is None or inner is None or outer is inner:
         return None
-    return (outer, inner) if (outer.extent, inner.extent) == sizes else None
+    known = all(isinstance(n, int) for n in sizes)
+    return (outer, inner) if known and (outer.extent, inner.extent) == sizes else None
 
 
 def _axes_of(nest: Nest, pair: tuple[For, For]) -> list[tuple[Buffer, Places]] | None:
@@ -151,7 +227,15 @@ def _axes_of(nest: Nest, pair: tuple[For, For]) -> list[tuple[Buffer, Places]] |
 
 
 def _with_one_axis(kernel: Kernel, pair: _Pair) -> UnitForm:
-    """The kernel with those axes as one."""
+    """The kernel with those axes as one, and how arrays are made."""
+    fused, new = _fused_kernel(kernel, pair)
+    arrays = {b.name: _as_one(b, new[b], pair.axes[b]) for b in kernel.inputs if b in new}
+    results = {b.name: _apart(b, new[b], pair.axes[b]) for b in kernel.outputs if b in new}
+    return UnitForm(fused, arrays, results)
+
+
+def _fused_kernel(kernel: Kernel, pair: _Pair) -> tuple[Kernel, dict[Buffer, Buffer]]:
+    """The kernel with those axes as one, and its new buffers."""
     names = {x.name for x in kernel.walk() if isinstance(x, (Var, Buffer))}
     new = {b: b.with_(shape=_joined(b.shape, d)) for b, d in pair.axes.items()}
     by_statement = {id(n.stmt): (n, k) for k, n in enumerate(nests(kernel.body))}
@@ -169,9 +253,7 @@ def _with_one_axis(kernel: Kernel, pair: _Pair) -> UnitForm:
         outputs=tuple(new.get(b, b) for b in kernel.outputs),
         body=tuple(body),
     )
-    arrays = {b.name: _as_one(b, new[b], pair.axes[b]) for b in kernel.inputs if b in new}
-    results = {b.name: _apart(b, new[b], pair.axes[b]) for b in kernel.outputs if b in new}
-    return UnitForm(fused, arrays, results)
+    return fused, new
 
 
 def _as_one(old: Buffer, new: Buffer, places: Places) -> MadeArray:
@@ -204,10 +286,10 @@ def _apart(old: Buffer, new: Buffer, places: Places) -> MadeArray:
     return made(f"{old.name}_apart", sizes_of(old), [new], value)
 
 
-def _joined(shape: Sequence[object], places: Places) -> tuple[int, ...]:
+def _joined(shape: Sequence[Dim], places: Places) -> tuple[Dim, ...]:
     first, second = places
-    sizes = [n for n in shape if isinstance(n, int)]
-    sizes[first] *= sizes[second]
+    sizes = [*shape]
+    sizes[first] = math.prod(n for d in places if isinstance(n := sizes[d], int))
     return (*sizes[:second], *sizes[second + 1 :])
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from tilewright.analyze.accesses import accesses
 from tilewright.analyze.nests import nests, stride
 from tilewright.ir.expr import Load, Var
+from tilewright.ir.loop import Kernel
 from tilewright.ir.substitute import variables
 from tilewright.ir.tensor_type import Layout
 from tilewright.plan.contraction import suits_tiles
 from tilewright.plan.contraction_roles import (
+    PAGE,
     Contraction,
     contractions,
     inner_contractions,
@@ -23,10 +25,14 @@ from tilewright.plan.contraction_roles import (
     variables_of,
     window_rows,
 )
+from tilewright.plan.default import inline_stages
 from tilewright.plan.dot_products import DotProduct, position_of
+from tilewright.plan.fused_axes import FusedKernel, fuse_rows
 from tilewright.plan.split_groups import split_groups
 from tilewright.schedule.schedule import Schedule
 from tilewright.target.target import Target
+
+NEAR_PAGES = 128  # more than the first TLB of a core has places for: 72 of a Zen 4, 96 of Intel's
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,32 @@ class Preference:
 
 
 def preferred_layouts(
-    s: Schedule, target: Target, known: Mapping[str, Layout]
+    kernel: Kernel, target: Target, known: Mapping[str, Layout]
 ) -> Preference | None:
-    """Returns the layouts with unit-stride access for this schedule, of a kernel with row-major
-    buffers whose cheap stages are inlined; `known` gives layouts already decided. None if it has no
-    contraction."""
+    """Returns the layouts with unit-stride access for the schedule of a kernel with row-major
+    buffers; `known` gives layouts already decided. None if it has no contraction."""
+    fused = fuse_rows(kernel, known)
+    if fused is not None:
+        found = _preferred(fused.kernel, target, fused.fuse_layouts(known))
+        split = None if found is None else _split_axes(found, fused)
+        if found is None or split is not None:
+            return split
+    return _preferred(kernel, target, known)
+
+
+def _split_axes(found: Preference, fused: FusedKernel) -> Preference | None:
+    """The layouts of the parameters before axes were one."""
+    named = (found.data, found.weight, found.result)
+    split = [None if x is None else fused.split_layout(name, x) for name, x in named]
+    if any(new is None and x is not None for new, (_, x) in zip(split, named, strict=True)):
+        return None
+    data, weight, result = ((name, x) for x, (name, _) in zip(split, named, strict=True))
+    return Preference(data, weight, result, found.rows)
+
+
+def _preferred(kernel: Kernel, target: Target, known: Mapping[str, Layout]) -> Preference | None:
+    s = Schedule(kernel)
+    inline_stages(s)
     c = next(contractions(s, split_groups(s), target, packed=True), None)
     if c is None:
         return _of_inner_contraction(s, target)
@@ -156,7 +183,8 @@ def _in_depth(c: Contraction, dot: DotProduct, now: Layout | None, lanes: int) -
 
 def _in_blocks(s: Schedule, c: Contraction, width: int, target: Target) -> Layout | None:
     """A layout of the data by blocks of what is added up, if several tiles of columns read it and a
-    step along that drives out of the first cache what the steps before it brought."""
+    step along that drives out of the first cache what the steps before it brought, or goes through
+    more pages than addresses are translated for at once."""
     columns = static_size(c.extent(c.vector))
     if columns is None or columns <= width or c.data.buffer not in s.kernel.inputs:
         return None
@@ -167,7 +195,8 @@ def _in_blocks(s: Schedule, c: Contraction, width: int, target: Target) -> Layou
             continue
         lanes = target.vectors.lanes(c.data.buffer.dtype)
         size = step * c.data.buffer.dtype.bytes
-        if terms % lanes == 0 and terms > lines_apart(size, target):
+        apart = terms > lines_apart(size, target) or terms * min(size, PAGE) > NEAR_PAGES * PAGE
+        if terms % lanes == 0 and apart:
             return Layout(tuple(range(len(c.data.indices))), ((axis, lanes),))
     return None
 
